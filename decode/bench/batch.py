@@ -1,6 +1,4 @@
-"""Batches of lattices in one call: lattices a second by batch size and threads, what a call costs besides the search,
-what it allocates.
-"""
+"""Batched calls: lattices per second by batch size and threads, overhead per call, allocations per call."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 
 AGAIN = "ours, memory of the answer reused"
-OVERHEAD, ALLOCATIONS = "a call on one slot of one candidate", "calls of the allocator in a call, warm"
-CALLS_TIMED = 200  # of the smallest lattice in a round
+OVERHEAD, ALLOCATIONS = "overhead per call: one slot, one candidate", "allocations per call, warm"
+CALLS_TIMED = 200  # calls per round on the smallest lattice
 SMALLEST = {"paths, p = 1": paths_call(1), "tree of 1": tree_call(1)}
 
 
@@ -37,10 +35,9 @@ def throughput(
     rounds: int,
     advance: Callable[[], None],
 ) -> Iterator[BenchRow]:
-    """Of every call, batch size and number of threads the microseconds a lattice by the clock on the wall, over all
-    lattices.
+    """Yields wall time in microseconds per lattice for every call, batch size and number of threads.
 
-    Disagreement unless every way gives the answer that lattices have one by one.
+    Disagreement unless all answers equal those of single lattices.
     """
     for name, call in CALLS.items():
         alone = answers(call, Rescorer(model, alpha=alpha), batch, histories, 1)
@@ -49,7 +46,8 @@ def throughput(
             for size in sizes:
                 if not all(map(np.array_equal, answers(call, rescorer, batch, histories, size), alone)):
                     raise Disagreement(
-                        f"{name}: batches of {size} on {count} threads have other answers than single lattices"
+                        f"{name}: expected the answers of single lattices, got others in batches of {size} on "
+                        f"{count} threads"
                     )
                 calls = [
                     partial(call.public, rescorer, batch[part], histories[part]) for part in parts(len(histories), size)
@@ -64,7 +62,7 @@ def throughput(
 
 
 def parts(total: int, size: int) -> list[slice]:
-    """Whole batches."""
+    """Splits `total` lattices into whole batches of `size`."""
     return [slice(start, start + size) for start in range(0, total - size + 1, size)]
 
 
@@ -76,8 +74,8 @@ def answers(call: TimedCall, rescorer: Rescorer, batch: Sausage, histories: NDAr
 def overhead(
     model: NGram, alpha: float, batch: Sausage, histories: NDArray[np.int32], rounds: int
 ) -> Iterator[BenchRow]:
-    """Microseconds of the thread for lattices in which there is nothing to search: checks, arrays, the way into the
-    core and back.
+    """Yields CPU microseconds of calls on a lattice without alternatives: the cost of checks, arrays and the call into
+    the core.
     """
     rescorer, small = Rescorer(model, alpha=alpha), batch[:1].head(1).top_k(1)
     for name, call in SMALLEST.items():
@@ -96,7 +94,7 @@ def overhead(
 def allocations(
     lm: Path, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, threads: int, folder: Path
 ) -> Iterator[BenchRow]:
-    """How often a call asks for memory: the least and the most over the lattices, and for all lattices in one call."""
+    """Yields the number of allocations per call: minimum and maximum over the lattices, and for all in one call."""
     found = count_allocations(
         compile_preload(folder / "preload.so"), lm, alpha, batch, histories, threads=threads, folder=folder
     )

@@ -1,4 +1,4 @@
-"""Caches as a forward pass leaves them: full of something else."""
+"""Evicts the processor caches, as a forward pass does between two searches."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LINE = 64  # bytes
 
 
 def sweep(megabytes: int) -> Callable[[], None]:
-    """A call that writes to every line of so much memory; 0: one that does nothing."""
+    """Returns a function that writes to every cache line of this much memory; 0: a function that does nothing."""
     if not megabytes:
         return nothing
-    # In small pages, as most models' weights: the entries of the TLB go too.
+    # Small pages, like most models' weights, so that TLB entries are evicted as well.
     lines = np.frombuffer(mmap.mmap(-1, megabytes << 20), np.uint64)[:: LINE // 8]
 
     def call() -> None:

@@ -1,4 +1,4 @@
-"""The calls that benchmarks time and whose allocations they count: drafts of a batch of lattices, public and native."""
+"""The calls that benchmarks time and whose allocations they count: searches of a batch, public and native."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ NDArrays = tuple[NDArray[Any], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCall:
-    """One question to a batch of lattices [B, T, K] with histories [B, N - 1].
+    """One kind of search of a batch of lattices [B, T, K] with histories [B, N - 1].
 
-    public  through `Rescorer`, which checks arrays
-    again   the same into the arrays of an earlier answer: gives a call without arguments
-    native  to the core alone, with what `native_arguments` gave
-    public and native return the answer's arrays, in one order
+    public  calls `Rescorer`, which validates arrays
+    again   returns a function that repeats the public call into the same output arrays
+    native  calls the core only, with the result of `native_arguments`
+
+    public and native return the output arrays in the same order.
     """
 
     public: Callable[[Rescorer, Sausage, NDArray[np.int32]], NDArrays]
@@ -34,7 +35,7 @@ class TimedCall:
 
 
 def native_arguments(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> tuple[Any, ...]:
-    """What the core is called with."""
+    """Returns the arguments of the core's search functions."""
     cores = [model.core for model in rescorer.models]
     return cores, histories, batch.ids, batch.cost, alpha_of_slots(rescorer.alpha, batch.slots)
 

@@ -1,6 +1,4 @@
-"""The clock of the benchmarks: the thread's own, the least of the rounds, so that what else the machine does counts as
-little as can be.
-"""
+"""Timing: CPU time of the thread, minimum over rounds, to reduce the influence of other load."""
 
 from __future__ import annotations
 
@@ -18,22 +16,22 @@ def nothing() -> None:
 def least_times(
     calls: Sequence[Callable[[], object]], rounds: int, seconds: float = 0, before: Callable[[], object] = nothing
 ) -> NDArray[np.float64]:
-    """Microseconds of this thread in each call, the least of the rounds, after a round that is not counted.
+    """Returns the CPU microseconds of this thread in each call, the minimum over the rounds, after an untimed round.
 
-    seconds  rounds go on for so long at least: those of short calls would else all lie in the same few milliseconds, in
-             which others may have the machine
-    before   is called before each, and is not counted
+    seconds  minimum duration of all rounds: the rounds of short calls would otherwise fall into the same few
+             milliseconds, in which the machine may be busy
+    before   called before each call, untimed
     """
     return _least(calls, rounds, seconds, time.thread_time_ns, before)
 
 
 def least_wall_times(calls: Sequence[Callable[[], object]], rounds: int) -> NDArray[np.float64]:
-    """The same by the clock on the wall, for calls that work on several threads."""
+    """Like `least_times`, in wall time, for calls that use several threads."""
     return _least(calls, rounds, 0, time.perf_counter_ns, nothing)
 
 
 def figures(microseconds: NDArray[np.float64]) -> dict[str, float]:
-    """median_us, p99_us and mean_us over lattices."""
+    """Returns median_us, p99_us and mean_us over lattices."""
     return {
         "median_us": float(np.median(microseconds)),
         "p99_us": float(np.percentile(microseconds, 99)),

@@ -1,4 +1,4 @@
-"""Decoding measured: every drafter on the same prompts, in turns, and whether all write the same text."""
+"""Measures decoding: all drafters on the same prompts, in turns, with their texts compared."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ Writer = Callable[[Sequence[Request], Options], list[Generation]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contender:
-    """A way to decode by its name. alone: whether it takes one request at a time; drawn: whether its texts of drawn
-    tokens have the same law as the plain ones only.
+    """A way to decode.
+
+    alone  decodes one request at a time
+    drawn  sampled texts equal plain ones in distribution only, not token for token
     """
 
     name: str
@@ -39,7 +41,7 @@ class Contender:
     def of_drafter(
         cls, target: Target, name: str, drafter: Drafter | None, layout: TreeLayout | BatchLayout
     ) -> Contender:
-        """Our loop with a drafter, None for plain decoding."""
+        """Makes a contender of our decode loop with a drafter; None is plain decoding."""
 
         def write(requests: Sequence[Request], options: Options) -> list[Generation]:
             return generate(target, requests, drafter, replace(options, layout=layout))
@@ -49,13 +51,13 @@ class Contender:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Measurement:
-    """A contender at one batch size, on the prompts of one task.
+    """Measurements of a contender at one batch size, on the prompts of one task.
 
     seconds    wall time of each round over all prompts
-    tokens, passes, drafted, steps  of one round: tokens written, passes and verifying passes counted per text, draft
-                                    tokens
-    texts      what each text of all rounds has cost
-    different  texts that are not the plain ones; None where texts are drawn that have the same law only
+    tokens, passes, drafted, steps  counts of one round: decoded tokens; passes, per text; draft tokens; verifying
+                                    passes, per text
+    texts      statistics of each text, over all rounds
+    different  number of texts that differ from the plain ones; None if sampled texts agree in distribution only
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -68,7 +70,7 @@ class Measurement:
 
     @classmethod
     def together(cls, parts: Sequence[Measurement]) -> Measurement:
-        """Of all tasks."""
+        """Sums the measurements of all tasks."""
         sums = {name: sum(getattr(part, name) for part in parts) for name in ("tokens", "passes", "drafted", "steps")}
         texts = [one for part in parts for one in part.texts]
         different = None if parts[0].different is None else sum(part.different or 0 for part in parts)
@@ -76,18 +78,18 @@ class Measurement:
         return cls(seconds=seconds, texts=texts, different=different, **sums)
 
     def times(self, plain: Measurement) -> list[float]:
-        """How many times the plain tokens per second, round by round."""
+        """Returns the speedup over plain decoding, in tokens per second, for each round."""
         return [self.tokens * theirs / (plain.tokens * mine) for theirs, mine in zip(plain.seconds, self.seconds)]
 
     def times_behind_prompts(self, plain: Measurement) -> float | None:
-        """The same without the passes over prompts, of all rounds: what counts where texts differ in length. None where
-        nobody saw how long those took.
+        """Returns the speedup without the prompts' passes, over all rounds. It is the fair measure if texts differ in
+        length. None if the prompts' passes were not timed.
         """
         mine, theirs = self._pace_behind_prompts(), plain._pace_behind_prompts()
         return mine / theirs if mine and theirs else None
 
     def _pace_behind_prompts(self) -> float | None:
-        """Tokens a second."""
+        """Returns tokens per second without the prompts' passes."""
         prompts = [1e-6 * one.prompt_us for one in self.texts]
         if not all(prompts):
             return None
@@ -109,7 +111,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contest:
-    """A contender at one batch size, task by task."""
+    """Measurements of a contender at one batch size, by task."""
 
     name: str
     batch: int
@@ -117,11 +119,11 @@ class Contest:
 
     @property
     def together(self) -> Measurement:
-        """Of all tasks."""
+        """The measurements of all tasks together."""
         return Measurement.together([*self.tasks.values()])
 
     def to_json(self, plain: Contest) -> dict[str, Any]:
-        """Of all tasks together, of each, and the mean over the tasks of the ratio to plain decoding."""
+        """Returns the figures of all tasks together and of each, and the mean speedup over tasks."""
         ratios = [one.times(plain.tasks[task]) for task, one in self.tasks.items()]
         return {
             "drafter": self.name,
@@ -146,10 +148,10 @@ def bench(
     repeats: int,
     advance: Callable[[], None] = lambda: None,
 ) -> list[list[Contest]]:
-    """For every batch size, what each contender needs for the prompts of each task; plain decoding is the first.
+    """Measures every contender at every batch size on the prompts of each task; plain decoding comes first.
 
-    Contenders take turns at every task in every round, so that what else the machine does meets all alike; a first
-    round, of two passes, is not counted. advance: called after every task of a contender.
+    Contenders take turns on every task in every round, so that other load affects all alike. A short first round is not
+    counted. advance: called after every task of a contender.
     """
     plain = Contender.of_drafter(target, PLAIN, None, TreeLayout())
     found = []
@@ -182,7 +184,7 @@ def bench(
 def _round(
     prompts: Sequence[NDArray[np.integer]], one: Contender, options: Options, batch: int, result: Measurement
 ) -> list[Generation]:
-    """All prompts of a task once; its time goes into the result."""
+    """Decodes all prompts of a task once; adds the time to the result."""
     requests, out = _requests(prompts), []
     began = time.perf_counter()
     for start in range(0, len(requests), batch):
@@ -193,7 +195,7 @@ def _round(
 
 
 def _requests(prompts: Sequence[NDArray[np.integer]]) -> list[Request]:
-    """With sequences of their own, so that drawn texts do not depend on the batch either."""
+    """Makes requests with fixed sequence numbers, so that sampled texts do not depend on the batch."""
     return [Request(prompt=prompt, sequence=i) for i, prompt in enumerate(prompts)]
 
 

@@ -1,6 +1,4 @@
-"""Whether the exact search and C++ OpenFst agree on a whole dump, and whether OpenFst is timed with its
-best settings.
-"""
+"""Checks that the exact search and C++ OpenFst agree on a whole dump, and times OpenFst with other settings."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ TURNS = 3
 
 
 def every_lattice(engines: Engines, dump: Dump, stage: Callable[[str], None] = lambda text: None) -> int:
-    """How many lattices the dump has.
+    """Compares our paths with OpenFst's on every lattice of a dump; returns the number of lattices.
 
-    Disagreement, naming task and position, unless for every p both give the same costs (to 1e-4) and strings.
+    Disagreement, naming task and position, unless costs (to 1e-4) and paths are equal for every p.
     """
     if engines.program is None:
         raise RuntimeError(
@@ -56,11 +54,10 @@ def every_lattice(engines: Engines, dump: Dump, stage: Callable[[str], None] = l
 def peer_settings(
     engines: Engines, lattices: BenchLattices, folder: Path, *, rounds: int, group: str
 ) -> list[BenchRow]:
-    """The exact search of C++ OpenFst with one setting changed at a time, `times_as_timed` being the ratio of its
-    median to that of the settings which are timed.
+    """Times the exact search of C++ OpenFst with one setting changed at a time. `times_as_timed` is the ratio of the
+    median to that of the benchmark's settings.
 
-    The programs take turns, so that what else the machine does meets all alike, and of each lattice the least of the
-    turns counts.
+    The programs run in turns, so that other load affects all alike; the minimum over the turns counts per lattice.
     """
     batch = lattices.cut(SLOTS, WIDTH)
     states = engines.rescorer.states(lattices.histories)[0]

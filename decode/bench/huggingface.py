@@ -14,16 +14,16 @@ from rescore.decode.loop.request import Finish, Generation, Request, Statistics
 
 LOOKED_UP = 10
 HUGGING_FACE = {"Hugging Face plain": None, f"Hugging Face lookup {LOOKED_UP}": LOOKED_UP}
-"""Ways to decode: prompt_lookup_num_tokens by name."""
+"""prompt_lookup_num_tokens by contender name."""
 
 
 def huggingface_contender(model: Any, name: str, *, drawn: bool) -> Contender:
-    """By its name, of a causal language model of transformers. drawn: whether texts are, in its own way."""
+    """Makes the contender of that name for a causal language model of transformers. drawn: whether tokens are drawn."""
     return Contender(name=name, write=writer(model, HUGGING_FACE[name]), alone=True, drawn=drawn)
 
 
 def writer(model: Any, lookup: int | None) -> Writer:
-    """Passes are counted; what was drafted is not known."""
+    """Returns a writer that calls `generate` and counts passes; the numbers of drafted tokens are unknown."""
 
     def write(requests: Sequence[Request], options: Options) -> list[Generation]:
         return [_written(model, request, options, lookup) for request in requests]

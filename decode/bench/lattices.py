@@ -1,5 +1,5 @@
-"""Lattices of any size for measuring searches: parts of a dump's own, joined or filled up where they are too small; or
-made around a text.
+"""Lattices of any size for benchmarks: cut from a dump's lattices, joined or widened where those are too small, or
+synthesised from a text.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 
-RIGHT = 0.4  # of a made-up head's slots
+RIGHT = 0.4  # probability that a synthetic head's first candidate is right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BenchLattices:
-    """B lattices [B, T, K] with their histories int32 [B, N - 1] (padding -1 in front).
+    """B lattices [B, T, K] with their histories int32 [B, N - 1] (left padding -1).
 
-    row_slots  slots of a row of the dump; longer lattices are joined of several rows
-    drawn      candidates of each slot that no head gave: drawn from the model, or from a text
+    row_slots  slots per dump row; longer lattices join several rows
+    drawn      candidates per slot that are not from heads but drawn from the model or a text
     """
 
     sausage: Sausage
@@ -30,29 +30,29 @@ class BenchLattices:
     drawn: int
 
     def first(self, count: int) -> BenchLattices:
-        """The first of the lattices."""
+        """Returns the first `count` lattices."""
         return replace(self, sausage=self.sausage[:count], histories=self.histories[:count])
 
     def cut(self, slots: int, width: int) -> Sausage:
-        """Their first slots and candidates."""
+        """Returns the lattices with the first slots and candidates only."""
         return self.sausage.head(slots).top_k(width)
 
     def joined(self, slots: int) -> int:
-        """Rows of the dump that their first slots come from."""
+        """Returns how many dump rows the first `slots` slots come from."""
         return -(-slots // self.row_slots)
 
     def drawn_of(self, width: int) -> int:
-        """How many of their first candidates were drawn."""
+        """Returns how many of the first `width` candidates are drawn."""
         return max(0, width - (self.sausage.width - self.drawn))
 
 
 def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int, seed: int) -> BenchLattices:
-    """At most `count` lattices of slots x width, at equal distances over all rows of the dump.
+    """Returns at most `count` lattices of slots x width, evenly spaced over all rows of the dump.
 
-    Where a row has fewer slots, those of the row behind them follow, so that the lattice goes on where the text does.
-    Where slots have fewer candidates, others are drawn without replacement from the model's distribution behind the
-    history, each a little costlier than the one before: harder to tell apart than a head's, but tokens that the model
-    has seen. ValueError if no sequence of the dump is long enough.
+    If a row has too few slots, the slots of the row after its last slot follow, so the lattice continues along the
+    text. If slots have too few candidates, more are drawn without replacement from the model's distribution after the
+    history, each slightly costlier than the one before. They are tokens known to the model, and harder to distinguish
+    than a head's. ValueError if no sequence of the dump is long enough.
     """
     own = dump.header.heads - 1
     parts = -(-slots // own)
@@ -90,11 +90,11 @@ def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int,
 def lattices_of_text(
     tokens: NDArray[np.int32], model: NGram, *, count: int, slots: int, width: int, seed: int
 ) -> BenchLattices:
-    """Lattices around places of a text, where no dump has the model's tokens: as a head might give them that is right
-    in 40% of all slots.
+    """Synthesises lattices along a text, for models without a dump: a head that is right in 40% of all slots.
 
-    The true token is at rank r with probability 0.4 * 0.6^r, the others are drawn from the text by frequency, and costs
-    are -ln of that probability. ValueError if the text is too short or has too few distinct tokens.
+    The true token has rank r with probability 0.4 * 0.6^r, the other candidates are drawn from the text by frequency,
+    and the candidate of rank r costs -ln of that probability. ValueError if the text is too short or has too few
+    distinct tokens.
     """
     draw, context = np.random.default_rng(seed), model.order - 1
     distinct = np.unique(tokens)
@@ -110,9 +110,9 @@ def lattices_of_text(
         [[_others(draw, tokens, distinct, int(true), width - 1) for true in row] for row in truth], np.int32
     ).reshape(count, slots, width - 1)
     place = np.arange(width)
-    behind = np.clip(place - (place > rank[..., None]), 0, max(0, width - 2))
+    other = np.clip(place - (place > rank[..., None]), 0, max(0, width - 2))
     chosen = np.where(
-        place == rank[..., None], truth[..., None], np.take_along_axis(ids, behind, axis=2) if width > 1 else 0
+        place == rank[..., None], truth[..., None], np.take_along_axis(ids, other, axis=2) if width > 1 else 0
     ).astype(np.int32)
     cost = np.broadcast_to((-np.log(RIGHT) - place * np.log(1 - RIGHT)).astype(np.float32), chosen.shape)
     sausage = Sausage(ids=np.ascontiguousarray(chosen), cost=np.ascontiguousarray(cost))
@@ -127,7 +127,7 @@ def lattices_of_text(
 def _others(
     draw: np.random.Generator, tokens: NDArray[np.int32], distinct: NDArray[np.int32], true: int, number: int
 ) -> list[int]:
-    """So many distinct tokens of the text other than the true one, the frequent more likely."""
+    """Draws `number` distinct tokens of the text other than the true one, by frequency."""
     found = dict.fromkeys(
         token for token in tokens[draw.integers(0, len(tokens), 4 * number + 4)].tolist() if token != true
     )
@@ -137,7 +137,7 @@ def _others(
 
 
 def widened(sausage: Sausage, histories: NDArray[np.int32], model: NGram, missing: int, seed: int) -> Sausage:
-    """With so many candidates more in every slot, drawn from the model without replacement (Gumbel's trick)."""
+    """Adds `missing` candidates to every slot, drawn from the model without replacement (Gumbel top-k trick)."""
     draw = np.random.default_rng(seed)
     if missing > model.vocab_size - sausage.width:
         raise ValueError(

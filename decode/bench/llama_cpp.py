@@ -1,4 +1,4 @@
-"""llama-cpp-python's own decoding as a contender: plain, with its prompt lookup, with our chains."""
+"""llama-cpp-python's decode loop as a contender: plain, with its prompt lookup, with our chains."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rescore.decode.loop.generate import Options
 from rescore.decode.loop.request import Finish, Generation, Request, Statistics
 from rescore.lm.ngram import NGram
 
-LOOKED_UP = (2, 10)  # what its documentation advises on processors, and its default
+LOOKED_UP = (2, 10)  # tokens: recommended for CPUs by its documentation, and its default
 LLAMA_PLAIN, LLAMA_DRAFT = "llama-cpp-python plain", "llama-cpp-python Draft"
 LLAMA_LOOKUPS = {f"llama-cpp-python lookup {tokens}": tokens for tokens in LOOKED_UP}
 LLAMA_CPP = (LLAMA_PLAIN, *LLAMA_LOOKUPS, LLAMA_DRAFT)
 
 
 class LlamaPeers:
-    """Contenders that decode one request at a time with a GGUF file. context: tokens of the longest text."""
+    """Contenders that decode a GGUF file's model, one request at a time. context: tokens of the longest text."""
 
     def __init__(self, file: Path, *, context: int, threads: int):
         self._options: dict[str, Any] = {
@@ -37,12 +37,12 @@ class LlamaPeers:
         }
 
     def contender(self, name: str, lm: NGram | None, *, drawn: bool) -> Contender:
-        """By its name, one of `LLAMA_CPP`. drawn: whether texts are, in its own way."""
+        """Makes the contender of that name, one of `LLAMA_CPP`. drawn: whether tokens are drawn."""
         if name == LLAMA_DRAFT:
             llama: Llama = DraftedLlama(**self._options, draft_model=LlamaDraft(lm))
         elif name in LLAMA_LOOKUPS:
             lookup = LlamaPromptLookupDecoding(num_pred_tokens=LLAMA_LOOKUPS[name])
-            llama = Llama(**self._options, draft_model=lookup, logits_all=True)  # it fails behind n_batch without
+            llama = Llama(**self._options, draft_model=lookup, logits_all=True)  # without it, texts beyond n_batch fail
         else:
             llama = Llama(**self._options)
         return Contender(name=name, write=_writer(llama), alone=True, drawn=drawn)
@@ -66,7 +66,7 @@ def _writer(llama: Any) -> Writer:
 
 
 def _written(llama: Any, request: Request, options: Options, passes: list[tuple[int, float]]) -> Generation:
-    """passes: their tokens and seconds, as they come; the prompt's is the first."""
+    """Decodes one request. passes: receives tokens and seconds of every pass, the prompt's first."""
     sampling = options.shaping.sampling
     shape = {"temp": sampling.temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0} if sampling else {"temp": 0.0}
     tokens: list[int] = []
@@ -78,5 +78,5 @@ def _written(llama: Any, request: Request, options: Options, passes: list[tuple[
             break
     statistics = Statistics(prompt_us=1e6 * passes[0][1])
     statistics.drafted = [width - 1 for width, _ in passes[1:]]
-    statistics.accepted = [0] * len(statistics.drafted)  # of each is not known
+    statistics.accepted = [0] * len(statistics.drafted)  # unknown per pass
     return Generation(tokens=np.array(tokens, np.int32), finish=Finish.LENGTH, statistics=statistics)

@@ -1,5 +1,6 @@
-"""What a language model costs to open, to hold and to read: ours beside KenLM and OpenFst, each in a process of its
-own, scores compared.
+"""Load time, memory and lookup time of a language model, compared with KenLM and OpenFst.
+
+Each engine runs in a separate process, and scores must agree.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ GROUP = "one model"
 KENLM_ARPA, KENLM_PROBING, KENLM_TRIE = "KenLM, probing, from ARPA", "KenLM, probing, binary", "KenLM, trie, binary"
 CONST, VECTOR = "OpenFst, ConstFst", "OpenFst, VectorFst"
 TOLERANCE = 1e-4  # nats
-LEAST = 2000  # tokens of a text
+LEAST = 2000  # minimum tokens of a text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """An engine of `bench_lm_process.ENGINES` and the file that it opens."""
+    """An engine of `lm_process.ENGINES` and the file that it opens."""
 
     name: str
     engine: str
@@ -43,8 +44,8 @@ class Peer:
 
 
 def peers(model: NGram, lm: Path, folder: Path, without: set[str], left_out: list[str]) -> Iterator[Peer]:
-    """Ours, and the same model in the file of every peer that is installed; the others' names and why go to
-    `left_out`.
+    """Yields our engine, and the same model in the format of every installed peer. Peers left out, with the reason, are
+    appended to `left_out`.
     """
     ours = lm
     if lm.suffix != ".ngram":
@@ -92,13 +93,20 @@ def bench_lm(
     rounds: int,
     advance: Callable[[str], None] = lambda name: None,
 ) -> BenchRow:
-    """The row of all engines. Disagreement unless every one that scores gives our costs to 1e-4 nats.
+    """Measures all engines; returns one row. Disagreement unless every engine that scores gives our costs to 1e-4 nats.
 
-    Of each: `open_ms`; `opened_mib`, `read_mib`: by how much the process grew when it opened the model, and when it had
-    scored the text; `file_mib`; `bytes_per_ngram` of the file, of the memory where all of it is read (KenLM's from
-    ARPA, OpenFst's); microseconds of the thread, median and 99th percentile over calls of 1,000: `walk_us` for a token
-    of the text, `random_us` for a whole n-gram at a random place of it, scored from the empty context, `start_us` for
-    the state of a history. `times_ours`: of `walk_us`.
+    The figures of an engine:
+
+    open_ms               load time
+    opened_mib, read_mib  growth of the process after opening the model, and after scoring the text
+    file_mib              file size
+    bytes_per_ngram       of the file; of memory for formats that are read whole (ARPA, OpenFst)
+    walk_us               CPU microseconds per token of the text
+    random_us             CPU microseconds per n-gram at a random position, scored from the empty context
+    start_us              CPU microseconds per start state of a history
+    times_ours            ratio of `walk_us` to ours
+
+    Times are medians over calls of 1,000, with `_p99_us` beside them.
     """
     text, engines, costs = folder / "text.npy", {}, {}
     np.save(text, tokens)

@@ -1,8 +1,8 @@
-"""A language model opened and read in a process of its own: `python -m rescore.decode.bench.lm_process ENGINE MODEL
+"""Opens and reads a language model in a separate process: `python -m rescore.decode.bench.lm_process ENGINE MODEL
 TEXT.npy ROUNDS`.
 
-Prints a JSON object: what `bench_lm.measure` says. Nothing is imported before the memory is looked at but what opening
-needs.
+Prints a JSON object with the figures of `rescore.decode.bench.lm.measure`. Before memory is measured, only the packages
+needed to open the model are imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.clock import least_times
 
-CHUNK = 1000  # tokens, or n-grams, of a call that is timed
+CHUNK = 1000  # tokens or n-grams per timed call
 COMPARED = 10_000  # tokens whose costs are printed
 RANDOM = 100_000  # n-grams
 MIB = 1 << 20
@@ -28,8 +28,10 @@ LN10 = float(np.log(10.0))
 
 
 class Engine(Protocol):
-    """A model opened: its order, calls that score texts (ids [n]) from the empty context on, and the cost of each
-    token, float64 [n].
+    """An open model.
+
+    walk, many  return functions that score a text (ids [n]), or n-grams [m, order], from the empty context
+    costs       returns the cost of each token, float64 [n]
     """
 
     order: int
@@ -61,7 +63,7 @@ class Ours:
 
 
 class KenLM:
-    """Words are strings for it, which are put together before the clock runs."""
+    """KenLM's words are strings; texts are converted before timing."""
 
     def __init__(self, path: str) -> None:
         import kenlm
@@ -81,7 +83,7 @@ class KenLM:
 
 
 class OpenFst:
-    """Only its memory is measured: from Python it has no failure arcs."""
+    """Only memory is measured: pywrapfst has no failure arcs."""
 
     def __init__(self, path: str) -> None:
         import pywrapfst
@@ -90,7 +92,7 @@ class OpenFst:
 
 
 ENGINES: dict[str, Callable[[str], Any]] = {"ours": Ours, "kenlm": KenLM, "openfst": OpenFst}
-# Imported before the memory is looked at.
+# Imported before memory is measured.
 PACKAGES = {"ours": "rescore.lm.ngram", "kenlm": "kenlm", "openfst": "pywrapfst"}
 
 
@@ -106,8 +108,8 @@ def main(engine: str, path: str, text: str, rounds: str) -> None:
 
 
 def scored(engine: Any, tokens: NDArray[np.int32], rounds: int) -> dict[str, Any]:
-    """Microseconds of the thread for a token of the text, for an n-gram of it at random, and for a start state; by how
-    much the process grew meanwhile, the texts themselves not counted; and the first costs in nats.
+    """Returns CPU microseconds per token of the text, per random n-gram of it and per start state; the growth of the
+    process during scoring, inputs excluded; and the first costs in nats.
     """
     draw = np.random.default_rng(0)
     ngrams = tokens[draw.integers(0, len(tokens) - engine.order + 1, RANDOM)[:, None] + np.arange(engine.order)]
@@ -134,7 +136,7 @@ def _text(tokens: NDArray[np.int32]) -> str:
 
 
 def resident() -> float:
-    """MiB of this process that are in memory, mapped files included; Linux."""
+    """Returns the resident set size of this process in MiB, mapped files included; Linux only."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / MIB
 
 

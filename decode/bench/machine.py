@@ -1,4 +1,4 @@
-"""What the figures of a benchmark depend on besides the code."""
+"""The machine and the package versions of a benchmark run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def machine(*packages: str) -> dict[str, object]:
-    """Processor, cores, memory, load, and the versions of Python and of the packages (None: not installed)."""
+    """Returns processor, cores, memory, load, and the versions of Python and the packages (None: not installed)."""
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -32,7 +32,7 @@ def _lines(path: str) -> list[str]:
 
 
 def version(name: str) -> str | None:
-    """Of an installed package."""
+    """Returns the version of a package, None if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -1,12 +1,11 @@
-"""The paper's tables 12 and 13: how long it took OpenFst to rescore one lattice (blockwise-parallel-drafts.txt,
-appendix I.2).
+"""The paper's tables 12 and 13: milliseconds per lattice of OpenFst (blockwise-parallel-drafts.txt, appendix I.2).
 
-Milliseconds, the average of 10 runs with a 4-gram model of C4 of about 100M n-grams; the paper names no processor.
+Averages of 10 runs with a 4-gram model of about 100M n-grams of C4; the paper names no processor.
 """
 
 from __future__ import annotations
 
-Cell = tuple[int, int, int]  # time steps, candidates of each, shortest paths
+Cell = tuple[int, int, int]  # time steps (slots), candidates per step, shortest paths
 
 TABLE_12_MS: dict[Cell, float] = {
     (8, 16, 1): 1.630,
@@ -30,4 +29,4 @@ TABLE_13_MS: dict[Cell, float] = {
     (16, 16, 1): 2.174,
 }
 
-TABLES = "tables 12 and 13"  # the rows of a benchmark that are measured for their cells
+TABLES = "tables 12 and 13"  # the group of the benchmark rows that reproduce these tables

@@ -1,4 +1,4 @@
-"""What a target's passes cost, measured by themselves."""
+"""Measures the time of a target's passes by width."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def measure_passes(
     repeats: int = REPEATS,
     trees: bool = False,
 ) -> PassCosts:
-    """The median of passes of each width behind `length` tokens, as the loop makes them: hidden states, logits, argmax.
+    """Returns the median time of passes of each width after `length` tokens, with the steps of the decode loop: hidden
+    states, logits, argmax.
 
-    trees: over trees in which every node has two children, instead of chains. Widths that do not fit into the model's
-    context are left out.
+    trees: verify binary trees instead of chains. Widths that do not fit into the model's context are left out.
     """
     if target.context is not None:
         widths = [width for width in widths if width < target.context] or [1]
@@ -48,7 +48,7 @@ def measure_passes(
         times = []
         for _ in range(1 + repeats):
             began = time.perf_counter()
-            target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # which waits for the device
+            target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # waits for the device
             times.append(time.perf_counter() - began)
         tokens.append(rows * width)
         seconds.append(statistics.median(times[1:]))

@@ -1,6 +1,4 @@
-"""Whether drafts paid in a run, from what its passes took and brought beside those of plain decoding, and what would
-help.
-"""
+"""Explains whether drafting paid in a run, compared with plain decoding, and what would help."""
 
 from __future__ import annotations
 
@@ -13,35 +11,35 @@ import numpy as np
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.loop.request import Statistics
 
-ENOUGH = 1.05  # times plain decoding, from which drafts pay
-SIZES = (1, 3, 7, 15, 31, 63)  # nodes of smaller trees that are looked at
+ENOUGH = 1.05  # speedup over plain decoding from which drafting pays
+SIZES = (1, 3, 7, 15, 31, 63)  # nodes of the smaller trees considered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeSize:
-    """A smaller tree: its nodes, what a pass that verifies it costs in plain passes, the tokens it brings at most."""
+    """A smaller tree: its nodes, the cost of a pass that verifies it in plain passes, the most tokens it can yield."""
 
     nodes: int
     cost: float
     most: float
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         drafted = f"{self.nodes} draft token{'s' * (self.nodes != 1)}"
-        return f"a pass with {drafted} costs {self.cost:.2f} plain ones and brings at most {self.most:.2f}"
+        return f"a pass with {drafted} costs {self.cost:.2f} plain passes and yields at most {self.most:.2f} tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payoff:
-    """Means over the passes behind the prompts; in a batch, times are a text's share.
+    """Means over all passes except the prompts'; in a batch, times are divided among its texts.
 
-    speedup     tokens per second over those of plain decoding, the prompts' passes included
-    accepted    [m], share of the passes that kept at least 1, 2, .. draft tokens
-    nodes       draft tokens that a pass verified
-    largest     the most of them
-    undrafted   share of the passes that verified none
-    plain_ms, pass_ms  of a pass, plainly and with drafts
-    drafting_ms  of the drafts of a pass; opening_ms: what of it went into the first drafts of the texts
-    prompts_share  of the time, in the prompts' passes
+    speedup            ratio of tokens per second to plain decoding, the prompts' passes included
+    accepted           [m], share of passes that accepted at least 1, 2, .. draft tokens
+    nodes              draft tokens verified per pass
+    largest            most draft tokens verified in a pass
+    undrafted          share of passes without a draft
+    plain_ms, pass_ms  time of a pass in plain decoding and with drafts
+    drafting_ms        drafting time per pass; opening_ms: the part spent on the first drafts of the texts
+    prompts_share      share of the total time in the prompts' passes
     """
 
     speedup: float
@@ -57,7 +55,7 @@ class Payoff:
 
     @classmethod
     def of(cls, drafted: Sequence[Statistics], plain: Sequence[Statistics], speedup: float) -> Payoff | None:
-        """Of the same texts written in both ways; None where nothing was drafted, or no pass timed."""
+        """Compares the same texts decoded with drafts and plainly; None if nothing was drafted or timed."""
         sizes = [n for one in drafted for n in one.drafted]
         steps, plain_steps = len(sizes), sum(len(one.accepted) for one in plain)
         verifying = _ms(drafted, "verifying_us") - _ms(drafted, "prompt_us")
@@ -85,21 +83,23 @@ class Payoff:
 
     @property
     def tokens(self) -> float:
-        """That a pass brought."""
+        """Tokens per pass."""
         return 1 + sum(self.accepted)
 
     @property
     def cost(self) -> float:
-        """Of a pass with drafts, in plain passes."""
+        """Cost of a pass with drafts, in plain passes."""
         return self.pass_ms / self.plain_ms
 
     @property
     def needed(self) -> float:
-        """Tokens per pass from which drafts gain time."""
+        """Tokens per pass at which drafting breaks even."""
         return (self.pass_ms + self.drafting_ms) / self.plain_ms
 
     def smaller(self, costs: PassCosts, rows: int = 1) -> list[TreeSize]:
-        """Smaller trees whose passes were measured. A tree of n nodes is n deep at most, and part of the larger one."""
+        """Returns smaller trees whose passes were measured. A tree of n nodes is a part of the larger one, at most n
+        deep.
+        """
         widths = [n for n in SIZES if n < self.largest and rows * (1 + n) <= costs.tokens[-1]]
         ratios = costs.at(rows * (1 + np.array(widths, np.int64))) / costs.at(rows)
         return [
@@ -111,14 +111,14 @@ class Payoff:
         return {**asdict(self), **derived}
 
     def sentences(self) -> list[str]:
-        """What passes cost and brought."""
+        """Returns sentences about the cost and the yield of passes."""
         share = self.drafting_ms / (self.drafting_ms + self.pass_ms)
         none = f"; {self.undrafted:.0%} of the passes drafted nothing" if self.undrafted else ""
         verdict = "drafting pays" if self.pays else "drafting does not pay"
         return [
             f"a pass of {1 + self.nodes:.1f} tokens takes {self.pass_ms:.3g} ms, {self.cost:.2f} times a plain one "
             f"({self.plain_ms:.3g} ms), drafting {self.drafting_ms:.2g} ms more ({share:.0%}){none}",
-            f"it brings {self.tokens:.2f} tokens and has to bring {self.needed:.2f}: {verdict}, "
+            f"it yields {self.tokens:.2f} tokens and needs {self.needed:.2f} to break even: {verdict}, "
             f"{self.speedup:.2f} times plain decoding",
         ]
 
@@ -131,10 +131,11 @@ class Payoff:
         better: Sequence[str] = (),
         faster: Sequence[str] = (),
     ) -> list[str]:
-        """What would help where drafts do not pay.
+        """Returns suggestions if drafting does not pay, otherwise none.
 
-        smaller  trees of the drafter; option: what says how large they are; auto: whether that could be "auto"
-        better, faster  what only the caller knows to try, for drafts that are kept more often and for cheaper passes
+        smaller         smaller trees of the drafter; option: the option that sets their size; auto: whether it accepts
+                        "auto"
+        better, faster  the caller's own suggestions for better drafts and for cheaper passes
         """
         if self.pays:
             return []
@@ -149,23 +150,26 @@ class Payoff:
                 "of the time of drafting: longer texts gain more (--max-tokens)"
             ]
         if smaller and all(one.cost - 1 >= one.nodes / ENOUGH for one in smaller):
-            return ["every token that a pass reads costs a plain pass here: no drafts pay, --drafter none", *faster]
+            return [
+                "every further token costs a plain pass here: no drafts pay, --drafter none",
+                *faster,
+            ]
         drafting = (self.drafting_ms - self.opening_ms) / self.plain_ms
         sizes = [*smaller, TreeSize(nodes=round(self.nodes), cost=self.cost, most=self.tokens)]
         best = max(sizes, key=lambda one: one.most / (one.cost + drafting))
         if best.most >= ENOUGH * (best.cost + drafting):
             what = f"try {option} {best.nodes}" if option else "draft less"
-            return [f"{best.told()}: {what}{', or --nodes auto' if auto else ''}", *better]
+            return [f"{best.sentence()}: {what}{', or --nodes auto' if auto else ''}", *better]
         best = max(sizes, key=lambda one: one.most / one.cost)
         if best.most >= ENOUGH * best.cost:
             least = (best.most - best.cost) * self.plain_ms
-            return [f"{best.told()}: it pays if drafting takes less than {least:.2g} ms", *better]
+            return [f"{best.sentence()}: it pays if drafting takes less than {least:.2g} ms", *better]
         if not smaller:
             return [*better, f"plain decoding is faster: {'try --nodes auto, or ' if auto else ''}--drafter none"]
         return [
             *better,
             *faster,
-            "no size pays for these texts, --drafter none: " + "; ".join(one.told() for one in smaller),
+            "no size pays for these texts, --drafter none: " + "; ".join(one.sentence() for one in smaller),
         ]
 
 

@@ -1,4 +1,4 @@
-"""Token Recycling as a drafter, to be measured beside ours: the published tree, with what rejected nodes predict."""
+"""Token Recycling as a drafter, for comparison: the published static tree, with predictions of rejected nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rescore.decode.verify.shaping import Shaping
 
 
 class RecyclingDrafter:
-    """Drafts the published tree of 80 nodes for every request."""
+    """Drafts the published static tree of 80 nodes for every request."""
 
     drawn = 0
 
@@ -36,7 +36,7 @@ class _RecyclingSession:
                 chunks = predicted_along_prompt(step, row)
                 read = sum(len(ids) for ids, _ in chunks)
                 see(matrix, history[len(history) - 2 - read : -2], chunks)
-            # The pass read the token before those that it accepted, and all nodes.
+            # The last pass read its root token and all nodes of its tree.
             see(matrix, [history[-2 - len(last.accepted)], *last.tree.tokens], [top_predictions(last.logits)])
             trees.append(matrix.static_tree(history[-1]).within(step.room[row]))
         self._begun = True
@@ -47,6 +47,6 @@ class _RecyclingSession:
 
 
 def see(matrix: TokenRecycling, tokens: Sequence[int], predicted: Sequence[Predicted]) -> None:
-    """Tokens that were read, and what was predicted behind them, in chunks."""
+    """Records tokens and the predictions after them, which come in chunks."""
     for token, ids, p in zip(tokens, *(np.concatenate(part) for part in zip(*predicted))):
         matrix.see(int(token), ids, p)

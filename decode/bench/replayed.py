@@ -1,8 +1,7 @@
-"""Decoding at the size of a model that is not at hand: times of random weights, acceptance replayed from a dump.
+"""Decoding speed for a model shape: pass times with random weights, acceptance replayed from a dump.
 
-How long a pass takes depends on a model's shape and not on what it has learnt, and how many tokens it brings is in the
-dump. So both are known exactly, each by itself; what is not known is whether a model of that shape would have heads as
-good, or as bad, as the dump's.
+The time of a pass depends on the model's shape, not on its weights, and tokens per pass are exact on a dump. What
+remains unknown is whether the heads of a model of that shape would be as good as the dump's.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
 from rescore.lattice.tree import TokenTree
 
-SAMPLE = 64  # lattices that searches are timed on
+SAMPLE = 64  # lattices for timing searches
 
 
 def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> Target:
-    """A causal language model of this shape with random weights. ImportError without transformers."""
+    """Makes a causal language model of this shape with random weights. ImportError without transformers."""
     with needed_for("a model with random weights"):
         from transformers import LlamaConfig, LlamaForCausalLM
     from rescore.decode.models.causal_lm import CausalLMTarget
@@ -68,10 +67,13 @@ Search = Callable[[TensorSausage, Tensor], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchWay:
-    """One way to draft: its name in a replay, rows and tokens of a pass for each text, and how its drafts are found.
+    """One way to draft.
 
-    search: called with lattices [b, T, K] and histories, on the target's device; None where nothing is searched. heads:
-    whether it needs lattices of heads. tree: rescorer and nodes of drafts that need nothing of the host
+    replayed     its name in a replay
+    rows, width  rows and tokens per row of a pass, for each text
+    search       called with lattices [b, T, K] and histories on the target's device; None if there is no search
+    heads        whether it needs lattices of heads
+    tree         rescorer and nodes, for trees that can be drafted on the device
     """
 
     name: str
@@ -84,7 +86,7 @@ class BenchWay:
 
 
 def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[BenchWay]:
-    """Plain decoding, then every drafter of a replay that a pass can verify."""
+    """Yields plain decoding, then every standard drafter that a pass can verify."""
     slots, alone, p = dump.header.heads - 1, Rescorer(threads=rescorer.threads), options.paths
     yield BenchWay(name="plain", replayed=None, rows=1, width=1, search=None, heads=False)
     yield BenchWay(name=BASE, replayed=BASE, rows=1, width=1 + slots, search=None)
@@ -148,7 +150,7 @@ def _alone(rescorer: Rescorer, slots: int, n: int) -> Search:
 
 
 def merged_size(dump: Dump, rescorer: Rescorer, p: int) -> int:
-    """Nodes of p drafts merged by prefix, the mean of some lattices."""
+    """Returns the mean number of nodes of p drafts merged by prefix, over a sample of lattices."""
     sausages, histories = lattices(dump, rescorer, SAMPLE)
     drafts = rescorer.paths(sausages, histories, p)
     return round(
@@ -157,7 +159,7 @@ def merged_size(dump: Dump, rescorer: Rescorer, p: int) -> int:
 
 
 def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.ndarray]:
-    """Lattices [count, T, K] from all over the dump's first block, and their histories."""
+    """Returns lattices [count, T, K], evenly spaced over the dump's first block, and their histories."""
     block = next(dump.blocks())
     rows = np.linspace(0, block.rows - 1, count).astype(np.int64)
     sausages = block.sausages()
@@ -166,8 +168,8 @@ def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.nd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replayed(HeadsLattice):
-    """Heads whose candidates are found, which takes its time, and then are not looked at: random weights have none that
-    a model knows.
+    """Heads whose candidates are computed, for the timing, and then replaced by the dump's: those of random weights are
+    meaningless to a language model.
     """
 
     lattices: TensorSausage
@@ -178,7 +180,7 @@ class _Replayed(HeadsLattice):
 
 
 class Rig:
-    """A target of some shape with heads as Medusa's, all weights random, and a stopwatch."""
+    """Times a target with Medusa heads, all weights random."""
 
     def __init__(
         self, target: Target, *, width: int, dtype: torch.dtype, slots: int, top_k: int, length: int, repeats: int
@@ -189,7 +191,7 @@ class Rig:
         self._dtype = dtype
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        """The median; the first call does not count."""
+        """Returns the median time of a call, after one to warm up."""
         times = []
         for _ in range(1 + self.repeats):
             self._wait()
@@ -201,8 +203,8 @@ class Rig:
 
     @torch.inference_mode()
     def passes(self, rows: int, width: int) -> dict[str, float]:
-        """Seconds of a pass behind `length` tokens: `eager`, and on CUDA, where it can be captured, as a `graph`, in
-        which nothing waits for Python.
+        """Returns the seconds of a pass after `length` tokens: `eager` and, if it can be captured, as a CUDA `graph`,
+        without Python overhead.
         """
         cache, block = self._filled(rows, width), self._block(rows, self.length, width)
         return self._both_ways(lambda: self.target.logits(self.target.read(block, cache)).argmax(dim=-1))
@@ -211,8 +213,9 @@ class Rig:
     def drafted_passes(
         self, rescorer: Rescorer, nodes: int, lattices: TensorSausage, histories: Tensor
     ) -> dict[str, float]:
-        """Seconds of passes that make their own drafts, trees of so many nodes in lattices [b, T, K] behind histories
-        [b, m], as `passes`.
+        """Returns the seconds, as in `passes`, of passes that draft their own trees of `nodes` nodes.
+
+        lattices [b, T, K]; histories [b, m].
         """
         rows, width, device = len(histories), 1 + nodes, self.target.device
         cache, hidden = self._filled(rows, width), self._hidden(rows)
@@ -223,7 +226,7 @@ class Rig:
 
     @torch.inference_mode()
     def lattice(self, rows: int) -> float:
-        """Seconds from hidden states to lattices."""
+        """Returns the seconds from hidden states to lattices."""
         hidden = self._hidden(rows)
         certain = torch.zeros(rows, dtype=torch.int64, device=hidden.device)
         return self.seconds(lambda: self._lattice.tensors(self._heads.of_hidden(hidden, certain)))
@@ -234,11 +237,11 @@ class Rig:
         return found if replay is None else {**found, "graph": self.seconds(replay)}
 
     def _filled(self, rows: int, width: int) -> Any:
-        """A cache with numbers for `length` tokens of each row, drawn and not read, which takes longer than all passes;
-        and room for a pass.
+        """Makes a cache of `length` tokens per row with room for a pass. Its contents are random:
+        reading a prompt would take longer than all passes.
         """
         cache, _ = self.target.open([np.zeros(self.length, np.int64)] * rows, 1, self.length + width)
-        self.target.read(self._block(rows, self.length - 1, 1), cache)  # which makes its tensors
+        self.target.read(self._block(rows, self.length - 1, 1), cache)  # allocates its tensors
         for store in (*cache.keys, *cache.values):
             store.normal_()
         return cache
@@ -255,8 +258,8 @@ class Rig:
 
 
 def _captured(call: Callable[[], Tensor]) -> Callable[[], None] | None:
-    """The call as a CUDA graph, whose shapes and addresses are fixed; None of a model that asks the device for values
-    on its way.
+    """Captures the call as a CUDA graph, with fixed shapes and addresses; None if the model synchronises with the
+    device.
     """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -285,12 +288,12 @@ def bench_replay(
     efficiency: dict[str, float],
     advance: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """For every way to draft: tokens per pass (replayed), seconds of its parts (measured), and what follows from them.
+    """Returns for every way to draft its tokens per pass (replayed), the times of its parts (measured), and the tokens
+    per second that follow.
 
-    Where a pass and its drafting were captured together, `step_ms` has what they take, and that counts; else the sum of
-    the parts.
+    If a pass and its drafting were captured as one graph, its time (`step_ms`) is used; otherwise the sum of the parts.
 
-    batch: texts at once, as if each had the dump's acceptance. efficiency: of `replayed_efficiency`.
+    batch: texts decoded at once, each with the dump's acceptance. efficiency: from `replayed_efficiency`.
     """
     lattice = rig.lattice(batch)
     rows: list[dict[str, Any]] = []
@@ -329,7 +332,7 @@ def bench_replay(
 def _samples(
     sausages: Sausage, histories: np.ndarray, batch: int, device: torch.device
 ) -> Iterator[tuple[TensorSausage, Tensor]]:
-    """The lattices, `batch` at a time, on a device."""
+    """Yields the lattices on a device, `batch` at a time."""
     for start in range(0, SAMPLE, batch):
         part = np.arange(start, start + batch) % SAMPLE
         yield (
@@ -339,6 +342,6 @@ def _samples(
 
 
 def replayed_efficiency(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> dict[str, float]:
-    """Tokens per pass of every drafter, the mean over the dump's tasks."""
+    """Returns tokens per pass of every standard drafter, averaged over the dump's tasks."""
     result = replay_dump(dump, standard_drafters(dump, rescorer, options))
     return mean_over_tasks([task.to_json() for task in result.tasks], "block_efficiency")

@@ -1,4 +1,4 @@
-"""The one shape of what every benchmark found."""
+"""The result format shared by all benchmarks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rescore.decode.bench.machine import machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """One question put to several engines.
+    """One case measured with several engines.
 
-    group    which rows belong together, as the heading of their table says it
-    case     what was asked: names and numbers, such as slots, candidates, paths
-    engines  of each engine its figures by name, times in microseconds (`_us`) unless the name says otherwise;
-             `times_ours`: how many times our median of the same answer
-    run      which of the repetitions of the whole benchmark, from 1
+    group    heading of the table that the row belongs to
+    case     parameters of the case, such as slots, candidates, paths
+    engines  figures by name for each engine, times in microseconds (`_us`) unless the name says otherwise;
+             `times_ours`: the engine's median divided by ours for the same answer
+    run      repetition of the whole benchmark, from 1
     """
 
     group: str
@@ -37,9 +37,7 @@ class BenchRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchReport:
-    """What a benchmark found: its name, machine and versions, settings, what was checked to be equal before anything
-    counted, and the rows.
-    """
+    """The report of a benchmark: its name, machine and versions, settings, equality checks that passed, and rows."""
 
     bench: str
     machine: Mapping[str, Any]
@@ -48,7 +46,7 @@ class BenchReport:
     rows: tuple[BenchRow, ...] = field(repr=False)
 
     def group(self, name: str, run: int = 1) -> list[BenchRow]:
-        """The rows of one heading and one run."""
+        """Returns the rows of one group and run."""
         return [row for row in self.rows if (row.group, row.run) == (name, run)]
 
     def to_json(self) -> dict[str, Any]:
@@ -62,5 +60,5 @@ class BenchReport:
 
 
 def bench_machine(*packages: str) -> dict[str, Any]:
-    """The machine with the versions of packages, and what the core was compiled for (`_core.processor`)."""
+    """Returns the machine, the versions of packages, and the core's compilation target (`_core.processor`)."""
     return {**machine(*packages), "core": _core.processor}

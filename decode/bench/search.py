@@ -1,6 +1,4 @@
-"""How long a search takes, ours beside OpenFst on the same lattices in one run; engines of one kind must agree, or
-nothing counts.
-"""
+"""Times searches, ours and OpenFst's, on the same lattices in one run. Engines with equal semantics must agree."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ OURS_EPSILON = "ours, epsilon"
 REPEATING = "C++ OpenFst, epsilon, strings repeat"
 DISTINCT = "C++ OpenFst, epsilon, distinct"
 PYTHON = "pywrapfst, epsilon"
-# Which of our answers theirs is.
+# The engine of ours whose answers each peer must match.
 PEERS = {ANCHOR: OURS, REPEATING: OURS_EPSILON, DISTINCT: OURS_EPSILON, PYTHON: OURS_EPSILON}
 PROGRAM = {ANCHOR: "phi", REPEATING: "epsilon", DISTINCT: "unique"}  # modes of the C++ program
 GLOBAL, LOCAL = "ours, pushed", "ours, local"
@@ -52,9 +50,9 @@ OF_TABLES = (OURS, ANCHOR, OURS_EPSILON, REPEATING, PYTHON)
 EXACT = (OURS, NATIVE, ANCHOR)
 SLOTS, WIDTH, PATHS = 8, 16, 16
 TREE_SIZES = (16, 64, 128)
-COLD_LATTICES = 40  # as the sweep before each takes a thousand times as long as the search
+COLD_LATTICES = 40  # few, since evicting the caches takes a thousand times as long as a search
 SMALL_TREE_SIZES = (16, 64)
-SECONDS = 0.2  # for which trees, and drawn drafts, are timed at least
+SECONDS = 0.2  # minimum duration of timing trees and samples
 CELLS = tuple(dict.fromkeys((*TABLE_12_MS, *TABLE_13_MS)))
 
 
@@ -64,8 +62,11 @@ class Disagreement(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of all lattices: `kind` is paths, tree, open or samples, `size` so many of them (nodes of a tree),
-    by the engines named. sweep_mb: of memory that is written before each search, as a forward pass does; 0: warm.
+    """One case, timed on all lattices.
+
+    kind      "paths", "tree", "open" or "samples"; size: their number, or nodes of a tree
+    engines   the engines to time
+    sweep_mb  megabytes written before each search, to evict the caches as a forward pass does; 0: warm caches
     """
 
     group: str
@@ -78,8 +79,8 @@ class Question:
 
 
 def questions(*, tables: bool, sizes: bool, most_slots: int, most_candidates: int, sweep_mb: int = 0) -> list[Question]:
-    """8 x 16 with p = 16, trees, open trees and samples, the first three behind a sweep of the caches too; the cells of
-    the paper's tables 12 and 13; each size by itself in a sweep, up to a most.
+    """Returns the cases: 8 x 16 with p = 16, trees, open trees and samples, the first three also with cold caches; with
+    `tables`, the cells of the paper's tables 12 and 13; with `sizes`, one size varied at a time, up to the maxima.
     """
     asked = list(_cold(sweep_mb)) if sweep_mb else []
     asked += [Question(group=HEADLINE, kind="paths", slots=SLOTS, candidates=WIDTH, size=PATHS, engines=ALL)]
@@ -128,8 +129,12 @@ def _swept(most_slots: int, most_candidates: int) -> Iterator[Question]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engines:
-    """What all searches use: our model, the same with scaled costs as an FST in a file, the compiled program or None,
-    the FST in memory or None.
+    """The engines of a benchmark.
+
+    rescorer, calibrated  ours
+    file                  the model as an FST with scaled costs
+    program               the compiled C++ program, None without OpenFst
+    fst                   the FST in memory for pywrapfst, None without it
     """
 
     rescorer: Rescorer
@@ -165,9 +170,9 @@ def bench_search(
     run: int = 1,
     advance: Callable[[], None] = lambda: None,
 ) -> list[BenchRow]:
-    """A row for every question, put to the lattices of its group.
+    """Returns a row for every question, timed on the lattices of its group.
 
-    Disagreement if two engines of one kind give different answers.
+    Disagreement if two engines with equal semantics give different answers.
     """
     rows = []
     for question in asked:
@@ -192,7 +197,7 @@ def _case(question: Question, lattices: BenchLattices) -> dict[str, int | float 
 
 
 _SIZES = {"paths": "paths", "tree": "nodes", "open": "nodes", "samples": "samples"}
-TURNS = 2  # of all engines, so that what else the machine does meets them alike
+TURNS = 2  # engines run in turns, so that other load affects all alike
 Times = dict[str, NDArray[np.float64]]
 Found = tuple[NDArray[np.float64], list[list[String]]]  # microseconds, and strings for each lattice
 
@@ -200,7 +205,9 @@ Found = tuple[NDArray[np.float64], list[list[String]]]  # microseconds, and stri
 def path_times(
     engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int
 ) -> Times:
-    """Microseconds of every engine for every lattice, float64 [B]; Disagreement unless all answer alike."""
+    """Times the p best paths: microseconds per lattice of every engine, float64 [B]. Disagreement unless all answers
+    agree.
+    """
     ways = {
         name: _way(engines, name, batch, histories, question, rounds) for name in question.engines if engines.has(name)
     }
@@ -212,7 +219,7 @@ def path_times(
             times[name] = np.minimum(found, times.get(name, found))
     for name, peer in PEERS.items():
         if name in answers:
-            # Of paths whose strings repeat only the first is sure to be a string of the answer: the cheapest.
+            # With repeated strings, only the cheapest is certain to be in the answer.
             most = 1 if name == REPEATING else question.size
             check_equal(name, [one[:most] for one in answers[peer]], [one[:most] for one in answers[name]])
     return times
@@ -221,7 +228,7 @@ def path_times(
 def _way(
     engines: Engines, name: str, batch: Sausage, histories: NDArray[np.int32], question: Question, rounds: int
 ) -> Callable[[], Found]:
-    """One turn of an engine: its times, and its strings."""
+    """Returns a function that runs one turn of an engine and returns its times and strings."""
     rescorer, every, paths = engines.rescorer, range(batch.batch_size), question.size
     if name in PROGRAM and engines.program is not None:
         return partial(
@@ -277,7 +284,7 @@ def _program_turn(
 def tree_times(
     engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int
 ) -> Times:
-    """Of trees. A tree of n nodes is the beginning of one of 2 n, or Disagreement."""
+    """Times trees. Disagreement unless a tree of n nodes is the beginning of one of 2 n."""
     rescorer, nodes, every = engines.rescorer, question.size, range(batch.batch_size)
     check_nested(*(rescorer.trees(batch, histories, n) for n in (nodes, 2 * nodes)))
     before = sweep(question.sweep_mb)
@@ -292,7 +299,7 @@ def tree_times(
 def open_tree_times(
     engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int
 ) -> Times:
-    """Of open trees of the heads and the model, calibrated by default. As of trees."""
+    """Times open trees of heads and model with the default calibration; checked like `tree_times`."""
     rescorer, nodes, every = engines.calibrated, question.size, range(batch.batch_size)
     check_nested(*(rescorer.trees(batch, histories, n) for n in (nodes, 2 * nodes)))
     calls = [partial(rescorer.trees, batch[i : i + 1], histories[i : i + 1], nodes) for i in every]
@@ -300,7 +307,7 @@ def open_tree_times(
 
 
 def check_nested(trees: Trees, larger: Trees) -> None:
-    """Disagreement unless each tree is the beginning of the larger one."""
+    """Raises Disagreement unless each tree is the beginning of the larger one."""
     nodes = trees.tokens.shape[1]
     for smaller, whole in ((trees.tokens, larger.tokens), (trees.parents, larger.parents)):
         if not np.array_equal(smaller, whole[:, :nodes]):
@@ -310,16 +317,16 @@ def check_nested(trees: Trees, larger: Trees) -> None:
 def sample_times(
     engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int
 ) -> Times:
-    """Of normalising a lattice and drawing drafts from it.
+    """Times normalising a lattice and sampling drafts from it.
 
-    The best strings have the ln q that their costs say, or Disagreement.
+    Disagreement unless ln q of the best paths follows from their costs.
     """
     rescorer, every = engines.rescorer, range(batch.batch_size)
     drafts, pushed = rescorer.paths(batch, histories, 1), rescorer.normalise(batch, histories)
     if not np.allclose(
         pushed.logq(drafts.tokens), -drafts.cost.astype(np.float64) - pushed.log_mass[:, None], rtol=0, atol=1e-4
     ):
-        raise Disagreement("ln q of the best strings is not what their costs say")
+        raise Disagreement("ln q of the best paths does not follow from their costs")
     uniforms = np.random.default_rng(0).random((len(every), question.size, batch.slots))
 
     def draw(lattice: int, local: bool) -> object:
@@ -340,8 +347,8 @@ KINDS: dict[str, Callable[[Engines, Question, Sausage, NDArray[np.int32], int], 
 
 
 def compared(times: Times) -> dict[str, dict[str, float]]:
-    """The figures of every engine; `times_ours`, `times_ours_p99`: how many times our median and 99th percentile of the
-    same answer.
+    """Returns the figures of every engine; `times_ours`, `times_ours_p99`: its median and 99th percentile divided by
+    ours for the same answer.
     """
     found = {name: figures(own) for name, own in times.items()}
     for name, peer in PEERS.items():
@@ -352,7 +359,7 @@ def compared(times: Times) -> dict[str, dict[str, float]]:
 
 
 def check_equal(engine: str, ours: list[list[String]], theirs: list[list[String]]) -> None:
-    """Disagreement unless both answer every lattice alike: cost to 1e-4 nats, strings but for ties."""
+    """Raises Disagreement unless both answers agree on every lattice: costs to 1e-4 nats, strings except for ties."""
     if len(ours) != len(theirs):
         raise Disagreement(f"{engine}: {len(theirs)} answers to {len(ours)} lattices")
     for lattice, (mine, other) in enumerate(zip(ours, theirs)):
@@ -361,7 +368,7 @@ def check_equal(engine: str, ours: list[list[String]], theirs: list[list[String]
 
 
 def peer_versions() -> dict[str, str | None]:
-    """What C++ OpenFst is compiled from and with (Debian's packages)."""
+    """Returns the versions of OpenFst (Debian's libfst-dev) and g++."""
     return {
         "libfst-dev": _output("dpkg-query", "-W", "-f", "${Version}", "libfst-dev"),
         "g++": _output("g++", "-dumpfullversion"),

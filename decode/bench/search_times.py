@@ -1,4 +1,4 @@
-"""Times of searches in a file that `rescore bench search --json` wrote."""
+"""Reads search times from a file written by `rescore bench search --json`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES, Cell
 from rescore.decode.cost.cost_inputs import read_report
 
-ENGINES = 16  # at most, and characters of a name
-NAME = 80
+ENGINES = 16  # at most
+NAME = 80  # characters at most
 LONGEST_US = 1e12
 FACTS = ("cpu", "cores", "load", "libfst-dev", "pynini")  # of the machine
 SETTINGS = ("dump", "lm", "alpha", "lattices", "rounds", "left_out")
@@ -20,8 +20,8 @@ SETTINGS = ("dump", "lm", "alpha", "lattices", "rounds", "left_out")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Microseconds for a lattice: the median and the 99th percentile over lattices; times_ours: how many times our
-    median of the same answer, None of ours.
+    """Microseconds per lattice: median and 99th percentile. times_ours: the median divided by ours for the same answer,
+    None for our own.
     """
 
     median_us: float
@@ -31,8 +31,11 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTimes:
-    """cells: of each of tables 12 and 13 the times of every engine, all in one order; facts: names and texts of machine
-    and settings; ngrams: of the model.
+    """Search times for the paper's tables.
+
+    cells   the times of every engine, in one order, by cell of tables 12 and 13
+    facts   machine and settings, as text by name
+    ngrams  size of the model
     """
 
     cells: Mapping[Cell, Mapping[str, Times]]
@@ -45,7 +48,7 @@ class SearchTimes:
 
 
 def read_search(path: str | Path) -> SearchTimes:
-    """The times of a file. ValueError, with the file's name, unless it is a report of all cells of both tables."""
+    """Reads the times. ValueError, with the file's name, unless the report has all cells of both tables."""
     report = read_report(path)
     try:
         cells = _cells([row for row in report["results"] if row["group"] == TABLES and row["run"] == 1])
@@ -79,7 +82,7 @@ def _cells(rows: list[dict[str, Any]]) -> dict[Cell, dict[str, Times]]:
         if cell not in wanted or cell in found:
             raise ValueError(
                 f"results: expected each cell of tables 12 and 13 once, got {_named(cell)} "
-                f"{'twice' if cell in found else 'besides'}"
+                f"{'twice' if cell in found else 'in addition'}"
             )
         found[cell] = {_name(name): _times(times, cell) for name, times in row["engines"].items()}
     if missing := next((cell for cell in wanted if cell not in found), None):
@@ -87,7 +90,7 @@ def _cells(rows: list[dict[str, Any]]) -> dict[Cell, dict[str, Times]]:
     engines = {tuple(own) for own in found.values()}
     if len(engines) > 1 or not 1 <= len(next(iter(engines))) <= ENGINES:
         raise ValueError(
-            f"results: expected the same 1 to {ENGINES} engines in each, got {sorted(len(own) for own in engines)}"
+            f"results: expected the same 1 to {ENGINES} engines in all cells, got {sorted(len(own) for own in engines)}"
         )
     return found
 

@@ -1,1 +1,1 @@
-"""Lossy decoding by early exits: CALM, calibrated so that texts seldom differ much from the model's own."""
+"""Lossy decoding by early exits (CALM), calibrated to bound how much texts differ from the model's own."""

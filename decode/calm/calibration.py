@@ -1,7 +1,7 @@
-"""A threshold whose texts are seldom far from the model's own, from prompts like those to come.
+"""Calibrates the exit threshold on sample prompts, to bound how much texts differ from the model's own.
 
-Schuster et al. 2022 (arXiv 2207.07061), section 4: with probability 1 - epsilon over the draw of the prompts, the mean
-dissimilarity of early texts and full ones is at most delta, for prompts drawn as these were.
+Schuster et al. 2022 (arXiv 2207.07061), section 4: with probability 1 - epsilon over the draw of the sample, the mean
+dissimilarity of early-exit and full texts is at most delta, for prompts from the same distribution.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORMAT, VERSION = "rescore calm", 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """P(mean risk > delta) <= epsilon; `risk` is one of `consistency.RISKS`."""
+    """The guarantee P(mean risk > delta) <= epsilon; `risk` is one of `consistency.RISKS`."""
 
     risk: str = "rouge-l"
     delta: float = 0.1
@@ -38,7 +38,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TextsAt:
-    """Texts at one threshold: losses float64 [n], and the mean number of layers that a token took."""
+    """Results at one threshold: losses float64 [n], and the mean number of layers per token."""
 
     threshold: float
     losses: NDArray[np.float64]
@@ -46,9 +46,9 @@ class TextsAt:
 
 
 class ThresholdSearch:
-    """Texts of prompts at falling thresholds.
+    """Decodes prompts at decreasing thresholds and measures their losses.
 
-    setting  how tokens leave; its threshold's value is what is looked for
+    setting  of early exits; the value of its threshold is searched
     rows     texts decoded at once
     """
 
@@ -68,11 +68,11 @@ class ThresholdSearch:
         self._full = [
             text.tokens
             for batch in self._batches()
-            for text in self._told(generate(layered.target, batch, None, options))
+            for text in self._advanced(generate(layered.target, batch, None, options))
         ]
 
     def run(self, thresholds: Sequence[float], promise: Promise, *, every: bool = False) -> list[Tested]:
-        """The thresholds that were tested; with `every`, the others are measured too."""
+        """Tests thresholds in order and returns the tests made. every: also measure the untested thresholds."""
         tested = fixed_sequence(
             thresholds,
             lambda value: self._measure(value, promise.risk).losses,
@@ -87,7 +87,7 @@ class ThresholdSearch:
         setting = replace(self.setting, threshold=replace(self.setting.threshold, value=value))
         target = setting.target(self.layered, self.heads)
         texts = [
-            text for batch in self._batches() for text in self._told(early_exit_texts(target, batch, self.options))
+            text for batch in self._batches() for text in self._advanced(early_exit_texts(target, batch, self.options))
         ]
         losses = np.array([RISKS[risk](text.tokens, full) for text, full in zip(texts, self._full)])
         layers = float(np.concatenate([text.layers for text in texts]).mean())
@@ -97,7 +97,7 @@ class ThresholdSearch:
     def _batches(self) -> Iterator[Sequence[ArrayLike]]:
         return (self.prompts[start : start + self.rows] for start in range(0, len(self.prompts), self.rows))
 
-    def _told(self, texts: list) -> list:
+    def _advanced(self, texts: list) -> list:
         self.advance(len(texts))
         return texts
 
@@ -105,7 +105,7 @@ class ThresholdSearch:
 def calibrated_file(
     search: ThresholdSearch, tested: Sequence[Tested], promise: Promise, about: dict[str, Any]
 ) -> dict[str, Any]:
-    """What `rescore calm calibrate` writes: the setting, the threshold (null where none is valid) and the tests."""
+    """Returns the file of `rescore calm calibrate`: the setting, the threshold (null if none is valid), the tests."""
     setting, best = search.setting, least_valid(tested)
     of_tests = {one.threshold: {"p_value": one.p_value, "valid": one.valid} for one in tested}
     return {
@@ -136,7 +136,7 @@ def calibrated_file(
 
 
 def read_calibrated(path: Path) -> ExitSetting:
-    """The setting of such a file. ValueError for another, or where no threshold was valid."""
+    """Reads the setting of such a file. ValueError for any other file, or if no threshold was valid."""
     found = read_object(path)
     if found.get("format") != FORMAT or found.get("version") != VERSION:
         raise ValueError(
@@ -145,7 +145,7 @@ def read_calibrated(path: Path) -> ExitSetting:
         )
     value, exits = found.get("threshold"), found.get("exits")
     if value is None:
-        raise ValueError(f"{path}: no threshold was valid there: only the full model keeps its promise")
+        raise ValueError(f"{path}: expected a valid threshold, got none: only the full model meets the guarantee")
     whole = isinstance(exits, list) and exits and all(type(one) is int for one in exits)
     if not whole or not all(_number(found.get(name)) for name in ("threshold", "length", "decay")):
         raise ValueError(f"{path}: expected layers in 'exits', and numbers in 'threshold', 'length' and 'decay'")

@@ -1,6 +1,6 @@
-"""How sure a layer is of the next token: the confidences of Schuster et al. 2022 (arXiv 2207.07061), section 3.
+"""Confidence measures of early exits (Schuster et al. 2022, arXiv 2207.07061, section 3).
 
-The third, a trained classifier, is in `classifier`.
+The third one, a trained classifier, is `rescore.decode.models.exit_heads`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from torch import Tensor
 
 
 class Confidence(Protocol):
-    """name: as the command line and reports call it."""
+    """A confidence measure. name: on the command line and in reports."""
 
     name: str
 
     def __call__(self, layers: int, state: Tensor, below: Tensor) -> Tensor:
-        """In [0, 1], float32 [R, L], of states [R, L, width] behind so many layers and behind one layer less."""
+        """Returns confidences in [0, 1], float32 [R, L]. state, below: states [R, L, width] after `layers` layers and
+        after one layer less.
+        """
 
 
 class SoftmaxResponse:
-    """The most probable token's probability less the second's, in the distribution that this layer would give.
+    """The difference between the two largest probabilities in the distribution predicted from this layer's state.
 
-    logits  [..., V] of states [..., width] of a layer. They cost an output layer at every exit that is tried
+    logits: logits(layers, state), [..., V] from states [..., width]. Every exit tried costs an output layer.
     """
 
     name = "softmax"
@@ -38,7 +40,7 @@ class SoftmaxResponse:
 
 
 class Saturation:
-    """The cosine of the states of successive layers, negative ones as 0: how little the last layer changed."""
+    """The cosine similarity of the states of successive layers, clamped at 0: how little the last layer changed."""
 
     name = "saturation"
 

@@ -1,7 +1,7 @@
-"""LOSSY decoding: a model whose tokens leave its layers early, when a layer is confident (CALM).
+"""LOSSY decoding with early exits: a token skips the remaining layers once a layer is confident (CALM).
 
-Schuster et al. 2022, "Confident Adaptive Language Modeling" (arXiv 2207.07061), section 3. The text is not the model's
-own; `calibration` says how far it is from it.
+Schuster et al. 2022, "Confident Adaptive Language Modeling" (arXiv 2207.07061), section 3. Texts differ from the
+model's own; `calibration` bounds by how much.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from rescore.decode.models.slot_cache import SlotCache
 
 
 class LayeredModel:
-    """A model of Hugging Face whose layers can be left, and what each layer alone would predict.
+    """A Hugging Face model with exits after its layers, and predictions from each layer.
 
-    depth   of its decoder's layers
-    target  runs them all until a pass is under way in `gated`
+    depth   number of decoder layers
+    target  runs all layers, except while `gated.running` is active
     """
 
     def __init__(self, target: CausalLMTarget | EncoderDecoderTarget):
         model = target.model
         self.gated = GatedDecoder(model.get_decoder())
         self.depth = self.gated.depth
-        # Made anew, and so tried out: through open gates it must give the model's own logits.
+        # A new target runs its self-test: with open gates, logits must equal the model's own.
         self.target = type(target)(model, self.gated.decoder)
 
     def logits(self, state: Tensor) -> Tensor:
-        """Logits [..., V] of states [..., width] of any layer, through the model's last norm and its output layer."""
+        """Returns logits [..., V] from states [..., width] of any layer, by the final norm and the output layer."""
         return self.target.logits(self.gated.norm(state))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ExitCache:
-    """Keys and values, and along them how many layers each token took.
+    """A key-value cache that also records the layers used per token.
 
-    rows    the requests that are under way
-    first   of each request, the first position that may leave early: that behind a causal model's prompt
-    layers  of each request, the layers behind which each token was predicted, in plain decoding
+    rows    the running requests
+    first   each request's first position that may exit early: after the prompt, for a causal model
+    layers  for each request, the number of layers used for each token, in plain decoding
     """
 
     slots: SlotCache
@@ -73,15 +73,15 @@ class ExitCache:
 
 
 class LossyEarlyExitTarget:
-    """A model as a `Target` that LOSES exactness: a token leaves after the first of `exits` whose confidence reaches
-    the threshold. Prompts are read by all layers.
+    """A LOSSY `Target`: a token exits after the first of `exits` whose confidence reaches the threshold. Prompts are
+    read with all layers.
 
-    confidence  in [0, 1], of a layer's states
-    exits       numbers of layers, 1 .. depth - 1, behind which tokens may leave
-    translate   what the last norm and the output layer are given of a state behind so many layers; None: the state
+    confidence  confidence of a layer's states, in [0, 1]
+    exits       numbers of layers, 1..depth - 1, after which tokens may exit
+    translate   translate(layers, state) maps a state to the input of the final norm; None: the state itself
     opened      the cache of the last call
 
-    A position's states depend on nothing but the positions that it sees, so batches and drafts change no text.
+    The states of a position depend only on the positions it attends to, so batching and drafts do not change texts.
     """
 
     reads_back = True

@@ -1,4 +1,4 @@
-"""What the exits of a model see along texts, and what its last layer makes of it: all that their training reads."""
+"""The training data of exit heads: states at the exits along texts, and the last layer's states and tokens."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ CHUNK = 256  # positions whose logits are computed at once
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExitStates:
-    """At n positions, states at a root mean square of 1: float16 [n, width] behind each exit, and behind the last
-    layer; tokens int64 [n], the most probable behind it.
+    """States at n positions, scaled to a root mean square of 1.
+
+    exits   float16 [n, width] after each exit
+    last    float16 [n, width] after the last layer
+    tokens  int64 [n], the most probable tokens after the last layer
     """
 
     exits: dict[int, Tensor]
@@ -40,14 +43,16 @@ class ExitStates:
 def exit_states(
     layered: LayeredModel, exits: Sequence[int], texts: Iterable[tuple[NDArray[np.int64], NDArray[np.int32]]]
 ) -> Iterator[ExitStates]:
-    """Of every text, a prompt [m] and what follows [n]: at the n positions where its tokens are predicted."""
+    """Yields the states of every text, a prompt [m] and its continuation [n], at the n positions that predict the
+    continuation.
+    """
     for prompt, text in texts:
         cache, (first,) = layered.target.open([prompt], 1, len(prompt) + len(text))
         ids = np.concatenate((first, text[:-1])).astype(np.int64)
         block = Block.of_texts([ids], [0], layered.target.device)
         recorder = _Recorder(len(text))
         watched = frozenset((*exits, layered.depth))
-        started = ExitPass(block.ids.shape, layered.depth, watched, recorder, _as_it_is, block.ids.device)
+        started = ExitPass(block.ids.shape, layered.depth, watched, recorder, _unchanged, block.ids.device)
         with layered.gated.running(started, cache):
             layered.target.read(block, cache)
         last = recorder.seen.pop(layered.depth)
@@ -59,7 +64,7 @@ def exit_states(
 
 
 class _Recorder:
-    """Lets no position go, and keeps what the last n of a row would leave with."""
+    """Never exits; records the states of the last n positions of a row."""
 
     def __init__(self, n: int):
         self.n = n
@@ -71,9 +76,9 @@ class _Recorder:
 
 
 def best_tokens(layered: LayeredModel, states: Tensor) -> Tensor:
-    """int64 [n] on the CPU, the most probable behind each of [n, width]."""
+    """Returns the most probable token after each of the states [n, width], int64 [n] on the CPU."""
     return torch.cat([layered.logits(chunk).argmax(dim=-1).cpu() for chunk in states.split(CHUNK)])
 
 
-def _as_it_is(layers: int, state: Tensor) -> Tensor:
+def _unchanged(layers: int, state: Tensor) -> Tensor:
     return state

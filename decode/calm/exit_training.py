@@ -1,8 +1,9 @@
-"""Exit heads from states, in closed form and by a convex fit: seconds, and the same every time.
+"""Fits exit heads, in closed form and by convex optimisation: deterministic, and done in seconds.
 
-Translations are a ridge regression of the last layer's states, shrunk towards no change. Each classifier is a logistic
-regression of its own, as in the independent per-layer loss of Schuster et al. 2022 (arXiv 2207.07061), section 3; on
-states that translations were not fitted to, whose tokens would look right too often.
+A translation is a ridge regression of the last layer's states on an exit's, shrunk towards the identity. Each
+classifier is a separate logistic regression, as in the independent per-layer loss of Schuster et al. 2022 (arXiv
+2207.07061), section 3. Classifiers are fitted on other states than the translations, on whose own training data tokens
+would be right too often.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from rescore.decode.calm.exit_states import ExitStates, best_tokens
 from rescore.decode.models.exit_files import ExitForm
 from rescore.decode.models.exit_heads import ExitHeads
 
-RIDGE = 0.01  # of the mean square of the states' coordinates
-DECAY = 0.02  # of a classifier's weights
-STEPS = 200  # of L-BFGS, at most
+RIDGE = 0.01  # relative to the mean square of the states' coordinates
+DECAY = 0.02  # weight decay of a classifier
+STEPS = 200  # maximum L-BFGS iterations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitScore:
-    """An exit on texts held out.
+    """Scores of an exit on held-out texts.
 
-    plain      share of positions whose token is the last layer's, with the state as it is
-    agreement  the same, translated
-    accuracy   of the classifier, at 1/2
-    area       under its receiver operating characteristic: how often it ranks a right token above a wrong one
+    plain      share of positions whose token equals the last layer's, without translation
+    agreement  the same, with translation
+    accuracy   of the classifier at threshold 1/2
+    area       area under its ROC curve: how often it ranks a right token above a wrong one
     """
 
     layers: int
@@ -45,7 +46,7 @@ class ExitScore:
 def fit_exits(
     layered: LayeredModel, exits: Sequence[int], translating: ExitStates, classifying: ExitStates
 ) -> ExitHeads:
-    """Translations of the first states, classifiers of the second."""
+    """Fits translations on the states `translating` and classifiers on the states `classifying`."""
     width = translating.last.shape[1]
     heads = ExitHeads(ExitForm(exits=tuple(exits), depth=layered.depth, width=width))
     for row, layers in enumerate(exits):
@@ -74,8 +75,9 @@ def _score(layered: LayeredModel, heads: ExitHeads, layers: int, held_out: ExitS
 
 
 def ridge(states: Tensor, wanted: Tensor, shrink: float) -> Tensor:
-    """W and b, [width + 1, width], that least |x W + b - (y - x)|^2 + shrink |W|^2 over n rows x, y, where `shrink` is
-    relative to the mean square of x.
+    """Returns W and b, [width + 1, width], that minimise |x W + b - (y - x)|^2 + shrink |W|^2 over n rows x, y.
+
+    shrink: relative to the mean square of x.
     """
     x = F.pad(states, (0, 1), value=1.0)
     gram = x.T @ x
@@ -84,7 +86,7 @@ def ridge(states: Tensor, wanted: Tensor, shrink: float) -> Tensor:
 
 
 def logistic(states: Tensor, right: Tensor, decay: float) -> tuple[Tensor, Tensor]:
-    """Weights [width] and bias [] of the logistic regression of right, 0 or 1 [n], on states [n, width]."""
+    """Returns weights [width] and bias [] of the logistic regression of right, 0 or 1 [n], on states [n, width]."""
     with torch.inference_mode(False), torch.enable_grad():
         x, wanted = states.clone(), right.clone()
         weights, bias = (torch.zeros(shape, requires_grad=True) for shape in ((x.shape[1],), ()))
@@ -101,7 +103,7 @@ def logistic(states: Tensor, right: Tensor, decay: float) -> tuple[Tensor, Tenso
 
 
 def area(scores: Tensor, right: Tensor) -> float:
-    """How often a right one has a greater score than a wrong one, ties half; 1/2 where all are alike."""
+    """Returns how often a right token outscores a wrong one; ties count half; 1/2 if one class is empty."""
     positive, negative = scores[right.bool()], scores[~right.bool()].sort().values
     if not len(positive) or not len(negative):
         return 0.5
@@ -110,7 +112,7 @@ def area(scores: Tensor, right: Tensor) -> float:
 
 
 def _right(layered: LayeredModel, heads: ExitHeads, layers: int, states: ExitStates) -> Tensor:
-    """float32 [n]: 1 where the exit's token is the last layer's."""
+    """Returns 1 where the exit's token equals the last layer's, float32 [n]."""
     translated = heads.translate(layers, states.exits[layers].float())
     return (best_tokens(layered, _cast(layered, translated)) == states.tokens).float()
 

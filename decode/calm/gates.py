@@ -1,9 +1,8 @@
-"""A decoder whose layers can be left: behind its exit a position stores keys and values of the state it left with.
+"""A decoder with exits: above its exit, a position only stores keys and values of the state it exited with.
 
-Schuster et al. 2022 (arXiv 2207.07061), section 3, state propagation: the state of the exit layer stands for those of
-all layers above, whose keys and values are projections of it. A `Gate` around every layer does so. Whatever the family
-does in a layer before it stores keys and values (norms, projections, rotations) is done by the layer itself, which is
-interrupted as soon as it has stored them; so no family has code here.
+Schuster et al. 2022 (arXiv 2207.07061), section 3, state propagation: the state at the exit replaces the states of all
+layers above, which project it to their keys and values. A `Gate` around every layer does this. It runs the layer, so
+norms, projections and rotations need no code per model family, and interrupts it once keys and values are stored.
 """
 
 from __future__ import annotations
@@ -20,11 +19,12 @@ from rescore.decode.models.slot_cache import SlotCache
 
 
 class ExitPass:
-    """What the gates of one pass share.
+    """The state shared by the gates of one pass.
 
-    exits      numbers of layers behind which a position may leave
-    leaves     bool [R, L] of (layers run, state, state of the layer below): which positions are confident enough
-    translate  the state that is put out for a position that leaves behind so many layers
+    exits      numbers of layers after which a position may exit
+    leaves     leaves(layers, state, state of the layer below) returns the positions confident enough to exit, bool
+               [R, L]
+    translate  translate(layers, state) returns the output state of positions that exit after `layers` layers
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ExitPass:
         self._final: Tensor | None = None
 
     def layer(self, gate: Gate, below: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """What the layer hands on: its own output for positions that go on, `below` for those that have left."""
+        """Returns the gate's output: the layer's for positions that continue, `below` for those that have exited."""
         if self.done:
             self._store_alone(gate, below, *args, **kwargs)
         else:
@@ -59,7 +59,7 @@ class ExitPass:
         return self._output
 
     def stored(self, layer: int) -> None:
-        """Of the cache: a layer has stored keys and values."""
+        """Called by the cache when a layer has stored keys and values."""
         if self.done:
             raise _Stored
 
@@ -79,22 +79,22 @@ class ExitPass:
         except _Stored:
             return
         raise ValueError(
-            f"{type(gate.inner).__name__}: expected a layer that stores keys and values of its own, got one that does "
-            "not; its model cannot be left early"
+            f"{type(gate.inner).__name__}: expected a layer that stores its own keys and values, got one that does "
+            "not; the model does not support early exits"
         )
 
 
 class _Stored(Exception):
-    """Leaves a layer that has stored its keys and values."""
+    """Raised to interrupt a layer once it has stored its keys and values."""
 
 
 class Gate(nn.Module):
-    """A layer of a decoder, in a pass or, outside of one, as it is. number: of layers run behind it, from 1."""
+    """A decoder layer, gated while a pass is running. number: layers run up to and including this one, from 1."""
 
     def __init__(self, inner: nn.Module, number: int, gated: GatedDecoder):
         super().__init__()
         self.inner, self.number = inner, number
-        self._gated = (gated,)  # in a tuple, since a module would become part of this one
+        self._gated = (gated,)  # a tuple keeps torch from registering it as a submodule
 
     def forward(self, below: Tensor, *args: Any, **kwargs: Any) -> Any:
         under_way = self._gated[0].under_way
@@ -110,12 +110,12 @@ class Gate(nn.Module):
 
 
 class GatedDecoder:
-    """A decoder of Hugging Face with gates; it shares its layers with the model's own, which stays as it is.
+    """A Hugging Face decoder with gates. It shares its layers with the model's own decoder, which is not modified.
 
-    decoder    runs as the model's own does
-    norm       what is done to the last layer's states
-    depth      of its layers
-    under_way  the pass that gates are to heed, None: they are open
+    decoder    called like the model's own
+    norm       the final norm
+    depth      number of layers
+    under_way  the running pass; None: the gates are open
     """
 
     def __init__(self, decoder: Any):
@@ -126,7 +126,7 @@ class GatedDecoder:
 
     @contextmanager
     def running(self, started: ExitPass, cache: SlotCache) -> Iterator[None]:
-        """The gates heed this pass in the block, which reads into that cache."""
+        """Gates act on pass `started`, which reads into `cache`, within the context."""
         self.under_way, cache.stored = started, started.stored
         try:
             yield
@@ -135,7 +135,7 @@ class GatedDecoder:
 
 
 def state_of(output: Any) -> Tensor:
-    """The hidden states of a layer's output, which may come with other things."""
+    """Returns the hidden states of a layer's output, which may be a tuple."""
     return output[0] if isinstance(output, tuple) else output
 
 

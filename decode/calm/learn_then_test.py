@@ -1,11 +1,11 @@
-"""The least threshold whose risk is bounded with confidence: fixed sequence testing of Learn then Test.
+"""Finds the smallest threshold whose risk is bounded with confidence: fixed-sequence testing of Learn then Test.
 
-Angelopoulos et al. 2021 (arXiv 2110.01052), as Schuster et al. 2022 (arXiv 2207.07061), section 4, use it. Losses in
-[0, 1] of n texts, exchangeable with those to come. For each threshold, from the greatest down, the hypothesis "its risk
-exceeds delta" is tested at level epsilon, and the first that is not rejected ends the tests: as they come in an order
-that the losses do not choose, all of them may be tested at the full level. Then
+Angelopoulos et al. 2021 (arXiv 2110.01052), as used by Schuster et al. 2022 (arXiv 2207.07061), section 4. The input is
+losses in [0, 1] of n texts, exchangeable with future ones. For each threshold, in decreasing order, the hypothesis "its
+risk exceeds delta" is tested at level epsilon; testing stops at the first hypothesis that is not rejected. The order
+does not depend on the losses, so each test may use the full level. Then
 
-    P(the risk of the threshold that is returned > delta) <= epsilon,  over the draw of the n texts.
+    P(risk of the returned threshold > delta) <= epsilon,  over the draw of the n texts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tested:
-    """One threshold: losses float64 [n], their mean, and the p-value of "its risk exceeds delta"."""
+    """The test of one threshold: losses float64 [n], their mean, and the p-value of "its risk exceeds delta"."""
 
     threshold: float
     losses: NDArray[np.float64]
@@ -32,9 +32,10 @@ class Tested:
 def fixed_sequence(
     thresholds: Iterable[float], losses_of: Callable[[float], ArrayLike], *, delta: float, epsilon: float
 ) -> list[Tested]:
-    """The thresholds that were tested, the greatest first; only the last may not be valid.
+    """Tests thresholds in decreasing order; only the last test may be invalid.
 
-    losses_of  losses [n] in [0, 1] at a threshold. ValueError for others, and for thresholds that do not fall.
+    losses_of: returns the losses [n] at a threshold. ValueError for losses outside [0, 1] and for thresholds that do
+    not decrease.
     """
     for name, value in (("delta", delta), ("epsilon", epsilon)):
         if not 0 < value < 1:
@@ -42,7 +43,7 @@ def fixed_sequence(
     tested: list[Tested] = []
     for threshold in thresholds:
         if tested and threshold >= tested[-1].threshold:
-            raise ValueError(f"thresholds: expected falling ones, got {threshold} behind {tested[-1].threshold}")
+            raise ValueError(f"thresholds: expected decreasing values, got {threshold} after {tested[-1].threshold}")
         losses = _checked(losses_of(threshold))
         risk = float(losses.mean())
         p_value = hoeffding_bentkus(risk, len(losses), delta)
@@ -53,12 +54,12 @@ def fixed_sequence(
 
 
 def least_valid(tested: Iterable[Tested]) -> Tested | None:
-    """The last that is valid; None where none is, and only the full model will do."""
+    """Returns the last valid test; None if there is none, so that only the full model meets the guarantee."""
     return next((one for one in reversed(list(tested)) if one.valid), None)
 
 
 def hoeffding(risk: float, n: int, delta: float) -> float:
-    """exp(-n kl(risk, delta)), 1 where risk >= delta: Hoeffding's bound on P(mean of n losses <= risk | delta)."""
+    """Hoeffding's bound on P(mean of n losses <= risk | delta): exp(-n kl(risk, delta)), 1 if risk >= delta."""
     if risk >= delta:
         return 1.0
     kl = (1 - risk) * math.log((1 - risk) / (1 - delta)) + (risk * math.log(risk / delta) if risk > 0 else 0.0)
@@ -66,7 +67,7 @@ def hoeffding(risk: float, n: int, delta: float) -> float:
 
 
 def hoeffding_bentkus(risk: float, n: int, delta: float) -> float:
-    """The less of Hoeffding's p-value and Bentkus', e P(Binomial(n, delta) <= ceil(n risk)), at most 1.
+    """The smaller of Hoeffding's p-value and Bentkus', e P(Binomial(n, delta) <= ceil(n risk)), at most 1.
 
     Valid for any losses in [0, 1] (Bates et al. 2021, arXiv 2101.02703, proposition 7).
     """

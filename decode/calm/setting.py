@@ -1,4 +1,4 @@
-"""How tokens leave a model, in one value, and the LOSSY target that does so."""
+"""The settings of early exits, and the LOSSY target that they describe."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ CONFIDENCES = (SoftmaxResponse.name, Saturation.name, ExitHeads.name)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitSetting:
-    """confidence  one of CONFIDENCES
-    exits       layers behind which tokens may leave
-    threshold   of the confidence, from which they do
+    """Settings of early exits.
+
+    confidence  one of CONFIDENCES
+    exits       numbers of layers after which tokens may exit
+    threshold   the confidence required to exit
     """
 
     confidence: str
@@ -28,7 +30,7 @@ class ExitSetting:
             raise ValueError(f"confidence: expected {', '.join(CONFIDENCES)}, got {self.confidence!r:.40}")
 
     def target(self, layered: LayeredModel, heads: ExitHeads | None) -> LossyEarlyExitTarget:
-        """heads: what was trained for the exits; None: states are read as they are."""
+        """Makes the target. heads: trained exit heads; None: states are not translated."""
         translate = heads.translate if heads is not None else None
         return LossyEarlyExitTarget(layered, self._of(layered, heads), self.threshold, self.exits, translate)
 
@@ -37,7 +39,9 @@ class ExitSetting:
             return Saturation()
         if self.confidence == ExitHeads.name:
             if heads is None:
-                raise ValueError("confidence: expected exit heads for a classifier, got none; rescore calm train")
+                raise ValueError(
+                    "confidence: expected exit heads for a classifier, got none; train them with rescore calm train"
+                )
             return heads
         if heads is None:
             return SoftmaxResponse(lambda layers, state: layered.logits(state))
@@ -45,5 +49,5 @@ class ExitSetting:
 
 
 def usual_exits(depth: int) -> tuple[int, ...]:
-    """Some five layers of the last third."""
+    """Returns about five exits in the last third of the layers."""
     return tuple(range(max(1, 2 * depth // 3), depth, max(1, depth // 15)))

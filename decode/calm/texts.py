@@ -1,4 +1,4 @@
-"""LOSSY texts of a model that is left early, with what each token took."""
+"""Decodes LOSSY texts with early exits, with the number of layers used per token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rescore.decode.loop.request import Finish
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EarlyText:
-    """tokens int32 [n]; layers int64 [n], behind which each was predicted; why the text ended."""
+    """A text with early exits: tokens int32 [n]; layers int64 [n], the layers used for each; why the text ended."""
 
     tokens: NDArray[np.int32]
     layers: NDArray[np.int64]
@@ -23,7 +23,7 @@ class EarlyText:
 
 
 def early_exit_texts(target: LossyEarlyExitTarget, prompts: Sequence[ArrayLike], options: Options) -> list[EarlyText]:
-    """The LOSSY continuation of every prompt, in their order, as `generate` decodes them without drafts."""
+    """Returns the LOSSY continuation of every prompt, in order, as decoded by `generate` without drafts."""
     found = generate(target, prompts, None, options)
     assert target.opened is not None
     return [

@@ -1,4 +1,4 @@
-"""The confidence from which a token leaves the layers, which may fall along a text."""
+"""The confidence required to exit, which may decay along a text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """Schuster et al. 2022, equation 5: clip(0.9 value + 0.1 exp(-decay t / length), 0, 1) at token t of a text, since
-    early tokens that go wrong cost most.
+    """The threshold clip(0.9 value + 0.1 exp(-decay t / length), 0, 1) at token t of a text (Schuster et al. 2022,
+    equation 5). It decays because errors in early tokens cost most.
 
-    value   lambda in [0, 1]; from 1 on only a confidence of exactly 1 leaves
+    value   lambda in [0, 1]; at 1, only a confidence of exactly 1 exits
     decay   tau; None: `value` at all tokens
-    length  N, the most tokens of a text
+    length  N, the maximum tokens of a text
     """
 
     value: float
@@ -32,7 +32,7 @@ class Threshold:
             raise ValueError(f"length: expected at least 1 token, got {self.length}")
 
     def at(self, tokens: Tensor) -> Tensor:
-        """float32 of the same shape, for numbers of tokens, int64, counted from 0."""
+        """Returns thresholds, float32, for token indices, int64 of the same shape, counted from 0."""
         if self.decay is None:
             return torch.full(tokens.shape, self.value, device=tokens.device)
         return (0.9 * self.value + 0.1 * torch.exp(-self.decay * tokens / self.length)).clamp(0.0, 1.0)

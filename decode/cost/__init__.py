@@ -1,1 +1,1 @@
-"""What decoding costs, and which drafts pay. See README.md."""
+"""Cost of decoding, and which drafts pay. See README.md."""

@@ -1,4 +1,4 @@
-"""Reports and measurements in files, as the cost model takes them."""
+"""Reads the inputs of the cost model from files: model shapes, reports and measured passes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from rescore.decode.cost.cost_model import Way
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.cost.pass_costs import PassCosts
 
-BOUND = ("oracle",)  # rows of a report that nobody can draft with
-PATHS = ("base", "rescored", "parallel")  # of whole drafts; the others are trees
-HEADLESS = ("LM alone", "LM and text")  # rows that need no heads
+BOUND = ("oracle",)  # rows of a report that are bounds, not drafters
+PATHS = ("base", "rescored", "parallel")  # rows of paths; the others are trees
+HEADLESS = ("LM alone", "LM and text")  # rows of drafters without heads
 
 
 def open_shape(name: str) -> ModelShape:
-    """A preset's shape, or that of one of our .safetensors files, of a config.json, or of the folder that
-    holds either.
-    """
+    """Returns the shape of a preset, of one of our .safetensors files, of a config.json, or of a folder with either."""
     if name in PRESETS:
         return PRESETS[name]
     path = Path(name)
@@ -37,7 +35,9 @@ def open_shape(name: str) -> ModelShape:
 
 
 def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
-    """Those of a file that `rescore run --json` wrote. ValueError, with the file's name, where it is no such report."""
+    """Reads the ways to decode from a file written by `rescore run --json`. ValueError, with the file's name, for any
+    other file.
+    """
     report = read_report(path)
     try:
         return ways_of_report(report, dump)
@@ -48,11 +48,11 @@ def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
 
 
 def ways_of_report(report: dict[str, Any], dump: str | None = None) -> list[Way]:
-    """The drafters of a report of `rescore run`: the means over its tasks. `dump`: which, where it is of several.
+    """Returns the drafters of a report of `rescore run`, with their means over tasks. dump: selects one of several.
 
-    Whole paths verified as a batch come twice: as rows that keep the text's keys each for itself, as engines without
-    tree attention do, and as rows that share them, as the paper counts. Drafting is the report's time per lattice,
-    which for trees of any size is that of 128 nodes.
+    Paths verified as a batch are listed twice: with a separate cache per row, as in engines without tree attention, and
+    with a shared cache, as the paper counts. The drafting time is the report's time per lattice; for trees it is the
+    time of 128 nodes, whatever their size.
     """
     means = _chosen(report["overall"], dump)
     paths = _count(report["settings"].get("paths", 1), "paths")
@@ -72,7 +72,7 @@ def _chosen(overall: Sequence[dict[str, Any]], dump: str | None) -> dict[str, An
     found = [one for one in overall if dump is None or one["dump"] == dump]
     if len(found) != 1:
         raise ValueError(
-            f"expected one of the dumps {', '.join(str(one['dump']) for one in overall)}, got {dump or 'none named'}: "
+            f"expected one of the dumps {', '.join(str(one['dump']) for one in overall)}, got {dump or 'none'}: "
             "name it with --dump"
         )
     return found[0]
@@ -99,7 +99,7 @@ def _ways(name: str, efficiency: float, verified: float, slots: int, paths: int,
 
 
 def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
-    """{batch: costs} of a file that `rescore bench passes --json` wrote, those behind `length` tokens."""
+    """Reads {batch: costs} after `length` tokens from a file written by `rescore bench passes --json`."""
     report = read_report(path)
     try:
         tables = report["passes"]
@@ -113,8 +113,8 @@ def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
         raise ValueError(f"{path}: {error}") from None
     if not found:
         raise ValueError(
-            f"{path}: expected passes behind {length} tokens, got those behind "
-            f"{', '.join(map(str, lengths)) or 'none'}: give --length of one of these"
+            f"{path}: expected passes after {length} tokens, got passes after "
+            f"{', '.join(map(str, lengths)) or 'none'}: set --length to one of these"
         )
     return dict(sorted(found.items()))
 
@@ -132,9 +132,9 @@ def _count(value: Any, name: str) -> int:
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
-    """The object of a JSON file of a stranger; infinities in it, and whole numbers that no float can hold, are NaN.
+    """Reads the object of an untrusted JSON file. Infinities, and integers beyond the float range, become NaN.
 
-    ValueError, with the file's name, where there is none.
+    ValueError, with the file's name, if the file holds no JSON object.
     """
     try:
         value = json.loads(
@@ -143,7 +143,7 @@ def read_report(path: str | Path) -> dict[str, Any]:
             parse_int=lambda digits: int(digits) if len(digits) < 300 else math.nan,
         )
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON, got text that does not read: {error}") from None
+        raise ValueError(f"{path}: expected JSON, got text that does not parse: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value

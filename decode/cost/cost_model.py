@@ -1,17 +1,15 @@
-"""What decoding costs with each way of drafting: bytes moved and operations for each decoded token, and the time that
-follows.
+"""The cost of decoding with each drafter: bytes moved and operations per decoded token, and the resulting time.
 
-After the paper's appendix I (blockwise-parallel-drafts.txt), counted for a pass that keeps its keys and values
+Follows appendix I of Kim et al. (blockwise-parallel-drafts.txt), for passes with a key-value cache
 (docs/use/cost-model.md):
 
-    tokens of a pass  m = rows + verified                rows: 1, or p where p drafts are rows of a batch
-    parameters        read once for the whole batch; with heads, theirs and the output matrix once more
-    cache             B (copies L + m) tokens            copies: 1, or the rows where each keeps the text's keys for
-                      itself
-    operations        B m (2 N + 4 layers width (L + m / rows))
+    tokens per pass  m = rows + verified             rows: 1, or p if p drafts are rows of a batch
+    parameters       read once per batch; with heads, theirs and the output matrix once more
+    cache            B (copies L + m) tokens         copies: 1, or `rows` if each row has its own cache of the text
+    operations       B m (2 N + 4 layers width (L + m / rows))
 
-N is what a pass multiplies by, L the text's length, B texts decoded at once. All of it divided by B times the block
-efficiency is what one decoded token costs.
+N is the number of parameters that a pass multiplies by, L the length of the text, B the number of texts decoded at
+once. Dividing by B times the block efficiency gives the cost per decoded token.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ def _at_least(name: str, value: float, least: float, owner: str = "") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A way to decode, and what was measured of it.
+    """A way to decode, with its measurements.
 
     tokens_per_pass  block efficiency, at least 1
-    verified         draft tokens that a pass verifies, in all rows of a text
-    rows             of the batch for each text: p where p drafts are verified as a batch, else 1
-    shared_cache     whether the rows of a text read its keys and values once, as a tree's nodes do
-    slots            T where heads propose, 0 where nothing of the target does
-    drafting         seconds of the search for each text and step, on the processor
-    small, small_passes  a small model that rescores or drafts, and its passes for each step
+    verified         draft tokens verified per pass, in all rows of a text
+    rows             rows of the batch per text: p if p drafts are verified as a batch, else 1
+    shared_cache     whether the rows of a text share its keys and values, as the nodes of a tree do
+    slots            T if heads propose, 0 without heads
+    drafting         CPU seconds of the search per text and step
+    small, small_passes  a small model that rescores or drafts, and its passes per step
     """
 
     name: str
@@ -71,7 +69,7 @@ class Way:
 
     @property
     def tokens(self) -> float:
-        """m, of a pass for each text."""
+        """m, the tokens of a pass per text."""
         return self.rows + self.verified
 
 
@@ -80,7 +78,7 @@ PLAIN = Way(name="autoregressive", tokens_per_pass=1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """Bytes of a parameter and of a number in the cache."""
+    """Bytes per parameter and per number in the cache."""
 
     parameter: float = 2.0
     cache: float = 2.0
@@ -93,7 +91,7 @@ class Precision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassWork:
-    """What one piece of a step moves (bytes) and computes (operations; a multiply-add is two)."""
+    """Bytes moved and operations computed by one part of a step; a multiply-add is two operations."""
 
     parameter_bytes: float
     cache_bytes: float
@@ -105,8 +103,8 @@ class PassWork:
 
 
 def step_work(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> tuple[PassWork, ...]:
-    """The target's pass, then that of its heads and those of a small model where there are any; one waits for the
-    other.
+    """Returns the parts of a step, which run one after another: the target's pass, the heads, if any, and the passes
+    of a small model, if any.
     """
     _at_least("batch", batch, 1)
     _at_least("length", length, 0)
@@ -139,7 +137,7 @@ def _pass(
 def per_token(
     shape: ModelShape, way: Way, *, batch: int = 1, length: int, precision: Precision | None = None
 ) -> PassWork:
-    """What one decoded token costs, all pieces of a step together: a column of the paper's table 11."""
+    """Returns the cost of one decoded token, all parts of a step together: a column of the paper's table 11."""
     work = step_work(shape, way, batch=batch, length=length, precision=precision or Precision())
     share = 1.0 / (batch * way.tokens_per_pass)
     return PassWork(
@@ -150,7 +148,7 @@ def per_token(
 
 
 def held_bytes(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> float:
-    """Bytes of parameters and cache that lie in memory at once, without activations."""
+    """Returns the bytes of parameters and cache in memory, without activations."""
     copies = 1 if way.shared_cache else way.rows
     small = way.small
     cache = shape.cache_numbers * (copies * length + way.tokens) + (small.cache_numbers * length if small else 0)
@@ -161,17 +159,17 @@ def held_bytes(shape: ModelShape, way: Way, *, batch: int, length: int, precisio
 
 
 class Clock(Protocol):
-    """Where the time of a step without its drafting comes from."""
+    """Provides the time of a step, drafting excluded."""
 
     def seconds(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """Of each piece of a step the longer of its memory time and its compute time (Williams et al. 2009).
+    """Roofline times (Williams et al. 2009): each part of a step takes the longer of its memory and its compute time.
 
-    bandwidth_share, compute_share  of the data sheet's figures that kernels reach; assumptions, not measurements
-    overhead                        seconds of each step besides: launches, sampling
+    bandwidth_share, compute_share  share of the data sheet's figures that kernels reach; assumptions, not measurements
+    overhead                        further seconds per step: launches, sampling
     """
 
     accelerator: Accelerator
@@ -192,26 +190,26 @@ class Roofline:
         )
 
     def parts(self, work: PassWork) -> tuple[float, float]:
-        """Memory time and compute time."""
+        """Returns the memory time and the compute time in seconds."""
         memory = work.bytes / (self.bandwidth_share * self.accelerator.bandwidth)
         return memory, work.flops / (self.compute_share * self.accelerator.flops)
 
     def bound(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> str:
-        """`memory` or `compute`: what the target's pass waits for."""
+        """Returns "memory" or "compute", which of them bounds the target's pass."""
         memory, compute = self.parts(step_work(shape, way, batch=batch, length=length, precision=self.precision)[0])
         return "compute" if compute > memory else "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stopwatch:
-    """Passes as they were measured on some machine, {batch: costs}; what heads and small models take is not in them."""
+    """Times of measured passes, {batch: costs}. Heads and small models are not included."""
 
     passes: Mapping[int, PassCosts]
 
     def seconds(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> float:
         if batch not in self.passes:
             raise ValueError(
-                f"batch: expected one that passes were measured with, {', '.join(map(str, self.passes))}, "
+                f"batch: expected one with measured passes, {', '.join(map(str, self.passes))}, "
                 f"got {batch}; measure it with `rescore bench passes --batch {batch}`"
             )
         return float(self.passes[batch].at(batch * way.tokens))
@@ -219,8 +217,10 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a way comes to. step_s: seconds of a step, drafting_s of it on the processor; times_plain: against plain
-    decoding.
+    """The predicted speed of a way to decode.
+
+    step_s       seconds per step; drafting_s: the part spent drafting, on the CPU
+    times_plain  tokens per second relative to plain decoding
     """
 
     way: Way
@@ -232,7 +232,7 @@ class Forecast:
 
 
 def forecast(shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batch: int, length: int) -> list[Forecast]:
-    """Plain decoding and every way, in their order."""
+    """Returns the forecasts of plain decoding and of every way, in order."""
     found: list[Forecast] = []
     for way in (PLAIN, *ways):
         drafting = batch * way.drafting
@@ -248,15 +248,17 @@ def forecast(shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batch: int
 
 
 def fastest(forecasts: Sequence[Forecast]) -> Forecast:
-    """The one of the most tokens per second; the first of equals, so plain decoding where drafts bring nothing."""
+    """Returns the forecast with the most tokens per second. The first wins ties, so plain decoding if drafts gain
+    nothing.
+    """
     return max(forecasts, key=lambda one: one.tokens_per_s)
 
 
 def stops_paying(
     shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batches: Sequence[int], length: int
 ) -> dict[str, int | None]:
-    """For every way the least of the batches (ascending) from which on it is nowhere faster than plain decoding; None
-    where it is at the largest.
+    """Returns for every way the smallest of the ascending batches from which on it is never faster than plain decoding;
+    None if it is faster at the largest.
     """
     last = {way.name: -1 for way in ways}
     for place, batch in enumerate(batches):

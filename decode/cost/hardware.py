@@ -1,4 +1,4 @@
-"""Accelerators by name: what their makers say of memory and arithmetic."""
+"""Accelerators by name, with the memory and arithmetic figures of their data sheets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """bandwidth: bytes a second; flops: dense bfloat16 operations a second (a multiply-add is two); memory: bytes.
+    """An accelerator's data sheet figures.
 
-    All as on the data sheet.
+    bandwidth  bytes per second
+    flops      dense bfloat16 operations per second; a multiply-add is two
+    memory     bytes
     """
 
     name: str
@@ -61,10 +63,10 @@ ACCELERATORS = {
 
 
 def accelerator(name: str) -> Accelerator:
-    """That of a name, upper or lower case, blanks for hyphens."""
+    """Returns an accelerator by name; ignores case, and accepts blanks for hyphens."""
     found = ACCELERATORS.get(name.lower().replace(" ", "-"))
     if found is None:
         raise ValueError(
-            f"expected one of {', '.join(ACCELERATORS)}, got {name!r:.80}; or give bandwidth and operations a second"
+            f"expected one of {', '.join(ACCELERATORS)}, got {name!r:.80}; or give bandwidth and operations per second"
         )
     return found

@@ -1,4 +1,4 @@
-"""The shape of a decoder: what decides how many bytes a pass moves and how many operations it takes."""
+"""The shape of a decoder, which determines the bytes that a pass moves and the operations that it takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# model_types whose feed-forward layers have two matrices; the others' have a third, the gate.
+# model_types whose feed-forward layers have two matrices; others have a third, the gate.
 PLAIN_FEED_FORWARD = frozenset(
     {
         "bloom",
@@ -25,7 +25,7 @@ PLAIN_FEED_FORWARD = frozenset(
         "starcoder2",
     }
 )
-# Names of one field in configurations of different families.
+# Names of each field in the configurations of different families.
 NAMES = {
     "width": ("hidden_size", "n_embd", "d_model"),
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
@@ -34,7 +34,7 @@ NAMES = {
 }
 KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 HIDDEN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
-# What this shape cannot say: fields of mixtures of experts, of compressed caches, of encoders.
+# Fields of architectures that this shape cannot describe.
 NOT_MODELLED = {
     "num_local_experts": "a mixture of experts",
     "num_experts": "a mixture of experts",
@@ -47,13 +47,15 @@ LARGEST = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Widths, layers, heads of queries and of keys, V, of a decoder and of the heads that propose.
+    """The shape of a decoder and its prediction heads.
 
-    head_width     numbers of one attention head; None: width / heads
-    gated          whether a feed-forward layer has three matrices instead of two
-    tied           whether the output matrix is the table of embeddings
-    parameters     of all, where they are known otherwise; None counts the matrices above
-    block_parameters  of the heads that propose, which a drafting pass reads besides
+    heads, key_heads  query heads and key-value heads of attention
+    hidden            width of the feed-forward layers
+    head_width        width of an attention head; None: width / heads
+    gated             whether feed-forward layers have three matrices instead of two
+    tied              whether the output matrix is the embedding table
+    parameters        total number, if known; None counts the matrices above
+    block_parameters  parameters of the prediction heads, which a drafting pass also reads
     """
 
     width: int
@@ -91,18 +93,18 @@ class ModelShape:
 
     @property
     def attention_width(self) -> int:
-        """Numbers of all heads' queries of a token in a layer."""
+        """Width of a token's queries, all heads of a layer together."""
         return self.heads * (self.head_width or self.width // self.heads)
 
     @property
     def cache_numbers(self) -> int:
-        """Keys and values of a token in all layers."""
+        """Numbers in the cache per token, keys and values of all layers."""
         return 2 * self.layers * self.attention_width * self.key_heads // self.heads
 
     @property
     def read_parameters(self) -> int:
-        """Of the matrices that a pass multiplies by, and so reads whole: all but a table of embeddings that is only
-        looked up in.
+        """Parameters that a pass multiplies by, and so reads in full: all except an embedding table that is only looked
+        up.
         """
         table = self.vocab_size * self.width
         if self.parameters is not None:
@@ -113,34 +115,34 @@ class ModelShape:
 
     @property
     def stored_parameters(self) -> int:
-        """All that lie in memory, those of the block's heads too."""
+        """Parameters in memory, prediction heads included."""
         return self.read_parameters + self.block_parameters + (0 if self.tied else self.vocab_size * self.width)
 
     def with_block_heads(self, slots: int) -> ModelShape:
-        """The same with T heads as Medusa's (arXiv:2401.10774, section 2.1.1): one residual layer each, the output
-        matrix shared.
+        """Returns the same shape with T Medusa heads (arXiv:2401.10774, section 2.1.1): one residual layer each, with a
+        shared output matrix.
         """
         return dataclasses.replace(self, block_parameters=slots * self.width * (self.width + 1))
 
     @classmethod
     def from_config(cls, path: str | Path) -> ModelShape:
-        """That of a Hugging Face config.json, or of the folder that holds it.
+        """Reads a Hugging Face config.json, or the one in a folder.
 
-        ValueError where the architecture is not a plain decoder.
+        ValueError unless the architecture is a plain decoder.
         """
         path = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
         return _of_config(_json_object(path), path)
 
     @classmethod
     def from_checkpoint(cls, path: str | Path) -> ModelShape:
-        """That of a file written by `BlockwiseTransformer.save`, its heads included."""
+        """Reads a file written by `BlockwiseTransformer.save`, prediction heads included."""
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(str(path), "np") as file:
                 text = (file.metadata() or {}).get("config")
         except SafetensorError as error:
-            raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+            raise ValueError(f"{path}: expected a safetensors file, got an unreadable one: {error}") from None
         try:
             config = json.loads(text or "")
             width, heads, inner = config["width"], config["heads"], config["head_hidden"]
@@ -165,14 +167,14 @@ def _json_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON, got text that does not read: {error}") from None
+        raise ValueError(f"{path}: expected JSON, got text that does not parse: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
 
 
 def _of_config(config: dict[str, Any], path: Path) -> ModelShape:
-    inner = config.get("text_config")  # of models that see or hear besides
+    inner = config.get("text_config")  # multimodal models nest the decoder's fields here
     if isinstance(inner, dict):
         config = inner
     for name, what in NOT_MODELLED.items():
@@ -216,15 +218,15 @@ def _first(config: dict[str, Any], names: tuple[str, ...], path: Path) -> Any:
 PRESETS = {
     # For tests and examples.
     "tiny": ModelShape(width=32, layers=2, heads=4, key_heads=2, hidden=64, vocab_size=128),
-    # Qwen2.5-1.5B and Llama-2-7B, their config.json; Qwen's output matrix is tied there, not in the random weights
-    # of `rescore bench`.
+    # Qwen2.5-1.5B and Llama-2-7B, from their config.json. Qwen's output matrix is tied there, but not in the random
+    # weights of `rescore bench`.
     "1.5b": ModelShape(width=1536, layers=28, heads=12, key_heads=2, hidden=8960, vocab_size=151936, tied=True),
     "7b": ModelShape(width=4096, layers=32, heads=32, key_heads=32, hidden=11008, vocab_size=32000),
     # The Llama 3 Herd of Models, arXiv:2407.21783, table 3; feed-forward widths of the released config.json.
     "llama-3-8b": ModelShape(width=4096, layers=32, heads=32, key_heads=8, hidden=14336, vocab_size=128256),
     "llama-3-70b": ModelShape(width=8192, layers=80, heads=64, key_heads=8, hidden=28672, vocab_size=128256),
-    # blockwise-parallel-drafts.txt, table 6 and section 4: "about 1.5 billion" with the nine heads; its matrices as
-    # described come to 1.27 billion.
+    # blockwise-parallel-drafts.txt, table 6 and section 4: "about 1.5 billion" with the nine heads; the matrices that
+    # it describes add up to 1.27 billion.
     "paper-1.5b": ModelShape(
         width=1536,
         layers=18,

@@ -1,12 +1,12 @@
-"""The paper's table 11 as the paper counted it (blockwise-parallel-drafts.txt, appendix I.1).
+"""Table 11 of the paper, by the paper's own counts (blockwise-parallel-drafts.txt, appendix I.1).
 
-The paper prints the table without its formulas. These give every printed digit from the paper's own inputs (table 6,
-the block efficiencies of table 11, h = 9, p = 16); docs/use/cost-model.md derives them. They are kept apart from
-`cost_model`, which counts what a pass moves and computes, because two of them do not count that:
+The paper prints the table without its formulas. The formulas below reproduce every printed digit from the paper's
+inputs (table 6, the block efficiencies of table 11, h = 9, p = 16); docs/use/cost-model.md derives them. Two of them
+differ from what a pass really moves and computes, which is in `cost_model`:
 
-- the cache holds `hidden` numbers for each layer, key and value, not the attention's `width`: 8 times too many here;
-- operations are those of attention over the whole text of 2048 tokens, made anew in every pass: quadratic in its
-  length, without what reading several tokens adds to the layers' products.
+- the cache holds `hidden` numbers per layer, key and value, instead of the attention's `width`: 8 times too many;
+- operations recompute attention over the whole text of 2048 tokens in every pass, quadratic in its length, and omit the
+  products of the additional tokens of a pass.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class PaperModel:
 
     @property
     def cache_bytes(self) -> float:
-        """Of one token, as the paper counts."""
+        """Cache bytes per token, by the paper's count."""
         return 2 * BYTES * self.layers * self.hidden
 
     def flops(self, tokens: int) -> float:
-        """Of one pass, as the paper counts."""
+        """Operations per pass, by the paper's count."""
         return 2 * self.parameters + 8 * self.layers * self.width * tokens**2
 
 
@@ -49,9 +49,7 @@ NEURAL_61M = PaperModel(parameters=61e6, layers=12, width=384, hidden=1536)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperColumn:
-    """One method of table 11: its name, its mean block efficiency, tokens that a pass adds to the cache, models that it
-    reads.
-    """
+    """One method of table 11: name, mean block efficiency, tokens that a pass adds to the cache, models read."""
 
     name: str
     block_efficiency: float
@@ -60,16 +58,16 @@ class PaperColumn:
 
     @property
     def parameter_gb(self) -> float:
-        """Gigabytes (1e9) of parameters read for each decoded token."""
+        """Gigabytes (1e9) of parameters read per decoded token."""
         return sum(model.parameter_bytes for model in self.models) / self.block_efficiency / 1e9
 
     def cache_gb(self, length: int) -> float:
-        """Gigabytes of keys and values for each decoded token: the text's once, whatever p, and those of the drafts."""
+        """Returns gigabytes of keys and values per decoded token: the text's, once for any p, and the drafts'."""
         return sum(model.cache_bytes for model in self.models) * (length + self.added) / self.block_efficiency / 1e9
 
     @property
     def tera_flops(self) -> float:
-        """1e12 operations for each decoded token."""
+        """Operations per decoded token, in 1e12."""
         return sum(model.flops(FLOPS_LENGTH + self.added) for model in self.models) / self.block_efficiency / 1e12
 
 
@@ -82,7 +80,7 @@ TABLE_11 = (
     PaperColumn(name="parallel 4-gram", block_efficiency=1.797, added=PATHS * BLOCK),
 )
 
-# What the paper prints, row by row, in the order of TABLE_11.
+# The rows that the paper prints, columns in the order of TABLE_11.
 PRINTED: dict[str, tuple[str, ...]] = {
     "Parameter I/O (GB)": ("3.000", "1.823", "1.811", "1.811", "1.747", "1.669"),
     "KV Cache I/O (GB), 128": ("0.113", "0.074", "0.073", "0.076", "0.140", "0.134"),
@@ -94,7 +92,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
 
 
 def table_11() -> dict[str, tuple[float, ...]]:
-    """The rows of PRINTED, computed."""
+    """Computes the rows of PRINTED."""
     return {
         "Parameter I/O (GB)": tuple(column.parameter_gb for column in TABLE_11),
         **{f"KV Cache I/O (GB), {length}": tuple(column.cache_gb(length) for column in TABLE_11) for length in LENGTHS},

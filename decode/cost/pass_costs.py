@@ -1,4 +1,4 @@
-"""What a pass costs against its width, as measured."""
+"""Measured time of a pass as a function of its width."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PassCosts:
-    """Seconds of a pass by the tokens that it reads, in all rows together.
+    """Seconds of a pass by its width, the tokens that it reads in all rows together.
 
     tokens   int64 [m], ascending
-    seconds  float64 [m], never falling: a narrow pass can be padded
+    seconds  float64 [m], non-decreasing, since a narrow pass can be padded
     """
 
     tokens: NDArray[np.int64]
@@ -23,7 +23,7 @@ class PassCosts:
     def __post_init__(self) -> None:
         if self.tokens.ndim != 1 or self.tokens.shape != self.seconds.shape or not self.tokens.size:
             raise ValueError(
-                f"expected tokens and seconds of one length of at least 1, got {self.tokens.shape} and "
+                f"expected tokens and seconds of equal length, at least 1, got {self.tokens.shape} and "
                 f"{self.seconds.shape}"
             )
         if self.tokens[0] < 1 or (np.diff(self.tokens) <= 0).any():
@@ -33,16 +33,16 @@ class PassCosts:
 
     @classmethod
     def of_times(cls, tokens: Sequence[int], seconds: Sequence[float]) -> PassCosts:
-        """Of measured times; what fell is noise, and takes the least time of the wider passes."""
+        """Makes costs from measured times. A time above that of a wider pass is noise and is lowered to it."""
         times = np.minimum.accumulate(np.asarray(seconds, np.float64)[::-1])[::-1]
         return cls(tokens=np.asarray(tokens, np.int64), seconds=times)
 
     def at(self, tokens: ArrayLike) -> NDArray[np.float64]:
-        """Seconds of passes over so many tokens: between those measured by straight lines, beyond them by the last one,
-        or by that from first to last where it is steeper (two passes of nearly the same time may be noise).
+        """Returns the seconds of passes of the given widths: interpolated between measured widths, and extrapolated
+        beyond them with the last slope or the overall slope, whichever is steeper (equal times may be noise).
 
-        Narrower ones take their share of the narrowest: the least that they may take, so that drafts do not look
-        cheap beside plain passes that nobody has seen.
+        A narrower pass than any measured takes a proportional share of the narrowest, the least it can take, so drafts
+        do not look cheap against plain passes that were never measured.
         """
         tokens = np.asarray(tokens)
         inside = np.interp(tokens, self.tokens, self.seconds) * np.minimum(tokens / self.tokens[0], 1)

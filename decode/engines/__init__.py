@@ -1,1 +1,1 @@
-"""Plug-ins for the programs that others decode with. See README.md."""
+"""Plug-ins for other decoding engines. See README.md."""

@@ -1,4 +1,4 @@
-"""How long drafted chains should be: what the engine's passes cost, seen from outside, against what q expects."""
+"""Chooses chain lengths: the expected accepted tokens under q against pass times, measured from outside the engine."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.cost.pass_times import PassTimes
 from rescore.lattice.tree import TokenTree
 
-REMEMBERED = 1024  # passes after which the time of a width that was not used is forgotten
-MARGIN = 1.02  # how many times as many tokens per second a draft must promise
-DEAR = 0.25  # cost of a drafted token, beside a token's, from which on calls rest when they find nothing
+REMEMBERED = 1024  # passes after which the time of an unused width is forgotten
+MARGIN = 1.02  # a draft must promise this many times the tokens per second of plain decoding
+DEAR = 0.25  # relative cost of a drafted token above which drafting rests after calls without a draft
 LONGEST_REST = 16  # calls
-LEAST = 0.01  # expected tokens below which a drafted token is never worth verifying
+LEAST = 0.01  # a drafted token with a smaller acceptance probability is never verified
 
 
 class ChainLengths(Protocol):
-    """Chooses the lengths of chains, call by call."""
+    """Chooses chain lengths, call by call. Its methods are called in the order below."""
 
     def rests(self) -> bool:
-        """Whether this call drafts nothing and learns nothing; asked first."""
+        """Returns whether this call is skipped: it drafts nothing and learns nothing."""
 
     def begin(self, one_pass: bool) -> None:
-        """A call begins. one_pass: whether all that came since the last one was a pass over its drafts."""
+        """Begins a call. one_pass: since the last call, exactly one pass ran, over that call's drafts."""
 
     def note(self, chains: Sequence[TokenTree], accepted: Sequence[int]) -> None:
-        """Chains of the last call, and how many tokens of each were accepted."""
+        """Records how many tokens of each of the last call's chains were accepted."""
 
     def least(self, rows: int, most: int) -> float:
-        """q below which no token of the chains, at most `most` long, can pay; at least `LEAST`."""
+        """Returns the q below which no token of a chain of at most `most` tokens pays; at least `LEAST`."""
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
-        """How much of each chain is worth verifying. drafting: the seconds that this call has taken so far."""
+        """Returns how many tokens of each chain to verify. drafting: seconds spent in this call so far."""
 
     def end(self, tokens: int, rows: int) -> None:
-        """A call returns; the pass that follows reads so many tokens in so many rows."""
+        """Ends a call; the next pass reads `tokens` tokens in `rows` rows."""
 
 
 class FixedCost:
-    """A drafted token costs a fixed share of a token without drafts."""
+    """Chain lengths when a drafted token costs a fixed share of a token decoded without drafts."""
 
     def __init__(self, cost: float):
         self._cost = max(cost, LEAST)
@@ -69,18 +69,20 @@ class FixedCost:
 
 
 class ChainPace:
-    """The lengths that bring the most tokens per second, by the times of the passes so far and by what was accepted."""
+    """Chain lengths that maximise tokens per second, from measured pass times and observed acceptance."""
 
     def __init__(self) -> None:
         self.times = PassTimes(stale=REMEMBERED)
         self.rates = AcceptanceRates()
-        self._pass: tuple[int, float] | None = None  # the tokens of the pass under way, and when it began
-        self._costs: PassCosts | None = None  # as known when the call began
+        self._pass: tuple[int, float] | None = None  # tokens and start time of the current pass
+        self._costs: PassCosts | None = None  # snapshot taken when the call begins
         self._least = 0.0
-        self._rest, self._longest_rest = 0, 1  # calls that draft nothing; how many after the next one in vain
+        self._rest, self._longest_rest = 0, 1  # calls left to skip; calls to skip after the next empty draft
 
     def rests(self) -> bool:
-        """Where a drafted token is dear, most calls would find nothing: they are saved what looking takes."""
+        """Returns whether this call is skipped. Where drafted tokens are expensive most drafts would be empty, and
+        resting saves their search.
+        """
         if not self._rest:
             return False
         self._rest -= 1
@@ -123,7 +125,7 @@ class ChainPace:
         return _shared(accepted, p[: best if rate[best] >= MARGIN * rate[0] else 0])
 
     def _accepted(self, chains: Sequence[TokenTree]) -> list[NDArray[np.float64]]:
-        """The probability of each token of the chains."""
+        """Returns the acceptance probability of each token of each chain."""
         logq = np.full((len(chains), max(one.size for one in chains)), -np.inf, np.float32)
         for row, one in zip(logq, chains):
             row[: one.size] = one.logq
@@ -133,7 +135,7 @@ class ChainPace:
 
 
 def _shared(chains: Sequence[NDArray[np.float64]], greatest: NDArray[np.float64]) -> list[int]:
-    """How many of each chain's numbers are among the greatest of all; of equal ones, those of the first chains."""
+    """Returns how many of each chain's values are among the `greatest` overall; ties go to the earlier chains."""
     if not len(greatest):
         return [0] * len(chains)
     least = greatest[-1]
@@ -147,6 +149,6 @@ def _shared(chains: Sequence[NDArray[np.float64]], greatest: NDArray[np.float64]
 
 
 def _rounded(tokens: int) -> int:
-    """To three significant bits: passes of nearly the same width take nearly the same time."""
+    """Rounds to three significant bits: passes of similar widths take similar times."""
     step = 1 << max(0, tokens.bit_length() - 3)
     return (tokens + step // 2) // step * step

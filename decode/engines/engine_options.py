@@ -1,4 +1,4 @@
-"""What users say to a plug-in, where the engine has room for it or in the environment."""
+"""Options of an engine plug-in, from the engine's own configuration or the environment."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """A JSON object, in vLLM's additional_config under "rescore", or in the environment as RESCORE_OPTIONS.
+    """Options of a plug-in: a JSON object, under "rescore" in vLLM's additional_config or in RESCORE_OPTIONS.
 
-    lm       path of an n-gram model of the model's tokens; None drafts from texts alone
-    memory   true keeps the texts of earlier requests, a path opens those of a file as well
-    tokens   of the memory, at most
-    cost     of a drafted token, as of `TextDrafter`; None measures it
-    threads  of searches
+    lm       path of an n-gram model over the target's tokenizer; None drafts from texts alone
+    memory   true keeps the texts of earlier requests; a path also loads the texts of that file
+    tokens   maximum tokens in the memory
+    cost     relative cost of a drafted token, as in `TextDrafter`; None measures it
+    threads  search threads
     """
 
     lm: str | None = None
@@ -41,13 +41,14 @@ class EngineOptions:
 
     @classmethod
     def of(cls, additional: Any) -> EngineOptions:
-        """Those under "rescore" of a mapping, else of the environment; ValueError for what is not known."""
+        """Reads `additional["rescore"]` if present, else the environment; ValueError for unknown or invalid options."""
         if isinstance(additional, Mapping) and KEY in additional:
             return cls._of(additional[KEY], f"additional_config[{KEY!r}]")
         return cls.of_environment()
 
     @classmethod
     def of_environment(cls) -> EngineOptions:
+        """Reads the environment variable RESCORE_OPTIONS; defaults if it is not set."""
         text = os.environ.get(VARIABLE, "{}")
         try:
             return cls._of(json.loads(text), VARIABLE)
@@ -67,7 +68,7 @@ class EngineOptions:
         return cls(**given)
 
     def drafter(self, *, vocab_size: int, end: int | None, texts: int) -> TextDrafter:
-        """The drafter that these ask for; vocab_size, end: of the target; texts: requests kept at most."""
+        """Makes the drafter. vocab_size, end: the target's; texts: maximum requests kept."""
         return TextDrafter(
             self.lm,
             vocab_size=vocab_size,
@@ -79,11 +80,11 @@ class EngineOptions:
         )
 
     def text_memory(self, vocab_size: int, end: int | None) -> TextMemory | None:
-        """None where none is wanted. end: the token that ends texts."""
+        """Makes or opens the memory, None if the options have none. end: the token that ends texts."""
         if not self.memory:
             return None
         if end is None:
-            raise ValueError("memory: expected a model that says which token ends its texts, eos_token_id")
+            raise ValueError("memory: expected a model with an eos_token_id, which ends its texts, got none")
         if isinstance(self.memory, str) and Path(self.memory).exists():
             return TextMemory.open(self.memory, vocab_size=vocab_size, end=end, most=self.tokens)
         if isinstance(self.memory, str):

@@ -1,4 +1,4 @@
-"""Drafts that never stop an engine: what cannot be drafted goes on without."""
+"""A drafter whose errors never stop an engine: a request that cannot be drafted decodes without drafts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class Forgiving:
-    """A `TextDrafter` whose errors, such as ids that its n-gram model does not have, cost the row its draft alone. The
-    first one is logged.
+    """A `TextDrafter` that turns errors, such as ids outside the n-gram model's vocabulary, into empty drafts for the
+    rows concerned. Only the first error is logged.
     """
 
     def __init__(self, drafter: TextDrafter):
         self.drafter = drafter
-        self._told = False
+        self._warned = False
 
     def chains(self, rows: Sequence[DraftRow], most: Sequence[int]) -> list[NDArray[np.int32]]:
         """As `TextDrafter.chains`; empty for rows that cannot be drafted."""
@@ -45,9 +45,9 @@ class Forgiving:
         try:
             return draft(rows, most)
         except (ValueError, TypeError) as error:
-            if not self._told:
+            if not self._warned:
                 logger.warning("rescore drafts nothing for some requests: %s", error)
-                self._told = True
+                self._warned = True
         if len(rows) == 1:
             return [nothing]
         return [self._each([row], [depth], draft, nothing)[0] for row, depth in zip(rows, most)]

@@ -1,4 +1,4 @@
-"""One request's text as an engine has shown it so far, and the n-grams counted along it."""
+"""The text of one request as seen so far, with its n-gram counts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NOTHING = TokenTree.from_parents([], [])
 
 
 class KnownText:
-    """Tokens read and decoded, their counts, and what was drafted last.
+    """The tokens of a request, their n-gram counts, and the last draft.
 
-    key      the engine's id of the request, None where it is found by its tokens
-    prompt   tokens of the first call, which are the prompt
-    seen     number of the last call that asked for it
-    drafted  proposed behind the last token
+    key      the engine's id of the request; None if the request is matched by its tokens
+    prompt   number of prompt tokens, those of the first call
+    seen     number of the last call that used this text
+    drafted  the draft proposed after the last token
     """
 
     __slots__ = ("counts", "drafted", "key", "prompt", "seen", "size", "_buffer")
@@ -32,21 +32,21 @@ class KnownText:
 
     @property
     def tokens(self) -> NDArray[np.int32]:
-        """int32 [size], a view until the text grows."""
+        """All tokens, int32 [size]; a view, valid until the text grows."""
         return self._buffer[: self.size]
 
     def tail(self, most: int) -> NDArray[np.int32]:
-        """The last `most` tokens, or all."""
+        """The last `most` tokens, or all if there are fewer."""
         return self._buffer[max(0, self.size - most) : self.size]
 
     def begins(self, tokens: NDArray[np.int32]) -> bool:
-        """Whether `tokens` continue this text, or are the same."""
+        """Whether `tokens` begin with this text."""
         return len(tokens) >= self.size and np.array_equal(self.tokens, tokens[: self.size])
 
     def extend(
         self, tokens: NDArray[np.int32], ids: NDArray[np.int32] | None = None, p: NDArray[np.float32] | None = None
     ) -> None:
-        """More tokens [m]; ids, p [n, k]: what the target predicted for the last n of them, most probable first."""
+        """Appends tokens [m]. ids, p [n, k]: the target's predictions for the last n of them, most probable first."""
         unknown = len(tokens) - (0 if ids is None else len(ids))
         self.counts.extend(tokens[:unknown])
         if ids is not None and len(ids):

@@ -1,4 +1,4 @@
-"""Versions of engines that the plug-ins were tested with."""
+"""Checks that an engine is installed in a version that its plug-in was tested with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rescore.lattice.extras import command
 
 
 def check_version(package: str, least: str, below: str, *, extra: str) -> None:
-    """ImportError that says what to install, unless the package is there in a version from `least` up to `below`.
+    """Raises ImportError with the install command unless `package` is installed with least <= version < below.
 
-    extra: of ours that installs it.
+    extra: the extra of rescore that installs it.
     """
     remedy = command(extra)
     try:
@@ -19,7 +19,7 @@ def check_version(package: str, least: str, below: str, *, extra: str) -> None:
     except metadata.PackageNotFoundError:
         raise ImportError(f"{package}: expected version {least} or later, got none installed: {remedy}") from None
     if not _numbers(least) <= _numbers(found) < _numbers(below):
-        raise ImportError(f"{package}: expected a version from {least} up to {below}, got {found}: {remedy}")
+        raise ImportError(f"{package}: expected version {least} or later, below {below}, got {found}: {remedy}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -28,7 +28,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def check_one_of(packages: tuple[str, ...], least: str, below: str, *, extra: str) -> None:
-    """As `check_version`, of the first of several packages that is installed."""
+    """Like `check_version`, for the first of several packages that is installed."""
     installed = [name for name in packages if _installed(name)]
     check_version((installed or list(packages))[0], least, below, extra=extra)
 

@@ -23,9 +23,9 @@ from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
-VOCAB_SIZE = 1 << 20  # where nothing says it: more than any tokenizer in use has
-NODES = 64  # of the trees that chains are taken from
-LEAST = 1e-4  # q of the nodes of trees: below are tokens that nothing tells apart
+VOCAB_SIZE = 1 << 20  # the default without a model: larger than any tokenizer in use
+NODES = 64  # nodes of the trees from which chains are selected
+LEAST = 1e-4  # smallest q of a tree node: below it, no source distinguishes the tokens
 
 Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 """Ids int32 [m, k] and probabilities float32 [m, k], most probable first."""
@@ -33,13 +33,13 @@ Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DraftRow:
-    """What an engine shows of one request.
+    """One request in an engine's batch.
 
-    size       n, tokens read and decoded so far, the last one not yet read by the target
-    since      tokens from a position on, int32 [n - position]; it is asked for those that are not known yet
-    key        the engine's id of the request; None: the request is found by its tokens, for which since(0) is cheap
-    predicted  for the last m tokens, the distributions that the target chose them from; None: not known
-    rejected   drafts [d] that were rejected behind the text as it was, and what the target predicted after each
+    size       n, tokens read and decoded so far; the target has not yet read the last one
+    since      since(i) returns tokens i..n-1, int32 [n - i]; called for tokens that the drafter does not have yet
+    key        the engine's id of the request; None matches the request by its tokens, so since(0) must be cheap
+    predicted  the target's distributions from which the last m tokens were chosen; None if unknown
+    rejected   drafts [d] rejected after the previous text, each with the target's prediction after it
     """
 
     size: int
@@ -50,7 +50,7 @@ class DraftRow:
 
     @classmethod
     def of_tokens(cls, tokens: ArrayLike, key: Hashable = None, predicted: Predicted | None = None) -> DraftRow:
-        """A request of which all tokens [n] are at hand. TypeError unless they are integers."""
+        """Makes a row from all tokens [n] of a request. TypeError unless they are integers."""
         ids = np.asarray(tokens)
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
             raise TypeError(f"tokens: expected integers of shape [n], got {ids.dtype} {list(ids.shape)}")
@@ -59,19 +59,19 @@ class DraftRow:
 
 
 class TextDrafter:
-    """Drafts under one q of the text so far, what the target predicted along it, an n-gram model and earlier texts.
+    """Drafts from one q that blends the text so far, the target's own predictions, an n-gram model and earlier texts.
 
-    Nothing here needs torch. Every request has a text of its own, found by the engine's id or by its tokens, so rows
-    may be reordered, preempted and resumed. Threads may share a drafter.
+    Does not need torch. Each request has its own running text, matched by the engine's id or by its tokens, so rows may
+    be reordered, preempted and resumed. Thread-safe.
 
     lm           an n-gram model or its file; None drafts from texts alone
-    vocab_size   V, where there is no lm; ids beyond it are refused
-    calibration  weights of the sources; None: `UNSEEN`, `HEADLESS` being better where the engine shows predictions
-    memory       of earlier texts, to which every text that ends is added
-    cost         of a drafted token in a chain, as a share of what a token costs without drafts; None measures it
-    end          a token that ends texts; None: texts end when the engine says so, or stops asking for them
-    texts        kept at most; tokens: kept at most in all of them. The least recently used are dropped.
-    threads      of searches in batches
+    vocab_size   V, if there is no lm; ids outside it are refused
+    calibration  weights of the sources; None is `UNSEEN`; `HEADLESS` is better if the engine supplies predictions
+    memory       texts of earlier requests; every text that ends is added
+    cost         cost of verifying a drafted token, relative to decoding a token without drafts; None measures it
+    end          token that ends a text; None: a text ends when the engine calls `end` or no longer drafts for it
+    texts        maximum requests kept; tokens: their maximum total tokens. The least recently used are dropped.
+    threads      search threads per batch
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class TextDrafter:
         self._context = max(1, model.order - 1, memory.context if memory else 0)
         self._store = TextStore(self._counts, self._remember, most=texts, tokens=tokens)
         self._lengths: ChainLengths = ChainPace() if cost is None else FixedCost(cost)
-        self._lock = threading.Lock()  # of what is learned from call to call
-        self._before: dict[int, int] = {}  # of the last call's texts, by id(): their sizes
+        self._lock = threading.Lock()  # guards _lengths and _before
+        self._before: dict[int, int] = {}  # sizes of the last call's texts, by id()
 
     @property
     def vocab_size(self) -> int:
@@ -121,28 +121,28 @@ class TextDrafter:
 
     @property
     def texts(self) -> int:
-        """Requests that are known."""
+        """Number of requests kept."""
         return len(self._store)
 
     @property
     def tokens(self) -> int:
-        """Of all of them."""
+        """Tokens kept, all requests together."""
         return self._store.tokens
 
     def known(self, key: Hashable) -> int:
-        """Tokens known of a request, 0 if there are none."""
+        """Number of tokens kept for a request, 0 if it is unknown."""
         return self._store.size(key)
 
     def end(self, key: Hashable) -> None:
-        """A request has ended: its text goes to the memory, if there is one, and is dropped."""
+        """Ends a request: its text is added to the memory, if there is one, and dropped."""
         self._store.end(key)
 
     def clear(self) -> None:
-        """All requests have ended."""
+        """Ends all requests."""
         self._store.clear()
 
     def trees(self, rows: Sequence[DraftRow], n: int, *, depth: int = DEPTH) -> list[TokenTree]:
-        """Of each request, the tree of its n most probable continuations, at most `depth` tokens long."""
+        """Returns for each request the tree of its n most probable continuations, at most `depth` tokens deep."""
         texts = self._read(rows)
         try:
             trees = self._search(texts, n, depth, LEAST)
@@ -151,15 +151,16 @@ class TextDrafter:
             self._put(texts)
 
     def chains(self, rows: Sequence[DraftRow], most: int | Sequence[int]) -> list[NDArray[np.int32]]:
-        """Of each request, the chain with the greatest expected accepted length less its cost, int32 [m]: at most
-        `most` tokens, of all requests or of each, empty where drafts do not pay.
+        """Returns for each request the chain with the greatest expected accepted length net of its cost, int32 [m].
+
+        A chain has at most `most` tokens (one number, or one per request) and is empty where drafting does not pay.
         """
         room = [most] * len(rows) if isinstance(most, int) else list(most)
         if len(room) != len(rows):
-            raise ValueError(f"most: expected one number, or one for each of {len(rows)} requests, got {len(room)}")
+            raise ValueError(f"most: expected one number, or one per request ({len(rows)}), got {len(room)}")
         began = time.perf_counter()
         with self._lock:
-            if self._lengths.rests():  # what is not read now is read later
+            if self._lengths.rests():  # a later call reads the new tokens
                 return [NOTHING.tokens for _ in rows]
         texts = self._read(rows)
         try:
@@ -181,14 +182,14 @@ class TextDrafter:
         least = self._lengths.least(len(texts), most)
         trees = self._search(texts, NODES, most, least)
         if not trees.count.any():
-            return [NOTHING for _ in texts]  # as nearly always where a drafted token costs as much as another
+            return [NOTHING for _ in texts]  # the usual case where a drafted token costs as much as a plain one
         chains = [_chain(trees[row], best_chain(trees[row], least, most=most)) for row, most in enumerate(room)]
         with self._lock:
             lengths = self._lengths.lengths(chains, time.perf_counter() - began)
         return [chain.head(length) for chain, length in zip(chains, lengths)]
 
     def _learn(self, texts: list[KnownText]) -> None:
-        """What became of the chains of the call before."""
+        """Records how much of the last call's chains was accepted."""
         before, self._before = self._before, {id(text): text.size for text in texts}
         one_pass = before.keys() == self._before.keys() and all(
             0 < text.size - before[id(text)] <= 1 + text.drafted.size for text in texts
@@ -199,12 +200,12 @@ class TextDrafter:
             self._lengths.note([text.drafted for text in drafted], accepted)
 
     def _read(self, rows: Sequence[DraftRow]) -> list[KnownText]:
-        """The texts of all rows, read on; they are out of the store until `_put`."""
+        """Takes the texts of all rows out of the store, until `_put`, and appends their new tokens."""
         texts: list[KnownText] = []
         try:
             for number, row in enumerate(rows):
                 texts.append(self._find(row))
-                self._read_on(texts[-1], row, number)
+                self._append(texts[-1], row, number)
         except BaseException:
             self._put([text for text in texts if text.size])
             raise
@@ -216,7 +217,7 @@ class TextDrafter:
         text = self._store.take(row.key)
         return text if text.size <= row.size else KnownText(self._counts(), row.key)
 
-    def _read_on(self, text: KnownText, row: DraftRow, number: int) -> None:
+    def _append(self, text: KnownText, row: DraftRow, number: int) -> None:
         new = row.since(text.size)
         if new.dtype != np.int32 or new.shape != (row.size - text.size,):
             raise TypeError(
@@ -226,7 +227,7 @@ class TextDrafter:
         if len(new) and not (0 <= new.min() and new.max() < self.vocab_size):
             raise ValueError(
                 f"request {number}: expected ids in 0..{self.vocab_size - 1}, got {new.min()}..{new.max()}; "
-                "the n-gram model is of another tokenizer"
+                "the n-gram model belongs to another tokenizer"
             )
         for draft, (ids, p) in row.rejected if text.size else ():
             text.counts.foresee(draft, ids, p)
@@ -257,7 +258,7 @@ class TextDrafter:
         return _core.ContextModel(soft=self._soft)
 
     def _put(self, texts: list[KnownText]) -> None:
-        """Back into the store, but for those that have ended."""
+        """Returns texts to the store; those that have ended go to the memory instead."""
         ended = [text for text in texts if self._end is not None and text.size and text.tail(1)[0] == self._end]
         for text in ended:
             self._remember(text)
@@ -270,6 +271,6 @@ class TextDrafter:
 
 
 def _chain(tree: TokenTree, path: list[int]) -> TokenTree:
-    """A path from the root alone."""
+    """Returns one root-to-node path of a tree as a chain."""
     parents = np.arange(-1, len(path) - 1, dtype=np.int32)
     return TokenTree.trusted(tree.tokens[path], parents, tree.depths[path], tree.logq[path])

@@ -1,4 +1,4 @@
-"""The texts of requests under way: found by id or by content, bounded, safe to use from several threads."""
+"""A bounded, thread-safe store of the texts of running requests, matched by id or by content."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.decode.engines.known_text import KnownText
 
-TAIL = 16  # last tokens of a text that it is looked up by, before all of it is compared
-AHEAD = 80  # tokens that a text may have grown by to be looked up so; of longer growth, all texts are compared
-IDLE = 256  # calls after which a text that no call asked for is dropped: its request has ended, or waits for long
+TAIL = 16  # a text is indexed by its last tokens; a hit is then compared in full
+AHEAD = 80  # growth in tokens up to which the index is used; beyond it, every text is compared
+IDLE = 256  # a text unused for this many calls is dropped: its request has ended or is waiting
 
 
 class TextStore:
-    """Texts by id, or by content: the longest one that a request's tokens begin with.
+    """Texts by id or by content: the longest text that is a prefix of a request's tokens.
 
-    `take` removes a text from the store and `put` returns it, so that two threads never extend the same one; a request
-    whose text is out, or was dropped, gets a new one, which is only slower.
+    `take` removes a text from the store and `put` returns it, so two threads never extend the same text. A request
+    whose text is taken or was dropped gets a new one: slower, but correct.
 
     counts  makes the counts of a new text
-    ended   is told of every text that is dropped
-    most    texts; tokens: of all of them; the least recently used are dropped
+    ended   called with every text that is dropped
+    most    maximum texts; tokens: their maximum total tokens. The least recently used are dropped.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class TextStore:
 
     @property
     def tokens(self) -> int:
-        """Of all texts."""
+        """Tokens of all texts together."""
         return self._tokens
 
     def size(self, key: Hashable) -> int:
-        """Tokens known of a request, 0 if it is not."""
+        """Number of tokens kept for a request, 0 if it is unknown."""
         with self._lock:
             text = self._by_key.get(key)
             return text.size if text else 0
 
     def take(self, key: Hashable) -> KnownText:
-        """The text of that id, or a new one."""
+        """Takes the text of that id, or makes a new one."""
         with self._lock:
             text = self._by_key.get(key)
             if text:
@@ -67,7 +67,7 @@ class TextStore:
         return text or KnownText(self._counts(), key)
 
     def take_by_content(self, tokens: NDArray[np.int32]) -> KnownText:
-        """The longest text that `tokens` begin with, or a new one."""
+        """Takes the longest text that is a prefix of `tokens`, or makes a new one."""
         with self._lock:
             text = next((one for one in self._candidates(tokens) if one.begins(tokens)), None)
             if text:
@@ -75,12 +75,12 @@ class TextStore:
         return text or KnownText(self._counts())
 
     def put(self, texts: list[KnownText]) -> None:
-        """Return the texts of one call; drops those that nobody has asked for in a long time, or that are too many."""
+        """Returns the texts of one call to the store; drops idle texts and those over the limits."""
         with self._lock:
             self._call += 1
             for text in texts:
                 text.seen = self._call
-                if text.key is not None and text.key in self._by_key:  # another thread's of the same request
+                if text.key is not None and text.key in self._by_key:  # another thread's text of the same request
                     self._remove(self._by_key[text.key])
                 self._add(text)
             dropped = list(self._drop())
@@ -88,7 +88,7 @@ class TextStore:
             self._ended(text)
 
     def end(self, key: Hashable) -> None:
-        """The request of that id has ended; none if it is not known."""
+        """Ends the request of that id; does nothing if it is unknown."""
         with self._lock:
             text = self._by_key.get(key)
             if text:
@@ -97,7 +97,7 @@ class TextStore:
             self._ended(text)
 
     def clear(self) -> None:
-        """All requests have ended."""
+        """Ends all requests."""
         with self._lock:
             texts = list(self._texts.values())
             for text in texts:
@@ -106,7 +106,7 @@ class TextStore:
             self._ended(text)
 
     def _candidates(self, tokens: NDArray[np.int32]) -> Iterator[KnownText]:
-        """Texts that may begin `tokens`, longest first."""
+        """Yields texts that may be a prefix of `tokens`, longest first."""
         n = len(tokens)
         for size in range(n, max(n - AHEAD, 0), -1):
             yield from self._by_tail.get((size, tokens[max(0, size - TAIL) : size].tobytes()), ())

@@ -1,1 +1,1 @@
-"""Dumps replayed: what drafters are worth. See README.md."""
+"""Evaluates drafters by replaying dumps. See README.md."""

@@ -1,10 +1,9 @@
-"""How sure a block efficiency is: bootstrap over sequences (Efron and Tibshirani, An Introduction to the Bootstrap,
-1993).
+"""Bootstrap confidence intervals of block efficiency (Efron and Tibshirani, An Introduction to the Bootstrap, 1993).
 
-Sequences are drawn anew, with replacement, within each task, and everything is measured on what was drawn: the tokens
-of a draw over its passes. One draw serves all drafters, so differences between them are paired; a mean over tasks
-draws from every task. Intervals are of percentiles (chapter 13). What they cannot know is what is the same in all
-sequences: the model, its training, the choice of tasks.
+Sequences are resampled with replacement within each task, and each resample is measured as a whole: its tokens divided
+by its passes. All drafters share the resamples, so differences between them are paired. A mean over tasks resamples
+every task. Intervals are percentile intervals (chapter 13). They do not cover what all sequences have in common: the
+model, its training, the choice of tasks.
 """
 
 from __future__ import annotations
@@ -19,14 +18,12 @@ from rescore.decode.replay.run import BASE, ORACLE, DumpResult
 
 RESAMPLES = 2000
 LEVEL = 0.95
-CELLS = 1 << 16  # draws held at once, in some 2 MB
+CELLS = 1 << 16  # draws held in memory at once, about 2 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A measured value and the percentile interval of its resamples; low and high are None of fewer than
-    two sequences.
-    """
+    """A measured value and its percentile interval; low and high are None for fewer than two sequences."""
 
     value: float
     low: float | None
@@ -35,10 +32,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Of two drafters on the same sequences, with the two-sided p-value of "there is none" (None as in `Interval`).
+    """The difference of two drafters on the same sequences, with the two-sided p-value of no difference (None as in
+    `Interval`).
 
-    p is the smallest level at which the percentile interval holds no 0: twice the share of the resamples on the rarer
-    side of 0, one more counted on it, so that it is never below 2 / (R + 1).
+    p is the smallest level at which the percentile interval excludes 0: with m of the R resamples on the rarer side of
+    0, p = 2 (m + 1) / (R + 1), at most 1.
     """
 
     interval: Interval
@@ -47,10 +45,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resampled:
-    """Block efficiencies of the drafters, as measured and in R resamples.
+    """Block efficiencies of the drafters: measured, and in R resamples.
 
     value    float64 [tasks, drafters]
-    samples  float64 [R, tasks, drafters], NaN of tasks of one sequence
+    samples  float64 [R, tasks, drafters], NaN for tasks of one sequence
     """
 
     tasks: tuple[str, ...]
@@ -62,7 +60,7 @@ class Resampled:
 
     @classmethod
     def of(cls, result: DumpResult, *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL) -> Resampled:
-        """ValueError unless resamples is at least 100 and level inside 0..1."""
+        """Resamples the sequences of a replay. ValueError unless resamples >= 100 and 0 < level < 1."""
         if resamples < 100:
             raise ValueError(f"resamples: expected at least 100, got {resamples}")
         if not 0 < level < 1:
@@ -81,12 +79,12 @@ class Resampled:
         )
 
     def efficiency(self, name: str, task: str | None = None) -> Interval:
-        """Of a task, or of the mean over tasks."""
+        """Returns a drafter's block efficiency on a task, or its mean over tasks."""
         at = self._name(name)
         return self._interval(self.value[:, at], self.samples[..., at], task)
 
     def difference(self, name: str, against: str, task: str | None = None) -> Difference:
-        """`name` less `against`, of a task or of the mean over tasks."""
+        """Returns the block efficiency of `name` minus that of `against`, on a task or as the mean over tasks."""
         one, other = self._name(name), self._name(against)
         samples = self.samples[..., one] - self.samples[..., other]
         interval = self._interval(self.value[:, one] - self.value[:, other], samples, task)
@@ -95,7 +93,7 @@ class Resampled:
         return Difference(interval=interval, p_value=p)
 
     def headroom(self, name: str, task: str | None = None) -> Interval | None:
-        """Headroom recovered, of a task or its mean over the tasks that have some; None where there is none."""
+        """Returns headroom recovered on a task, or its mean over the tasks with headroom; None if there is none."""
         at, base, oracle = self._name(name), self._name(BASE), self._name(ORACLE)
         room = self.value[:, oracle] - self.value[:, base]
         has = room > 0 if task is None else (room > 0) & (np.array(self.tasks) == task)
@@ -104,14 +102,14 @@ class Resampled:
         value = (self.value[has, at] - self.value[has, base]) / room[has]
         drawn = self.samples[:, has]
         drawn_room = drawn[..., oracle] - drawn[..., base]
-        # A draw without headroom has no share of it, and is left out.
+        # In a resample without headroom the share is undefined; it is left out.
         recovered = np.divide(
             drawn[..., at] - drawn[..., base], drawn_room, out=np.full(drawn_room.shape, np.nan), where=drawn_room > 0
         )
         return self._interval(value, recovered, None)
 
     def to_json(self, task: str | None = None) -> dict[str, Any]:
-        """Intervals of every drafter: block efficiency and, where base and oracle are among the drafters, headroom."""
+        """Returns every drafter's intervals of block efficiency and, with base and oracle present, of headroom."""
         out: dict[str, Any] = {"block_efficiency": {name: pair(self.efficiency(name, task)) for name in self.names}}
         if {BASE, ORACLE} <= set(self.names):
             out["headroom_recovered"] = {
@@ -121,13 +119,13 @@ class Resampled:
 
     def _name(self, name: str) -> int:
         if name not in self.names:
-            raise ValueError(f"drafter {name!r}: not among those resampled, {', '.join(self.names)}")
+            raise ValueError(f"drafter: expected one of {', '.join(self.names)}, got {name!r}")
         return self.names.index(name)
 
     def _of(self, values: NDArray[np.float64], task: str | None) -> NDArray[np.float64]:
-        """Of values [.., tasks] those of one, or their mean."""
+        """Selects a task's values from [.., tasks], or averages over tasks."""
         if task is not None and task not in self.tasks:
-            raise ValueError(f"task {task!r}: not among those resampled, {', '.join(self.tasks)}")
+            raise ValueError(f"task: expected one of {', '.join(self.tasks)}, got {task!r}")
         return values.mean(axis=-1) if task is None else values[..., self.tasks.index(task)]
 
     def _interval(self, value: NDArray[np.float64], samples: NDArray[np.float64], task: str | None) -> Interval:
@@ -139,12 +137,12 @@ class Resampled:
 
 
 def pair(interval: Interval | None) -> list[float | None] | None:
-    """[low, high] for a report."""
+    """Returns [low, high] for a report."""
     return None if interval is None else [interval.low, interval.high]
 
 
 def resampled_sums(counts: NDArray[np.float64], resamples: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Column sums [resamples, C] of draws with replacement of as many rows of counts [S, C] as it has."""
+    """Returns column sums [resamples, C] over S rows drawn with replacement from counts [S, C], once per resample."""
     rows = len(counts)
     sums = np.empty((resamples, counts.shape[1]))
     step = max(1, CELLS // rows)
@@ -157,6 +155,6 @@ def resampled_sums(counts: NDArray[np.float64], resamples: int, rng: np.random.G
 
 
 def p_value(differences: NDArray[np.float64]) -> float:
-    """Two-sided, of resampled differences [R]; see `Difference`."""
+    """Returns the two-sided p-value of resampled differences [R]; see `Difference`."""
     rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     return min(1.0, 2 * (rarer + 1) / (len(differences) + 1))

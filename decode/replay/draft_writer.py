@@ -1,4 +1,4 @@
-"""Writing every step's drafts, with costs and accepted lengths, as Parquet or JSON lines."""
+"""Writes the drafts of every step, with costs and accepted lengths, as Parquet or JSON lines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SUFFIXES = (".parquet", ".jsonl")
 
 
 class DraftWriter:
-    """One row per draft: dump, task, file, sequence (in the file), position, rank, tokens, cost, accepted.
+    """Writes one row per draft: dump, task, file, sequence (in the file), position, rank, tokens, cost, accepted.
 
-    position: the row of the dump whose heads predicted the draft, from 0; the draft continues after the token of that
-    position. A context; the stream is the caller's, and complete when the context ends.
+    position: the dump row, from 0, whose heads predicted the draft; the draft follows the token at that position. A
+    context manager; the caller owns the stream, which is complete when the context ends.
     """
 
     def __init__(self, stream: BinaryIO, suffix: str):
@@ -32,7 +32,7 @@ class DraftWriter:
         self._parquet: Any = _open_parquet(stream) if suffix == ".parquet" else None
 
     def add(self, dump: str, block: DumpBlock, drafts: Drafts, visited: NDArray[np.int64]) -> None:
-        """The drafts of the visited rows [n] of a block; `drafts`: of all its rows."""
+        """Writes the drafts of the visited rows [n] of a block; `drafts` holds those of all its rows."""
         columns = _columns(dump, block, drafts, visited)
         if self._parquet is None:
             rows = zip(*columns.values())
@@ -48,7 +48,7 @@ class DraftWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Writes what ends the file. After an error too, as the stream is open still, but then it may fail."""
+        """Writes the end of the file. After an error it tries to, and suppresses failures."""
         if self._parquet is not None:
             with suppress(Exception) if error else nullcontext():
                 self._parquet.close()
@@ -74,7 +74,7 @@ def _open_parquet(stream: BinaryIO) -> Any:
 
 
 def _columns(dump: str, block: DumpBlock, drafts: Drafts, visited: NDArray[np.int64]) -> dict[str, list[Any]]:
-    """The drafts of all visited rows, one after the other; nine digits of a cost give back its float32."""
+    """Returns the columns of all visited rows' drafts. Costs have nine digits, which restore the float32 exactly."""
     tokens, count = drafts.tokens[visited], drafts.count[visited]
     truth = block.truth(visited)[:, None, :]
     accepted = np.logical_and.accumulate((tokens == truth) & (truth >= 0), axis=-1).sum(axis=-1)

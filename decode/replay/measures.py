@@ -1,4 +1,4 @@
-"""What a replay is measured by (docs/reference/measures.md)."""
+"""The measures of a replay (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rescore.lattice.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tally:
-    """Counts of one drafter on one task: of each of its S sequences what resampling needs, of all together the rest.
+    """Counts of one drafter on one task: per sequence where resampling needs it, otherwise totals.
 
-    What grows with a dump is this, so it is narrow.
+    Memory grows with the dump through these arrays only, so they are int32.
 
-    tokens    int32 [S], the sequence's tokens
-    passes    int32 [S], target passes: the prompt's, and one for each row visited
+    tokens    int32 [S], tokens of each sequence
+    passes    int32 [S], target passes: the prompt's, and one per row visited
     accepted  draft tokens accepted
     verified  draft tokens verified
     """
@@ -38,8 +38,8 @@ class Tally:
         visited: NDArray[np.int64],
         offsets: NDArray[np.int64],
     ) -> Tally:
-        """One block's replay: worth of its rows [n], the rows visited, ascending, and where its sequences begin [S +
-        1].
+        """Counts the replay of one block: accepted and verified tokens of its rows [n], the rows visited in ascending
+        order, and the offsets of its sequences [S + 1].
         """
         steps = np.diff(np.searchsorted(visited, offsets))
         return cls(
@@ -51,7 +51,7 @@ class Tally:
 
     @classmethod
     def joined(cls, parts: Sequence[Tally]) -> Tally:
-        """The sequences of several blocks, one after the other."""
+        """Concatenates the sequences of several blocks."""
         return cls(
             tokens=np.concatenate([part.tokens for part in parts]),
             passes=np.concatenate([part.passes for part in parts]),
@@ -61,7 +61,7 @@ class Tally:
 
     @property
     def steps(self) -> int:
-        """Passes that verify a draft: all but the prompts'."""
+        """Passes that verify a draft: all except the prompts' passes."""
         return int(self.passes.sum(dtype=np.int64)) - len(self.passes)
 
     @property
@@ -71,7 +71,7 @@ class Tally:
 
     @property
     def verified_per_pass(self) -> float:
-        """Draft tokens verified per pass that verifies any."""
+        """Draft tokens verified per pass that verifies a draft."""
         return self.verified / max(self.steps, 1)
 
     @property
@@ -86,7 +86,7 @@ class Tally:
 
 
 def headroom_recovered(value: float, base: float, oracle: float) -> float | None:
-    """(B - B_base) / (B_oracle - B_base); None where the oracle leaves no headroom."""
+    """Returns (B - B_base) / (B_oracle - B_base); None if the oracle leaves no headroom."""
     return (value - base) / (oracle - base) if oracle > base else None
 
 
@@ -100,7 +100,7 @@ class Repetition:
     runs: int = 0
 
     def add(self, drafts: NDArray[np.int32]) -> None:
-        """Drafts [n, T], padding -1."""
+        """Adds drafts [n, T], padding -1."""
         if not drafts.size:
             return
         inside = drafts[:, 1:] >= 0
@@ -122,7 +122,7 @@ class Repetition:
 
 
 def longest_runs(drafts: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Length of the longest run of equal tokens in each draft [n, T] (padding -1): int32 [n]."""
+    """Returns the length of the longest run of equal tokens in each draft [n, T] (padding -1), int32 [n]."""
     run = (drafts[:, 0] >= 0).astype(np.int32)
     best = run
     for t in range(1, drafts.shape[1]):
@@ -133,7 +133,11 @@ def longest_runs(drafts: NDArray[np.int32]) -> NDArray[np.int32]:
 
 @dataclass(slots=True)
 class Duel:
-    """Steps at which the rescored draft is accepted further than the base draft, as far, or less far (table 5)."""
+    """Counts steps at which the rescored draft wins, ties or loses against the base draft, by accepted length (table 5
+    of Kim et al.).
+
+    repairs: wins that remove a repetition; regressions: losses that introduce one.
+    """
 
     wins: int = 0
     ties: int = 0
@@ -148,7 +152,7 @@ class Duel:
         base_drafts: NDArray[np.int32],
         rescored_drafts: NDArray[np.int32],
     ) -> None:
-        """Accepted lengths [n] and drafts [n, T] of the steps of one replay."""
+        """Adds the accepted lengths [n] and drafts [n, T] of the steps of one replay."""
         won, lost = rescored > base, rescored < base
         before, after = longest_runs(base_drafts) > 1, longest_runs(rescored_drafts) > 1
         self.wins += int(won.sum())

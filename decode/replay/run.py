@@ -1,4 +1,4 @@
-"""Replaying whole dumps: every drafter's block efficiency, task by task."""
+"""Replays dumps: block efficiency and other measures of every drafter, task by task."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.short_repr import short_repr
 
-# What is called for each block: the block, the worth of every drafter, and the rows that each visits.
+# Called for each block with the block, the worth of every drafter, and the rows that each visits.
 Listener = Callable[[DumpBlock, Mapping[str, Worth], Mapping[str, NDArray[np.int64]]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskResult:
-    """Everything measured on one task of one dump.
+    """The measures of one task of a dump.
 
-    tallies        one per drafter, in the order of the table
-    repetition     of the base and the rescored draft, where they were replayed
-    duel           the rescored against the base draft, None unless both were replayed
+    loop_share  share of continuations that loop
+    tallies     one per drafter, in the order of the table
+    repetition  of the base and the rescored draft, if replayed
+    duel        the rescored against the base draft, None unless both were replayed
     """
 
     task: str
@@ -46,7 +47,7 @@ class TaskResult:
 
     @property
     def passes(self) -> dict[str, NDArray[np.int32]]:
-        """Target passes that each sequence takes, int32 [S] for each drafter."""
+        """Target passes of each sequence, int32 [S], by drafter."""
         return {name: tally.passes for name, tally in self.tallies.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +76,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DumpResult:
-    """All tasks of one dump. lattices: its rows; seconds: of each drafter that tells its search's wall time."""
+    """The results of all tasks of a dump. lattices: number of rows; seconds: search wall time of each timed drafter."""
 
     kind: str
     tasks: list[TaskResult]
@@ -90,12 +91,12 @@ class DumpResult:
         return list(self.tasks[0].tallies)
 
     def ms_per_lattice(self, name: str) -> float:
-        """Wall milliseconds of a drafter's search per lattice; 0 where it searched none."""
+        """Returns a drafter's search wall time per lattice in milliseconds, 0 if it was not timed."""
         return 1000 * self.seconds.get(name, 0.0) / max(self.lattices, 1)
 
 
 def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
-    """Headroom recovered by every drafter but the base and the oracle; empty unless those two are among them."""
+    """Returns headroom recovered by every drafter except base and oracle; empty unless both are present."""
     if not {BASE, ORACLE} <= set(efficiency):
         return {}
     base, oracle = efficiency[BASE], efficiency[ORACLE]
@@ -115,16 +116,17 @@ def replay_dump(
     advance: Callable[[int], None] = lambda rows: None,
     listeners: Iterable[Listener] = (),
 ) -> DumpResult:
-    """Replay (some tasks of) a dump with every drafter; one block of it is in memory at a time.
+    """Replays a dump with every drafter, one block in memory at a time.
 
-    split: the part of each task that is replayed (None: all); tasks of which it has no sequence are left out.
-    advance: called with the number of rows done, for a progress bar. ValueError if two drafters have one name.
+    tasks: the tasks to replay (None: all). split: the part of each task to replay (None: all); tasks without a sequence
+    in it are left out. advance: called with the number of rows done, for a progress bar. ValueError if two drafters
+    share a name, or if there is no sequence to replay.
     """
     blocks = chosen_blocks(dump, tasks, split, advance)
     result = replay_blocks(blocks, drafters, kind=dump.header.kind, listeners=listeners)
     if not result.tasks:
         raise ValueError(
-            f"{dump.path}: no sequence to replay: "
+            f"{dump.path}: expected a sequence to replay, got none: "
             f"{'no task was chosen' if split is None else f'the part {split.name!r} is empty'}"
         )
     return result
@@ -138,12 +140,14 @@ def replay_blocks(
     workers: int = 1,
     listeners: Iterable[Listener] = (),
 ) -> DumpResult:
-    """Replay blocks of a dump of this kind, task by task. workers: how many blocks are searched side by side; with more
-    than one all blocks are held, and the times of searches are theirs beside others.
+    """Replays blocks of a dump of this kind, task by task.
+
+    workers: blocks searched concurrently. With more than one, all blocks are held in memory, and search times include
+    contention.
     """
     names = [name for drafter in drafters for name in drafter.names]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"drafters: expected each name once, got {twice!r} twice")
+        raise ValueError(f"drafters: expected unique names, got {twice!r} twice")
 
     def worths(block: DumpBlock) -> tuple[DumpBlock, dict[str, Worth]]:
         return block, {name: one for drafter in drafters for name, one in drafter.worth(block).items()}
@@ -166,7 +170,7 @@ def replay_blocks(
 
 @dataclass(slots=True)
 class _Builder:
-    """A task's result in the making."""
+    """Accumulates the blocks of a task."""
 
     task: str
     sequences: int = 0
@@ -207,7 +211,7 @@ class _Builder:
 
 
 def mean_over_tasks(tasks: Sequence[dict[str, Any]], measure: str) -> dict[str, float]:
-    """The mean over tasks of every drafter's value; tasks in which it is undefined (None) are left out."""
+    """Returns every drafter's mean over tasks; tasks where its value is undefined (None) are left out."""
     names = dict.fromkeys(name for task in tasks for name in task[measure])
     values = {name: [task[measure][name] for task in tasks if task[measure].get(name) is not None] for name in names}
     return {name: float(np.mean(value)) for name, value in values.items() if value}

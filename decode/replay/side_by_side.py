@@ -1,4 +1,4 @@
-"""Work on several things at once. The core lets other threads run while it searches, numpy while it computes."""
+"""Runs work on threads. The native core and NumPy release the GIL while they compute."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ Answer = TypeVar("Answer")
 
 
 def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item], workers: int = 1) -> Iterator[Answer]:
-    """`work` of every item, in their order; one worker takes an item when the answer before was taken, several take
-    all of them at once.
-    """
+    """Yields `work` of every item, in order. One worker is lazy; several consume all items at once."""
     if workers == 1:
         yield from map(work, items)
         return

@@ -1,7 +1,7 @@
-"""Which sequences of a dump settings are tuned on, and which they are reported on.
+"""Splits the sequences of a dump into a tuning part and a held-out part.
 
 The first sequences of every task are the tuning part and the rest is held out, as in Kim et al., section 7. A split
-belongs to one dump, which it names by a digest: on another dump the same numbers would be other texts.
+belongs to one dump, identified by a digest: in another dump the same indices are other texts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.dump_header import DumpHeader
 
 PARTS = ("tune", "heldout", "all")
-TUNED_ON = 100  # sequences of a task, at most half of them
+TUNED_ON = 100  # sequences per task, but at most half of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """dump_sha256: the digest of a dump's header. tune: how many sequences of each task, the first, are the tuning
-    part.
+    """A split of one dump.
+
+    dump_sha256  digest of the dump's header
+    tune         number of tuning sequences of each task, its first ones
     """
 
     dump_sha256: str
@@ -31,17 +33,17 @@ class Split:
 
     @classmethod
     def of_dump(cls, dump: Dump, sequences: int | None = None) -> Split:
-        """The first `sequences` of each task to tune on; by default 100, or half of the task if that is less.
+        """Tunes on the first `sequences` of each task; by default 100, or half of the task if that is less.
 
-        ValueError unless at least one sequence of every task remains to report on.
+        ValueError unless every task keeps at least one held-out sequence.
         """
         if sequences is not None and sequences < 0:
             raise ValueError(f"split: expected at least 0 sequences to tune on, got {sequences}")
         for task in dump.header.tasks:
             if sequences is not None and sequences >= task.sequences:
                 raise ValueError(
-                    f"split: {sequences} sequences to tune on leave none of task {task.name!r} to report on: "
-                    f"{dump.path} has {task.sequences} of it"
+                    f"split: task {task.name!r} of {dump.path}: expected fewer than its {task.sequences} sequences to "
+                    f"tune on, got {sequences}: none would be held out"
                 )
         tune = {
             task.name: min(TUNED_ON, task.sequences // 2) if sequences is None else sequences
@@ -50,14 +52,14 @@ class Split:
         return cls(dump_sha256=digest(dump.header), tune=tune)
 
     def part(self, name: str) -> SplitPart:
-        """The part "tune", "heldout" or "all"."""
+        """Returns the part "tune", "heldout" or "all"."""
         return SplitPart(split=self, name=name)
 
     def check(self, dump: Dump) -> None:
-        """ValueError unless the split is of this dump."""
+        """Raises ValueError unless the split belongs to this dump."""
         if digest(dump.header) != self.dump_sha256:
             raise ValueError(
-                f"split: made of another dump than {dump.path}, so its held-out part is not known here: "
+                f"split: expected a split of {dump.path}, got one of another dump: "
                 "tune on this dump, or report on that one"
             )
         for task in dump.header.tasks:
@@ -72,7 +74,7 @@ class Split:
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """What `to_json` gave. ValueError names what is wrong with any other value."""
+        """Reads the result of `to_json`. ValueError names what is wrong with any other value."""
         if not isinstance(value, dict) or set(value) != {"dump_sha256", "tune"}:
             raise ValueError("split: expected an object with the keys dump_sha256 and tune")
         sha256, tune = value["dump_sha256"], value["tune"]
@@ -95,9 +97,9 @@ class SplitPart:
             raise ValueError(f"part: expected one of {', '.join(PARTS)}, got {self.name!r}")
 
     def sequences(self, dump: Dump, task: str) -> range:
-        """The part's sequences of a task, counted over all of its shards.
+        """Returns the part's sequences of a task, numbered across its shards.
 
-        ValueError if the split is of another dump.
+        ValueError if the split belongs to another dump.
         """
         self.split.check(dump)
         total = next(info.sequences for info in dump.header.tasks if info.name == task)
@@ -105,9 +107,9 @@ class SplitPart:
         return {"tune": range(tuned), "heldout": range(tuned, total), "all": range(total)}[self.name]
 
     def blocks(self, dump: Dump, task: str) -> Iterator[DumpBlock]:
-        """The part's blocks of a task, as `Dump.blocks`."""
+        """Yields the part's blocks of a task, as `Dump.blocks` does."""
         wanted = self.sequences(dump, task)
-        first = 0  # sequence of the task with which the block begins
+        first = 0  # the block's first sequence, numbered within the task
         for block in dump.blocks(task):
             if first >= wanted.stop:
                 return
@@ -123,9 +125,10 @@ def chosen_blocks(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[DumpBlock]:
-    """The blocks of some tasks (None: all) and of a part of each (None: all of it), task by task, as `Dump.blocks`.
+    """Yields blocks task by task, as `Dump.blocks` does.
 
-    advance: called with the number of rows of each block, once it is done with.
+    tasks: the tasks (None: all); split: the part of each (None: all of it); advance: called with the number of rows of
+    each block after the caller is done with it.
     """
     for task in dump.tasks:
         if tasks is None or task in tasks:
@@ -135,7 +138,7 @@ def chosen_blocks(
 
 
 def digest(header: DumpHeader) -> str:
-    """SHA-256 of what tells a dump from others: all of its header, checksums of its shards included."""
+    """Returns the SHA-256 of a dump's header, which includes the checksums of its shards."""
     return hashlib.sha256(
         json.dumps(asdict(header), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     ).hexdigest()

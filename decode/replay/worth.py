@@ -1,9 +1,9 @@
-"""Replaying a dump: how many target passes a drafter would have needed, exactly.
+"""Counts the target passes that a drafter would need on a dump. The count is exact.
 
-The continuation does not depend on the drafts, so what every row's draft is worth can be found first, for all rows
-at once, and the passes counted afterwards by jumping from row to row (docs/reference/concepts.md, dump rows): the
-prompt's pass yields one token; a pass that verifies the draft of row i accepts n tokens and yields n + 1, and row
-i + n + 1 is next.
+The continuation does not depend on the drafts. So the accepted length of every row's draft is computed first, for all
+rows at once, and the passes are counted afterwards by jumping from row to row (docs/reference/concepts.md, dump rows):
+the prompt's pass yields one token; a pass that verifies the draft of row i accepts n tokens and yields n + 1, and row
+i + n + 1 comes next.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from rescore.lattice.trees import Trees
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Worth:
-    """What one drafter's drafts of all n rows of a block are worth.
+    """The accepted and verified lengths of one drafter's drafts for all n rows of a block.
 
-    accepted  int32 [n], tokens of the truth that the row's draft gets accepted
-    verified  int32 [n], draft tokens that the pass verifies
-    drafts    the strings themselves, [n, p, T], of drafters that propose strings
-    seconds   wall time of searching all n rows (of fewer, in proportion); drafters that share one search tell the same
+    accepted  int32 [n], draft tokens accepted
+    verified  int32 [n], draft tokens verified
+    drafts    the drafts [n, p, T] of drafters that propose paths
+    seconds   wall time of the search of all n rows (extrapolated if fewer were searched); drafters that share a search
+              report the same time
 
-    Rows that no replay of these lengths visits may hold 0.
+    Rows that the replay does not visit may hold 0.
     """
 
     accepted: NDArray[np.int32]
@@ -40,20 +41,20 @@ class Worth:
 
 
 class ReplayDrafter(Protocol):
-    """One way to draft, perhaps at several budgets, which are rows of a table."""
+    """The interface of a drafter in a replay. It may have several budgets, each with its own name and table row."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its rows, in the order of the table."""
+        """The names of its table rows, in order."""
 
     def worth(self, block: DumpBlock) -> Mapping[str, Worth]:
-        """The worth of every name's drafts of all rows of a block."""
+        """Drafts for all rows of a block; returns the worth of the drafts under every name."""
 
 
 def worth_of_drafts(
     drafts: Drafts, truth: NDArray[np.int32], budgets: Mapping[str, int], seconds: float | None = None
 ) -> dict[str, Worth]:
-    """For each name and p, what the first p drafts [n, >= p, T] of every row are worth, verified as a batch."""
+    """Returns for each name and its p the worth of every row's first p drafts [n, >= p, T], verified as a batch."""
     out = {}
     for name, p in budgets.items():
         first = Drafts(
@@ -69,7 +70,7 @@ def worth_of_drafts(
 def worth_of_trees(
     trees: Trees, truth: NDArray[np.int32], budgets: Mapping[str, int], seconds: float | None = None
 ) -> dict[str, Worth]:
-    """For each name and n, what the first n nodes of every row's tree are worth."""
+    """Returns for each name and its n the worth of the first n nodes of every row's tree."""
     by_size = accepted_by_size(trees.tokens, trees.parents, truth)
     return {
         name: Worth(
@@ -82,16 +83,16 @@ def worth_of_trees(
 
 
 def accepted_of_drafts(drafts: NDArray[np.int32], truth: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Longest prefix of the truth [B, T] among the drafts [B, p, T] of a lattice: int32 [B]. Padding is -1 in both."""
+    """Returns the longest prefix of the truth [B, T] among the drafts [B, p, T], int32 [B]. Padding is -1 in both."""
     same = (drafts == truth[:, None, :]) & (truth[:, None, :] >= 0)
     return np.minimum.accumulate(same, axis=-1).sum(axis=-1).max(axis=-1).astype(np.int32)
 
 
 def visited_rows(accepted: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows whose drafts are verified in a replay, ascending: int64 [steps].
+    """Returns the rows whose drafts a replay verifies, ascending, int64 [steps].
 
-    accepted [n]; offsets [S + 1]. A sequence of L tokens takes 1 + its visited rows passes; the last token leaves
-    nothing to draft, so its row is never visited.
+    accepted [n]; offsets [S + 1]. A sequence takes one pass for its prompt and one per visited row. The row of its last
+    token is never visited, since nothing is left to draft.
     """
     rows = offsets[:-1].copy()
     ends = offsets[1:] - 1

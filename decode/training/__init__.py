@@ -1,1 +1,1 @@
-"""Heads for a model that stays as it is, from its own texts."""
+"""Trains heads for a frozen model on its own texts."""

@@ -1,8 +1,9 @@
-"""What mask tokens are taught: groups of them behind positions of texts, all groups of a text in one pass.
+"""Training examples for mask tokens: groups of masks after positions of a text, all groups of a text in one pass.
 
-The text sees neither masks nor prompt tokens, so it is read first, without gradients; then the masks of all groups read
-its keys and values, each group those up to its own position. A group is thus what `BitaTarget` reads behind that
-position alone, and a pass teaches as many positions as it has groups (Lin et al. 2024, section 3.1, who teach one).
+The text attends to neither masks nor prompt tokens, so it is read first, without gradients. Then the masks of all
+groups attend to its keys and values, each group up to its own position. A group therefore sees exactly what
+`BitaTarget` sees after that position, and one pass trains as many positions as it has groups (Lin et al. 2024, section
+3.1, train one).
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ from rescore.decode.training.state_store import Shard
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaughtText:
-    """A prompt and its answer: ids int64 [n], the answer from `answer` on."""
+    """A prompt and its answer.
+
+    number  of the prompt; ids: int64 [n]; answer: index in ids where the answer begins
+    """
 
     number: int
     ids: NDArray[np.int64]
     answer: int
 
     def positions(self) -> NDArray[np.int64]:
-        """Behind which tokens a group may stand: those whose next token is of the answer and not the last."""
+        """Returns the tokens after which a group may stand: the next token is in the answer and not its last."""
         return np.arange(self.answer - 1, len(self.ids) - 2)
 
 
 def taught_texts(shards: Sequence[Shard]) -> list[TaughtText]:
-    """The texts of a store that are long enough to teach a mask."""
+    """Returns the texts of a store that are long enough to train a mask."""
     found = []
     for shard in shards:
         for i, number in enumerate(shard["numbers"].tolist()):
@@ -55,9 +59,9 @@ def taught_texts(shards: Sequence[Shard]) -> list[TaughtText]:
 class Groups:
     """Groups of M masks in R texts.
 
-    texts  ids int64 [n] of each
-    at     int64 [R, G], behind which token of its text each group stands
-    truth  int64 [R, G, M], what the masks should predict; -1 where there is nothing
+    texts  ids of each text, int64 [n]
+    at     int64 [R, G], the token after which each group stands
+    truth  int64 [R, G, M], the tokens that the masks should predict, -1 past the end of the text
     """
 
     texts: list[NDArray[np.int64]]
@@ -66,7 +70,9 @@ class Groups:
 
     @classmethod
     def behind(cls, texts: Sequence[TaughtText], positions: Sequence[NDArray[np.int64]], masks: int) -> Groups:
-        """positions [g] of each text, g >= 1; the groups that a text has fewer than others are taught nothing."""
+        """Makes groups after the given positions [g] of each text, g >= 1. Padding groups of texts with fewer positions
+        have no truth.
+        """
         most = max(map(len, positions))
         at = np.zeros((len(texts), most), np.int64)
         truth = np.full((len(texts), most, masks), -1, np.int64)
@@ -79,7 +85,7 @@ class Groups:
 
 
 def group_states(target: CausalLMTarget, tokens: BitaTokens, groups: Groups) -> Tensor:
-    """Last hidden states [R, G, M, width] of the masks, with gradients for `tokens` alone."""
+    """Returns the last hidden states of the masks, [R, G, M, width], with gradients for `tokens` only."""
     rows, (count, masks) = len(groups.texts), (groups.at.shape[1], tokens.form.masks)
     longest = max(map(len, groups.texts))
     cache = SlotCache(rows, longest)
@@ -99,10 +105,10 @@ def group_states(target: CausalLMTarget, tokens: BitaTokens, groups: Groups) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GroupBlock(Block):
-    """Masks alone, which see `text` slots of text up to their group's position, then all of `prompts` prompt tokens,
-    then the masks before them in their group.
+    """A block of masks. Each attends to the text (`text` slots) up to its group's position, to all `prompts` prompt
+    tokens, and to the earlier masks of its group.
 
-    at  int64 [R, G M], the position of the token that each one's group stands behind
+    at  int64 [R, G M], the position of the token after which each mask's group stands
     """
 
     at: Tensor
@@ -112,7 +118,7 @@ class GroupBlock(Block):
 
     @classmethod
     def behind(cls, at: Tensor, text: int, prompts: int, masks: int, context: int | None) -> GroupBlock:
-        """Groups of M masks behind the tokens `at` [R, G]."""
+        """Makes groups of M masks after the tokens `at` [R, G]."""
         at = at.repeat_interleave(masks, dim=1)
         depths = at + 1 + torch.arange(at.shape[1], device=at.device) % masks
         return cls(
@@ -138,7 +144,7 @@ class GroupBlock(Block):
 
 
 class GroupLayers(Cache):
-    """Keys and values of texts that were read, of prompt tokens, and of the masks that read them, kept by nobody."""
+    """Keys and values of the text (already read), the prompt tokens and the masks. Nothing is stored."""
 
     def __init__(self, cache: SlotCache, text: int, tokens: BitaTokens, dtype: torch.dtype):
         super().__init__(layers=[])

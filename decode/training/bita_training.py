@@ -1,6 +1,6 @@
-"""Training BiTA's mask and prompt tokens; the model stays as it is.
+"""Trains BiTA's mask and prompt tokens; the model is frozen.
 
-In the run's folder `tokens/` are those that did best on held-out texts so far; the rest is that of any `TrainingRun`.
+The run's folder holds in `tokens/` the best tokens so far on held-out texts, and the files of a `TrainingRun`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from rescore.decode.training.lessons import batches
 from rescore.decode.training.training_run import RECALLS, Progress, TrainingRun
 
 TOKENS = "tokens"
-HELD_OUT = 41  # one text in so many, by its prompt's number
-VALIDATED = 32  # held-out texts
-ROWS = 8  # texts of a pass
+HELD_OUT = 41  # one text in 41 is held out, by its prompt's number
+VALIDATED = 32  # held-out texts used for validation
+ROWS = 8  # texts per pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BitaOptions:
-    """texts   of a step
-    groups   of masks in each text of a step, at most
-    rounds   through all texts
-    rate     of Adam, at first; it falls along half a cosine (section 4.1.2)
-    every    steps between validations
+    """Training options.
+
+    texts   texts per step
+    groups  maximum groups of masks per text and step
+    rounds  epochs
+    rate    peak learning rate of Adam, with cosine decay (section 4.1.2)
+    every   steps between validations
     """
 
     texts: int = 4
@@ -50,9 +52,9 @@ class BitaOptions:
 
 
 class BitaTraining(TrainingRun):
-    """One run, in a folder.
+    """One training run in a folder.
 
-    about: what the tokens are of, for their config.json
+    about: facts for the tokens' config.json
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class BitaTraining(TrainingRun):
         self.held = [text for text in texts if not text.number % HELD_OUT][:VALIDATED]
         if not self.train or not self.held:
             raise ValueError(
-                f"texts: expected some to train on and some held out, one in {HELD_OUT}, got {len(self.train)} and "
+                f"texts: expected texts to train on and held-out ones, one in {HELD_OUT}, got {len(self.train)} and "
                 f"{len(self.held)}; give more prompts"
             )
         super().__init__(
@@ -100,12 +102,12 @@ class BitaTraining(TrainingRun):
     def _taught(
         self, texts: Sequence[TaughtText], positions: Sequence[NDArray[np.int64]]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Of every mask, logits [N, V] and truth [N] of the groups that have one for it."""
+        """Yields for every mask logits [N, V] and truth [N] over the groups that have a truth for it."""
         groups = Groups.behind(texts, positions, self.tokens.form.masks)
         states, truth = group_states(self.target, self.tokens, groups), groups.truth.to(self.device)
         for t in range(truth.shape[2]):
-            there = truth[:, :, t] >= 0
-            yield self.target.logits(states[:, :, t][there]).float(), truth[:, :, t][there]
+            known = truth[:, :, t] >= 0
+            yield self.target.logits(states[:, :, t][known]).float(), truth[:, :, t][known]
 
     def validate(self) -> tuple[list[float], dict[int, list[float]]]:
         masks = self.tokens.form.masks
@@ -129,11 +131,11 @@ class BitaTraining(TrainingRun):
 
 
 def _hits(logits: Tensor, truth: Tensor) -> Tensor:
-    """How often the truth is among the first k, by k of `RECALLS`."""
+    """Counts how often the truth is among the first k, for each k of `RECALLS`."""
     hits = logits.topk(max(RECALLS), dim=-1).indices == truth[:, None]
     return torch.stack([hits[:, :k].sum() for k in RECALLS])
 
 
 def _spread(positions: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """As many of them, evenly."""
+    """Returns at most `most` of the positions, evenly spaced."""
     return positions[np.linspace(0, len(positions) - 1, min(most, len(positions))).round().astype(int)]

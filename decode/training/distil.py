@@ -1,19 +1,19 @@
-"""Cross entropy of heads against the model's own distributions, without the logits of a whole batch at once."""
+"""Cross entropy of heads against the model's own distributions, computed in chunks to save memory."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-CHUNK = 256  # rows whose logits are alive at a time
-LEAST = 1e-30  # probability whose logarithm is taken
+CHUNK = 256  # rows whose logits are in memory at once
+LEAST = 1e-30  # probabilities are clamped to this before taking logarithms
 
 
 def taught(ids: Tensor, logp: Tensor, columns: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Columns int64 [..., K] and probabilities float32 [..., K] that logits over a draft vocabulary are to have.
+    """Returns the target distribution over a draft vocabulary: columns int64 [..., K], probabilities float32 [..., K].
 
-    ids, logp [..., K] as of `Lesson`; columns int64 [V], an id's column or -1. What lies outside the vocabulary, or
-    behind the K, is left out; probabilities sum to 1, or are all 0 where nothing is left.
+    ids, logp [..., K]: as in `Lesson`; columns int64 [V]: an id's column or -1. Mass outside the draft vocabulary or
+    the top K is dropped; the rest is renormalised to 1, or all 0 if nothing remains.
     """
     at = torch.where(ids >= 0, columns[ids.clamp(min=0)], -1)
     weight = torch.where(at >= 0, (logp / temperature).exp(), 0.0)
@@ -24,7 +24,7 @@ class Distillation(torch.autograd.Function):
     """Mean cross entropy [] in nats of softmax(states @ table.T) against probabilities at some columns.
 
     states [n, width], table [D, width], columns and probs [n, K]; rows whose probabilities are all 0 do not count. The
-    gradient of the states is formed in the forward pass; the table stays as it is.
+    gradient of the states is computed in the forward pass; the table gets none.
     """
 
     @staticmethod

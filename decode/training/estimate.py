@@ -1,4 +1,4 @@
-"""What training heads will take, from a trial of each kind of work on this machine."""
+"""Estimates the time and disk space of training heads, from short trials on this machine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from rescore.decode.models.target import Target
 from rescore.decode.training.distil import Distillation
 from rescore.decode.training.own_texts import TextOptions
 
-TRIAL = 512  # rows of the heads' trial
-LENGTH = 128  # of a chain whose reading is timed
-ANSWER = 0.6  # of --max-tokens, of an answer of unknown length
+TRIAL = 512  # rows of the trial of heads
+LENGTH = 128  # tokens per row of the timed read
+ANSWER = 0.6  # assumed length of an answer, relative to --max-tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """tokens of answers still to come; prompt_tokens read before them; seconds of both stages; bytes on disk."""
+    """The estimate.
+
+    tokens, prompt_tokens          tokens of answers still to make, and of their prompts
+    texts_seconds, heads_seconds   time of both stages
+    disk                           bytes
+    """
 
     tokens: int
     prompt_tokens: int
@@ -45,8 +50,10 @@ def estimate(
     rounds: float,
     dtype: torch.dtype,
 ) -> Estimate:
-    """For texts of these prompts, if any, and heads of so many slots over `draft_vocabulary` tokens, which are trained
-    on these texts and on the `there` tokens of earlier ones.
+    """Estimates making the texts of these prompts and training heads on them.
+
+    there: tokens of earlier texts, also trained on; read: whether answers are given as references and only read; width,
+    dtype: of hidden states; slots, draft_vocabulary: of the heads; rounds: epochs.
     """
     tokens, asked, prompt, reading, writing = 0.0, 0.0, 0.0, 0.0, 0.0
     if prompts:
@@ -79,7 +86,7 @@ def _read(target: Target, rows: int, length: int) -> None:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """The less of two, behind one to warm up."""
+    """Returns the faster of two calls, after one to warm up."""
     times = []
     for _ in range(3):
         began = time.perf_counter()

@@ -1,7 +1,6 @@
-"""Training heads on stored states: the trunk is not needed any more.
+"""Trains heads on stored states, without the trunk.
 
-In the run's folder `heads/` are the heads that did best on held-out texts so far; the rest is that of any
-`TrainingRun`.
+The run's folder holds in `heads/` the best heads so far on held-out texts, and the files of a `TrainingRun`.
 """
 
 from __future__ import annotations
@@ -20,19 +19,21 @@ from rescore.decode.training.distil import Distillation, taught
 from rescore.decode.training.lessons import Lesson, Lessons, batches
 from rescore.decode.training.training_run import RECALLS, Progress, TrainingRun
 
-VALIDATED = 8192  # held-out positions
+VALIDATED = 8192  # approximate number of held-out positions used for validation
 HEADS = "heads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingOptions:
-    """temperature  of the model's distributions that are taught
-    batch        positions of a step
-    rounds       how often every position is taught, at most
-    rate         of Muon, which moves the matrices; Adam moves the biases at a tenth of it
+    """Training options.
+
+    temperature  of the model's distributions, the training targets
+    batch        positions per step
+    rounds       maximum epochs
+    rate         learning rate of Muon, for matrices; Adam trains the biases at a tenth of it
     every        steps between validations
-    patience     as of `TrainingRun`
-    bfloat16     arithmetic of the passes; weights are float32
+    patience     as in `TrainingRun`
+    bfloat16     computes passes in bfloat16; weights are float32
     """
 
     temperature: float = 0.7
@@ -49,9 +50,9 @@ class TrainingOptions:
 
 
 class HeadsTraining(TrainingRun):
-    """One run, in a folder.
+    """One training run in a folder.
 
-    about: what the heads are of, for their config.json; `start`: what they were before this run, if trained
+    about: facts for the heads' config.json, with `start`: the heads that this run started from, if any
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class HeadsTraining(TrainingRun):
         return torch.stack(losses).sum()
 
     def _losses(self, lesson: Lesson) -> tuple[list[Tensor], list[Tensor]]:
-        """Of every slot, its loss and its states."""
+        """Returns the loss and the states of every slot."""
         columns, probs = taught(lesson.ids, lesson.logp, self._columns, self.options.temperature)
         with torch.autocast(self.device.type, self._dtype, enabled=self.options.bfloat16):
             states = self.heads.states(lesson.hidden.to(self._dtype), lesson.certain)
@@ -101,10 +102,10 @@ class HeadsTraining(TrainingRun):
             lesson = self.lessons.lesson(held[start : start + self.options.batch]).to(self.device)
             losses, states = self._losses(lesson)
             for t in range(slots):
-                there = lesson.truth[:, t] >= 0
-                wanted = self._columns[lesson.truth[there, t]]
+                known = lesson.truth[:, t] >= 0
+                wanted = self._columns[lesson.truth[known, t]]
                 n = len(wanted)
-                top = (states[t][there] @ self._table.T).topk(min(max(RECALLS), len(self._table)), dim=-1).indices
+                top = (states[t][known] @ self._table.T).topk(min(max(RECALLS), len(self._table)), dim=-1).indices
                 hits = top == wanted[:, None]
                 loss[t] += float(losses[t]) * n
                 counted[t] += n

@@ -1,7 +1,7 @@
-"""What heads are taught: from the state at a position of a text, the distributions that the model had further on.
+"""Training examples of heads: the state at a position of a text, and the model's own distributions at later positions.
 
-Position i of a text is behind tokens[:i]. Slot t, which drafts tokens[i + t] once tokens[i] is certain, is taught the
-model's own distribution of that token, which position i + t holds.
+Position i of a text follows tokens[:i]. Slot t drafts tokens[i + t], given the root token tokens[i]; its target is the
+model's own distribution of that token, stored at position i + t.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rescore.decode.training.state_store import Shard
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lesson:
-    """N positions, for T slots.
+    """Examples for T slots at N positions.
 
     hidden   float16 [N, width]
-    certain  int64 [N], the token that follows for certain
-    truth    int64 [N, T], the tokens of the text behind it; -1 behind its end
-    ids      int64 [N, T, K], top_logp float32 [N, T, K]: the model's distributions of them; ids -1 behind the end
+    certain  int64 [N], the root token
+    truth    int64 [N, T], the tokens of the text after it, -1 past the end
+    ids      int64 [N, T, K], logp float32 [N, T, K]: the model's distributions of these tokens; ids -1 past the end
     """
 
     hidden: Tensor
@@ -39,10 +39,10 @@ class Lesson:
 
 
 class Lessons:
-    """Every position of texts that can teach a head, those of held-out texts apart.
+    """All positions of the texts with a target for some head, split into training and held-out texts.
 
-    held_out  one text in so many, by its prompt's number; a prime, so that prompts which take temperatures in turn
-              are held out alike
+    held_out  one text in this many is held out, by its prompt's number; a prime, so that all temperatures, which
+              alternate, are held out equally
     """
 
     def __init__(self, shards: Sequence[Shard], slots: int, *, held_out: int = 41):
@@ -56,19 +56,19 @@ class Lessons:
         self.train, self.valid = every[teaches & ~self.held_out], every[teaches & self.held_out]
 
     def tokens(self, held_out: bool) -> Iterator[NDArray[np.int32]]:
-        """The tokens of the texts, shard by shard."""
+        """Yields the tokens of the held-out or of the training texts, shard by shard."""
         for shard, start in zip(self._shards, self._starts):
             part = self.held_out[start : start + len(shard["tokens"])] == held_out
             yield shard["tokens"][part]
 
     def distributions(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float16]]]:
-        """top_ids and top_logp [n, K] of the texts that are not held out, shard by shard."""
+        """Yields top_ids and top_logp [n, K] of the training texts, shard by shard."""
         for shard, start in zip(self._shards, self._starts):
             part = ~self.held_out[start : start + len(shard["tokens"])]
             yield shard["top_ids"][part], shard["top_logp"][part]
 
     def lesson(self, positions: NDArray[np.integer]) -> Lesson:
-        """Of these positions, in any order."""
+        """Returns the examples at these positions, which may be in any order."""
         later = positions[:, None] + np.arange(1, self._slots + 1)
         inside = later < self._end[positions][:, None]
         later = np.where(inside, later, positions[:, None])
@@ -82,7 +82,7 @@ class Lessons:
         )
 
     def _rows(self, name: str, positions: NDArray[np.integer]) -> NDArray:
-        """Rows of an array that all shards hold a part of."""
+        """Gathers rows of an array that is split over the shards."""
         which = np.searchsorted(self._starts, positions, side="right") - 1
         first = self._shards[0][name]
         out = np.empty((*positions.shape, *first.shape[1:]), first.dtype)
@@ -93,7 +93,7 @@ class Lessons:
 
 
 def batches(positions: NDArray[np.integer], size: int, seed: int, step: int) -> NDArray[np.integer]:
-    """The positions of a step: every one once before any comes again, in an order of each round's own."""
+    """Returns the positions of a step. Every epoch visits each position at most once, in its own random order."""
     a_round = max(1, len(positions) // size)
     start = step % a_round * size
     return positions[_order(len(positions), seed, step // a_round)[start : start + size]]
@@ -101,11 +101,11 @@ def batches(positions: NDArray[np.integer], size: int, seed: int, step: int) -> 
 
 @functools.lru_cache(maxsize=1)
 def _order(count: int, seed: int, number: int) -> NDArray[np.int64]:
-    """Of a round, which all of its steps share."""
+    """Returns the order of an epoch, shared by its steps."""
     return np.random.default_rng((seed, number)).permutation(count)
 
 
 def _ends(shard: Shard, held_out: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Of every position, where its text ends and whether it is held out."""
+    """Returns for every position the end of its text and whether the text is held out."""
     lengths = np.diff(shard["offsets"])
     return np.repeat(shard["offsets"][1:], lengths), np.repeat(shard["numbers"] % held_out == 0, lengths)

@@ -1,8 +1,7 @@
-"""A model's own answers to prompts, and its states along them: many texts at once, a finished one's row taken by the
-next prompt.
+"""Generates a model's own answers to prompts, with its states along them, by continuous batching.
 
-The text of a prompt is the same whatever it is written beside, but for the rounding of batched arithmetic: every
-position of every prompt owns its random number (`Sampling.seeds`).
+The text of a prompt does not depend on the rest of the batch, except for rounding in batched arithmetic: every position
+of every prompt has its own random number (`Sampling.seeds`).
 """
 
 from __future__ import annotations
@@ -21,18 +20,20 @@ from rescore.decode.models.target import Target
 from rescore.decode.training.states import States, TextStates
 from rescore.decode.verify.sampling import Sampling, uniform
 
-STRETCH = 16  # batches whose prompts are sorted by length, so that rows beside each other are about as long
-REFILL = 8  # new prompts are read when a row in so many is free
+STRETCH = 16  # prompts are sorted by length within this many batches, so that rows of a batch have similar lengths
+REFILL = 8  # new prompts are read when at least one row in 8 is free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOptions:
-    """temperatures  prompts take them in turn; 0 is greedy
-    max_tokens    of a text, its end included
+    """Generation options.
+
+    temperatures  assigned to prompts in turn; 0 is greedy
+    max_tokens    per text, its end-of-text token included
     ends          ids that end a text
-    top_k         of the model's next-token probabilities, how many are kept
-    rows          texts written at once
-    tokens        when so many are written no other text is begun; None: all prompts
+    top_k         next-token probabilities kept per position
+    rows          texts generated at once
+    tokens        total tokens after which no further text is started; None: all prompts
     """
 
     temperatures: tuple[float, ...] = (0.0, 0.7)
@@ -56,8 +57,8 @@ class TextOptions:
 
 @torch.inference_mode()
 def own_texts(target: Target, prompts: Sequence[Prompt], options: TextOptions) -> Iterator[TextStates]:
-    """The texts, as they end: `options.rows` at a time, in no order to rely on. The token that ends a text is its
-    last.
+    """Yields texts as they end, in unspecified order; `options.rows` are generated at a time. A text includes the token
+    that ends it.
     """
     waiting = _in_stretches(prompts, options.rows * STRETCH)
     rows = _Rows(target, options)
@@ -81,7 +82,7 @@ def _in_stretches(prompts: Sequence[Prompt], size: int) -> list[Prompt]:
 
 
 class _Writing:
-    """One text under way."""
+    """One unfinished text."""
 
     def __init__(self, prompt: Prompt, options: TextOptions):
         self.prompt = prompt
@@ -98,7 +99,7 @@ class _Writing:
 
 
 class _Rows:
-    """Texts under way, each in its row of one cache; a text that has ended leaves its row empty."""
+    """The unfinished texts, each in one row of a shared cache. A finished text leaves its row empty."""
 
     def __init__(self, target: Target, options: TextOptions):
         self.target, self.options = target, options
@@ -111,11 +112,11 @@ class _Rows:
 
     @property
     def underway(self) -> int:
-        """Tokens of texts that have not ended."""
+        """Tokens of unfinished texts."""
         return sum(len(one.tokens) for one in self.rows if one)
 
     def begin(self, prompts: Sequence[Prompt]) -> Iterator[TextStates]:
-        """Read the prompts into empty rows, and write the first token of their texts."""
+        """Reads prompts into empty rows and generates their first tokens; yields texts that end."""
         new = [_Writing(prompt, self.options) for prompt in prompts]
         cache, firsts = self.target.open(
             [one.prompt.tokens.astype(np.int64) for one in new], 1, max(len(one.prompt.tokens) for one in new)
@@ -133,9 +134,9 @@ class _Rows:
         return self._write(empty, last)
 
     def step(self) -> Iterator[TextStates]:
-        """One more token of every text."""
+        """Generates one more token of every text; yields texts that end."""
         assert self.cache is not None
-        if 4 * self.busy <= 3 * len(self.rows):  # nobody takes the empty rows: the last prompts are being answered
+        if 4 * self.busy <= 3 * len(self.rows):  # drop the empty rows: no prompts are left to fill them
             kept = [row for row, one in enumerate(self.rows) if one]
             self.cache.select(kept)
             self.rows = [self.rows[row] for row in kept]
@@ -147,7 +148,7 @@ class _Rows:
         return self._write(busy, self.target.read(block, self.cache)[busy, 0])
 
     def _write(self, rows: Sequence[int], hidden: Tensor) -> Iterator[TextStates]:
-        """The next token of the texts in these rows; those that end leave."""
+        """Appends the next token to the texts in these rows; yields texts that end."""
         these = [one for row in rows if (one := self.rows[row])]
         logits = self.target.logits(hidden).float()
         states = States.of(hidden, logits, self.options.top_k)
@@ -162,8 +163,8 @@ class _Rows:
 
 
 def _next_tokens(logits: Tensor, these: Sequence[_Writing]) -> Tensor:
-    """int64 [n], drawn from logits [n, V], or the greatest: the first id whose cumulative probability exceeds the
-    position's number.
+    """Returns the next tokens int64 [n] from logits [n, V]: the argmax at temperature 0, otherwise the first id whose
+    cumulative probability exceeds the position's random number.
     """
     best = logits.argmax(dim=-1)
     drawn = [row for row, one in enumerate(these) if one.temperature]

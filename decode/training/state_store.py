@@ -1,10 +1,10 @@
-"""Texts and the model's states along them, on disk: shards of a folder, each whole or not there.
+"""Texts and the model's states along them on disk, as shards in a folder.
 
-    states.json            what made them, and of which model
+    states.json            the model and the options that made them
     00000.safetensors ..   numbers [S] of the prompts; tokens [n], offsets [S + 1], prompt_tokens, prompt_offsets; and
-                           hidden [n, width], top_ids, top_logp [n, K] as of `States`
+                           hidden [n, width], top_ids, top_logp [n, K] as in `States`
 
-Shards are written as texts come and never changed, so that work that was cut off goes on behind the last one.
+Shards are written atomically as texts arrive and never change, so interrupted work resumes after the last one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rescore.lm.atomic import replacing
 
 ABOUT = "states.json"
 SHARD_TOKENS = 1 << 15
-CONTEXT = 3  # tokens of a prompt that stand before its text in a file for n-grams
+CONTEXT = 3  # prompt tokens written before each text in a file for n-gram counting
 Shard = dict[str, NDArray]
 
 
 class StateStore:
-    """The shards of a folder, to which texts are added within the store's context.
+    """The shards of a folder. As a context manager it adds texts.
 
-    about   what made them; a folder that was made otherwise is refused
+    about: the model and options that made them; ValueError if the folder was made with others
     """
 
     def __init__(self, folder: str | Path, about: dict[str, Any]):
@@ -49,8 +49,8 @@ class StateStore:
         for name in sorted(found.keys() | about.keys()):
             if found.get(name) != about.get(name):
                 raise ValueError(
-                    f"{path}: {name}: expected {about.get(name)!r}, as asked for now, got {found.get(name)!r}; "
-                    "ask for the same, or write to another folder"
+                    f"{path}: {name}: expected {about.get(name)!r}, as requested, got {found.get(name)!r}; "
+                    "use the same options, or another folder"
                 )
 
     def paths(self) -> list[Path]:
@@ -58,16 +58,16 @@ class StateStore:
 
     @property
     def shards(self) -> Sequence[Shard]:
-        """Memory-mapped."""
+        """The shards, memory-mapped."""
         return self._shards
 
     @property
     def tokens(self) -> int:
-        """Of all texts in the shards."""
+        """Number of tokens of all texts in the shards."""
         return sum(len(shard["tokens"]) for shard in self._shards)
 
     def numbers(self) -> set[int]:
-        """Of the prompts whose texts are there."""
+        """Returns the numbers of the prompts whose texts are stored."""
         return {number for shard in self._shards for number in shard["numbers"].tolist()}
 
     def __enter__(self) -> StateStore:
@@ -88,7 +88,7 @@ class StateStore:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Writes the buffered texts as a shard."""
         if not self._waiting:
             return
         path = self.folder / f"{len(self._shards):05d}.safetensors"
@@ -99,7 +99,7 @@ class StateStore:
 
 
 def write_texts(store: StateStore, path: Path, end: int) -> None:
-    """All texts as one flat array of ids, each behind the last tokens of its prompt and followed by `end`."""
+    """Writes all texts as one flat array of ids, each between the last tokens of its prompt and `end`."""
     parts: list[NDArray[np.integer]] = []
     for shard in store.shards:
         for text, prompt in zip(_slices(shard["offsets"]), _slices(shard["prompt_offsets"])):
@@ -129,7 +129,7 @@ def _offsets(parts: Sequence[NDArray]) -> NDArray[np.int64]:
 
 
 def _checked(path: Path, about: dict[str, Any]) -> Shard:
-    """A shard whose arrays fit each other."""
+    """Maps a shard; ValueError unless its arrays fit together."""
     shard = map_tensors(path)
     n, width, k = len(shard.get("tokens", ())), about["width"], about["top_k"]
     shapes = {"tokens": (n,), "hidden": (n, width), "top_ids": (n, k), "top_logp": (n, k)}
@@ -137,6 +137,6 @@ def _checked(path: Path, about: dict[str, Any]) -> Shard:
         if name not in shard or shard[name].shape != shape:
             got = list(shard[name].shape) if name in shard else "none"
             raise ValueError(
-                f"{path}: {name}: expected shape {list(shape)}, got {got}; remove the file to make it anew"
+                f"{path}: {name}: expected shape {list(shape)}, got {got}; remove the file to regenerate it"
             )
     return shard

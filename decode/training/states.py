@@ -1,4 +1,4 @@
-"""What a model makes of every position of a text: its last hidden state and its most probable next tokens."""
+"""A model's last hidden state and most probable next tokens at every position of a text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ LARGEST = float(np.finfo(np.float16).max)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class States:
-    """At n positions: hidden float16 [n, width], top_ids int32 and top_logp float16 [n, K], most probable first, of the
-    softmax over all V tokens at temperature 1.
+    """Data at n positions.
+
+    hidden             float16 [n, width], the last hidden state
+    top_ids, top_logp  int32 and float16 [n, K], the most probable next tokens, most probable first, with logp of the
+                       softmax over all V tokens at temperature 1
     """
 
     hidden: NDArray[np.float16]
@@ -30,12 +33,12 @@ class States:
 
     @classmethod
     def of(cls, hidden: Tensor, logits: Tensor, k: int) -> States:
-        """Of hidden states [n, width] and their logits float32 [n, V]."""
+        """Makes states from hidden states [n, width] and their logits float32 [n, V]."""
         top, ids = logits.topk(min(k, logits.shape[-1]), dim=-1)
         logp = top - logits.logsumexp(dim=-1, keepdim=True)
         if not (hidden.abs() <= LARGEST).all() or not logp.isfinite().all():
             raise ValueError(
-                f"expected hidden states within float16's {LARGEST:g} and finite logits, got others; "
+                f"expected hidden states within the float16 range ({LARGEST:g}) and finite logits, got others; "
                 "the model is broken, or its last layer has no norm"
             )
         return cls(
@@ -49,13 +52,13 @@ class States:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__})
 
     def row(self, i: int) -> States:
-        """Of position i alone."""
+        """Returns the states of position i only."""
         return States(**{name: getattr(self, name)[i : i + 1] for name in self.__slots__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TextStates:
-    """tokens int32 [n], n >= 1, behind a prompt; position i of `states` is behind the prompt and tokens[:i]."""
+    """A text, tokens int32 [n], n >= 1, after its prompt. Position i of `states` follows the prompt and tokens[:i]."""
 
     prompt: Prompt
     tokens: NDArray[np.int32]
@@ -64,7 +67,7 @@ class TextStates:
 
 @torch.inference_mode()
 def read_states(target: Target, prompts: Sequence[Prompt], *, top_k: int = 32, rows: int = 8) -> Iterator[TextStates]:
-    """Along the references of the prompts, `rows` texts a pass, texts of about equal length together."""
+    """Yields the states along the prompts' references, `rows` texts per pass, batched by length."""
     ordered = sorted(prompts, key=lambda one: len(one.tokens) + len(one.reference))
     for start in range(0, len(ordered), rows):
         batch = ordered[start : start + rows]
@@ -72,6 +75,6 @@ def read_states(target: Target, prompts: Sequence[Prompt], *, top_k: int = 32, r
         cache, firsts = target.open(ids, 1, max(map(len, ids)))
         hidden = target.read(Block.of_texts(firsts, [0] * len(batch), target.device), cache)
         for prompt, text, states in zip(batch, firsts, hidden):
-            behind = states[len(prompt.tokens) - 1 : len(text) - 1]
-            parts = [States.of(chunk, target.logits(chunk).float(), top_k) for chunk in behind.split(CHUNK)]
+            own = states[len(prompt.tokens) - 1 : len(text) - 1]
+            parts = [States.of(chunk, target.logits(chunk).float(), top_k) for chunk in own.split(CHUNK)]
             yield TextStates(prompt=prompt, tokens=prompt.reference, states=States.joined(parts))

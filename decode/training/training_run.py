@@ -1,10 +1,10 @@
-"""A run of training that may be stopped and goes on: what heads and other learned parts have in common.
+"""A resumable training run, the base of heads and BiTA training.
 
-A run is determined by its options and texts: step s takes the same positions however often it was stopped before. In
-its folder stand
+A run is determined by its options and texts: step s trains on the same positions however often the run was interrupted.
+Its folder holds
 
-    state.pt       step, weights and optimizers to go on from
-    curve.jsonl    a line for every validation: step, seconds, and of each slot the loss and recalls
+    state.pt       step, weights and optimizers to resume from
+    curve.jsonl    one line per validation: step, seconds, and the loss and recalls of each slot
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATE, CURVE = "state.pt", "curve.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A validation: losses in nats and recall@k of each slot, on held-out texts; whether it is the best so far."""
+    """One validation on held-out texts: loss in nats and recall@k of each slot, and whether it is the best so far."""
 
     step: int
     steps: int
@@ -41,13 +41,13 @@ class Progress:
 
 
 class TrainingRun(ABC):
-    """One run, in a folder.
+    """One training run in a folder.
 
-    learned     what is trained
-    optimizers  of its parameters; the rate of each group is what it starts with, scaled by `schedule`
-    steps       of the whole run
+    learned     the module to train
+    optimizers  of its parameters; each group's initial learning rate is scaled by `schedule`
+    steps       total steps
     every       steps between validations
-    patience    validations without a smaller loss, in the second half of the steps, after which training ends
+    patience    training ends after this many validations without improvement, counted in the second half of the steps
     """
 
     def __init__(
@@ -70,26 +70,28 @@ class TrainingRun(ABC):
 
     @abstractmethod
     def loss(self, step: int) -> Tensor:
-        """What a step lowers."""
+        """Returns the training loss of a step."""
 
     @abstractmethod
     def validate(self) -> tuple[list[float], dict[int, list[float]]]:
-        """Of each slot, the loss on held-out texts, and its recall@k by k."""
+        """Returns the loss of each slot on held-out texts, and recall@k of each slot by k."""
 
     @abstractmethod
     def keep(self, progress: Progress) -> None:
-        """Save what did best so far."""
+        """Saves the current weights, the best so far."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What must be the same for a run to go on."""
+        """Returns the options that must be equal for a run to resume."""
 
     def schedule(self, step: int) -> float:
-        """Of the rate, a share in (0, 1]: warm-up over a twentieth of the steps, at most 100, and linear decay."""
+        """Returns the factor of the learning rate, in (0, 1]: warm-up over a twentieth of the steps, at most 100, then
+        linear decay.
+        """
         return min((step + 1) / min(100, max(1, self.steps // 20)), (self.steps - step) / self.steps)
 
     def run(self, report: Callable[[Progress], None], advance: Callable[[int, int], None]) -> None:
-        """Train to the end, or go on where an earlier run stopped. `advance` is called with steps done and to do."""
+        """Trains to the end, resuming an interrupted run. advance: called with steps done and total steps."""
         self.folder.mkdir(parents=True, exist_ok=True)
         first, began = self._resume(), time.monotonic()
         if first == 0:
@@ -123,7 +125,7 @@ class TrainingRun(ABC):
             loss, recall = self.validate()
         mean = sum(loss) / len(loss)
         best = mean < self._best
-        # While the rate is high the loss tells little: of what was trained before it even rises at first.
+        # While the learning rate is high, the loss is not informative; for pretrained weights it even rises at first.
         waits = best or 2 * step < self.steps
         self._best, self._bad = (mean if best else self._best), (0 if waits else self._bad + 1)
         progress = Progress(
@@ -152,24 +154,24 @@ class TrainingRun(ABC):
         with replacing(self.folder / STATE) as file:
             try:
                 torch.save(state, file)
-            except RuntimeError as error:  # hides what the file said: a full disk, above all
+            except RuntimeError as error:  # torch hides the OSError of the file, such as a full disk
                 raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
 
     def _resume(self) -> int:
-        """The step to go on with."""
+        """Restores the saved state; returns the next step."""
         path = self.folder / STATE
         if not path.exists():
             (self.folder / CURVE).unlink(missing_ok=True)
             return 0
-        what = "expected the state of a run that was stopped; remove the folder to train anew"
+        what = "expected the state of an interrupted run; remove the folder to start over"
         with reading(path, what):
             state = torch.load(path, map_location=self.device, weights_only=True)
             options, step = dict(state["options"]), int(state["step"])
         for name, value in self.identity().items():
             if options.get(name) != value:
                 raise ValueError(
-                    f"{path}: {name}: expected {value!r}, as asked for now, got {options.get(name)!r} of the "
-                    "run that was stopped; ask for the same, or remove the folder to train anew"
+                    f"{path}: {name}: expected {value!r}, as requested, got {options.get(name)!r} from the "
+                    "interrupted run; use the same options, or remove the folder to start over"
                 )
         with reading(path, what):
             self.learned.load_state_dict(state["learned"])
@@ -181,12 +183,12 @@ class TrainingRun(ABC):
 
 
 def _cut(path: Path, step: int) -> None:
-    """Drop the lines of a curve behind a step, which will be written again, and one that a full disk cut."""
+    """Drops the lines of a curve after a step, which will be written again, and a truncated last line."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     with replacing(path) as file:
         file.write("".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step).encode())
 
 
 def best_of(path: Path) -> dict[str, Any]:
-    """The last line of a curve that was the best when it was written."""
+    """Returns the best line of a curve."""
     return [line for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()) if line["best"]][-1]

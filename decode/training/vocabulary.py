@@ -1,4 +1,4 @@
-"""The draft vocabulary: the tokens that heads get logits for, those that the model writes most."""
+"""Chooses the draft vocabulary: the tokens that heads predict, the most frequent ones of the model's own texts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ ROWS = 1 << 16  # positions counted at once
 
 
 def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> NDArray[np.int32]:
-    """Rising ids [D] of the `size` tokens of the greatest expected counts, under the model's own distributions along
-    the texts that are not held out; fewer where fewer ever came into question. Equal counts rank by id.
+    """Returns the ids [D], ascending, of the `size` tokens with the greatest expected counts under the model's own
+    distributions along the training texts; fewer if fewer have any mass. Ties go to the smaller id.
     """
     expected = np.zeros(vocab_size)
     for ids, logp in lessons.distributions():
@@ -25,6 +25,6 @@ def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> NDArray[n
 
 
 def lost_share(lessons: Lessons, ids: NDArray[np.integer]) -> float:
-    """Of the tokens of held-out texts, the share that lies outside; 0 without held-out texts."""
+    """Returns the share of held-out tokens outside the vocabulary; 0 without held-out texts."""
     lost = [~np.isin(tokens, ids) for tokens in lessons.tokens(held_out=True)]
     return float(np.concatenate(lost).mean()) if any(map(len, lost)) else 0.0

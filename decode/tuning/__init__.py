@@ -1,1 +1,1 @@
-"""Weights chosen on dumps. See README.md."""
+"""Tunes weights on dumps. See README.md."""

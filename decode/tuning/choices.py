@@ -1,4 +1,4 @@
-"""Among what the tokens of a dump were chosen, slot by slot, after the true tokens before them."""
+"""The choice data of a dump: the alternatives of every slot, given the true tokens before it, and the true one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 LEAST_P = 1e-300
-MOST_ROWS = 30_000  # of a slot
+MOST_ROWS = 30_000  # per slot
 
 
 class Thinned:
-    """Choices of one slot, evenly thinned: every first, every second, every fourth row of all that were added, so that
-    no more than `most` remain.
+    """Choices of one slot, thinned to at most `most` rows: every row is kept, then every second, fourth, .. of all
+    that were added.
     """
 
     def __init__(self, most: int = MOST_ROWS):
@@ -46,8 +46,9 @@ def calibration_choices(
     top_k: int | None = None,
     soft: tuple[float, ...] = (),
 ) -> list[Choices]:
-    """Of each of T slots: among the K candidates and, last, all other tokens together; what head, alpha, prior and
-    floor multiply in ln q (`Calibration`). Rows whose text does not go on that far are left out.
+    """Returns the choices of each of T slots: among the K candidates and, last, all other tokens together. The features
+    are the factors of head, alpha, prior and floor in ln q (`Calibration`). Rows whose text ends before the slot are
+    left out.
     """
     sausages, truth = block.sausages(k=top_k), block.truth()
     rows, slots, width = sausages.ids.shape
@@ -71,8 +72,8 @@ def calibration_choices(
 
 
 def path_choices(block: DumpBlock, models: Sequence[NGram], top_k: int | None = None) -> list[Choices]:
-    """Of each of T slots: among the K candidates, where the truth is one of them; what head and the models' alpha
-    multiply: minus the cost of the head, minus that of each model.
+    """Returns the choices of each of T slots: among the K candidates, at rows where the truth is one of them. The
+    features are the negated costs of the head and of each model, the factors of head and alpha.
     """
     sausages, truth = block.sausages(k=top_k), block.truth()
     listed = sausages.ids >= 0
@@ -85,7 +86,7 @@ def path_choices(block: DumpBlock, models: Sequence[NGram], top_k: int | None = 
 
 
 def of_slots(choices: Choices, kept: NDArray[np.bool_]) -> list[Choices]:
-    """Of arrays [n, T, ..] the rows kept [n, T] of each slot."""
+    """Splits choices [n, T, ..] into slots, each with its kept rows [n, T]."""
     return [
         Choices(
             features=choices.features[kept[:, t], t],
@@ -103,8 +104,9 @@ def text_probabilities(
     soft: tuple[float, ...],
     tokens: NDArray[np.int32],
 ) -> NDArray[np.float64]:
-    """p of tokens [n, T, K] in every slot after the true tokens before it, mixed with the n-grams of the running text
-    and what the target predicted along it: float64 [n, T, K]; of no meaning past the end of the text.
+    """Returns p of `tokens` [n, T, K] in every slot given the true tokens before it, float64 [n, T, K].
+
+    The model is mixed with the running text (soft counts included). Values past the end of the text are undefined.
     """
     p = model_probabilities(block, model, tokens)
     if text is None:

@@ -1,8 +1,8 @@
-"""Fitting weights to text: those under which the tokens that came are most likely, slot by slot, by Newton's method.
+"""Fits weights to text by maximum likelihood, slot by slot, with Newton's method.
 
-What trees are drafted by is q itself, so its likelihood is fitted (`fit_calibration`). Strings are ranked among
-candidates, so theirs is the choice of the truth among the candidates (`fit_weights`). Both are given the true tokens
-before the slot, as a draft that is still being accepted is.
+Trees are drafted by q, so `fit_calibration` maximises the likelihood of the true tokens under q. Paths are ranked among
+candidates, so `fit_weights` maximises the likelihood of choosing the truth among the candidates. Both condition on the
+true tokens before the slot, as for a draft that is accepted up to it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rescore.decode.tuning.logit import Choices, fit_logit
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
-START = np.array([0.5, 0.7, 0.0, -3.0])  # head, alpha, prior, floor: what a slot without observations keeps
+START = np.array([0.5, 0.7, 0.0, -3.0])  # head, alpha, prior, floor; kept by slots without observations
 LEAST = np.array([0.0, 0.0, -np.inf, -np.inf])
-PATHS_HEAD, PATHS_ALPHA = 1.0, 0.5  # the same of paths, alpha shared among the models
+PATHS_HEAD, PATHS_ALPHA = 1.0, 0.5  # the start for paths; alpha is shared among the models
 
 
 def fit_calibration(
@@ -34,12 +34,12 @@ def fit_calibration(
     open: bool = True,
     workers: int = 1,
 ) -> Calibration:
-    """The calibration of greatest likelihood of the blocks' tokens; of more than 30,000 rows of a slot every second,
-    fourth, ..
+    """Returns the calibration that maximises the likelihood of the blocks' tokens. Slots with more than 30,000 rows use
+    every second, fourth, .. row.
 
-    text, soft: strengths and shares of the running text, which are not fitted (None: it is not used). open: what is set
-    in the result; q sums over the whole vocabulary either way, so the weights are the same. workers: how many blocks,
-    and then slots, are worked on side by side. ValueError if there is no block.
+    text, soft: strengths and shares of the running text, not fitted (text None: not used). open: set in the result; it
+    does not change the fit, since q covers the whole vocabulary either way. workers: blocks, and then slots, processed
+    concurrently. ValueError if there is no block.
     """
     slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k, soft), workers)
     weights = fitted(slots, START, LEAST, workers).clip(-MOST, MOST)
@@ -50,10 +50,10 @@ def fit_calibration(
 def fit_weights(
     blocks: Iterable[DumpBlock], models: Sequence[NGram], *, top_k: int | None = None, workers: int = 1
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """head [T] and alpha [J, T] of a `Rescorer` under which the truth is most likely among the K candidates, where it
-    is one of them.
+    """Returns head [T] and alpha [J, T] of a `Rescorer` that maximise the likelihood of the truth among the K
+    candidates, over rows where it is one of them.
 
-    Rows and workers as in `fit_calibration`. ValueError if there is no block.
+    Thinning and workers as in `fit_calibration`. ValueError if there is no block.
     """
     start = np.array([PATHS_HEAD, *[PATHS_ALPHA / max(len(models), 1)] * len(models)])
     slots = gathered(blocks, lambda block: path_choices(block, models, top_k), workers)
@@ -64,7 +64,7 @@ def fit_weights(
 def fitted(
     slots: Sequence[Choices], start: NDArray[np.float64], least: NDArray[np.float64], workers: int
 ) -> NDArray[np.float64]:
-    """The weights [T, F] of every slot; those of one without choices are `start`."""
+    """Fits the weights of every slot, [T, F]; slots without choices keep `start`."""
 
     def fit(choices: Choices) -> NDArray[np.float64]:
         return fit_logit(choices, start, least=least) if len(choices) else start
@@ -75,7 +75,7 @@ def fitted(
 def gathered(
     blocks: Iterable[DumpBlock], choices_of: Callable[[DumpBlock], list[Choices]], workers: int
 ) -> list[Choices]:
-    """The thinned choices of every slot, in one pass over the blocks."""
+    """Collects the thinned choices of every slot, in one pass over the blocks."""
     slots: list[Thinned] = []
     for of_block in side_by_side(choices_of, blocks, workers):
         slots = slots or [Thinned() for _ in of_block]
@@ -83,6 +83,6 @@ def gathered(
             thinned.add(choices)
     if not slots:
         raise ValueError(
-            "fit: expected at least one sequence to fit weights to, got none: tune on a larger part of the dump"
+            "fit: expected at least one sequence to fit weights on, got none: tune on a larger part of the dump"
         )
     return [thinned.joined() for thinned in slots]

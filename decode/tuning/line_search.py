@@ -1,4 +1,4 @@
-"""The best of few trials of one number, each of which replays a dump."""
+"""Line search over one number with few trials, each a replay of the tuning part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Trials:
-    """The values of all numbers that were tried, each tried once."""
+    """Evaluates numbers, each at most once, and keeps their values."""
 
     def __init__(self, value_of: Callable[[float], float]):
         self._value_of = value_of
@@ -22,15 +22,14 @@ class Trials:
 
     @property
     def best(self) -> float:
-        """The number with the greatest value, the smallest of several."""
+        """The number with the greatest value; the smallest on ties."""
         return min(self.values, key=lambda number: (-self.values[number], number))
 
 
 def refine(trials: Trials, grid: Sequence[float], steps: int) -> float:
-    """Golden-section search (Kiefer 1953) between the neighbours in a sorted grid of its best number; the best of all
-    trials.
+    """Golden-section search (Kiefer 1953) between the neighbours of the best number of a sorted grid.
 
-    What is measured on a dump has steps and small hills, so the best trial counts, not the last.
+    Returns the best of all trials, not the last one: measures on a dump are neither smooth nor unimodal.
     """
     at = max(range(len(grid)), key=lambda i: trials(grid[i]))
     low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
@@ -46,7 +45,7 @@ def refine(trials: Trials, grid: Sequence[float], steps: int) -> float:
 
 
 def climb(trials: Trials, grid: Sequence[float], start: int) -> float:
-    """Uphill in a sorted grid from grid[start], until both neighbours are no better; the best of all trials."""
+    """Climbs a sorted grid from grid[start] until neither neighbour is better. Returns the best of all trials."""
     at, before = start, -1
     while at != before:
         before = at

@@ -1,6 +1,6 @@
-"""The multinomial logit: weights of features under which what was chosen is most likely (McFadden 1974).
+"""The multinomial logit (McFadden 1974), fitted by maximum likelihood.
 
-Its likelihood is concave, so Newton's method finds the one best point.
+The likelihood is concave, so Newton's method finds the unique optimum.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-RIDGE = 1e-3  # per observation: decides what they leave open
+RIDGE = 1e-3  # per observation: makes the optimum unique
 ITERATIONS = 50
 SMALLEST_STEP = 1e-6
-CLOSE = 1e-12  # in likelihood
+CLOSE = 1e-12  # gain in likelihood at which to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choices:
-    """m choices, each of one of C things that F features tell apart: thing c of row i is chosen with probability
-    proportional to exp(features[i, c] @ weights + offset[i, c]).
+    """m choices among C alternatives with F features. Alternative c of row i is chosen with probability proportional to
+    exp(features[i, c] @ weights + offset[i, c]).
 
     features  float64 [m, C, F], finite
-    offset    float64 [m, C], -inf for what is not there
-    chosen    int64 [m], what was chosen
+    offset    float64 [m, C], -inf for missing alternatives
+    chosen    int64 [m], the chosen alternative
     """
 
     features: NDArray[np.float64]
@@ -45,9 +45,10 @@ class Choices:
 def fit_logit(
     choices: Choices, start: NDArray[np.float64], *, least: NDArray[np.float64], free: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:
-    """The weights [F] of greatest penalised likelihood, none below `least` [F].
+    """Returns the weights [F] of greatest penalised likelihood, none below `least` [F].
 
-    start: [F], what the ridge draws them to. free: [F], others than these stay as they start (None: all are free).
+    start: [F], the centre of the ridge penalty. free: bool [F], the weights to fit; the others keep their start (None:
+    all are free).
     """
     free = np.ones(len(start), bool) if free is None else free.copy()
     weights = start.astype(np.float64).copy()
@@ -56,8 +57,7 @@ def fit_logit(
         below = free & (weights < least)
         if not below.any():
             return weights
-        # What wants furthest below its bound stays on it; in a concave likelihood the rest then has an optimum
-        # of its own.
+        # Fix the weight furthest below its bound at the bound, and refit the rest.
         worst = int(np.argmax(np.where(below, least - weights, -np.inf)))
         weights[worst], free[worst] = least[worst], False
 
@@ -65,7 +65,7 @@ def fit_logit(
 def newton(
     choices: Choices, weights: NDArray[np.float64], centre: NDArray[np.float64], free: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """The optimum over the free weights, from `weights` on."""
+    """Returns the optimum over the free weights, starting from `weights`."""
     value, gradient, hessian = likelihood(choices, weights, centre)
     for _ in range(ITERATIONS if free.any() else 0):
         step = np.zeros(len(weights))
@@ -85,7 +85,9 @@ def newton(
 def likelihood(
     choices: Choices, weights: NDArray[np.float64], centre: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Mean ln of the probability of what was chosen less the ridge; its gradient [F]; its negated Hessian [F, F]."""
+    """Returns the mean ln probability of the choices minus the ridge penalty, its gradient [F] and its negated Hessian
+    [F, F].
+    """
     scores = choices.features @ weights + choices.offset
     scores -= scores.max(axis=1, keepdims=True)
     q = np.exp(scores)

@@ -1,4 +1,4 @@
-"""An .ngram file, and how to tell it from another of the same name."""
+"""Identifies an .ngram file, so that another file of the same name is detected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rescore.lm.ngram_file import identity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
-    """An .ngram file: where it is, its size, and the checksum of its header, which covers its content."""
+    """An .ngram file: its path, its size, and the checksum of its header, which covers the content."""
 
     path: Path
     bytes: int
@@ -20,21 +20,21 @@ class ModelFile:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> ModelFile:
-        """ValueError if it is no .ngram file."""
+        """Identifies a file. ValueError unless it is an .ngram file."""
         if not os.fspath(path).endswith(".ngram"):
             raise ValueError(
-                f"{os.fspath(path)}: expected an .ngram file, whose checksum settings can keep: "
+                f"{os.fspath(path)}: expected an .ngram file, since settings store its checksum: "
                 "make one with rescore lm convert"
             )
         size, crc32 = identity(path)
         return cls(path=Path(path), bytes=size, crc32=crc32)
 
     def open(self) -> NGram:
-        """The model; ValueError if another one has its name now."""
+        """Opens the model; ValueError if the file has changed."""
         if not self.path.exists():
             raise FileNotFoundError(
                 f"{self.path}: expected the model that the settings were tuned with, got no such file: "
-                "settings name it relative to their own folder"
+                "its path is relative to the folder of the settings file"
             )
         size, crc32 = identity(self.path)
         if (size, crc32) != (self.bytes, self.crc32):

@@ -1,4 +1,4 @@
-"""Weights of the heads and of models for the p best paths."""
+"""Weights of heads and models for the p best paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCALAR, FITTED = "scalar", "fitted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathWeights:
-    """head [1] or [T]; alpha of each of J models, [1] or [T]. `way`: "scalar" or "fitted", how they were found."""
+    """head, [1] or [T], and alpha of each of J models, [1] or [T]. way: "scalar" or "fitted", how they were tuned."""
 
     head: tuple[float, ...]
     alpha: tuple[tuple[float, ...], ...]
@@ -24,7 +24,7 @@ class PathWeights:
 
     @classmethod
     def scalar(cls, alpha: float, models: int) -> PathWeights:
-        """One alpha for all slots, shared evenly among the models."""
+        """Makes weights with one alpha for all slots, shared evenly among the models."""
         return cls(head=(1.0,), alpha=((alpha / models,),) * models, way=SCALAR)
 
     def to_json(self) -> dict[str, Any]:

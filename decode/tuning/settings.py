@@ -1,4 +1,4 @@
-"""What tuning found, as a file that `run`, `generate` and the API read (docs/use/tuning.md)."""
+"""Tuned weights as a file that `run`, `generate` and the API read (docs/use/tuning.md)."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 
 FORMAT = "rescore settings"
-VERSIONS = (1, 2)  # 1 has none of models without heads; the last one is written
+VERSIONS = (1, 2)  # version 1 does not support models without heads; the last one is written
 MOST_BYTES = 4 << 20
 MOST_MODELS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Weights of models for lattices of `slots` slots and `top_k` candidates, and what they were tuned on; of a model
-    without heads slots, top_k and p are 0, and there is one n-gram model or none.
+    """Tuned weights for lattices of `slots` slots and `top_k` candidates, with the models and the split they were tuned
+    on. For a model without heads, slots, top_k and p are 0 and there is at most one n-gram model.
 
-    paths         of the p = `p` best strings, with all models; None without heads
-    scalar_alpha  the best single alpha, shared among the models: of "paths", and of uncalibrated "trees"; {} without
-    trees         "closed", "open" and "alone" (the model without heads, a control), with the one model; None of
-                  several; without heads "blend" alone
-    values        block efficiency (mean of tasks) on the tuning part, for comparison with the held-out part
-    seed          of the resamples of the report
+    paths         weights of the p best paths, with all models; None without heads
+    scalar_alpha  the best single alpha, shared among the models, for "paths" and for uncalibrated "trees"; {} without
+                  heads
+    trees         calibrations by kind: "closed", "open" and "alone" (the n-gram model without heads, a control); only
+                  "blend" without heads; None with several models
+    values        block efficiency (mean over tasks) on the tuning part, for comparison with the held-out part
+    seed          seed of the report's resamples
     """
 
     models: tuple[ModelFile, ...]
@@ -74,7 +75,7 @@ class Settings:
         top_k: int | None = None,
         seed: int = 0,
     ) -> Settings:
-        """What `tune` found with these models; p and top_k as they were given to it."""
+        """Makes settings from the result of `tune` with these models; p and top_k: those given to `tune`."""
         header = dump.header
         return cls(
             models=models,
@@ -101,7 +102,7 @@ class Settings:
         values: dict[str, float],
         seed: int = 0,
     ) -> Settings:
-        """What `tune_blend` found with this model, or none."""
+        """Makes settings from the result of `tune_blend`; models: its n-gram model, or none."""
         header = dump.header
         return cls(
             models=models,
@@ -120,16 +121,16 @@ class Settings:
         )
 
     def check(self, *, vocab_size: int, slots: int, tokenizer_sha256: str | None = None) -> None:
-        """ValueError unless they were tuned for such lattices; slots: 0 of a model without heads."""
+        """Raises ValueError unless the settings fit such lattices. slots: 0 for a model without heads."""
         if bool(self.slots) != bool(slots):
             kinds = [f"a model with heads of {n} slots" if n else "a model without heads" for n in (self.slots, slots)]
             raise ValueError(f"settings: tuned for {kinds[0]}, got {kinds[1]}: tune on a dump of this model")
         for what, mine, theirs in (
-            ("a vocabulary", self.vocab_size, vocab_size),
-            ("lattices of slots", self.slots, slots),
+            ("tokens in the vocabulary", self.vocab_size, vocab_size),
+            ("slots per lattice", self.slots, slots),
         ):
             if mine != theirs:
-                raise ValueError(f"settings: tuned for {what}: {mine}, got {theirs}: tune on a dump of this model")
+                raise ValueError(f"settings: tuned for {mine} {what}, got {theirs}: tune on a dump of this model")
         if self.tokenizer_sha256 and tokenizer_sha256 and self.tokenizer_sha256 != tokenizer_sha256:
             raise ValueError(
                 f"settings: expected tokenizer {self.tokenizer_sha256}, got {tokenizer_sha256}: "
@@ -137,36 +138,39 @@ class Settings:
             )
 
     def open_models(self) -> list[NGram]:
-        """Their models; ValueError if a file is not the one they were tuned with."""
+        """Opens the models; ValueError if a file is not the one used for tuning."""
         return [model.open() for model in self.models]
 
     def rescorer(self, *, threads: int = 1) -> Rescorer:
-        """For the p best strings. ValueError of a model without heads."""
+        """Makes a rescorer for the p best paths. ValueError if tuned for a model without heads."""
         if self.paths is None:
-            raise ValueError("settings: tuned for a model without heads, which has trees of the kind 'blend' alone")
+            raise ValueError("settings: tuned for a model without heads, which has only trees of kind 'blend'")
         return self.paths.rescorer(self.open_models(), threads)
 
     def calibrated(self, kind: str = "open", *, task: str | None = None, threads: int = 1) -> CalibratedRescorer:
-        """For trees: "open", "closed", or "alone" without heads; "blend" of a model without heads; of a task, where
-        it was tuned by itself.
+        """Makes a rescorer for trees.
+
+        kind: "open", "closed" or "alone" (the n-gram model without heads); "blend" for a model without heads. task: use
+        the task's own calibration if there is one.
         """
         calibration = self.calibration(kind, task)
         model = self.open_models()[0] if self.models else NGram.uniform(self.vocab_size)
         return CalibratedRescorer(model, calibration, threads=threads)
 
     def calibration(self, kind: str, task: str | None = None) -> Calibration:
+        """Returns a kind's calibration, for a task if it has its own. ValueError if there is none."""
         if self.trees is None:
             raise ValueError(
-                f"settings: a calibration weighs one model, these have {len(self.models)}: "
-                "make one of them with rescore lm merge, and tune that"
+                f"settings: expected one model, which a calibration weighs, got {len(self.models)}: "
+                "merge them with rescore lm merge, and tune the result"
             )
         if kind not in self.trees:
-            raise ValueError(f"settings: expected trees of a kind among {', '.join(self.trees)}, got {kind!r}")
+            raise ValueError(f"settings: expected trees of kind {', '.join(self.trees)}, got {kind!r}")
         weights = self.trees[kind]
         return weights.overall if task is None else weights.by_task.get(task, weights.overall)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file, whole or not at all; it names models relative to its folder."""
+        """Writes the file atomically; paths of models are relative to its folder."""
         folder = Path(path).resolve().parent
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
@@ -174,7 +178,7 @@ class Settings:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Settings:
-        """A file's settings. ValueError names the first field that cannot be."""
+        """Reads a settings file. ValueError names the first invalid field."""
         path = Path(path)
         size = path.stat().st_size
         if size > MOST_BYTES:
@@ -182,16 +186,14 @@ class Settings:
         try:
             value = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{path}: expected a settings file of rescore tune, got text that does not read as JSON: {error}"
-            ) from None
+            raise ValueError(f"{path}: expected a settings file of rescore tune, got invalid JSON: {error}") from None
         try:
             return cls.from_json(value, path.resolve().parent)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {error}") from error
 
     def to_json(self, folder: Path) -> dict[str, Any]:
-        """Ready for JSON; the models' paths relative to `folder`."""
+        """Returns a JSON value; the models' paths are relative to `folder`."""
         trees = None
         if self.trees is not None:
             trees = {
@@ -229,7 +231,7 @@ class Settings:
 
     @classmethod
     def from_json(cls, value: Any, folder: Path) -> Settings:
-        """What `to_json` gave; ValueError or TypeError names what is wrong with any other value."""
+        """Reads the result of `to_json`; ValueError or TypeError names what is wrong with any other value."""
         fields.expect(
             isinstance(value, dict) and value.get("format") == FORMAT,
             "format",

@@ -1,4 +1,4 @@
-"""Reading fields of a settings file, which is a stranger's until each is checked."""
+"""Validates the fields of a settings file, which is untrusted input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def expect(good: bool, name: str, expected: str, got: Any) -> None:
 
 
 def object_of(value: Any, name: str, keys: set[str]) -> dict[str, Any]:
-    """An object with just these keys."""
+    """Returns an object that has exactly these keys."""
     expect(isinstance(value, dict), name, "an object", value)
     if unknown := sorted(set(value) - keys):
         raise ValueError(f"settings: {name}: unknown key {unknown[0]!r:.80}; a newer rescore may have written it")
@@ -58,6 +58,6 @@ def numbers(value: Any, name: str, low: float, high: float) -> tuple[float, ...]
 
 
 def number(value: Any, name: str, low: float, high: float) -> float:
-    good = type(value) in (int, float) and low <= value <= high  # NaN is not, nor what no float can hold
+    good = type(value) in (int, float) and low <= value <= high  # refuses NaN and integers beyond the float range
     expect(good, name, f"numbers from {low:g} to {high:g}", value)
     return float(value)

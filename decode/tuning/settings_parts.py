@@ -1,4 +1,4 @@
-"""The parts of a settings file, read and checked."""
+"""Reads and validates the parts of a settings file."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def read_model(value: Any, folder: Path) -> ModelFile:
 
 def read_paths(value: Any, models: int, slots: int) -> PathWeights | None:
     if not slots:
-        fields.expect(value is None, "paths", "null of a model without heads", value)
+        fields.expect(value is None, "paths", "null for a model without heads", value)
         return None
     value = fields.object_of(value, "paths", {"way", "head", "alpha"})
     fields.expect(value["way"] in (SCALAR, FITTED), "paths: way", f"{SCALAR!r} or {FITTED!r}", value["way"])
     fields.expect(
         isinstance(value["alpha"], list) and len(value["alpha"]) == models,
         "paths: alpha",
-        f"a list for each of {models} models",
+        f"one list per model ({models})",
         value["alpha"],
     )
     head = fields.numbers(value["head"], "paths: head", 0, MOST)
@@ -45,14 +45,14 @@ def read_paths(value: Any, models: int, slots: int) -> PathWeights | None:
         fields.expect(
             sizes in ({1}, {slots}),
             f"paths: {name}",
-            f"one weight, or one for each of {slots} slots, alike for all models",
+            f"one weight, or one per slot ({slots}), the same number for all models",
             sorted(sizes),
         )
     return PathWeights(head=head, alpha=alpha, way=value["way"])
 
 
 def read_trees(value: Any, models: int, slots: int) -> dict[str, TreeWeights] | None:
-    fields.expect((value is None) == (models > 1), "trees", "calibrations of one model, null of several", value)
+    fields.expect((value is None) == (models > 1), "trees", "calibrations for one model, null for several", value)
     if value is None:
         return None
     value = fields.object_of(value, "trees", set(KINDS))
@@ -60,12 +60,12 @@ def read_trees(value: Any, models: int, slots: int) -> dict[str, TreeWeights] | 
 
 
 def read_blend(value: Any) -> dict[str, TreeWeights]:
-    """Of a model without heads: q is p, of which the running text is a part."""
+    """Reads the calibration of a model without heads. Only text and soft are tuned; all other weights are fixed."""
     tree = read_tree(fields.object_of(value, "trees", {BLEND})[BLEND], BLEND, 1)
     for one in (tree.overall, *tree.by_task.values()):
         expected = replace(HEADLESS, text=one.text or HEADLESS.text, soft=one.soft)
         fields.expect(
-            one == expected, f"trees: {BLEND}", "no weights but text, which is not null, and soft", one.to_json()
+            one == expected, f"trees: {BLEND}", "default weights except text, not null, and soft", one.to_json()
         )
     return {BLEND: tree}
 
@@ -79,7 +79,7 @@ def read_tree(value: Any, kind: str, slots: int) -> TreeWeights:
 
 def read_calibration(value: Any, slots: int) -> Calibration:
     calibration = Calibration.from_json(value)
-    calibration.weights(slots)  # refuses another number of slots
+    calibration.weights(slots)  # ValueError for another number of slots
     return calibration
 
 

@@ -1,4 +1,4 @@
-"""Replays of the tuning part of a dump with one set of weights after the other."""
+"""Replays the tuning part of a dump with one set of weights after another."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
-SIZES = (16, 64)  # nodes that trees are tuned for
+SIZES = (16, 64)  # node budgets that trees are tuned for
 
 
 class TrialReplays:
-    """The part is read once and remains mapped; its blocks are replayed side by side. Weights that were replayed before
-    are not replayed again.
+    """Replays of one part of a dump. The part is read once and stays mapped, its blocks are replayed concurrently, and
+    results are cached by weights.
 
-    paths p, top_k candidates of a slot (None: all).
+    paths: p; top_k: candidates per slot (None: all).
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TrialReplays:
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
-        """Those of which the part has a sequence."""
+        """The tasks with a sequence in the part."""
         return tuple(task for task in self.dump.tasks if self.part.sequences(self.dump, task))
 
     def blocks(self, tasks: Collection[str]) -> list[DumpBlock]:
@@ -61,11 +61,11 @@ class TrialReplays:
 
     @property
     def bounds(self) -> DumpResult:
-        """base and oracle."""
+        """The replay of base and oracle."""
         return self._once("bounds", self.tasks, lambda threads: OracleReplay(widths={BASE: 1, ORACLE: self.top_k}))
 
     def of_paths(self, weights: PathWeights) -> DumpResult:
-        """RESCORED and PARALLEL_RESCORED."""
+        """Replays RESCORED and PARALLEL_RESCORED."""
         budgets = {RESCORED: 1, PARALLEL_RESCORED: self.paths}
         return self._once(
             ("paths", weights),
@@ -76,7 +76,7 @@ class TrialReplays:
         )
 
     def of_trees(self, weights: PathWeights) -> DumpResult:
-        """TREE of all SIZES, not calibrated."""
+        """Replays TREE, uncalibrated, with all SIZES."""
         budgets = of_sizes(TREE, SIZES)
         return self._once(
             ("trees", weights),
@@ -87,7 +87,7 @@ class TrialReplays:
         )
 
     def of_calibration(self, kind: str, calibration: Calibration, tasks: Sequence[str]) -> DumpResult:
-        """16 and 64 nodes of calibrated trees with the one model; of the kind "alone" without heads."""
+        """Replays calibrated trees with all SIZES, named by size, with the one model; kind "alone": without heads."""
         return self._once(
             (kind, calibration, tuple(tasks)),
             tasks,
@@ -99,7 +99,7 @@ class TrialReplays:
         )
 
     def replay(self, make: Callable[[int], ReplayDrafter], tasks: Collection[str] | None = None) -> DumpResult:
-        """Of the drafter that `make` gives for so many threads."""
+        """Replays the drafter that make(threads) makes."""
         blocks = self.blocks(self.tasks if tasks is None else tasks)
         workers = min(self.threads, len(blocks))
         return replay_blocks(blocks, [make(self.threads // workers)], kind=self.dump.header.kind, workers=workers)
@@ -111,14 +111,14 @@ class TrialReplays:
 
 
 def log_efficiency(result: DumpResult, names: Sequence[str]) -> float:
-    """What tuning maximises: ln of block efficiency, mean over tasks and drafters, so that no easy task outweighs the
-    others.
+    """Returns the objective of tuning, ln of block efficiency, averaged over tasks and drafters. The logarithm keeps
+    easy tasks from dominating.
     """
     return float(np.mean([math.log(task.tallies[name].block_efficiency) for task in result.tasks for name in names]))
 
 
 def mean_efficiency(result: DumpResult) -> dict[str, float]:
-    """Every drafter's block efficiency, mean over tasks."""
+    """Returns every drafter's block efficiency, averaged over tasks."""
     return {
         name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names
     }

@@ -1,4 +1,4 @@
-"""Tuning on one part of a dump what is to be reported on the other."""
+"""Tunes weights on one part of a dump, to be reported on the other."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ OBJECTIVE = "ln of block efficiency, mean over tasks; paths: of the p best strin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """trees: None of several models, since a calibration weighs one: `rescore lm merge` makes one of several.
+    """The result of `tune`.
 
-    replays: of all that was tried.
+    trees    None with several models: a calibration weighs one. `rescore lm merge` merges them
+    replays  the replays of all trials
     """
 
     paths: PathTuning
@@ -41,18 +42,18 @@ def tune(
     threads: int = 1,
     advance: Callable[[str], None] = lambda trial: None,
 ) -> Tuned:
-    """Weights that serve the tuning part of a dump best; nothing of the rest is read.
+    """Finds the weights that maximise block efficiency on the tuning part of a dump. The held-out part is not read.
 
-    split: None divides the dump as `Split.of_dump` does. paths p, top_k candidates of a slot (None: all). per_task: a
-    calibration for each task as well. advance: told what is tried next.
-    ValueError if there is no model, if the dump has no heads (`tune_blend` serves those), if a model is not of the
-    dump's vocabulary and tokenizer, or the tuning part is empty.
+    split: None uses `Split.of_dump`. paths: p; top_k: candidates per slot (None: all). per_task: also fit a calibration
+    for each task. advance: called with a description of each trial before it runs.
+    ValueError if there is no model, if the dump has no heads (use `tune_blend`), if a model's vocabulary or tokenizer
+    is not the dump's, or if the tuning part is empty.
     """
     models = (models,) if isinstance(models, NGram) else tuple(models)
     if not models:
         raise ValueError("tune: expected at least one language model, got none")
     if dump.header.heads == 1:
-        raise ValueError(f"tune: expected a dump of a model with heads, got {dump.path} without: use tune_blend")
+        raise ValueError(f"tune: expected a dump with heads, got {dump.path} without: use tune_blend")
     check_models(dump, Rescorer(models))
     part = tuning_part(dump, split)
     replays = TrialReplays(dump, models, part, paths=paths, top_k=top_k, threads=threads)
@@ -62,12 +63,14 @@ def tune(
 
 
 def tuning_part(dump: Dump, split: Split | None) -> SplitPart:
-    """That of a split (None: of `Split.of_dump`). ValueError if it is empty, or the split is of another dump."""
+    """Returns the tuning part of a split (None: of `Split.of_dump`). ValueError if it is empty, or if the split belongs
+    to another dump.
+    """
     split = split or Split.of_dump(dump)
     split.check(dump)
     if not any(split.tune.values()):
         raise ValueError(
-            f"tune: expected at least one sequence to tune on, got none of {dump.path}: a task needs two, "
-            "one of which is reported on"
+            f"tune: expected at least one sequence to tune on, got none of {dump.path}: a task needs two sequences, "
+            "one of them held out"
         )
     return split.part("tune")

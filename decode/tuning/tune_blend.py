@@ -1,7 +1,7 @@
-"""Choosing what the running text weighs in drafts of a model without heads, on the tuning part of a dump.
+"""Tunes the weight of the running text in drafts for a model without heads.
 
-Nothing is fitted to likelihood, which likes the running text more than block efficiency does: strengths and shares are
-tried one after the other, each uphill from where it stands, by what the replay of the tuning part brings.
+Maximum likelihood would weigh the running text more than is best for block efficiency. So strengths and shares are
+tuned one at a time by coordinate ascent on block efficiency, measured by replaying the tuning part.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rescore.lm.ngram import NGram
 BLEND = "blend"  # the kind of its trees in settings
 OBJECTIVE_OF_BLEND = "ln of block efficiency, mean over tasks and over 16 and 64 nodes"
 START = replace(HEADLESS, soft=tuple(HEADLESS.shares.tolist()))
-SWEEPS = ((2.0, 0.2), (1.4, 0.1))  # factors between strengths, and differences between shares
-REACH = 3  # of those from where a weight stands, either way
+SWEEPS = ((2.0, 0.2), (1.4, 0.1))  # per sweep, the factor between strengths and the difference between shares
+REACH = 3  # grid steps on either side of the current weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedBlend:
-    """tried: every calibration's `log_efficiency` at 16 and 64 nodes, in the order of the trials; the first is the
-    default's.
+    """The result of `tune_blend`. tried: `log_efficiency` at 16 and 64 nodes of every calibration tried, in order; the
+    first is the default.
     """
 
     calibration: Calibration
@@ -47,15 +47,15 @@ def tune_blend(
     threads: int = 1,
     advance: Callable[[str], None] = lambda trial: None,
 ) -> TunedBlend:
-    """Strengths and shares of the running text that serve the tuning part of a dump without heads best, beside an
-    n-gram model or none; nothing of the rest is read.
+    """Finds the strengths and shares of the running text that maximise block efficiency on the tuning part of a dump
+    without heads, with an n-gram model or none. The held-out part is not read.
 
-    split, advance: as of `tune`. ValueError for a dump with heads, for a model of another vocabulary or tokenizer,
-    or if the tuning part is empty.
+    split, advance: as in `tune`. ValueError for a dump with heads, for a model with another vocabulary or tokenizer, or
+    if the tuning part is empty.
     """
     if dump.header.heads > 1:
         raise ValueError(
-            f"tune_blend: expected a dump of a model without heads, got {dump.path} of {dump.header.heads}: use tune"
+            f"tune_blend: expected a dump without heads, got {dump.path} with {dump.header.heads}: use tune"
         )
     check_models(dump, Rescorer(model or ()))
     part = tuning_part(dump, split)
@@ -63,13 +63,13 @@ def tune_blend(
     for factor, difference in SWEEPS:
         for order in range(len(START.shares)):
             search.strength(order, factor)
-        for order in range(1, len(START.shares)):  # unigrams count tokens alone
+        for order in range(1, len(START.shares)):  # unigram counts are never soft
             search.share(order, difference)
     return TunedBlend(calibration=search.best, tried=search.tried, split=part.split)
 
 
 class _Search:
-    """best: the calibration that the next weight is changed in."""
+    """Coordinate ascent. best: the best calibration so far, in which the next weight is varied."""
 
     def __init__(self, replays: TrialReplays, advance: Callable[[str], None]):
         self.replays, self.advance = replays, advance
@@ -97,7 +97,7 @@ class _Search:
     def _climb(self, name: str, grid: Sequence[float], now: float, with_: Callable[[float], Calibration]) -> None:
         trials = Trials(lambda number: self._value(f"{name} tokens {number:g}", with_(number)))
         found = climb(trials, grid, grid.index(now))
-        if trials(found) > trials(now):  # of equals the weight that stands is kept
+        if trials(found) > trials(now):  # on ties the current weight is kept
             self.best = with_(found)
 
     def _value(self, name: str, calibration: Calibration) -> float:

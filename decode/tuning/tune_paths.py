@@ -1,8 +1,8 @@
-"""Choosing the weights of the p best paths on the tuning part of a dump.
+"""Tunes the weights of the p best paths.
 
-Two ways are tried and the better is kept: one alpha for all slots, from the grid of Kim et al. (appendix E) and a
-golden-section search around its best; and weights of every slot and model fitted to the truth's likelihood, with a
-common factor of all alpha chosen by block efficiency, uphill from 1.
+Two ways are tried and the better one is kept: one alpha for all slots, from the grid of Kim et al. (appendix E) refined
+by golden-section search; and maximum-likelihood weights per slot and model, with a common factor of all alpha chosen by
+block efficiency, by hill climbing from 1.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ STEPS = 4  # of golden-section search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarTuning:
-    """One alpha for all slots, shared evenly among the models. best: for the names of `judged`; value: their
-    `log_efficiency` there.
+    """The result of tuning one alpha for all slots, shared evenly among the models.
 
-    efficiency: for each alpha tried, ascending, block efficiency of all names (mean of tasks, tuning part).
+    judged      the drafters whose `log_efficiency` is maximised
+    best        the best alpha; value: `log_efficiency` at it
+    efficiency  for each alpha tried, ascending, block efficiency of all drafters (mean over tasks, tuning part)
     """
 
     judged: tuple[str, ...]
@@ -38,8 +39,12 @@ class ScalarTuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathTuning:
-    """scalar: of the p best paths; scalar_trees: of uncalibrated trees, for comparison. fitted: factor of alpha to the
-    value of `log_efficiency`.
+    """The result of `tune_paths`.
+
+    weights       the better of the two ways
+    scalar        one alpha for the p best paths
+    scalar_trees  one alpha for uncalibrated trees, for comparison
+    fitted        `log_efficiency` by the factor of fitted alpha
     """
 
     weights: PathWeights
@@ -49,7 +54,7 @@ class PathTuning:
 
 
 def tune_paths(replays: TrialReplays, *, advance: Callable[[str], None]) -> PathTuning:
-    """The weights of the models for the p best paths. advance: told of every trial before it is made."""
+    """Tunes the weights of heads and models for the p best paths. advance: called before each trial."""
     models = len(replays.models)
     scalar = tune_scalar(replays.of_paths, models, (PARALLEL_RESCORED,), advance)
     scalar_trees = tune_scalar(replays.of_trees, models, tuple(sized(TREE, n) for n in SIZES), advance)
@@ -76,7 +81,7 @@ def tune_paths(replays: TrialReplays, *, advance: Callable[[str], None]) -> Path
 def tune_scalar(
     replay: Callable[[PathWeights], DumpResult], models: int, judged: tuple[str, ...], advance: Callable[[str], None]
 ) -> ScalarTuning:
-    """The paper's grid, then golden-section search, for what is replayed."""
+    """Tunes one alpha: the paper's grid, then golden-section search."""
     efficiency = {}
 
     def value(alpha: float) -> float:

@@ -1,4 +1,4 @@
-"""What tuned settings bring, on either part of the dump, beside the default ones."""
+"""Compares tuned settings with the default ones, on the tuning and the held-out part of a dump."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def evaluate(
     threads: int = 1,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> DumpResult:
-    """A replay of "tune" or "heldout": base, the default drafters with one `alpha` for all, the tuned ones,
-    the oracle.
-    """
+    """Replays the part "tune" or "heldout": base, default drafters with one `alpha`, tuned drafters, oracle."""
     k, p = settings.top_k, settings.p
     default = Rescorer(models, alpha=[alpha / len(models)] * len(models), threads=threads)
     drafters: list[ReplayDrafter] = [
@@ -62,7 +60,7 @@ def evaluate(
 
 
 def evaluate_blend(dump: Dump, settings: Settings, model: NGram | None, part: str, *, threads: int = 1) -> DumpResult:
-    """A replay of "tune" or "heldout" of a dump without heads: the blend with the default weights, and the tuned."""
+    """Replays the part "tune" or "heldout" of a dump without heads: the blend with default and with tuned weights."""
     drafters = [
         blend(dump, model, calibration, of_sizes(name, SIZES), threads)
         for name, calibration in ((BLENDED, HEADLESS), (TUNED_BLEND, settings.calibration(BLEND)))
@@ -71,8 +69,8 @@ def evaluate_blend(dump: Dump, settings: Settings, model: NGram | None, part: st
 
 
 def tuned_values(replays: TrialReplays, settings: Settings, *, alpha: float) -> dict[str, float]:
-    """The mean over tasks of every drafter's block efficiency on the tuning part, as of `evaluate`; what the search for
-    the settings has replayed is not replayed again.
+    """Returns the block efficiency (mean over tasks) of every drafter of `evaluate` on the tuning part, reusing the
+    replays of the search.
     """
     default = PathWeights.scalar(alpha, len(replays.models))
     values = {BASE: mean_efficiency(replays.bounds)[BASE]}
@@ -92,7 +90,9 @@ def tuned_values(replays: TrialReplays, settings: Settings, *, alpha: float) -> 
 
 
 def compared(names: Sequence[str]) -> dict[str, str]:
-    """Each tuned drafter, and which it is to be compared with: the default one; task by task, the same of all tasks."""
+    """Returns {tuned drafter: drafter to compare it with}: the default one or, for weights per task, the tuned drafter
+    with common weights.
+    """
     default = {PARALLEL_TUNED: PARALLEL_RESCORED}
     for n in SIZES:
         default |= {sized(TUNED_BLEND, n): sized(BLENDED, n)}
@@ -102,8 +102,8 @@ def compared(names: Sequence[str]) -> dict[str, str]:
 
 
 def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
-    """Block efficiency of all drafters on the held-out part, of tasks and their mean, with intervals; differences from
-    `compared`.
+    """Returns the block efficiency of all drafters on the held-out part, by task and as mean, with intervals, and their
+    differences from the drafters in `compared`.
     """
     resampled = Resampled.of(result, seed=seed)
     tasks = [task.task for task in result.tasks]

@@ -1,7 +1,7 @@
-"""Choosing the calibration of trees on the tuning part of a dump.
+"""Tunes the calibration of trees.
 
-Head, alpha, prior and floor of every slot are fitted to likelihood. How much the running text counts is not: likelihood
-likes it more than block efficiency does, so its strengths are chosen by what they bring.
+Head, alpha, prior and floor of every slot are maximum-likelihood fits. The strengths of the running text are not:
+likelihood would weigh it more than is best for block efficiency, so their scale is chosen by block efficiency.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.line_search import Trials, climb
 from rescore.decode.tuning.trial_replays import TrialReplays, log_efficiency
 
-# Of the strengths of models without heads; the less the text counts, the greater.
+# Factors of the strengths for models without heads; the larger, the less the running text weighs.
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 FIRST = SCALES.index(2.0)
-NO_TEXT = 0.0  # the scale that stands for leaving it out
+NO_TEXT = 0.0  # the scale that means no running text
 KINDS = ("closed", "open", "alone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeWeights:
-    """The calibration of all tasks together, and of tasks by themselves."""
+    """One calibration for all tasks, and one per task."""
 
     overall: Calibration
     by_task: dict[str, Calibration] = field(default_factory=dict)
@@ -31,11 +31,9 @@ class TreeWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeTuning:
-    """Of lattices as they are (closed), with all other tokens (open), and, as a control, of the n-grams without any
-    head (alone).
+    """The calibrations of closed lattices, of open lattices and, as a control, of the n-grams without heads (alone).
 
-    scales: for each kind the scale of the text's strengths (0: no text) to the value of `log_efficiency` at 16 and 64
-    nodes.
+    scales: for each kind, `log_efficiency` at 16 and 64 nodes by the scale of the text's strengths (0: no text).
     """
 
     closed: TreeWeights
@@ -45,8 +43,8 @@ class TreeTuning:
 
 
 def tune_trees(replays: TrialReplays, *, per_task: bool = False, advance: Callable[[str], None]) -> TreeTuning:
-    """Calibrations of trees with the one model of the replays. per_task: also one for each task, of its sequences
-    alone, the control's too.
+    """Tunes the calibrations of trees with the one model of the replays. per_task: also one per task and kind, from the
+    task's sequences only.
     """
     tasks, search = replays.tasks, _Search(replays, advance)
     overall = {kind: search.best(kind, tasks) for kind in KINDS}
@@ -56,7 +54,7 @@ def tune_trees(replays: TrialReplays, *, per_task: bool = False, advance: Callab
 
 
 class _Search:
-    """Of the scale of the text's strengths; each fit serves closed and open lattices."""
+    """Searches the scale of the text's strengths. Closed and open lattices share each fit."""
 
     def __init__(self, replays: TrialReplays, advance: Callable[[str], None]):
         self.replays, self.advance = replays, advance
@@ -95,7 +93,7 @@ class _Search:
 
 
 def read_text(scale: float) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
-    """Strengths of the running text, those of models without heads times `scale`, and shares; none at scale 0."""
+    """Returns strengths of the running text (`HEADLESS`, times `scale`) and its shares; none at scale 0."""
     if not scale:
         return None, ()
     assert HEADLESS.text is not None

@@ -1,4 +1,4 @@
-"""The drafters of a settings file, as `rescore run --settings`, `rescore tune` and `rescore report` compare them."""
+"""The drafters of a settings file for `rescore run --settings`, `rescore tune` and `rescore report`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
-ROWS = {"closed": CALIBRATED_TREE, "open": OPEN_TREE, "alone": LM_AND_TEXT}  # rows' names of trees
+ROWS = {"closed": CALIBRATED_TREE, "open": OPEN_TREE, "alone": LM_AND_TEXT}  # row names of the kinds of trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReplay:
-    """A drafter of its own for each task, all with the same names."""
+    """A separate drafter for each task, all with the same names."""
 
     of: Mapping[str, ReplayDrafter]
 
@@ -60,10 +60,10 @@ def tuned_drafters(
     sizes: Sequence[int] = TREE_SIZES,
     threads: int = 1,
 ) -> list[ReplayDrafter]:
-    """PARALLEL_TUNED; and of one model CALIBRATED_TREE (closed trees), OPEN_TREE and LM_AND_TEXT (a control without
-    heads), all also `by_task` where tasks were tuned by themselves.
+    """Returns PARALLEL_TUNED and, with one model, CALIBRATED_TREE (closed trees), OPEN_TREE and LM_AND_TEXT (a control
+    without heads), the trees also `by_task` if tasks were tuned separately.
 
-    models: those of the settings, opened (None: opens them). ValueError if the settings are not for such a dump.
+    models: the settings' models, already open (None: opens them). ValueError if the settings do not fit the dump.
     """
     check_dump(settings, dump)
     models = settings.open_models() if models is None else models
@@ -84,7 +84,7 @@ def tuned_drafters(
 
 
 def check_dump(settings: Settings, dump: Dump) -> None:
-    """ValueError unless the settings are for such a dump."""
+    """Raises ValueError unless the settings fit the dump."""
     header = dump.header
     settings.check(vocab_size=header.vocab_size, slots=header.heads - 1, tokenizer_sha256=header.tokenizer_sha256)
 
@@ -96,8 +96,8 @@ def run_drafters(
     settings: Settings | None = None,
     memory: TextMemory | None = None,
 ) -> list[ReplayDrafter]:
-    """The standard ones, calibrated trees (of the settings; else of the one model, untuned), and the oracle; of a model
-    without heads, its own, of the settings and of a memory too.
+    """Returns the drafters of `rescore run`: the standard ones, calibrated trees (of the settings; otherwise untuned,
+    given one model), and the oracle. For a dump without heads: `headless_drafters`, with settings and memory.
     """
     if dump.header.heads == 1:
         if settings is not None:
@@ -113,7 +113,7 @@ def run_drafters(
 
 
 def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1) -> list[ReplayDrafter]:
-    """OPEN_TREE and LM_AND_TEXT with the default calibration."""
+    """Returns OPEN_TREE and LM_AND_TEXT with default calibrations."""
     forms = {OPEN_TREE: (DEFAULT, top_k, TREE_SIZES), LM_AND_TEXT: (HEADLESS, 1, MODEL_SIZES)}
     return [
         CalibratedReplay(
@@ -134,5 +134,5 @@ def tree_replay(
 
 
 def is_tuned_on(settings: Settings, dump: Dump) -> bool:
-    """Whether part of this dump is what the settings were tuned on, so that only the rest may be reported."""
+    """Whether the settings were tuned on this dump, so that only its held-out part may be reported."""
     return digest(dump.header) == settings.split.dump_sha256

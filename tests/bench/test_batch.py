@@ -1,4 +1,4 @@
-"""`rescore bench batch`: batches that answer as single lattices do, allocations counted by a library of our own."""
+"""`rescore bench batch`: batches answer like single lattices; allocations are counted by a preloaded library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def call(world, *more):
 
 
 def test_every_call_of_the_allocator_is_counted(preload):
-    """So often as memory was asked for, by each of its names, other threads included."""
+    """Every allocation function is counted, in all threads."""
     code = """
 import ctypes, threading
 c = ctypes.CDLL(None)
@@ -117,7 +117,7 @@ def test_table_without_a_compiler(world, capsys, monkeypatch, tmp_path):
 def test_a_library_that_does_not_link(monkeypatch, tmp_path):
     (tmp_path / "preload.cc").write_text("no C++")
     monkeypatch.setattr(counter, "SOURCE", tmp_path / "preload.cc")
-    with pytest.raises(PreloadUnavailable, match="preload.cc is for glibc, and here it does not link"):
+    with pytest.raises(PreloadUnavailable, match="preload.cc needs glibc and does not link here"):
         compile_preload(tmp_path / "preload.so")
 
 
@@ -128,7 +128,7 @@ def test_a_batch_that_answers_otherwise(world, capsys, monkeypatch):
         return tuple(array + (size == 4) for array in right(call, rescorer, batch, histories, size))
 
     monkeypatch.setattr(bench_batch, "answers", wrong)
-    assert "paths, p = 16: batches of 4 on 1 threads have other answers than single lattices" in cli.refusal(
+    assert "paths, p = 16: expected the answers of single lattices, got others in batches of 4" in cli.refusal(
         capsys, *call(world, "--threads", 1)
     )
 

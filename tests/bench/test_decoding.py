@@ -1,4 +1,4 @@
-"""`rescore bench decode`: what it reports, that it checks the texts that it times, and its replay of random weights."""
+"""`rescore bench decode`: its report, its check of the timed texts, and its replay with random weights."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_rounds_are_counted_and_come_in_turns(world):
     assert figures["mean_times_plain"] == {"median": 1.5, "min": 1, "max": 3}  # of 2 and 1, 4 and 2, 1 and 1
 
 
-def test_behind_prompts_by_hand():
+def test_speed_without_prompts_by_hand():
     """Two rounds of two texts: 10 and 6 tokens in 3 s, of which prompts took 1; plain 20 in 6 s, prompts 2."""
 
     def measured(tokens, seconds, prompts):
@@ -169,8 +169,8 @@ def test_behind_prompts_by_hand():
     assert mine.times_behind_prompts(bench.Measurement(tokens=3, seconds=[1.0], texts=[Statistics()])) is None
 
 
-def test_a_text_that_differs_is_told(world, capsys, monkeypatch):
-    """A drafter cannot change a text, so the first text is falsified."""
+def test_a_text_that_differs_is_reported(world, capsys, monkeypatch):
+    """Drafters never change a text, so the reference text is falsified instead."""
     count = bench._count
     monkeypatch.setattr(bench, "_count", lambda result, out, texts: count(result, out, [[END], *texts[1:]]))
     result = cli.call(capsys, *words(world, "--limit", 1, "--batch", 1))
@@ -307,7 +307,7 @@ def test_shapes_are_those_of_the_cost_model():
 
 
 def test_hugging_face_takes_part(capsys, tmp_path):
-    """Plain and with its prompt lookup, one text at a time: the same texts, greedy; of drawn ones the law alone."""
+    """Plain and with prompt lookup, one text at a time: equal greedy texts; sampled ones agree in distribution."""
     pytest.importorskip("transformers")
     from support import tiny_transformers
 

@@ -1,6 +1,4 @@
-"""`rescore bench lm`: one model in the forms of several engines, opened in processes of their own, scores that must
-agree.
-"""
+"""`rescore bench lm`: one model in the formats of several engines, opened in separate processes; scores must agree."""
 
 from __future__ import annotations
 
@@ -91,7 +89,7 @@ def test_an_arpa_file_without_peers(world, capsys, tmp_path):
 
 
 def test_binary_files_of_kenlm(world, tmp_path, monkeypatch):
-    """build_binary is called for both kinds; what it says is told when it fails."""
+    """build_binary is called for both kinds; its error output is reported."""
     pytest.importorskip("kenlm")
     program = tmp_path / "build_binary"
     program.write_text('#!/bin/sh\ncp "$2" "$3"\n')

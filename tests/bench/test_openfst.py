@@ -147,7 +147,7 @@ def test_epsilon_semantics_on_the_demo(demo, tmp_path):
 @settings(max_examples=50)
 @given(model=models(VOCAB))
 def test_const_file_is_what_openfst_would_write(model, tmp_path_factory):
-    """Arc by arc the automaton that pywrapfst builds, its arcs sorted; alpha multiplies what it holds."""
+    """Equals, arc by arc, the automaton that pywrapfst builds with sorted arcs; alpha scales its costs."""
     path, own = tmp_path_factory.getbasetemp() / "const.fst", model.ngram()
     write_const(path, own)
     built = to_fst(own)
@@ -163,7 +163,7 @@ def test_const_file_is_what_openfst_would_write(model, tmp_path_factory):
 
 
 def test_other_settings_give_the_same_answers(program, tmp_path):
-    """All macros of the program changed at once."""
+    """Compiles with all macros of the program changed at once."""
     macros = {option for options in SETTINGS.values() for option in options if option.startswith("-D")} - {"-DNDEBUG"}
     program = compile_search(tmp_path / "openfst_search", ["-O0", *sorted(macros)])
     model, sausage, histories = katz_lattices(10)

@@ -1,4 +1,4 @@
-"""What passes cost, as they are measured."""
+"""Measuring the cost of passes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from rescore.decode.bench.payoff import Payoff, TreeSize
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.loop.request import Statistics
 
-# Two texts in four passes of 20 ms behind prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
+# Two texts in four passes of 20 ms after prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
 # 4 ms more for the prompts.
 DRAFTED = [
     Statistics(
@@ -43,7 +43,7 @@ def test_a_worked_example():
     assert found.prompts_share == pytest.approx(200 / 292)
     assert found.sentences() == [
         "a pass of 4.0 tokens takes 20 ms, 2.00 times a plain one (10 ms), drafting 3 ms more (13%)",
-        "it brings 1.75 tokens and has to bring 2.30: drafting does not pay, 0.90 times plain decoding",
+        "it yields 1.75 tokens and needs 2.30 to break even: drafting does not pay, 0.90 times plain decoding",
     ]
     assert payoff(undrafted=0.5).sentences()[0].endswith("(13%); 50% of the passes drafted nothing")
     figures = found.to_json()
@@ -62,7 +62,7 @@ def test_nothing_is_said_where_nothing_was_drafted_or_timed():
 
 
 def test_smaller_trees_bring_no_more_than_their_depth():
-    """Trees of 1 and 3 nodes in one row, passes over 2 and 4 tokens; what was not measured is left out."""
+    """Trees of 1 and 3 nodes in one row need passes of 2 and 4 tokens; unmeasured widths are left out."""
     found = payoff(accepted=(0.5, 0.25, 0.25, 0.25), largest=15)
     assert found.smaller(COSTS) == [
         TreeSize(nodes=1, cost=pytest.approx(1.1), most=1.5),
@@ -108,19 +108,24 @@ SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most
             SMALL,
             {"option": "--nodes", "auto": True, "better": ["more"], "faster": ["never"]},
             [
-                "a pass with 3 draft tokens costs 1.20 plain ones and brings at most 1.75: "
+                "a pass with 3 draft tokens costs 1.20 plain passes and yields at most 1.75 tokens: "
                 "try --nodes 3, or --nodes auto",
                 "more",
             ],
         ),
-        ({}, SMALL, {}, ["a pass with 3 draft tokens costs 1.20 plain ones and brings at most 1.75: draft less"]),
+        (
+            {},
+            SMALL,
+            {},
+            ["a pass with 3 draft tokens costs 1.20 plain passes and yields at most 1.75 tokens: draft less"],
+        ),
         # (1.5 - 1.1) * 10 ms and (1.75 - 1.2) * 10 ms are less than the 8 ms of drafting; 1.75 / 1.2 is the best.
         (
             {"drafting_ms": 10.0},
             SMALL,
             {"option": "--nodes"},
             [
-                "a pass with 3 draft tokens costs 1.20 plain ones and brings at most 1.75: "
+                "a pass with 3 draft tokens costs 1.20 plain passes and yields at most 1.75 tokens: "
                 "it pays if drafting takes less than 5.5 ms"
             ],
         ),
@@ -129,7 +134,10 @@ SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most
             {},
             [TreeSize(nodes=1, cost=1.97, most=1.5), TreeSize(nodes=3, cost=4.0, most=1.75)],
             {"better": ["never"], "faster": ["threads"]},
-            ["every token that a pass reads costs a plain pass here: no drafts pay, --drafter none", "threads"],
+            [
+                "every further token costs a plain pass here: no drafts pay, --drafter none",
+                "threads",
+            ],
         ),
         (
             {},
@@ -139,8 +147,8 @@ SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most
                 "more",
                 "threads",
                 "no size pays for these texts, --drafter none: "
-                "a pass with 1 draft token costs 1.50 plain ones and brings at most 1.50; "
-                "a pass with 3 draft tokens costs 1.80 plain ones and brings at most 1.75",
+                "a pass with 1 draft token costs 1.50 plain passes and yields at most 1.50 tokens; "
+                "a pass with 3 draft tokens costs 1.80 plain passes and yields at most 1.75 tokens",
             ],
         ),
         ({}, [], {"better": ["more"]}, ["more", "plain decoding is faster: --drafter none"]),

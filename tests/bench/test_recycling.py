@@ -1,4 +1,4 @@
-"""Token Recycling while a model decodes, against that model's own forward passes."""
+"""Token Recycling during decoding, against the model's own forward passes."""
 
 import pytest
 
@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 
 
 class Watched(RecyclingDrafter):
-    """Keeps the steps, and the drafts that answered them."""
+    """Records the steps and the drafts proposed for them."""
 
     def open(self, prompts, shaping):
         self.session, self.steps = super().open(prompts, shaping), []
@@ -30,7 +30,7 @@ class Watched(RecyclingDrafter):
 
 
 def test_every_token_read_is_recycled():
-    """Those of prompt and text and all nodes, the latest prediction of each."""
+    """The latest prediction of every token of prompt, text and tree nodes."""
     prompt, drafter, options = text(9, seed=3), Watched(), Options(max_tokens=14)
     plain = generate(BlockwiseTarget(trained()), [prompt], None, options)
     drafted = generate(BlockwiseTarget(trained()), [prompt], drafter, options)

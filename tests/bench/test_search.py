@@ -1,4 +1,4 @@
-"""`rescore bench search`: lattices of any size, engines that must agree, what is reported."""
+"""`rescore bench search`: lattices of any size, agreement of engines, the report."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def lattices(world, **changes):
 
 
 def test_joined_rows_follow_each_other(world):
-    """Slots of a row, then those of the row T behind it, whatever else is drawn."""
+    """The slots of a row, then those of the row T later."""
     dump, model, found = lattices(world)
     own = dumps.H - 1
     assert (found.joined(own), found.joined(own + 1)) == (1, 2) and found.sausage.ids.shape == (
@@ -90,8 +90,8 @@ def test_parts_of_rows_are_the_dump_s_own(world):
 
 
 def test_drawn_candidates(world):
-    """Distinct tokens behind the own ones, dearer and dearer, the same for the same seed, more often those that the
-    model expects.
+    """Drawn candidates follow the row's own, are distinct, with increasing costs, reproducible by seed, and more often
+    those that the model expects.
     """
     _, model, found = lattices(world)
     sausage = found.sausage
@@ -118,8 +118,8 @@ def test_drawn_candidates(world):
 
 
 def test_lattices_around_a_text():
-    """The token that follows is a candidate, most often the first; the others are of the text, none twice, and costs
-    are those of ranks.
+    """The true token is a candidate, most often the first; the others are distinct tokens of the text; costs depend on
+    the rank only.
     """
     draw = np.random.default_rng(4)
     tokens = draw.choice(40, 3000, p=np.arange(1, 41) / 820).astype(np.int32)
@@ -262,7 +262,7 @@ def test_report(world, capsys, compiled, tmp_path):
 
 
 def test_runs_and_sweeps(world, capsys, compiled):
-    """Every repetition has its own rows, and their ratios stand side by side."""
+    """Every repetition has its own rows; their ratios are printed side by side."""
     result = cli.call(capsys, *call(world, "--headline", "--repeat", 2, "--without", "pywrapfst"))
     assert (
         result.status == 0
@@ -314,7 +314,7 @@ def test_a_wrong_answer_is_not_timed(world, capsys, monkeypatch, no_compiler):
 
 
 def test_every_lattice(world, capsys, compiled, monkeypatch):
-    """All of the dump's, told how many; a wrong cost is named by task and p."""
+    """All lattices are compared and counted; a wrong cost is reported with task and p."""
     words = call(world, "--headline", "--every-lattice", "--without", "pywrapfst")
     rows = sum(block.rows for block in Dump.open(world / "dump").blocks())
     assert (

@@ -1,4 +1,4 @@
-"""Times of searches from a stranger's file, and the report's section of them."""
+"""Search times read from an untrusted file, and their section of the report."""
 
 import copy
 import json
@@ -74,7 +74,7 @@ def test_figures_are_the_paper_s(shared):
 
 
 def changed(*path, value):
-    """GOOD with a value put at a place, or without it (value: None)."""
+    """GOOD with the value at a place replaced, or removed (value: None)."""
     report = copy.deepcopy(GOOD)
     at = report
     for key in path[:-1]:
@@ -97,7 +97,7 @@ HOSTILE = {
     "a cell less": (changed("results", 3, value=None), "expected all of tables 12 and 13, got no 8 x 16, p = 8"),
     "a cell more": (
         changed("results", 0, "case", "paths", value=3),
-        "expected each cell of tables 12 and 13 once, got 8 x 16, p = 3 besides",
+        "expected each cell of tables 12 and 13 once, got 8 x 16, p = 3 in addition",
     ),
     "a cell twice": (changed("results", 1, "case", "paths", value=1), "got 8 x 16, p = 1 twice"),
     "a size of text": (changed("results", 0, "case", "slots", value="8"), "slots: expected a whole number, got '8'"),
@@ -111,10 +111,10 @@ HOSTILE = {
     "a huge number": (changed(*OURS, "p99_us", value=10**400), "p99_us of 8 x 16, p = 1"),
     "a time of text": (changed(*OURS, "median_us", value="1"), "got '1'"),
     "a ratio": (changed(*OURS, "times_ours", value=-1), "times_ours of 8 x 16, p = 1"),
-    "an engine less": (changed(*OURS, value=None), "expected the same 1 to 16 engines in each"),
+    "an engine less": (changed(*OURS, value=None), "expected the same 1 to 16 engines in all cells"),
     "no engines": (
         {**GOOD, "results": [{**row, "engines": {}} for row in GOOD["results"]]},
-        "expected the same 1 to 16 engines in each, got [0]",
+        "expected the same 1 to 16 engines in all cells, got [0]",
     ),
     "a long name": (
         changed("results", 0, "engines", "x" * 81, value=GOOD["results"][0]["engines"]["ours"]),

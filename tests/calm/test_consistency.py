@@ -11,7 +11,7 @@ from rescore.decode.calm.consistency import rouge_l_risk, token_risk
 
 
 def longest_common(left, right) -> int:
-    """By trying all subsequences of the first."""
+    """By enumerating all subsequences of the first."""
     for size in range(min(len(left), len(right)), 0, -1):
         for places in combinations(range(len(left)), size):
             rest = iter(right)

@@ -1,4 +1,4 @@
-"""Tokens that leave layers early: states, layers, keys and values against every position written out by itself."""
+"""Early exits: states, layers used, keys and values, against a loop over single positions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def no_grad():
 
 
 def deep(name: str):
-    """With layers that change less and less, so that some tokens are sure early."""
+    """A model whose layers change states less and less, so that some tokens exit early."""
     changed = {"num_layers": DEPTH} if name.startswith(("t5", "umt5")) else {"num_hidden_layers": DEPTH}
     return build(name, **changed)
 
@@ -59,7 +59,7 @@ def softmax_gap(logits: torch.Tensor) -> float:
 
 
 def own_logits(model, state: torch.Tensor) -> torch.Tensor:
-    """Of a layer's state, by the modules that the family names."""
+    """Logits of a layer's state, by the modules of the family."""
     if not model.config.is_encoder_decoder:
         return model.lm_head(model.model.norm(state))
     state = model.decoder.final_layer_norm(state)
@@ -68,12 +68,12 @@ def own_logits(model, state: torch.Tensor) -> torch.Tensor:
 
 
 def sure(model, threshold: float, behind: int):
-    """Which positions leave: those behind a prompt whose softmax response reaches the threshold."""
+    """Which positions exit: those after the prompt whose softmax response reaches the threshold."""
     return lambda at, layers, state, below: at >= behind and softmax_gap(own_logits(model, state)) >= threshold
 
 
 def usual_gap(model, embedded, layer) -> float:
-    """A threshold that three exits in ten reach."""
+    """A threshold reached at three exits in ten."""
     gaps = []
 
     def note(position, layers, state, below):
@@ -194,7 +194,7 @@ def test_without_exits_the_text_is_the_model_s_own(name):
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt2", "gemma3", "deepseek-v3"])
 def test_batches_and_drafts_change_no_text(name):
-    """A position's states depend on what it sees alone, also where others of its pass leave earlier or later."""
+    """A position's states depend on its own context only, even if others of its pass exit earlier or later."""
     layered = opened(build(name, **({"n_layer": DEPTH} if name == "gpt2" else _deeper(name))))
     target = leaving(layered, 0.1)
     alone = [early_exit_texts(target, [prompt], Options(max_tokens=10))[0] for prompt in PROMPTS]
@@ -248,7 +248,7 @@ def test_a_layer_that_stores_nothing_of_its_own_is_found_out(monkeypatch):
     model = deep("llama")
     target = leaving(opened(model), 0.0, exits=[2])
     monkeypatch.setattr(model.model.layers[-1], "forward", lambda states, **_: states)
-    with pytest.raises(ValueError, match="LlamaDecoderLayer: expected a layer that stores keys and values of its own"):
+    with pytest.raises(ValueError, match="LlamaDecoderLayer: expected a layer that stores its own keys and values"):
         early_exit_texts(target, PROMPTS[:1], Options(max_tokens=3))
 
 

@@ -1,4 +1,4 @@
-"""What exits are trained on, and what they are fitted to."""
+"""The training data of exits, and their fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixed sequence testing: p-values against sums, and the guarantee itself over many draws of texts."""
+"""Fixed-sequence testing: p-values against exact sums, and the guarantee by simulation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_p_value_is_seldom_small_where_the_risk_is_delta(n, delta):
 
 
 def simulated(risks: dict[float, float], draw, resamples: int = 2000) -> tuple[float, float]:
-    """How often the threshold that is returned has too great a risk, and how often one is returned."""
+    """How often the returned threshold exceeds the risk, and how often one is returned."""
     random = np.random.default_rng(1)
     wrong = found = 0
     for _ in range(resamples):
@@ -57,7 +57,7 @@ def bernoulli(risk: float, uniforms: np.ndarray) -> np.ndarray:
 
 
 def spread(risk: float, uniforms: np.ndarray) -> np.ndarray:
-    """Most texts as they were, others half changed: of mean `risk`."""
+    """Losses of mean `risk`: most texts unchanged, others half changed."""
     return (uniforms[0] < 2 * risk) * uniforms[1]
 
 
@@ -109,7 +109,7 @@ def test_tests_end_at_the_first_that_fails():
 @pytest.mark.parametrize(
     ("thresholds", "losses", "options", "match"),
     [
-        ([0.5, 0.5], [0.0] * 50, {}, "thresholds: expected falling ones, got 0.5 behind 0.5"),
+        ([0.5, 0.5], [0.0] * 50, {}, "thresholds: expected decreasing values, got 0.5 after 0.5"),
         ([0.5], [], {}, "losses: expected numbers from 0 to 1 of at least one text"),
         ([0.5], [0.0, 1.2], {}, "losses: expected numbers from 0 to 1"),
         ([0.5], [0.0, float("nan")], {}, "losses: expected numbers from 0 to 1"),

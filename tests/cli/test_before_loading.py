@@ -114,7 +114,7 @@ def test_settings_of_another_model(world, capsys, tmp_path):
     settings = json.loads(world["SETTINGS"].read_text())
     call = [world.get(word, word) for word in f"{GENERATE} --heads MODEL --settings".split()]
     for name, value, message in (
-        ("vocab_size", V + 1, f"tuned for a vocabulary: {V + 1}, got {V}"),
+        ("vocab_size", V + 1, f"tuned for {V + 1} tokens in the vocabulary, got {V}"),
         ("tokenizer_sha256", "0" * 64, "expected tokenizer 0000"),
     ):
         (tmp_path / "s.json").write_text(json.dumps({**settings, name: value}))

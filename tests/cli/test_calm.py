@@ -164,7 +164,7 @@ def test_our_own_models_have_no_exits(world, capsys):
 
 FILE_FAULTS = [
     ({"format": "other"}, "expected format 'rescore calm', version 1"),
-    ({"threshold": None}, "no threshold was valid there: only the full model keeps its promise"),
+    ({"threshold": None}, "expected a valid threshold, got none: only the full model"),
     ({"threshold": "0.5"}, "expected layers in 'exits', and numbers in 'threshold'"),
     ({"threshold": 1.5}, "value: expected a confidence from 0 to 1, got 1.5"),
     ({"exits": [2, "3"]}, "expected layers in 'exits'"),

@@ -192,7 +192,7 @@ def test_measured_passes(run, capsys, tmp_path):
     out = cli.call(capsys, *words).out
     assert f"passes as measured in {passes}" in out and "bound" not in out
     assert "--batch 3: " in cli.refusal(capsys, *words, "--batch", 3, status=2)
-    assert "expected passes behind 65 tokens, got those behind 64: give --length of one of these" in cli.refusal(
+    assert "expected passes after 65 tokens, got passes after 64: set --length to one of these" in cli.refusal(
         capsys, *words[:-1], 65
     )
 
@@ -308,13 +308,13 @@ def test_models_from_files(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "expected JSON, got text that does not read"),
+        ("{", "expected JSON, got text that does not parse"),
         ("[]", "expected a JSON object, got list"),
         ("{}", "expected a report of `rescore run --json`, got one without 'overall'"),
         ('{"settings": {}, "overall": 3}', "expected a report of `rescore run --json`, got one without 'int' object"),
         (
             '{"settings": {}, "overall": [{"dump": "a"}, {"dump": "b"}]}',
-            "expected one of the dumps a, b, got none named: name it with --dump",
+            "expected one of the dumps a, b, got none: name it with --dump",
         ),
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 0.5}, "verified_per_pass": '
@@ -370,7 +370,7 @@ def test_refused_reports(tmp_path, text, message):
             {"passes": [{"batch": 1, "length": "64", "tokens": [1], "seconds": [1]}]},
             "length: expected a whole number from 1, got '64'",
         ),
-        ({"passes": []}, "expected passes behind 64 tokens, got those behind none"),
+        ({"passes": []}, "expected passes after 64 tokens, got passes after none"),
     ],
 )
 def test_refused_passes(tmp_path, changes, message):

@@ -35,7 +35,7 @@ def lines(kind, *, nodes=15, speedup=0.5, **given):
     return found["try"], asked
 
 
-SMALLER = "a pass with 1 draft token costs 1.10 plain ones and brings at most 1.50: try"
+SMALLER = "a pass with 1 draft token costs 1.10 plain passes and yields at most 1.50 tokens: try"
 LM = "an n-gram model of such texts (--lm) may have more accepted"
 
 
@@ -61,7 +61,7 @@ def test_processors_that_rest(monkeypatch):
     for threads, device, more in ((1, None, True), (4, "cpu", False), (1, "cuda", False)):
         args = argparse.Namespace(lm=[], settings=None, threads=threads, device=device)
         found = explained(args, "blend", DRAFTED, PLAIN, 0.5, lambda plain_s: costly, nodes=15)
-        assert found["try"][0] == "every token that a pass reads costs a plain pass here: no drafts pay, --drafter none"
+        assert found["try"][0] == "every further token costs a plain pass here: no drafts pay, --drafter none"
         hint = ["1 of 4 processors were used: with --threads 4 wide passes may cost less"]
         assert found["try"][1:] == (hint if more else [])
 

@@ -442,7 +442,7 @@ def test_settings_are_checked(world, capsys, tmp_path):
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "blend"
     write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
     assert re.search(
-        "s.json: settings: tuned for lattices of slots: 7, got",
+        "s.json: settings: tuned for 7 slots per lattice, got",
         cli.refusal(capsys, *words(world, "--settings", tmp_path / "s.json")),
     )
 

@@ -75,7 +75,7 @@ def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
     for words in (made, ("run", dump, "--settings", files / "s.json")):
         assert (
             "lm.ngram: expected the model that the settings were tuned with, got no such file: "
-            "settings name it relative to their own folder" in cli.refusal(capsys, *words)
+            "its path is relative to the folder of the settings file" in cli.refusal(capsys, *words)
         )
     assert not (files / "r.html").exists()
 

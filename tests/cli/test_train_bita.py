@@ -82,4 +82,4 @@ def test_heads_and_masks_learn_from_the_same_texts(world, trained, tmp_path):
 
 def test_other_options_in_the_same_folder_are_refused(world, trained, capsys):
     assert train(world, trained, "bita", *WORDS, "--rate", 0.5) == 1
-    assert "rate: expected 0.5, as asked for now, got 0.002 of the run that was stopped" in capsys.readouterr().err
+    assert "rate: expected 0.5, as requested, got 0.002 from the interrupted run" in capsys.readouterr().err

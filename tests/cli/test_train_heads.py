@@ -176,7 +176,7 @@ def test_what_cannot_work_is_said(world, tmp_path, capsys, words, message):
 
 def test_texts_made_with_other_options_are_not_mixed(world, trained, capsys):
     assert train(world, trained, "--temperature", "0.5") == 1
-    assert "states.json: temperatures: expected [0.5], as asked for now, got [0.0, 0.7]" in capsys.readouterr().err
+    assert "states.json: temperatures: expected [0.5], as requested, got [0.0, 0.7]" in capsys.readouterr().err
 
 
 def test_an_encoder_decoder_is_refused(world, tmp_path, capsys):

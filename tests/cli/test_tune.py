@@ -159,8 +159,8 @@ def test_misuse_of_run(world, report, capsys):
 def test_bad_data(world, report, capsys, tmp_path):
     from rescore.lm.build import build
 
-    assert "leave none of task 'second' to report on" in cli.refusal(capsys, *words(world, "--tune-sequences", 3))
-    assert "expected an .ngram file, whose checksum settings can keep" in cli.refusal(
+    assert "none would be held out" in cli.refusal(capsys, *words(world, "--tune-sequences", 3))
+    assert "expected an .ngram file, since settings store its checksum" in cli.refusal(
         capsys, "tune", world / "dump", "--lm", "x.arpa"
     )
     build([[1, 2, 3]], order=2, vocab_size=60, eot=0).save(tmp_path / "sixty.ngram")

@@ -1,4 +1,4 @@
-"""The cost model: worked out by hand, against the paper's way of counting, monotone where it must be."""
+"""The cost model: examples worked by hand, the paper's counts, monotonicity."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SHAPE = ModelShape(
 )
 TREE = Way(name="tree", tokens_per_pass=2.0, verified=4)
 ONE = Precision()
-# 1000 bytes and 10,000 operations a second.
+# 1000 bytes and 10,000 operations per second.
 SLOW = Roofline(
     accelerator=Accelerator(name="slow", bandwidth=1000, flops=10_000, memory=1e4), bandwidth_share=1, compute_share=1
 )
 
 
 def test_a_pass_by_hand():
-    """A batch of 3 behind 20 tokens, 5 tokens each: 1104 parameters, 3 x 25 tokens of cache, 15 x (2208 + 4 x 2 x 8 x
+    """A batch of 3 after 20 tokens, 5 tokens each: 1104 parameters, 3 x 25 tokens of cache, 15 x (2208 + 4 x 2 x 8 x
     25) operations.
     """
     (work,) = step_work(SHAPE, TREE, batch=3, length=20, precision=ONE)
@@ -85,7 +85,7 @@ def test_bound():
 
 
 def test_the_paper_s_parameter_row_is_this_model_s():
-    """Parameters are read once for each pass there too."""
+    """The paper, too, reads parameters once per pass."""
     shape = PRESETS["paper-1.5b"]
     for column in (paper_cost.TABLE_11[0], paper_cost.TABLE_11[1], paper_cost.TABLE_11[4]):
         way = Way(name=column.name, tokens_per_pass=column.block_efficiency, verified=144)
@@ -93,7 +93,7 @@ def test_the_paper_s_parameter_row_is_this_model_s():
 
 
 def test_the_paper_s_cache_is_eight_times_this_model_s():
-    """Of a block of h = 9 tokens, and of p = 16 of them that share the text's keys."""
+    """For a block of h = 9 tokens, and for p = 16 such blocks that share the text's keys."""
     shape = PRESETS["paper-1.5b"]
     for column, way in (
         (paper_cost.TABLE_11[1], Way(name="base", tokens_per_pass=1.646, verified=8)),
@@ -134,7 +134,7 @@ def test_monotone(efficiency, verified, batch, length, name, preset):
 
 
 def test_where_drafts_stop_paying():
-    """Against every batch tried one by one; where the last one still pays there is no end."""
+    """Against a loop over all batches; None if the largest one still pays."""
     ways = [
         TREE,
         Way(name="always", tokens_per_pass=5.0, verified=4),
@@ -168,8 +168,7 @@ def test_measured_passes():
     with pytest.raises(
         ValueError,
         match=(
-            "batch: expected one that passes were measured with, 1, 2, got 3; measure it with `rescore bench passes "
-            "--batch 3`"
+            "batch: expected one with measured passes, 1, 2, got 3; measure it with `rescore bench passes --batch 3`"
         ),
     ):
         clock.seconds(SHAPE, TREE, batch=3, length=20)
@@ -209,7 +208,7 @@ def test_measured_passes():
         ),
         (
             lambda: accelerator("abacus"),
-            "expected one of h200, h100, .*, got 'abacus'; or give bandwidth and operations a second",
+            "expected one of h200, h100, .*, got 'abacus'; or give bandwidth and operations per second",
         ),
         (lambda: per_token(SHAPE, TREE, batch=0, length=1), "batch: expected a finite number of at least 1, got 0"),
         (lambda: per_token(SHAPE, TREE, length=-1), "length: expected a finite number of at least 0, got -1"),
@@ -217,7 +216,7 @@ def test_measured_passes():
             lambda: PassCosts(tokens=np.array([1, 1]), seconds=np.array([1.0, 1.0])),
             r"tokens: expected ascending numbers from 1, got \[1, 1\]",
         ),
-        (lambda: PassCosts.of_times([1, 2], [1.0]), "expected tokens and seconds of one length of at least 1"),
+        (lambda: PassCosts.of_times([1, 2], [1.0]), "expected tokens and seconds of equal length, at least 1"),
         (lambda: PassCosts.of_times([1], [0.0]), "seconds: expected finite numbers above 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Shapes of models: counted by hand, against models that were built, and read from files of others."""
+"""Shapes of models: counted by hand, compared with built models, and read from foreign files."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_counted_by_hand():
     "name, billions", [("7b", 6.738), ("llama-3-8b", 8.030), ("llama-3-70b", 70.55), ("1.5b", 1.543)]
 )
 def test_published_sizes(name, billions):
-    """Parameters as the makers count them; what is missing here are norms and biases."""
+    """The published numbers of parameters, less norms and biases."""
     assert PRESETS[name].stored_parameters == pytest.approx(1e9 * billions, rel=1e-3)
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "qwen3"])
 def test_against_models_of_hugging_face(tmp_path, family, tied):
-    """All matrices of the built model: read ones, and the table of embeddings where it is another."""
+    """All matrices of the built model: those that a pass reads, and the embedding table if it is separate."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     names = {"vocab_size": 50, "tie_word_embeddings": tied}
@@ -131,8 +131,8 @@ def test_refused_configurations(tmp_path, changes, message):
     "text, message",
     [
         ("[1]", "expected a JSON object, got list"),
-        ("{", "expected JSON, got text that does not read"),
-        ("[" * 100000, "does not read"),
+        ("{", "expected JSON, got text that does not parse"),
+        ("[" * 100000, "does not parse"),
     ],
 )
 def test_refused_files(tmp_path, text, message):

@@ -1,4 +1,4 @@
-"""The paper's table 11: every printed cell, and what the two odd formulas would be otherwise."""
+"""The paper's table 11: every printed cell, and the two formulas that differ from the real cost."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def test_a_cell_by_hand():
 
 
 def test_a_cache_of_the_attention_s_width_would_print_other_digits():
-    """What the matrices of table 6 say: an eighth."""
+    """By the matrices of table 6 the cache is an eighth of the paper's."""
     assert TARGET.cache_bytes == 8 * (2 * 2 * 18 * 1536)
     assert f"{2 * 2 * 18 * 1536 * 2048 / 1e9:.3f}" == "0.226" != PRINTED["KV Cache I/O (GB), 2048"][0]

@@ -37,7 +37,7 @@ assert len(PIECES) == V
 
 @functools.cache
 def tokenizer():
-    """Letters and a few longer pieces, which are written beside each other."""
+    """A tokenizer of letters and a few longer pieces, joined without spaces."""
     plain = Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(PIECES)}, merges=[]))
     plain.decoder = decoders.Fuse()
     return transformers.PreTrainedTokenizerFast(
@@ -58,9 +58,7 @@ def one(length=6, seed=1):
 
 
 class Prophet(Scripted):
-    """Drafts what `texts` go on with, a wrong branch beside it, and every now and then something wrong behind the first
-    tokens.
-    """
+    """Drafts the true continuation from `texts` and a wrong branch, sometimes with an error after the first tokens."""
 
     def __init__(self, texts):
         self.texts = texts
@@ -114,7 +112,7 @@ def written(name, inputs, most=20):
 
 
 class ByRow(LogitsProcessor):
-    """Every row of the batch has favourites of its own, and the padding counts as text."""
+    """A processor that depends on the row in the batch and on the padding."""
 
     def __call__(self, input_ids, scores):
         scores = scores.clone()
@@ -232,7 +230,7 @@ def test_max_time():
 
 
 def test_a_processor_that_remembers_sees_every_position_once():
-    """Classifier-free guidance has a cache of its own, which a second look at a position would spoil."""
+    """Classifier-free guidance keeps its own cache, which reading a position twice would corrupt."""
     negative = torch.tensor([[4, 5, 6]])
     check(
         tiny_transformers.shared("llama"),
@@ -245,7 +243,7 @@ def test_a_processor_that_remembers_sees_every_position_once():
 
 
 def test_arguments_are_read_from_the_call_of_generate_alone():
-    """A function around the object hides it: then only what transformers hands on is known."""
+    """A wrapper function hides the object, so only the arguments that transformers passes on are known."""
     model, drafting, streamer = tiny_transformers.shared("llama"), Drafting(Prophet([])), Recorder()
     assert dropped_arguments(drafting) == {}
     model.generate(
@@ -337,7 +335,7 @@ def test_a_dict_with_scores_logits_and_cache(family, arguments):
             close(states.transpose(1, 2).flatten(2) * seen, others.transpose(1, 2).flatten(2) * seen)
 
 
-def test_a_dict_holds_only_what_was_asked_for():
+def test_a_dict_holds_only_requested_outputs():
     expected, got, _ = both(
         tiny_transformers.shared("llama"), one(), return_dict_in_generate=True, max_new_tokens=5, do_sample=False
     )
@@ -346,10 +344,8 @@ def test_a_dict_holds_only_what_was_asked_for():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("batch", [(6,), (6, 3, 9)], ids=["alone", "ragged"])
-def test_a_chat_goes_on_from_its_cache(family, batch):
-    """Three turns, the cache handed from one to the next, drafted or not: what plain generate writes
-    without any cache.
-    """
+def test_a_chat_continues_from_its_cache(family, batch):
+    """Three turns that share a cache, with and without drafts, equal plain generate without a cache."""
     model, turns, draw = tiny_transformers.shared(family), 3, torch.Generator().manual_seed(3)
     inputs = ragged(batch)
     caches = {"drafted": DynamicCache(), "handed over": DynamicCache(), "handed back": DynamicCache()}
@@ -367,7 +363,7 @@ def test_a_chat_goes_on_from_its_cache(family, batch):
         inputs = {"input_ids": torch.cat((expected, more), dim=1), "attention_mask": mask}
 
 
-def test_heads_with_a_memory_go_on_from_a_cache_too():
+def test_heads_with_state_continue_from_a_cache_too():
     """Multi-token prediction must see the whole text's hidden states, which a cache does not hold."""
     model, inputs, cache = tiny_transformers.shared("deepseek-v3"), ragged((6, 3)), DynamicCache()
     heads = MtpHeads(CausalLMTarget(model), modules_of(model))
@@ -402,7 +398,7 @@ def test_an_empty_cache_with_windows_is_filled():
 
 @functools.cache
 def ngram() -> NGram:
-    """Made of what the llama writes."""
+    """An n-gram model of the llama's own texts."""
     texts = [text for seed in range(20) for text in written("llama", ragged(seed=seed), 25)]
     return build([np.array([*text, 2], np.int32) for text in texts], order=3, vocab_size=V, eot=2)
 
@@ -446,7 +442,7 @@ def test_earlier_calls_are_remembered():
     assert sorted(remembered[:5]) == sorted(expected[:, -30:].tolist()) and len(remembered) == 10
 
 
-def test_without_heads_a_chat_goes_on_from_its_cache():
+def test_without_heads_a_chat_continues_from_its_cache():
     model, inputs, cache = tiny_transformers.shared("llama"), one(), DynamicCache()
     arguments = dict(max_new_tokens=9, do_sample=False, eos_token_id=None, repetition_penalty=1.1)
     drafting = Drafting(nodes=10)
@@ -483,7 +479,7 @@ def test_heads_of_the_model_draft_trees(family, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3"])
-def test_mask_tokens_draft_and_go_on_from_a_cache(family, tmp_path):
+def test_mask_tokens_continue_from_a_cache(family, tmp_path):
     model, inputs = tiny_transformers.shared(family), one(6)
     tokens_for(family).save(tmp_path, {})
     drafting = Drafting(tmp_path, lm=ngram(), nodes=7)
@@ -521,7 +517,7 @@ def test_a_draft_model_drafts():
         assert (
             got.tolist() == model.generate(**ragged(), max_new_tokens=16, do_sample=False, eos_token_id=None).tolist()
         )
-    # The model itself: everything is right, and one token less is asked for at the end.
+    # The model itself: everything is accepted, and the last draft is one token shorter.
     assert drafting.statistics[0].accepted == [
         3,
         3,
@@ -583,7 +579,7 @@ def test_sampled_text_has_the_models_distribution(drafter):
 
 
 def test_a_drawn_draft_is_shaped_as_the_target_is():
-    """Drawn from the model's own shaped distribution, everything is accepted."""
+    """Drafts sampled from the model's own shaped distribution are all accepted."""
     model = tiny_transformers.shared("llama")
     drafting = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=3, vocab_size=V, drawn=True))
     torch.manual_seed(3)
@@ -649,11 +645,11 @@ REFUSED = {
     "prefill in chunks": (dict(prefill_chunk_size=4), "expected prefill_chunk_size None, got 4"),
     "attentions": (
         dict(output_attentions=True, return_dict_in_generate=True),
-        "output_attentions: a pass that verifies a draft reads other tokens",
+        "output_attentions: not supported, since verification passes read other tokens",
     ),
     "hidden states": (
         dict(output_hidden_states=True, return_dict_in_generate=True),
-        "output_hidden_states: a pass that verifies",
+        "output_hidden_states: not supported, since verification",
     ),
     "positions": (
         dict(position_ids=lambda: torch.arange(6)[None] + 1),
@@ -696,14 +692,14 @@ def test_inputs_that_are_refused():
         with pytest.raises(
             ValueError,
             match=(
-                f"attention_mask: expected padding on the left alone, got another in row {row}; "
+                f"attention_mask: expected padding on the left only, got another mask in row {row}; "
                 "set tokenizer.padding_side = 'left'"
             ),
         ):
             model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(ValueError, match="expected text alone .*, got inputs_embeds"):
+    with pytest.raises(ValueError, match="expected text only .*, got inputs_embeds"):
         model.generate(inputs_embeds=torch.zeros(1, 4, 32), max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(ValueError, match="expected text alone .*, got token_type_ids"):
+    with pytest.raises(ValueError, match="expected text only .*, got token_type_ids"):
         tiny_transformers.shared("gpt2").generate(
             **one(), token_type_ids=torch.zeros(1, 6, dtype=torch.int64), max_new_tokens=4, custom_generate=drafting
         )
@@ -715,7 +711,7 @@ def test_inputs_that_are_refused():
     with pytest.raises(
         ValueError,
         match=(
-            "UnbatchedClassifierFreeGuidanceLogitsProcessor remembers the step before, "
+            "UnbatchedClassifierFreeGuidanceLogitsProcessor carries state from step to step, "
             "expected one row whose drafts are matched, got 5 rows"
         ),
     ):
@@ -725,7 +721,7 @@ def test_inputs_that_are_refused():
     drawn = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=2, vocab_size=V, drawn=True))
     with pytest.raises(
         ValueError,
-        match="expected one row whose drafts are matched, got BlockVerification, which asks about rejected tokens too",
+        match="expected one row whose drafts are matched, got BlockVerification, which also processes rejected tokens",
     ):
         model.generate(
             **one(),
@@ -736,7 +732,7 @@ def test_inputs_that_are_refused():
             custom_generate=drawn,
         )
     with pytest.raises(
-        ValueError, match="pad_token_id: expected one, since a stopping criterion has an eos_token_id, got None"
+        ValueError, match="pad_token_id: expected an id, since a stopping criterion has an eos_token_id, got None"
     ):
         criteria = StoppingCriteriaList([transformers.EosTokenCriteria(5)])
         tiny_transformers.shared("gpt2").generate(
@@ -789,7 +785,7 @@ def test_caches_that_are_refused():
     refused("got EncoderDecoderCache", transformers.EncoderDecoderCache(DynamicCache(), DynamicCache()))
     hybrid = DynamicCache()
     hybrid.layers += [transformers.cache_utils.DynamicLayer(), transformers.cache_utils.LinearAttentionLayer()]
-    refused("expected layers of keys and values alone, got a LinearAttentionLayer", hybrid)
+    refused("expected layers of keys and values only, got a LinearAttentionLayer", hybrid)
 
 
 def test_sources_that_are_refused(tmp_path):
@@ -797,13 +793,13 @@ def test_sources_that_are_refused(tmp_path):
         TypeError, match="source: expected an n-gram model, heads, a folder of heads or a drafter, got int"
     ):
         Drafting(3)
-    with pytest.raises(ValueError, match="rescorer: expected heads, whose lattice it rescores, got Prophet"):
+    with pytest.raises(ValueError, match="rescorer: expected heads as source, whose lattice it rescores, got Prophet"):
         Drafting(NO_DRAFTS, rescorer=Rescorer())
-    with pytest.raises(ValueError, match="memory: expected no drafter and no rescorer, got Prophet"):
+    with pytest.raises(ValueError, match="memory: expected neither a drafter nor a rescorer, got Prophet"):
         Drafting(NO_DRAFTS, memory=TextMemory(vocab_size=V, end=2))
-    with pytest.raises(ValueError, match="lm: expected heads as source, got NGram; give the n-gram model alone"):
+    with pytest.raises(ValueError, match="lm: expected heads as source, got NGram; give the n-gram model as"):
         Drafting(ngram(), lm=ngram())
-    with pytest.raises(ValueError, match="lm: expected none beside a rescorer, which has its own"):
+    with pytest.raises(ValueError, match="lm: expected none, since the rescorer has its own"):
         Drafting(tmp_path, lm=ngram(), rescorer=Rescorer(ngram(), alpha=0.5))
     drawn = DraftModelDrafter(CausalLMTarget(tiny_transformers.shared("llama")), gamma=2, vocab_size=V, drawn=True)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""llama.cpp: trees through its sequences against plain decoding, and our drafts in llama-cpp-python's own decoding."""
+"""llama.cpp: trees against plain decoding, and our drafts in llama-cpp-python's decode loop."""
 
 import gc
 
@@ -38,7 +38,7 @@ def target(file):
 
 @pytest.fixture(scope="module")
 def plain(target):
-    """Greedy texts, a token a pass."""
+    """Greedy texts, one token per pass."""
     return [generate(target, [prompt], None, OPTIONS)[0].tokens.tolist() for prompt in PROMPTS]
 
 
@@ -49,7 +49,7 @@ def logits_after(target, text):
 
 
 def test_trees_are_read_as_their_paths(target):
-    """Logits of every node of trees of two requests, behind texts of different lengths, are those of its own text."""
+    """Logits of every tree node of two requests of different lengths equal those of the node's path read alone."""
     texts = [np.arange(9), np.arange(30, 34)]
     cache, _ = target.open(texts, 1, 16)
     target.read(Block.of_texts(texts, [0, 0], target.device), cache)
@@ -84,7 +84,7 @@ def test_drafts_do_not_change_greedy_text(target, plain, nodes):
 
 
 def test_drafts_do_not_change_drawn_text(target):
-    """Matching: each position draws with its own seed."""
+    """Sample matching: each position has its own seed."""
     options = Options(max_tokens=30, shaping=Shaping(sampling=Sampling(temperature=0.8, seed=3)))
     wanted = [one.tokens.tolist() for one in generate(target, PROMPTS, None, options)]
     got = generate(target, PROMPTS, BlendedDrafter(target, nodes=12), options)
@@ -110,7 +110,7 @@ def test_whatever_is_drafted_the_text_is_the_same(target, plain, seed):
 
 
 def test_sequences_and_cells_are_given_back(target):
-    """Texts end at different times; what is left is one context, empty."""
+    """Texts end at different times; one empty context remains."""
     generate(target, PROMPTS, BlendedDrafter(target, nodes=16), OPTIONS)
     gc.collect()
     (context,) = target._idle
@@ -155,7 +155,7 @@ def test_what_is_refused(file, tmp_path, target):
     with pytest.raises(FileNotFoundError, match="expected a GGUF file, got nothing of that name"):
         LlamaTarget(tmp_path / "none.gguf")
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
-    with pytest.raises(ValueError, match=r"bad\.gguf: llama\.cpp cannot read it"):
+    with pytest.raises(ValueError, match=r"bad\.gguf: expected a GGUF file of a language model"):
         LlamaTarget(tmp_path / "bad.gguf")
     with pytest.raises(ValueError, match="copies: llama.cpp reads trees in one row, got 2 rows"):
         target.open(PROMPTS, 2, 50)
@@ -165,9 +165,9 @@ def test_what_is_refused(file, tmp_path, target):
         generate(target, PROMPTS, None, Options(max_tokens=CONTEXT))
     cache, _ = target.open([PROMPTS[1]], 1, 30)
     states = target.read(Block.of_texts([PROMPTS[1]], [0], target.device), cache)
-    with pytest.raises(ValueError, match="computes logits of a prompt's last token alone"):
+    with pytest.raises(ValueError, match="computes logits of a prompt's last token only"):
         target.logits(states)
-    with pytest.raises(ValueError, match="heads: expected those that read one hidden state, got NoneType"):
+    with pytest.raises(ValueError, match="heads: expected heads that read one hidden state, got NoneType"):
         HeadsOfStates(None)
 
 
@@ -203,7 +203,7 @@ def test_chains_in_its_own_decoding(file, plain, kind):
     assert draft.drafter.texts <= 5
 
 
-def test_logits_that_were_asked_for_are_there(file):
+def test_requested_logits_are_kept(file):
     options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
     llama = DraftedLlama(**options, draft_model=Draft(cost=0.05), logits_all=True)
     assert written(llama, PROMPTS[1], 8)

@@ -1,4 +1,4 @@
-"""Trees as SGLang's n-gram worker takes them, and its rows: against a twin written from the documentation of
+"""Tree arrays and rows for SGLang's n-gram worker, against a reference written from the documentation of
 `reconstruct_tree` in SGLang 0.5.23.
 """
 

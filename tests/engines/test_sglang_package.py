@@ -1,5 +1,5 @@
-"""The plug-in in SGLang itself, as far as it runs without a GPU: its registry, its functions on trees, its worker's
-arguments. Where SGLang is installed (`make check-engines`).
+"""The plug-in in SGLang itself, as far as it runs without a GPU: registry, tree functions, arguments of the worker.
+Runs where SGLang is installed (`make check-engines`).
 """
 
 import importlib.abc
@@ -23,7 +23,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # its kernel on the CPU
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Packages that SGLang imports and that only run where a GPU is: nothing of them is called here."""
+    """Stubs of packages that SGLang imports and that need a GPU; nothing in them is called here."""
 
     names = ("sgl_kernel", "torchvision", "flashinfer", "xgrammar", "torchao", "torchcodec", "decord")
 
@@ -39,7 +39,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-sys.meta_path.append(Absent())  # behind those that find what is installed
+sys.meta_path.append(Absent())  # last, after the finders of installed packages
 
 import sglang
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
@@ -83,7 +83,7 @@ def registered():
 
 
 def random_tree(seed, n):
-    """Of fewer than n nodes, all tokens of which differ."""
+    """A tree of fewer than n nodes with distinct tokens."""
     draw = np.random.default_rng(seed)
     size = int(draw.integers(0, n))
     parents = [-1, *(int(draw.integers(-1, node)) for node in range(1, size))][:size]
@@ -109,7 +109,7 @@ def test_sglang_knows_the_algorithm():
 
 
 def test_arrays_are_those_of_its_own_worker(tmp_path):
-    """Its C++ fills tokens and mask of the same trees."""
+    """SGLang's own C++ fills equal tokens and masks for the same trees."""
     folder = SOURCES / "kernels/jit/csrc/ngram_corpus"
     (tmp_path / "driver.cc").write_text(DRIVER)
     program = tmp_path / "driver"
@@ -178,9 +178,7 @@ def worker_of(overlap):
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_worker_drafts_what_the_drafter_does(overlap):
-    """Two requests over three steps, one of which leaves; with overlapped scheduling, what was accepted last is not yet
-    in the requests.
-    """
+    """Two requests over three steps; one leaves. With overlap scheduling, requests lack the tokens accepted last."""
     draw, alone, worker = np.random.default_rng(0), TextDrafter(vocab_size=60), worker_of(overlap)
     texts = {rid: np.concatenate([draw.integers(0, 60, 30)] * 3).astype(np.int32) for rid in "ab"}
     ends = {"a": 40, "b": 45}

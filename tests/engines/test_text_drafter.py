@@ -1,4 +1,4 @@
-"""Tokens in, trees and chains out: against q counted anew, whatever order, threads and losses the engine shows."""
+"""Tokens in, trees and chains out: against q counted from scratch, under reordering, threads and dropped texts."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ COST = 0.05
 
 
 def text_of(seed, n=300):
-    """Repeats itself: three of four times what followed the same token before."""
+    """A repetitive text: three times in four a token is followed by its previous successor."""
     draw, ids = np.random.default_rng(seed), [1]
     usual = np.random.default_rng(5).permutation(V)
     for kind in draw.random(n - 1):
@@ -87,7 +87,7 @@ def test_a_request_that_went_back_begins_anew(lm):
     assert drafter.known("id") == 40
 
 
-def test_only_new_tokens_are_asked_for_by_id(lm):
+def test_only_new_tokens_are_read_by_id(lm):
     drafter, text, asked = TextDrafter(lm), text_of(1), []
 
     def since(start):
@@ -117,7 +117,7 @@ def test_each_request_has_its_own_room(lm):
     assert lengths[0] == 0 and lengths[1] <= 2 and lengths[2] <= 6 and max(lengths) > 0
     assert [len(chain) for chain in drafter.chains(rows, 0)] == [0, 0, 0]
     assert drafter.chains([], 4) == []
-    with pytest.raises(ValueError, match="expected one number, or one for each of 3 requests, got 2"):
+    with pytest.raises(ValueError, match=r"expected one number, or one per request \(3\), got 2"):
         drafter.chains(rows, [1, 2])
 
 
@@ -173,7 +173,7 @@ def chain_of(*conditional):
 
 
 class Trusting(AcceptanceRates):
-    """Takes q at its word, so that examples can be worked by hand."""
+    """Trusts q, so that examples can be worked by hand."""
 
     def corrected(self, logq, parents, depths):
         return np.exp(logq.astype(np.float64))
@@ -204,7 +204,7 @@ def test_a_worked_example_of_lengths(monkeypatch):
 
 
 def test_fewer_requests_than_ever_do_not_fill_the_passes_that_are_known():
-    """Of 16 requests one is left: a plain pass comes first, before which nobody knows that it is cheaper."""
+    """When 16 requests become one, a plain pass comes first: until then its lower cost is unknown."""
     pace = chain_pace.ChainPace()
     pace.rates = Trusting()
     pace._costs = PassCosts.of_times([16, 20], [0.080, 0.084])
@@ -216,7 +216,7 @@ def test_fewer_requests_than_ever_do_not_fill_the_passes_that_are_known():
 
 
 def test_calls_rest_where_drafted_tokens_are_dear():
-    """A drafted token costs 0.7 of a token: after calls in vain 1, 2, 4, 8, 16, 16 rest, after drafts none does."""
+    """A drafted token costs 0.7 of a token: 1, 2, 4, 8, 16, 16 calls rest after empty drafts, none after others."""
     pace, drafted = chain_pace.ChainPace(), []
     pace._costs = PassCosts.of_times([1, 2, 9], [0.010, 0.017, 0.066])
     assert pace.least(1, 8) == pytest.approx(0.7)
@@ -242,7 +242,7 @@ def test_what_lies_between_requests_is_no_pass(monkeypatch):
 
 
 def simulated(drafter, texts, cost, clock):
-    """Tokens and seconds of decoding these texts, each alone, with passes that cost as said."""
+    """Decodes these texts one at a time with passes of the given cost; returns the number of tokens."""
     tokens = 0
     for text in texts:
         at = 20
@@ -259,7 +259,7 @@ def simulated(drafter, texts, cost, clock):
     "slope, least", [(0.02, 1.9), (0.3, 1.1), (0.7, 0.97), (1.0, 0.97)], ids=["flat", "mid", "steep", "linear"]
 )
 def test_no_curve_of_costs_makes_decoding_slower(lm, monkeypatch, slope, least):
-    """Times are a clock's of its own, so that the result is the same everywhere."""
+    """Uses a simulated clock, so that the result is deterministic."""
     clock = SimpleNamespace(now=0.0)
     fake = SimpleNamespace(perf_counter=lambda: clock.now)
     monkeypatch.setattr(chain_pace, "time", fake)
@@ -299,7 +299,7 @@ def test_what_is_refused(lm):
         TextDrafter(lm, memory=TextMemory(vocab_size=31, end=0))
     drafter = TextDrafter(lm)
     with pytest.raises(
-        ValueError, match=r"request 1: expected ids in 0..29, got 1..30; the n-gram model is of another"
+        ValueError, match=r"request 1: expected ids in 0..29, got 1..30; the n-gram model belongs to another"
     ):
         drafter.chains([DraftRow.of_tokens([1]), DraftRow.of_tokens([1, 30])], 4)
     with pytest.raises(TypeError, match=r"tokens: expected integers of shape \[n\], got float64 \[2\]"):

@@ -1,4 +1,4 @@
-"""Texts found by id and by content, and how many are kept."""
+"""Texts matched by id and by content, and the limits of the store."""
 
 import threading
 
@@ -77,7 +77,7 @@ def test_a_text_is_found_by_its_id():
     store, ended = store_of()
     text = grown(store, store.take("a"), [1, 2])
     assert store.size("a") == 2 and store.size("b") == 0
-    assert store.take_by_content(tokens(1, 2)).size == 0  # those with an id are found by it alone
+    assert store.take_by_content(tokens(1, 2)).size == 0  # texts with an id are matched by id only
     assert store.take("a") is text and store.take("a").size == 0
     store.put([text])
     store.end("a")
@@ -101,7 +101,7 @@ def test_no_more_than_so_many_tokens_are_kept():
     assert store.tokens <= 10 and [text.key for text in ended] == ["a", "b"]
 
 
-def test_texts_that_nobody_asks_for_are_dropped():
+def test_unused_texts_are_dropped():
     store, ended = store_of()
     grown(store, store.take("old"), [1])
     for _ in range(IDLE + 1):

@@ -1,4 +1,4 @@
-"""The proposer, called as vLLM 0.32 calls it: rows of its batch that come, move, wait and go."""
+"""The proposer, called as vLLM 0.32 calls it: rows of the batch arrive, move, wait and leave."""
 
 import json
 import logging
@@ -43,10 +43,10 @@ def text_of(seed, n=180):
 
 
 class Batch:
-    """vLLM's arrays: a row for each request under way."""
+    """vLLM's arrays: one row per running request."""
 
     def __init__(self):
-        self.tokens = np.full((8, LONGEST), -1, np.int32)  # what is behind a text is left over from others
+        self.tokens = np.full((8, LONGEST), -1, np.int32)  # the rest of a row is left over from other texts
         self.sizes = np.zeros(8, np.int32)
 
     def put(self, row, text, size):
@@ -60,7 +60,7 @@ def alone(text):
 
 
 def test_chains_follow_requests_through_the_batch():
-    """Requests arrive, swap rows, are preempted and come back; drafts are those of one that saw a text alone."""
+    """Requests arrive, swap rows, are preempted and resume; drafts equal those of a drafter with one request."""
     proposer, batch, draw = Proposer(config()), Batch(), np.random.default_rng(0)
     texts, sizes = [text_of(seed) for seed in range(6)], [60] * 6
     for _ in range(60):
@@ -137,7 +137,7 @@ def test_options(tmp_path, monkeypatch):
 def test_options_that_are_refused(given, message):
     with pytest.raises((ValueError, OSError), match=message):
         Proposer(config(additional=given))
-    with pytest.raises(ValueError, match="memory: expected a model that says which token ends its texts"):
+    with pytest.raises(ValueError, match="memory: expected a model with an eos_token_id"):
         Proposer(config(None, {"memory": True}))
 
 
@@ -160,7 +160,7 @@ def test_trees_that_cannot_be_drafted():
 def test_other_versions_are_refused(monkeypatch, version):
     monkeypatch.setattr(package_versions.metadata, "version", lambda name: version)
     with pytest.raises(
-        ImportError, match=rf"expected a version from 0\.32 up to 0\.34, got {version}: pip install 'rescore"
+        ImportError, match=rf"expected version 0\.32 or later, below 0\.34, got {version}: pip install 'rescore"
     ):
         Proposer(config())
 

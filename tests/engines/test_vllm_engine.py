@@ -1,5 +1,5 @@
-"""The proposer inside vLLM: texts are those of plain decoding, whatever becomes of requests, and nothing is left of
-them. Where vLLM is installed (`make check-engines`).
+"""The proposer inside vLLM: texts equal plain decoding under any scheduling, and finished requests leave no state.
+Runs where vLLM is installed (`make check-engines`).
 """
 
 import os
@@ -88,7 +88,7 @@ def test_greedy_texts_are_the_plain_ones(folder, lm, watched):
 
 
 def test_preempted_requests_lose_nothing(folder, lm, watched):
-    """Room for the keys and values of some requests: others are put off and begin again."""
+    """The cache has room for some requests only; others are preempted and restart."""
     requests = prompts(10, seed=2)
     wanted = texts(engine(folder), requests, max_tokens=120, ignore_eos=True)
     llm = engine(folder, lm, num_gpu_blocks_override=10, enable_prefix_caching=False)
@@ -119,7 +119,7 @@ def test_a_cancelled_request_leaves_the_others_alone(folder, lm, watched):
 
 
 def test_texts_that_end_are_not_kept(folder, lm, watched):
-    """Of 30 requests that end with the end of text, none is known afterwards."""
+    """After 30 requests that end with end-of-text, no text is kept."""
     llm = engine(folder, lm)
     found = texts(llm, prompts(30, seed=4), temperature=1.0, seed=1, max_tokens=180)
     ended = sum(text[-1] == 3 for text in found)
@@ -137,7 +137,7 @@ def law(folder, prompt):
 
 
 def test_values_of_drafted_positions(monkeypatch):
-    """By the definition that vLLM's own documentation gives; and what is right is left alone."""
+    """Against the definition in vLLM's documentation; a correct function is not replaced."""
     x, ends = torch.tensor([7, 0, 5]), torch.tensor([2, 5, 6])
     assert expanded(x, ends, 6).tolist() == [7, 7, 0, 0, 0, 5]
     assert expanded(x, ends, 6, replace_from=0, replace_to=9).tolist() == [7, 7, 9, 9, 9, 5]

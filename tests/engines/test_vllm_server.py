@@ -1,4 +1,4 @@
-"""vLLM's OpenAI server with our drafts: 16 requests at once, some of which are dropped. Where vLLM is installed."""
+"""vLLM's OpenAI server with our drafts: 16 concurrent requests, some dropped. Runs where vLLM is installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STARTING = 180  # seconds
 
 @contextmanager
 def served(folder, lm, log):
-    """The address of a server of its own."""
+    """The address of a new server."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -61,7 +61,7 @@ def wait(address, server, log):
 
 
 async def written(address, prompts, dropped=()):
-    """The texts of all prompts, asked for at once; those of `dropped` are left after their third piece."""
+    """The texts of all prompts, requested at once; `dropped` ones are abandoned after their third piece."""
     client = openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none")
 
     async def one(number, prompt):
@@ -81,14 +81,14 @@ async def written(address, prompts, dropped=()):
 
 
 def counted(address, name):
-    """A counter of the server's."""
+    """One of the server's counters."""
     lines = urllib.request.urlopen(f"{address}/metrics", timeout=30).read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm:{name}"))
 
 
 def test_texts_of_the_server(tmp_path):
-    """Drafts change no text of 16 at once, behind shared prefixes, with requests dropped, or of the same prompts again;
-    in the end nothing is under way.
+    """Drafts change no text: 16 at once, with shared prefixes, dropped requests, repeated prompts. No request is left
+    running.
     """
     folder, lm = small_vllm.save_model(tmp_path / "model"), small_vllm.save_lm(tmp_path / "lm.ngram")
     prompts = [*small_vllm.prompts(8), *small_vllm.prompts(8, seed=1, shared=40)]

@@ -1,4 +1,4 @@
-"""Bootstrap intervals against all draws of a tiny sample, scipy's bootstrap, and repeated experiments."""
+"""Bootstrap intervals against all resamples of a tiny sample, scipy's bootstrap, and repeated experiments."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from rescore.decode.replay.run import DumpResult, TaskResult
 
 
 def result(**tasks: dict[str, list[int]]) -> DumpResult:
-    """Tasks of drafters' passes; each sequence has 60 tokens, or those under "tokens"."""
+    """A result with the given passes of drafters; sequences have 60 tokens, or those under "tokens"."""
     out = []
     for task, columns in tasks.items():
         passes = {name: np.array(column, np.int64) for name, column in columns.items() if name != "tokens"}
@@ -36,7 +36,7 @@ def all_draws(columns: dict[str, list[int]]) -> dict[str, np.ndarray]:
 
 
 def close_to_percentiles(interval, exact, level=0.9, slack=0.015):
-    """The bounds lie between the exact percentiles at slightly less and slightly more."""
+    """The bounds lie between exact percentiles at slightly smaller and slightly larger levels."""
     for bound, at in ((interval.low, (1 - level) / 2), (interval.high, (1 + level) / 2)):
         assert np.quantile(exact, at - slack) <= bound <= np.quantile(exact, at + slack)
 
@@ -140,7 +140,7 @@ def test_errors():
         Resampled.of(result(one=ONE), resamples=99)
     with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
         Resampled.of(result(one=ONE), level=95)
-    with pytest.raises(ValueError, match="drafter 'trees': not among those resampled, base, tree, oracle"):
+    with pytest.raises(ValueError, match="drafter: expected one of base, tree, oracle, got 'trees'"):
         Resampled.of(result(one=ONE)).efficiency("trees")
-    with pytest.raises(ValueError, match="task 'two': not among those resampled, one"):
+    with pytest.raises(ValueError, match="task: expected one of one, got 'two'"):
         Resampled.of(result(one=ONE)).efficiency("tree", "two")

@@ -1,4 +1,4 @@
-"""Drafts as Parquet and JSON lines: equal, exact, and each row what the replay says."""
+"""Drafts as Parquet and JSON lines: both equal, exact, and consistent with the replay."""
 
 import io
 import json
@@ -70,7 +70,7 @@ def test_formats_are_equal(steps):
 
 
 def test_nothing_visited(steps):
-    """A dump of single tokens has no drafts; its files are whole."""
+    """A dump of single tokens has no drafts, but its files are valid."""
     parquet = pytest.importorskip("pyarrow.parquet")
     block, drafts, _ = steps[0]
     assert written(".jsonl", [(block, drafts, np.zeros(0, np.int64))]) == b""

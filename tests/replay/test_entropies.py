@@ -1,4 +1,4 @@
-"""Entropies of heads against plain loops and numbers worked by hand."""
+"""Entropies of heads against plain loops and examples worked by hand."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Dumps of models without heads: what they hold, and their replay against decoding with the model."""
+"""Dumps without heads: their contents, and their replay against decoding with the model."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_run_shows_the_drafters(world, capsys):
 
 
 def test_run_with_a_memory(world, capsys, tmp_path):
-    """Of the dump's own texts, it foresees nearly all."""
+    """A memory of the dump's own texts predicts nearly all tokens."""
     dump, memory = Dump.open(world / "greedy"), TextMemory(vocab_size=V, end=END)
     for block in dump.blocks():
         for s in range(block.sequences):

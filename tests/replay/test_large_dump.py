@@ -1,4 +1,4 @@
-"""Dumps that exceed memory: made by repetition with noise, replayed shard by shard."""
+"""Memory use on large dumps, made by repetition with noise and replayed shard by shard."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_repetitions_are_texts_with_other_ranks(small, tmp_path):
 
 @needs_proc
 def test_memory_does_not_grow_with_the_dump(small, tmp_path):
-    """20,000 and 80,000 positions in shards of 1 MiB; what would grow is seen to grow if it is kept."""
+    """20,000 and 80,000 positions in shards of 1 MiB; a control that keeps blocks does grow."""
     for rows in (20_000, 80_000):
         large_dump(small, tmp_path / str(rows), rows, shard_bytes=1 << 20)
     assert len(Dump.open(tmp_path / "20000").header.shards) > 2
@@ -121,8 +121,8 @@ print(peaks[-1] - peaks[-2], file=sys.stderr)
 @needs_proc
 @pytest.mark.slow
 def test_memory_of_a_run_does_not_grow_with_the_dump(small, tmp_path):
-    """The whole verb, intervals and all. The short dump fills what is held at once, and is run twice: any second run
-    takes room beside what the first left in the heap.
+    """The whole command, intervals included. The short dump already fills the block buffer. It is run twice, since any
+    second run needs memory beside the heap left by the first.
     """
     for rows in (32_000, 128_000):
         large_dump(small, tmp_path / str(rows), rows, shard_bytes=1 << 20)

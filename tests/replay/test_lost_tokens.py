@@ -1,4 +1,4 @@
-"""Acceptance by position and the partition of lost tokens, against steps taken one at a time."""
+"""Acceptance by position and causes of lost tokens, against a loop over single steps."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The replay of visited rows alone against one that rescores every row of a dump by itself."""
+"""The replay of visited rows against one that rescores every row of a dump."""
 
 from __future__ import annotations
 

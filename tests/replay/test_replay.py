@@ -1,4 +1,4 @@
-"""Replaying a dump against the loop over dump rows, which looks only at the rows that decoding would visit."""
+"""The replay of a dump against a loop over the rows that decoding would visit."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def rescorer(dump) -> Rescorer:
 
 
 def drafters(rescorer: Rescorer):
-    """Every drafter as a function of (sausage, history, truth): accepted length of its draft for one lattice."""
+    """Every drafter as a function (sausage, history, truth) -> accepted length for one lattice."""
     heads = Rescorer()
 
     def match(drafts, truth) -> int:
@@ -132,16 +132,16 @@ def tallies(dump, blocks, rescorer):
     }
 
 
-def test_names_are_told_apart(dump):
+def test_names_must_be_unique(dump):
     oracle = OracleReplay(widths={"oracle": None})
-    with pytest.raises(ValueError, match="drafters: expected each name once, got 'oracle' twice"):
+    with pytest.raises(ValueError, match="drafters: expected unique names, got 'oracle' twice"):
         replay_dump(dump, [oracle, oracle])
-    with pytest.raises(ValueError, match="no sequence to replay: no task was chosen"):
+    with pytest.raises(ValueError, match="expected a sequence to replay, got none: no task was chosen"):
         replay_dump(dump, [oracle], tasks=[])
 
 
 def test_some_drafters_alone(dump):
-    """Without base and oracle there is no headroom, and without strings no repetition."""
+    """Without base and oracle there is no headroom, and without paths no repetition."""
     (task, _) = replay_dump(dump, [OracleReplay(widths={"oracle_2": 2})]).tasks
     report = task.to_json()
     assert report["headroom_recovered"] == {} and report["repetition"] == {} and "rescored_against_base" not in report

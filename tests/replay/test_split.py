@@ -1,4 +1,4 @@
-"""The split of a dump into what is tuned on and what is reported."""
+"""The split of a dump into a tuning part and a held-out part."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def dump(tmp_path_factory) -> Dump:
 
 
 def test_parts_are_the_sequences(dump):
-    """The oracle's passes of the parts, one after the other, are those of the whole, and none is in both."""
+    """The oracle's passes on the two parts, concatenated, equal those on the whole: the parts partition the dump."""
     drafters = [OracleReplay(widths={"oracle": None})]
     split = Split.of_dump(dump)
     assert split.tune == {"first": 3, "second": 1}
@@ -53,14 +53,14 @@ def test_json_and_digest(dump, tmp_path):
     dumps.write(tmp_path / "other", made=dumps.sequences(count=9, seed=1))
     other = Dump.open(tmp_path / "other")
     with pytest.raises(
-        ValueError, match="split: made of another dump than .*other, so its held-out part is not known here"
+        ValueError, match="split: expected a split of .*other, got one of another dump: tune on this dump"
     ):
         replay_dump(other, [OracleReplay(widths={"oracle": None})], split=split.part("heldout"))
 
 
 def test_errors(dump):
     with pytest.raises(
-        ValueError, match="2 sequences to tune on leave none of task 'second' to report on: .* has 2 of it"
+        ValueError, match="task 'second' of .*: expected fewer than its 2 sequences to tune on, got 2: none would be"
     ):
         Split.of_dump(dump, 2)
     with pytest.raises(ValueError, match="expected at least 0 sequences to tune on, got -1"):

@@ -1,6 +1,4 @@
-"""Searching visited rows alone, each for the largest budget that visits it, against searching all rows for the largest
-of all.
-"""
+"""Searching visited rows, each with the largest budget that visits it, against searching all rows with the largest."""
 
 import numpy as np
 import pytest

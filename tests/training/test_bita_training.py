@@ -1,4 +1,4 @@
-"""Teaching mask tokens: every group of a pass against the plain reading of its position; what is learnt; resuming."""
+"""Training mask tokens: groups of a pass against plain reading of their positions; what is learnt; resuming."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = BitaOptions(texts=4, groups=8, rounds=6, rate=0.02, every=30)
 
 
 def texts(count: int = 90, length: int = 14, answer: int = 4) -> list[TaughtText]:
-    """Texts in which four tokens of five are the same, which a model of random weights can be brought to say."""
+    """Texts in which four tokens of five are equal, which mask tokens can learn on a model of random weights."""
     draw = np.random.default_rng(5)
     rows = np.where(draw.random((count, length)) < 0.8, 7, draw.integers(0, V, (count, length)))
     return [TaughtText(number=i, ids=row[: length - i % 3], answer=answer) for i, row in enumerate(rows)]
@@ -82,9 +82,9 @@ def test_texts_of_a_store():
         "prompt_tokens": np.array([9, 8, 7], np.int32),
         "prompt_offsets": np.array([0, 2, 3]),
     }
-    (only,) = taught_texts([shard])  # an answer of one token has nothing behind it
+    (only,) = taught_texts([shard])  # an answer of one token has no token after it
     assert (only.number, only.ids.tolist(), only.answer) == (7, [9, 8, 1, 2, 3], 2)
-    assert only.positions().tolist() == [1, 2]  # the token behind the next one is there
+    assert only.positions().tolist() == [1, 2]  # the token after the next one exists
 
 
 def training(folder, **changed) -> BitaTraining:
@@ -113,7 +113,7 @@ def test_masks_learn_and_the_model_does_not(tmp_path):
     assert held == {0, 41, 82} and not held & {text.number for text in one.train}
 
 
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path):
+def test_an_interrupted_run_resumes_bit_for_bit(tmp_path):
     whole = training(tmp_path / "whole", rounds=3)
     wanted = run(whole)
 
@@ -128,11 +128,11 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path):
     assert [one.loss for one in seen] == [one.loss for one in wanted[-len(seen) :]]
     for name, value in again.tokens.state_dict().items():
         assert torch.equal(value, whole.tokens.state_dict()[name]), name
-    with pytest.raises(ValueError, match=r"rate: expected 0.1, as asked for now, got 0.02"):
+    with pytest.raises(ValueError, match=r"rate: expected 0.1, as requested, got 0.02"):
         run(training(tmp_path / "cut", rounds=3, rate=0.1))
 
 
 def test_too_few_texts_are_refused(tmp_path):
     target = CausalLMTarget(shared("llama"))
-    with pytest.raises(ValueError, match="expected some to train on and some held out, one in 41, got 1 and 0"):
+    with pytest.raises(ValueError, match="expected texts to train on and held-out ones, one in 41, got 1 and 0"):
         BitaTraining(target, BitaTokens.new(target), texts(2)[1:], OPTIONS, tmp_path, {})

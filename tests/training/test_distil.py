@@ -1,4 +1,4 @@
-"""The loss of heads, against torch's own over all logits at once."""
+"""The distillation loss against torch's over all logits at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on stored states: what is learnt, what is measured, and that stopping changes nothing."""
+"""Training on stored states: what is learnt, what is measured, and exact resuming."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OPTIONS = TrainingOptions(batch=64, rounds=16, every=20, rate=0.05)
 
 
 def shards(texts: int = 90, length: int = 12) -> list[dict]:
-    """Texts in which every token has one successor, or one in five times another; states are noise, so that the
-    root token alone tells what comes.
+    """Texts in which every token has one successor, one time in five another; states are noise, so only the root token
+    is informative.
     """
     draw = np.random.default_rng(5)
     rows = np.empty((texts, length), np.int32)
@@ -130,9 +130,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(tmp_path, stop):
 
 def test_a_run_of_other_options_is_refused(tmp_path):
     run(training(tmp_path, rounds=1))
-    with pytest.raises(
-        ValueError, match="state.pt: rate: expected 0.1, as asked for now, got 0.05 of the run that was"
-    ):
+    with pytest.raises(ValueError, match="state.pt: rate: expected 0.1, as requested, got 0.05 from the interrupted"):
         run(training(tmp_path, rounds=1, rate=0.1))
 
 
@@ -141,14 +139,14 @@ def test_a_damaged_state_is_named(tmp_path, damage):
     run(training(tmp_path, rounds=1))
     state = tmp_path / "state.pt"
     state.write_bytes(damage(state.read_bytes()))
-    with pytest.raises(ValueError, match="state.pt: expected the state of a run that was stopped; remove the folder"):
+    with pytest.raises(ValueError, match="state.pt: expected the state of an interrupted run; remove the folder"):
         run(training(tmp_path, rounds=1))
     torch.save({"step": 1}, state)
-    with pytest.raises(ValueError, match="state.pt: expected the state of a run that was stopped; .*: 'options'"):
+    with pytest.raises(ValueError, match="state.pt: expected the state of an interrupted run; .*: 'options'"):
         run(training(tmp_path, rounds=1))
 
 
-def test_a_full_disk_is_named_and_room_made_the_run_goes_on(tmp_path):
+def test_a_full_disk_is_named_and_the_run_resumes_with_room(tmp_path):
     whole = run(training(tmp_path / "whole", rounds=2))
     with tiny_disk(tmp_path / "disk", 16_384) as disk:
         with pytest.raises(OSError, match=r"No space left on device: '.*disk.*'"):
@@ -161,6 +159,6 @@ def test_a_full_disk_is_named_and_room_made_the_run_goes_on(tmp_path):
 
 
 def test_training_ends_when_nothing_gets_better(tmp_path):
-    """Which is not asked before the half of the steps."""
+    """Patience counts only in the second half of the steps."""
     seen = run(training(tmp_path, rate=1e-12, patience=2, rounds=50))
     assert [one.best for one in seen[-2:]] == [False, False] and seen[-1].steps / 2 < seen[-1].step < seen[-1].steps

@@ -1,4 +1,4 @@
-"""A model's own answers and its states along them: what writing each text alone gives, in transformers."""
+"""A model's own answers and states, against generating each text alone in transformers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def alone(model, prompt: Prompt, temperature: float) -> list[int]:
 
 
 def check_states(states: States, model, text: np.ndarray, first: int, rtol: float = 2e-3) -> None:
-    """Of the positions behind `first` tokens of the text and more, against transformers' pass."""
+    """Compares the states after `first` and more tokens of the text with transformers' pass."""
     hidden, logits = reading(model, text[:-1])
     np.testing.assert_allclose(states.hidden, hidden[first - 1 :].numpy(), rtol=rtol, atol=rtol)
     logp, ids = torch.log_softmax(logits[first - 1 :], dim=-1).sort(dim=-1, descending=True)
@@ -110,7 +110,7 @@ def test_references_are_read_as_they_would_be_alone(name):
 
 
 def test_states_that_float16_cannot_hold_are_refused():
-    with pytest.raises(ValueError, match="hidden states within float16's 65504 and finite logits"):
+    with pytest.raises(ValueError, match=r"hidden states within the float16 range \(65504\) and finite logits"):
         States.of(torch.full((2, 3), 1e5), torch.zeros(2, 7), 4)
     with pytest.raises(ValueError, match="finite logits"):
         States.of(torch.zeros(2, 3), torch.full((2, 7), torch.nan), 4)

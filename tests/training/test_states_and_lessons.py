@@ -1,4 +1,4 @@
-"""Texts and states on disk, and what a position of them teaches."""
+"""Texts and states on disk, and the training examples made from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ABOUT = {"model": "m", "width": WIDTH, "top_k": K}
 
 
 def text(number: int, tokens: list[int], top_ids=None, probs=None) -> TextStates:
-    """States that tell where they are from: text and position."""
+    """States that encode their text and position."""
     n = len(tokens)
     hidden = np.array([[number, i, 0, 1] for i in range(n)], np.float16)
     ids = np.array(top_ids if top_ids else [[token, token + 1] for token in tokens], np.int32)
@@ -32,7 +32,7 @@ def text(number: int, tokens: list[int], top_ids=None, probs=None) -> TextStates
 
 
 def stored(folder, *shards) -> StateStore:
-    """A store of these texts, a shard for each list."""
+    """A store of these texts, one shard per list."""
     store = StateStore(folder, ABOUT)
     for several in shards:
         with store:
@@ -61,7 +61,7 @@ def test_what_ended_before_an_error_is_kept(tmp_path):
 
 def test_a_folder_that_was_made_otherwise_is_refused(tmp_path):
     stored(tmp_path, [text(1, [3])])
-    with pytest.raises(ValueError, match="states.json: model: expected 'other', as asked for now, got 'm'"):
+    with pytest.raises(ValueError, match="states.json: model: expected 'other', as requested, got 'm'"):
         StateStore(tmp_path, {**ABOUT, "model": "other"})
     (tmp_path / "states.json").write_text("[]")
     with pytest.raises(ValueError, match="expected a JSON object"):

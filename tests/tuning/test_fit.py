@@ -225,5 +225,5 @@ def test_slots_without_observations_keep_the_start(world):
 
 def test_no_text_is_refused(world):
     for fit in (lambda: fit_calibration([], world[1], text=None), lambda: fit_weights([], [world[1]])):
-        with pytest.raises(ValueError, match="fit: expected at least one sequence to fit weights to, got none"):
+        with pytest.raises(ValueError, match="fit: expected at least one sequence to fit weights on, got none"):
             fit()

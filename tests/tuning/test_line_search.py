@@ -1,4 +1,4 @@
-"""Searches along a line against functions whose best point is known."""
+"""Line searches on functions with a known optimum."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ def test_refine_closes_in_on_a_hill(top):
 
 @given(st.lists(st.floats(-5, 5), min_size=6, max_size=6), st.integers(0, 5))
 def test_the_best_trial_counts(values, start):
-    """Whatever the function, nothing that was tried is better than the result; of equals it is the smallest."""
+    """For any function the result is the best number tried, the smallest on ties."""
     known = dict(zip(GRID, values))
     for search in (lambda trials: refine(trials, GRID, 3), lambda trials: climb(trials, GRID, start)):
         trials = Trials(lambda x: known.get(x, -9.0))

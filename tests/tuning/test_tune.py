@@ -1,6 +1,4 @@
-"""Tuning: nothing of the held-out part is read, what is chosen is the best of what was tried, settings are kept as they
-are.
-"""
+"""Tuning: the held-out part is not read, the result is the best of the trials, and settings survive a round trip."""
 
 import json
 import math
@@ -54,7 +52,7 @@ def settings_of(world, found, **changes) -> Settings:
 
 
 def without_checksums(dump) -> None:
-    """So that shards may be changed and the dump remains the same by its header."""
+    """Removes checksums, so that shards can be changed without changing the dump's header."""
     header = json.loads((dump / "dump.json").read_text())
     for shard in header["shards"]:
         shard["crc32"] = None
@@ -63,7 +61,7 @@ def without_checksums(dump) -> None:
 
 
 def change_sequence(dump, task: str, sequence: int, array: str) -> None:
-    """Other values of an array in the rows of one sequence, in place."""
+    """Changes an array's values in the rows of one sequence, in place."""
     (path,) = dump.glob(f"{task}-*.safetensors")
     data = bytearray(path.read_bytes())
     size = int.from_bytes(data[:8], "little")
@@ -179,7 +177,7 @@ def test_several_models(world):
     loaded = Settings.load(world / "two.json")
     assert [drafter.names for drafter in tuned_drafters(loaded, dump)] == [("parallel tuned",)]
     with pytest.raises(
-        ValueError, match="a calibration weighs one model, these have 2: make one of them with rescore lm merge"
+        ValueError, match="expected one model, which a calibration weighs, got 2: merge them with rescore lm merge"
     ):
         loaded.calibrated("open")
 
@@ -206,7 +204,7 @@ def test_settings_are_kept(world, tuned, tmp_path):
     assert mine.tokens.tolist() == theirs.tokens.tolist() and mine.logq.tolist() == theirs.logq.tolist()
     assert loaded.calibration("closed", "first") == tuned.trees.closed.by_task["first"]
     assert loaded.calibration("closed", "another") == tuned.trees.closed.overall
-    with pytest.raises(ValueError, match="expected trees of a kind among closed, open, alone, got 'ajar'"):
+    with pytest.raises(ValueError, match="expected trees of kind closed, open, alone, got 'ajar'"):
         loaded.calibration("ajar")
 
 
@@ -247,18 +245,15 @@ def test_refusals(world, tmp_path):
         tune(dump, [])
     with pytest.raises(
         ValueError,
-        match=(
-            "tune: expected at least one sequence to tune on, got none .*: a task needs two, "
-            "one of which is reported on"
-        ),
+        match=("tune: expected at least one sequence to tune on, got none .*: a task needs two sequences, one of"),
     ):
         tune(dump, model, split=Split.of_dump(dump, 0))
     cli.make_dump(tmp_path / "other")
-    with pytest.raises(ValueError, match="split: made of another dump than"):
+    with pytest.raises(ValueError, match=r"split: expected a split of .*, got one of another dump"):
         tune(Dump.open(tmp_path / "other"), model, split=Split.of_dump(dump))
     with pytest.raises(
         ValueError,
-        match="x.arpa: expected an .ngram file, whose checksum settings can keep: make one with rescore lm convert",
+        match="x.arpa: expected an .ngram file, since settings store its checksum: make one with rescore lm convert",
     ):
         ModelFile.of("x.arpa")
 
@@ -284,8 +279,8 @@ def test_another_model_is_refused(world, tuned, tmp_path):
 def test_settings_of_another_model_are_refused(world, tuned):
     settings = settings_of(world, tuned)
     for facts, message in (
-        ({"vocab_size": 51, "slots": 3}, "tuned for a vocabulary: 50, got 51: tune on a dump of this model"),
-        ({"vocab_size": 50, "slots": 4}, "tuned for lattices of slots: 3, got 4"),
+        ({"vocab_size": 51, "slots": 3}, "tuned for 50 tokens in the vocabulary, got 51: tune on a dump of this model"),
+        ({"vocab_size": 50, "slots": 4}, "tuned for 3 slots per lattice, got 4"),
         ({"vocab_size": 50, "slots": 3, "tokenizer_sha256": "f" * 64}, "expected tokenizer e3b0c442.*, got f{64}"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -328,15 +323,15 @@ def changed(text: str, path: str, value) -> str:
         ("top_k", 65, "top_k: expected a whole number from 1 to 64"),
         ("p", 0, "p: expected a whole number from 1 to 1024"),
         ("paths.way", "guessed", "paths: way: expected 'scalar' or 'fitted'"),
-        ("paths.alpha", [], "paths: alpha: expected a list for each of 1 models"),
-        ("paths.alpha", [[1, 2]], "paths: alpha: expected one weight, or one for each of 3 slots"),
+        ("paths.alpha", [], "paths: alpha: expected one list per model"),
+        ("paths.alpha", [[1, 2]], "paths: alpha: expected one weight, or one per slot"),
         ("paths.head", [math.nan], "paths: head: expected numbers from 0 to 1000, got nan"),
         ("paths.head", [-1], "paths: head: expected numbers from 0 to 1000, got -1"),
         ("paths.head", [10**400], "paths: head: expected numbers from 0 to 1000, got 1000"),
         ("trees.open.overall.head", [10**400], "head: expected numbers from 0 to 10000, got 1000"),
         ("paths.head", "1", "paths: head: expected a list of 1 to 1024 numbers"),
         ("scalar_alpha.trees", math.inf, "scalar_alpha: expected numbers"),
-        ("trees", None, "trees: expected calibrations of one model, null of several"),
+        ("trees", None, "trees: expected calibrations for one model, null for several"),
         ("trees.open", [], "trees: open: expected an object"),
         ("trees.open.by_task", [], "trees: open: by_task: expected an object"),
         ("trees.open.overall.alpha", [True], "alpha: expected numbers, got True"),
@@ -359,8 +354,8 @@ def test_hostile_settings(good, world, path, value, message):
 
 def test_files_that_are_no_settings(good, world, tmp_path):
     for text, message in (
-        ("", "expected a settings file of rescore tune, got text that does not read as JSON: Expecting value"),
-        ("[" * 100_000, "does not read as JSON: .*recursion"),
+        ("", "expected a settings file of rescore tune, got invalid JSON: Expecting value"),
+        ("[" * 100_000, "got invalid JSON: .*recursion"),
         ("[]", "format: expected 'rescore settings', got \\[\\]"),
         (good[:-20], "Expecting"),
     ):

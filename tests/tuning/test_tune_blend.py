@@ -1,5 +1,5 @@
-"""Tuning of dumps of models without heads: what is chosen is the best of what was tried, of the tuning part alone; the
-settings keep it.
+"""Tuning on dumps without heads: the result is the best of the trials, uses the tuning part only, and survives a round
+trip through settings.
 """
 
 import json
@@ -65,7 +65,7 @@ def test_the_best_of_what_was_tried(world, lm, tuned):
 
 
 def test_a_planted_hill_is_climbed(world, monkeypatch):
-    """Weights that do not depend on one another are each found as closely as the last steps are."""
+    """Independent weights are each found to within the last step size."""
     text, soft = (14.0, 0.2, 0.03, 2.0, 0.25, 0.8), (0.0, 0.4, 0.75, 0.2, 1.0, 0.3)
 
     def value(self, name, one):
@@ -76,7 +76,7 @@ def test_a_planted_hill_is_climbed(world, monkeypatch):
     found = tune_blend(Dump.open(world / "dump")).calibration
     (*_, (factor, difference)) = SWEEPS
     assert all(abs(math.log(mine / best)) <= math.log(factor) for mine, best in zip(found.text, text))
-    assert found.text[3] == 2.0 and found.text[5] == 0.8  # they stood at their best
+    assert found.text[3] == 2.0 and found.text[5] == 0.8  # they started at their best
     assert all(abs(mine - best) <= difference / 2 + 1e-9 for mine, best in zip(found.soft, soft))
 
 
@@ -106,9 +106,9 @@ def test_settings_are_kept_and_replayed(world, lm, tuned):
     assert (loaded.slots, loaded.top_k, loaded.p, loaded.paths, loaded.seed) == (0, 0, 0, None, 7)
     rescorer = loaded.calibrated("blend")
     assert rescorer.calibration == tuned.calibration and rescorer.model.order == (3 if lm else 1)
-    with pytest.raises(ValueError, match="expected trees of a kind among blend, got 'open'"):
+    with pytest.raises(ValueError, match="expected trees of kind blend, got 'open'"):
         loaded.calibration("open")
-    with pytest.raises(ValueError, match="tuned for a model without heads, which has trees of the kind 'blend' alone"):
+    with pytest.raises(ValueError, match="tuned for a model without heads, which has only trees of kind 'blend'"):
         loaded.rescorer()
     held_out = evaluate_blend(dump, loaded, lm, "heldout")
     assert held_out.names == ["blend 16", "blend 64", "tuned blend 16", "tuned blend 64"]
@@ -128,9 +128,9 @@ def test_settings_are_kept_and_replayed(world, lm, tuned):
 
 def test_refusals(world):
     dump, heads = Dump.open(world / "dump"), Dump.open(world / "heads")
-    with pytest.raises(ValueError, match="tune_blend: expected a dump of a model without heads, got .* of 4: use tune"):
+    with pytest.raises(ValueError, match="tune_blend: expected a dump without heads, got .* with 4: use tune"):
         tune_blend(heads)
-    with pytest.raises(ValueError, match="tune: expected a dump of a model with heads, got .* without: use tune_blend"):
+    with pytest.raises(ValueError, match="tune: expected a dump with heads, got .* without: use tune_blend"):
         tune(dump, NGram.open(world / "a.ngram"))
     with pytest.raises(ValueError, match="tune: expected at least one sequence to tune on, got none"):
         tune_blend(dump, split=Split.of_dump(dump, 0))
@@ -151,7 +151,7 @@ def test_settings_of_another_model_are_refused(world, good):
     settings.check(vocab_size=50, slots=0)
     with pytest.raises(ValueError, match="for a model without heads, got a model with heads of 3 slots: tune on"):
         settings.check(vocab_size=50, slots=3)
-    with pytest.raises(ValueError, match="tuned for a vocabulary: 50, got 51"):
+    with pytest.raises(ValueError, match="tuned for 50 tokens in the vocabulary, got 51"):
         settings.check(vocab_size=51, slots=0)
     with pytest.raises(ValueError, match="for a model with heads of 3 slots, got a model without heads"):
         replace(settings, slots=3).check(vocab_size=50, slots=0)
@@ -164,7 +164,7 @@ def test_settings_of_another_model_are_refused(world, good):
         ("slots", 3, "scalar_alpha: the key 'paths' is missing"),
         ("top_k", 1, "top_k: expected a whole number from 0 to 0, got 1"),
         ("p", 16, "p: expected a whole number from 0 to 0, got 16"),
-        ("paths", {}, "paths: expected null of a model without heads"),
+        ("paths", {}, "paths: expected null for a model without heads"),
         ("scalar_alpha", {"paths": 1.0}, "scalar_alpha: unknown key 'paths'"),
         ("models", [1, 2], "models: expected a list of 0 to 1"),
         ("models", None, "models: expected a list of 0 to 1"),
@@ -175,12 +175,12 @@ def test_settings_of_another_model_are_refused(world, good):
         (
             "trees.blend.overall",
             {**HEADLESS.to_json(), "text": None, "soft": []},
-            "blend: expected no weights but text",
+            "blend: expected default weights except text",
         ),
-        ("trees.blend.overall.head", [0.5], "blend: expected no weights but text"),
-        ("trees.blend.overall.alpha", [0.5], "blend: expected no weights but text"),
+        ("trees.blend.overall.head", [0.5], "blend: expected default weights except text"),
+        ("trees.blend.overall.alpha", [0.5], "blend: expected default weights except text"),
         ("trees.blend.overall.alpha", [1.0, 1.0], "calibration: expected lattices of 2 slots"),
-        ("trees.blend.overall.open", False, "blend: expected no weights but text"),
+        ("trees.blend.overall.open", False, "blend: expected default weights except text"),
         ("trees.blend.overall.text", [0.0], "soft: expected at most|text: expected numbers from 1e-06"),
         ("trees.blend.overall.text", [1.0] * 99, "text: expected strengths of 1 to"),
         ("trees.blend.overall.soft", [1.5], "soft: expected numbers from 0 to 1, got 1.5"),

@@ -1,4 +1,4 @@
-"""Drafters that nothing was tuned for, on the demo."""
+"""Untuned drafters on the demo."""
 
 from __future__ import annotations
 

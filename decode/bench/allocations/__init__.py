@@ -1,1 +1,1 @@
-"""Calls of the allocator, counted: what a search allocates once it is warm."""
+"""Counts the allocations of a search after warm-up."""

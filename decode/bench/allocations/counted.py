@@ -1,5 +1,5 @@
-"""The process whose allocations are counted: `python -m rescore.decode.bench.allocations.counted LATTICES.npz LM ALPHA
-THREADS`.
+"""The process in which allocations are counted: `python -m rescore.decode.bench.allocations.counted LATTICES.npz LM
+ALPHA THREADS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lm.formats import load
 
-WARM = 3  # rounds over all lattices before one is counted
+WARM = 3  # warm-up rounds over all lattices
 
 
 def main(given: str, lm: str, alpha: str, threads: str) -> None:
@@ -39,17 +39,17 @@ def main(given: str, lm: str, alpha: str, threads: str) -> None:
 
 
 def counted(calls: Sequence[Callable[[], object]]) -> dict[str, int]:
-    """The least and the most that a call asked for memory."""
-    asked = ctypes.CDLL(None).rescore_allocations
-    asked.restype = ctypes.c_long
+    """Returns the minimum and maximum number of allocations per call."""
+    allocations = ctypes.CDLL(None).rescore_allocations
+    allocations.restype = ctypes.c_long
     for _ in range(WARM):
         for call in calls:
             call()
     counts = []
     for call in calls:
-        asked()
+        allocations()  # resets the count
         call()
-        counts.append(int(asked()))
+        counts.append(int(allocations()))
     return {"min": min(counts), "max": max(counts)}
 
 

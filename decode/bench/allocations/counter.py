@@ -1,6 +1,4 @@
-"""The allocator's calls of a search, counted in a process of its own in front of whose allocator
-`preload.cc` stands.
-"""
+"""Counts the allocations of a search in a separate process, with `preload.cc` in front of its allocator."""
 
 from __future__ import annotations
 
@@ -21,13 +19,11 @@ SOURCE = Path(__file__).with_name("preload.cc")
 
 
 class PreloadUnavailable(RuntimeError):
-    """The calls cannot be counted here; the message says why."""
+    """Allocations cannot be counted on this machine; the message says why."""
 
 
 def compile_preload(library: Path) -> Path:
-    """`library`, compiled from `preload.cc`; PreloadUnavailable without a compiler or on a C library other
-    than glibc.
-    """
+    """Compiles `preload.cc` to `library`; PreloadUnavailable without a compiler or without glibc."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise PreloadUnavailable("no g++ on the path; install g++")
@@ -38,7 +34,7 @@ def compile_preload(library: Path) -> Path:
     )
     if done.returncode:
         raise PreloadUnavailable(
-            f"preload.cc is for glibc, and here it does not link: {done.stderr.strip().splitlines()[-1]}"
+            f"preload.cc needs glibc and does not link here: {done.stderr.strip().splitlines()[-1]}"
         )
     return library
 
@@ -46,11 +42,10 @@ def compile_preload(library: Path) -> Path:
 def count_allocations(
     library: Path, lm: Path, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, threads: int, folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """How often a call asked for memory: of every call of `bench_calls.CALLS`, the least and the most over the
-    lattices.
+    """Returns the minimum and maximum number of allocations per call, for every call of `calls.CALLS`, after warm-up.
 
-    Lattices are searched one by one, and `batch` in one call; all had been searched before. Keys: `public`; `again`,
-    with the answer's memory reused; `native`; `batch`, reused too.
+    Keys: `public`; `again`, with reused output arrays; `native`, all one lattice at a time; `batch`, all lattices in
+    one call with reused output arrays.
     """
     given = folder / "lattices.npz"
     np.savez(given, ids=batch.ids, cost=batch.cost, histories=histories)

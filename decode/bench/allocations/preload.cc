@@ -1,9 +1,9 @@
-// Counts every call that asks glibc's allocator for memory, operator new's among them, in all threads together.
+// Counts every allocation through glibc, including operator new, in all threads together.
 //
 //   g++ -O2 -shared -fPIC preload.cc -o preload.so;  LD_PRELOAD=./preload.so python ...
 //
-// It stands before the allocator and calls it under the names that glibc keeps for that purpose, so that nothing has to
-// be looked up while the process starts. Read and reset through `rescore_allocations`.
+// The wrappers call the allocator by the names that glibc exports for this purpose, so no symbol lookup is needed while
+// the process starts. `rescore_allocations` reads and resets the count.
 #include <errno.h>
 #include <stddef.h>
 
@@ -22,7 +22,7 @@ std::atomic<long> count{0};
 
 extern "C" {
 
-// How many since the last call of this.
+// Allocations since the last call of this function.
 long rescore_allocations() { return count.exchange(0); }
 
 void* malloc(size_t bytes) {

@@ -1,1 +1,1 @@
-"""The search for the p best drafts by OpenFst, in C++ and from Python: what the native core is compared with."""
+"""The p best paths with OpenFst, in C++ and from Python, as a reference for the native core."""

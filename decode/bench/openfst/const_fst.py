@@ -1,4 +1,4 @@
-"""An n-gram model as a ConstFst, which OpenFst opens faster than a VectorFst, its costs weighted."""
+"""Writes an n-gram model with weighted costs as a ConstFst, which OpenFst opens faster than a VectorFst."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rescore.lm.ngram import NGram
 
 
 def write_const(path: Path, model: NGram, *, alpha: float = 1.0) -> None:
-    """The automaton as `rescore.lm.fst.to_fst` makes it, all its costs (nats) multiplied by alpha."""
+    """Writes the automaton of `rescore.lm.fst.to_fst` with all costs (nats) multiplied by alpha."""
     arrays, factor = model.arrays, np.float32(alpha)
     weighted = arrays._replace(arc_cost=arrays.arc_cost * factor, backoff_cost=arrays.backoff_cost * factor)
     with replacing(path) as file:

@@ -1,4 +1,4 @@
-"""The search for the p best distinct strings by OpenFst through pywrapfst, where backoff arcs are epsilons."""
+"""The p best distinct strings with OpenFst through pywrapfst, with epsilon backoff arcs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ Model = Any  # pywrapfst.MutableFst; the package is imported only where it is ca
 
 
 def read_model(file: Path) -> Model:
-    """The model in a file of OpenFst, as an FST whose start can be set."""
+    """Reads an OpenFst file as an FST whose start state can be set."""
     import pywrapfst
 
     return pywrapfst.convert(pywrapfst.Fst.read(str(file)), "vector")
 
 
 def best_distinct(lattice: Model, model: Model, paths: int) -> Model:
-    """The best distinct strings of a lattice composed with a model whose arcs are sorted and whose start is set.
+    """Returns the best distinct strings of a lattice composed with a model. The model's arcs must be sorted and its
+    start state set.
 
-    Paths that spell one string differ in where they back off. `unique` merges them only once no epsilons are left.
+    Paths of one string differ in where they back off. `unique` merges them only after epsilons are removed.
     """
     import pywrapfst
 
@@ -41,8 +42,8 @@ def best_distinct(lattice: Model, model: Model, paths: int) -> Model:
 def search_times(
     model: Model, lattices: Sequence[Sausage], states: NDArray[np.uint32], paths: int, rounds: int
 ) -> tuple[NDArray[np.float64], list[list[String]]]:
-    """Microseconds for each lattice, composition and search alone, and its strings; states: of the
-    lattices' histories.
+    """Returns the microseconds of each lattice, for composition and search only, and its strings. states: of the
+    histories.
     """
     times, strings = np.empty(len(lattices)), []
     for i, (lattice, state) in enumerate(zip(lattices, states.tolist())):
@@ -54,7 +55,7 @@ def search_times(
 
 
 def strings_of_fst(best: Model) -> list[String]:
-    """The paths (cost, tokens) of an acyclic acceptor, cheapest first."""
+    """Returns the paths (cost, tokens) of an acyclic acceptor, cheapest first."""
     return sorted(_chains(best, best.start())) if best.start() >= 0 else []
 
 

@@ -1,5 +1,5 @@
-// The p best strings of lattices composed with an n-gram model, by OpenFst 1.7.9 (Debian: libfst-dev): what the
-// native core is compared with, in answers (tests/bench/test_openfst.py) and in time (decode/bench/search.py).
+// The p best strings of lattices composed with an n-gram model, with OpenFst 1.7.9 (Debian: libfst-dev). The reference
+// for the native core's answers (tests/bench/test_openfst.py) and times (decode/bench/search.py).
 //
 //   openfst_search MODEL.fst MODE PATHS ROUNDS SWEEP < lattices > answers
 //
@@ -7,19 +7,19 @@
 // MODE        phi       backoff arcs are failure arcs (PhiMatcher): exact
 //             epsilon   backoff arcs are epsilons; the p best paths, whose strings repeat
 //             unique    backoff arcs are epsilons; the p best distinct strings (RmEpsilon, then unique)
-// ROUNDS      how often each lattice is searched; the least time is printed
-// SWEEP       megabytes that are written before each search, so that it finds nothing in the caches
+// ROUNDS      searches per lattice; the minimum time is printed
+// SWEEP       megabytes written before each search, to evict the caches
 //
-// A lattice is a line "STATE SLOTS", STATE being the model state of its history, and then a line for each slot,
-// "COUNT LABEL COST LABEL COST ...". An answer is a line "COUNT MICROSECONDS" and then a line for each path,
-// "COST LABEL LABEL ...". The time is the thread's for composition and search alone: building the lattice's FST and
-// reading the strings off the result are not in it.
+// A lattice is a line "STATE SLOTS", STATE being the model state of its history, followed by one line per slot,
+// "COUNT LABEL COST LABEL COST ...". An answer is a line "COUNT MICROSECONDS", followed by one line per path,
+// "COST LABEL LABEL ...". Times are CPU times of the thread, for composition and search only; building the lattice's
+// FST and reading the strings of the result are excluded.
 //
 // Under failure semantics a state reads a token in one way: by its own arc, or else by its failure arc. The lattice
-// is deterministic, so the composition is, each string has one path, and the p best paths are the p best distinct
-// strings: `unique`, which determinizes, would only cost time.
+// is deterministic, so the composition is too; each string has one path, and the p best paths are the p best distinct
+// strings. `unique`, which determinizes, would only cost time.
 //
-// The macros below are the settings of the exact search: what they are by default is what was found to be quickest, and
+// The macros below are the settings of the exact search. The defaults are the fastest ones measured;
 // `rescore bench search --peer-settings` times the others.
 #include <fst/arcsort.h>
 #include <fst/compose.h>
@@ -68,8 +68,8 @@ using Model = fst::MODEL<StdArc>;
 using Lattice = fst::LATTICE<StdArc>;
 using Result = fst::VectorFst<StdArc>;
 
-// A model that starts where a lattice's history ends. An FST has one start state; this one shares its arrays
-// and answers Start() with a number, so that moving it costs nothing.
+// A model with a settable start state, that of a lattice's history. It shares the arrays of the FST, so moving the
+// start is free.
 class Anchored : public Model {
  public:
   explicit Anchored(const Model& model) : Model(model), start_(model.Start()) {}
@@ -119,7 +119,7 @@ std::vector<Problem> ReadProblems(std::istream& in, StateId states) {
   return problems;
 }
 
-// With its arcs sorted; as it is where the file says that they are.
+// Returns the model with sorted arcs; unchanged if the file says that they are sorted.
 Model Sorted(const fst::Fst<StdArc>& source) {
   const auto* ready = dynamic_cast<const Model*>(&source);
   if (ready && ready->Properties(fst::kILabelSorted, false)) return *ready;
@@ -128,8 +128,8 @@ Model Sorted(const fst::Fst<StdArc>& source) {
   return Model(model);
 }
 
-// The lattice composed with the model, its states made when they are visited. `matcher` looks the lattice's labels up
-// in the model; owned by the result. Only the model has epsilons, so no filter is needed to keep paths from repeating.
+// The lazy composition of the lattice with the model. `matcher` looks up the lattice's labels in the model and is owned
+// by the result. Only the model has epsilons, so no filter is needed to avoid redundant paths.
 template <class ModelMatcher>
 fst::ComposeFst<StdArc> Compose(const Lattice& lattice, const Model& model, ModelMatcher* matcher) {
   using LatticeMatcher = fst::SortedMatcher<Lattice>;
@@ -154,8 +154,8 @@ void SearchPhi(const Lattice& lattice, const Model& model, int paths, Result* re
   using Matcher = fst::PhiMatcher<fst::SortedMatcher<Model>>;
   const auto composed =
       Compose(lattice, model, new Matcher(&model, fst::MATCH_INPUT, 0, false, fst::MATCHER_REWRITE_NEVER));
-  // All paths to a state are equally long, so a first-in-first-out queue relaxes each state once and spares the
-  // depth-first search with which the default queue finds an order.
+  // All paths to a state have the same length, so a FIFO queue relaxes each state once and avoids the depth-first
+  // search with which the default queue determines an order.
   using AnyArc = fst::AnyArcFilter<StdArc>;
   using Queue = fst::QUEUE<StateId>;
   std::vector<Weight> distance;
@@ -181,7 +181,7 @@ struct Path {
   std::vector<Label> labels;
 };
 
-// The paths of a result: from its start state, one linear chain for each.
+// Reads the paths of a result, each a linear chain from its start state.
 std::vector<Path> Read(const Result& result) {
   std::vector<Path> paths;
   if (result.Start() == fst::kNoStateId) return paths;
@@ -201,7 +201,7 @@ std::vector<Path> Read(const Result& result) {
   return paths;
 }
 
-// Of this thread alone, so that other programs do not count.
+// CPU time of this thread, so that other programs do not count.
 double ThreadMicroseconds() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -211,7 +211,7 @@ double ThreadMicroseconds() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);  // keep what is freed between lattices
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);  // keep freed memory between lattices
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   if (argc != 6) Fail("usage: openfst_search MODEL.fst phi|epsilon|unique PATHS ROUNDS SWEEP < lattices");
   const std::string mode = argv[2];

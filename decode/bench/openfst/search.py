@@ -1,4 +1,4 @@
-"""OpenFst's own answers to the search for the p best drafts, through the program `search.cc`."""
+"""The p best paths with OpenFst in C++, through the program `search.cc`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from rescore.lattice.sausage import Sausage
 SOURCE = Path(__file__).with_suffix(".cc")
 HEADER = Path("/usr/include/fst/fstlib.h")
 OPTIMISED = ("-O3", "-march=native", "-DNDEBUG")
-# Of the exact search, one changed at a time; `search.cc` has the macros. Label look-ahead is not among them: PhiMatcher
-# has none, and with
-# backoff every state reads every token, so that looking ahead could cut nothing off.
+# Settings of the exact search, one changed at a time; `search.cc` has the macros. Label look-ahead is not among them:
+# PhiMatcher does not support it, and with backoff every state accepts every token, so it would prune nothing.
 SETTINGS: dict[str, tuple[str, ...]] = {
     "as timed": OPTIMISED,
     "model a VectorFst": (*OPTIMISED, "-DMODEL=VectorFst"),
@@ -35,7 +34,7 @@ TOLERANCE = 1e-4  # nats
 
 
 class OpenFstUnavailable(RuntimeError):
-    """There is no compiler or no OpenFst here; the message says which and what to install."""
+    """No compiler or no OpenFst on this machine; the message says which, and what to install."""
 
 
 # A path's cost in nats and its tokens.
@@ -44,14 +43,14 @@ String = tuple[float, tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answers:
-    """strings: for each lattice its paths, cheapest first; microseconds float64 [B], least of the rounds."""
+    """strings: the paths of each lattice, cheapest first; microseconds float64 [B], minimum over the rounds."""
 
     strings: list[list[String]]
     microseconds: NDArray[np.float64]
 
 
 def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
-    """`program`, compiled from `search.cc`; OpenFstUnavailable if that cannot be done here."""
+    """Compiles `search.cc` to `program`; OpenFstUnavailable if that is not possible."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise OpenFstUnavailable("no g++ on the path; install g++")
@@ -65,17 +64,17 @@ def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
 
 
 def strings_of(drafts: Drafts, lattice: int) -> list[String]:
-    """Our own answer for one lattice of a batch, in the form of `Answers.strings`."""
+    """Returns our answer for one lattice of a batch, in the form of `Answers.strings`."""
     count = int(drafts.count[lattice])
     tokens = drafts.tokens[lattice, :count].tolist()
     return [(cost, tuple(t for t in row if t >= 0)) for cost, row in zip(drafts.cost[lattice, :count].tolist(), tokens)]
 
 
 def disagreement(ours: list[String], theirs: list[String], tolerance: float = TOLERANCE) -> str:
-    """What differs between two answers to one search; empty if nothing does.
+    """Describes the difference between two answers to one search; empty if they agree.
 
-    Costs are compared place by place. A string may be missing on one side only if it is tied with the last one, since
-    OpenFst adds costs as float32 and breaks ties as it likes.
+    Costs are compared position by position. A string may be missing on one side only if it ties with the last one,
+    since OpenFst adds costs in float32 and breaks ties arbitrarily.
     """
     if len(ours) != len(theirs):
         return f"{len(ours)} strings against {len(theirs)}"
@@ -103,11 +102,11 @@ def run_search(
     rounds: int = 1,
     sweep_mb: int = 0,
 ) -> Answers:
-    """The answers for a batch of lattices [B, T, K] from the model states [B] of their histories.
+    """Searches a batch of lattices [B, T, K] from the model states [B] of their histories.
 
-    model     an FST file as `write_const` makes it, with epsilon backoff arcs and costs already multiplied by alpha
-    mode      "phi", "epsilon" or "unique"; the program says what they are
-    sweep_mb  of memory that is written before each search
+    model     an FST file from `write_const`, with epsilon backoff arcs and costs already multiplied by alpha
+    mode      "phi", "epsilon" or "unique", as explained in `search.cc`
+    sweep_mb  megabytes written before each search
     """
     done = subprocess.run(
         [str(program), str(model), mode, str(paths), str(rounds), str(sweep_mb)],

@@ -1,1 +1,1 @@
-"""Decoding with drafts inside Hugging Face's `model.generate`."""
+"""Speculative decoding inside Hugging Face's `model.generate`."""

@@ -1,4 +1,4 @@
-"""Caches of transformers: what they hold is taken up, and what was read is given back, so that a chat can go on."""
+"""Reads and fills transformers' `DynamicCache`, so that a chat can continue from the cache of an earlier turn."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.slot_cache import SlotCache
 
 Layers = list[tuple[Tensor, Tensor]]
-"""Keys and values [1, attention heads, slots, head width] of one row, layer by layer."""
+"""Keys and values [1, attention heads, slots, head width] of one row, one pair per layer."""
 
 
 def checked_cache(cache: Any, rows: int) -> int:
-    """How many tokens it holds, padding included; ValueError unless it is a DynamicCache that holds them whole."""
+    """Returns how many tokens a cache holds, padding included; ValueError unless it is a DynamicCache that keeps all
+    tokens in every layer.
+    """
     remedy = "give a transformers.DynamicCache(), or leave past_key_values out"
     if type(cache) is not DynamicCache or cache.offloading:
         got = "one that offloads" if getattr(cache, "offloading", False) else type(cache).__name__
@@ -30,7 +32,7 @@ def checked_cache(cache: Any, rows: int) -> int:
     for layer in layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
             raise ValueError(
-                f"past_key_values: expected layers of keys and values alone, got a {type(layer).__name__}; {remedy}"
+                f"past_key_values: expected layers of keys and values only, got a {type(layer).__name__}; {remedy}"
             )
     held = cache.get_seq_length()
     for layer in layers:
@@ -38,7 +40,7 @@ def checked_cache(cache: Any, rows: int) -> int:
             got = "none" if layer.keys is None else f"the last {layer.keys.shape[-2]}"
             raise ValueError(
                 f"past_key_values: expected all {held} tokens in every layer, got {got} in a {type(layer).__name__}; "
-                f"{remedy}, made without a config: its layers keep all tokens"
+                f"{remedy}; made without a config, its layers keep all tokens"
             )
         if held and layer.keys.shape[0] != rows:
             raise ValueError(
@@ -49,7 +51,7 @@ def checked_cache(cache: Any, rows: int) -> int:
 
 
 class RememberedCache(SlotCache):
-    """A slot cache that keeps the rows of requests that have ended."""
+    """A slot cache that also keeps the rows of finished requests."""
 
     def __init__(self, rows: int, slots: int):
         super().__init__(rows, slots)
@@ -63,7 +65,7 @@ class RememberedCache(SlotCache):
         self._requests = [self._requests[row] for row in rows]
 
     def of_request(self, request: int) -> Layers:
-        """What was read of one request's text."""
+        """Returns the keys and values of one request's text."""
         return self._ended[request] if request in self._ended else self._row(self._requests.index(request))
 
     def _row(self, row: int) -> Layers:
@@ -71,9 +73,9 @@ class RememberedCache(SlotCache):
 
 
 class RememberingTarget:
-    """A causal language model whose cache starts with what a DynamicCache holds, if any, and is still there afterwards.
+    """A causal language model whose cache starts with the contents of a DynamicCache and outlives decoding.
 
-    pads: how many slots of each row of the DynamicCache are padding.
+    past: the DynamicCache, None if there is none; pads: number of padding slots in each of its rows.
     """
 
     trees = True
@@ -108,8 +110,8 @@ class RememberingTarget:
 
     @torch.inference_mode()
     def read_on(self, request: int, held: int, ids: Tensor) -> tuple[Tensor, Layers]:
-        """Behind `held` tokens of a request that has ended, `ids` int64 [L]: logits [L, V] after each, and what is then
-        kept.
+        """Reads `ids` int64 [L] after the first `held` tokens of a finished request: logits [L, V] after each, and the
+        keys and values of all held + L tokens.
         """
         cache = SlotCache(1, held + max(1, len(ids)))
         _store(
@@ -124,8 +126,8 @@ class RememberingTarget:
 
 
 def fill_cache(cache: DynamicCache, rows: Sequence[Layers], pads: Sequence[int]) -> None:
-    """Add to `cache` what `rows` hold beyond its own tokens; rows[b] with pads[b] slots of padding in front are equally
-    long.
+    """Appends to `cache` the tokens of `rows` that it does not hold yet. Row b is left-padded by pads[b] slots, so that
+    all have the same length.
     """
     held = cache.get_seq_length()
     for layer in range(len(rows[0])):
@@ -137,7 +139,7 @@ def fill_cache(cache: DynamicCache, rows: Sequence[Layers], pads: Sequence[int])
 
 
 def _store(cache: SlotCache, layers: Sequence[tuple[Tensor, ...]], slots: int) -> None:
-    """The first slots of every layer, as if they had just been read."""
+    """Writes keys and values into the first slots of every layer, as if they had just been read."""
     device = layers[0][0].device
     ids = torch.zeros(cache.rows, slots, dtype=torch.int64, device=device)
     cache.begin(Block.chain(ids, torch.zeros(cache.rows, dtype=torch.int64, device=device), slots))
@@ -146,7 +148,7 @@ def _store(cache: SlotCache, layers: Sequence[tuple[Tensor, ...]], slots: int) -
 
 
 def _unpadded(states: Tensor, pads: Sequence[int]) -> Tensor:
-    """Keys or values [B, H, slots, D], each row's padding moved behind its text, where nobody looks."""
+    """Moves each row's padding after its text, where it is never read. states: keys or values [B, H, slots, D]."""
     return torch.stack([row.roll(-pad, dims=1) for row, pad in zip(states, pads)])
 
 

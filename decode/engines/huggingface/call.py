@@ -1,4 +1,4 @@
-"""One call of `generate`, checked: what it asks for, in our words. What we cannot do is refused by name."""
+"""Parses and validates one call of `generate`. Unsupported options raise an error that names them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerateCall:
-    """B texts of n ids each, and what is to be done with them.
+    """The inputs and options of one call.
 
-    ids         int64 [B, n], left-padded
-    pads        how many of each row's ids are padding
-    most        new tokens at most
+    ids         prompts int64 [B, n], left-padded
+    pads        number of padding ids per row
+    most        maximum new tokens
     processors, criteria  those of `generate`, in its order
-    fill        the id that follows a text that has ended; None: `generate` knows no end-of-text token, so all go on
+    fill        padding id after a text that has ended; None: `generate` has no end-of-text token, so all rows end
                 together
-    sampled     whether tokens are drawn
-    cache       taken up if it holds something, filled at the end; None: nobody asked for it
-    scores, logits, wrapped  which outputs are wanted: processed and raw scores, a dict
+    sampled     whether tokens are sampled
+    cache       the cache to start from and to fill; None if the caller wants none
+    scores, logits, wrapped  outputs to return: processed scores, raw scores, a dict
     """
 
     ids: Tensor
@@ -72,7 +72,7 @@ class GenerateCall:
         dropped: Mapping[str, Any],
         kwargs: Mapping[str, Any],
     ) -> GenerateCall:
-        """What `generate` calls a decoding method with; ValueError for what cannot be done."""
+        """Reads the arguments of `generate`'s decoding method; ValueError for unsupported ones."""
         _check_mode(model, config, dropped, kwargs)
         _check_outputs(config)
         wrapped = bool(config.return_dict_in_generate)
@@ -81,7 +81,7 @@ class GenerateCall:
         return cls(
             ids=ids,
             pads=_pads(ids, kwargs),
-            most=max(1, limit - ids.shape[1]),  # generate decodes a token before it asks for the length
+            most=max(1, limit - ids.shape[1]),  # generate decodes a token before it checks the length
             processors=list(processors),
             criteria=list(criteria),
             fill=_fill(criteria, config),
@@ -97,7 +97,7 @@ class GenerateCall:
         return self.ids.shape[0]
 
     def prompts(self) -> list[NDArray[np.int64]]:
-        """The rows without their padding."""
+        """Returns the rows without their padding."""
         return [row[pad:].cpu().numpy() for row, pad in zip(self.ids, self.pads)]
 
 
@@ -116,23 +116,23 @@ def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Map
         )
     if dropped.get("synced_gpus"):
         raise ValueError(
-            f"{_HERE}: expected one process, got synced_gpus, whose processes must make equally many passes; "
-            "leave it out"
+            f"{_HERE}: expected one process, got synced_gpus, under which all processes must make the same number of "
+            "passes; leave it out"
         )
     if config.cache_implementation not in (None, "dynamic"):
         raise ValueError(
             f"{_HERE}: expected cache_implementation None or 'dynamic', got {config.cache_implementation!r}, "
-            "from which rejected drafts cannot be taken back; leave it out"
+            "from which rejected drafts cannot be removed; leave it out"
         )
     if config.prefill_chunk_size is not None:
         raise ValueError(
-            f"{_HERE}: prompts are read in one pass, expected prefill_chunk_size None, "
-            f"got {config.prefill_chunk_size}; leave it out"
+            f"{_HERE}: expected prefill_chunk_size None, got {config.prefill_chunk_size}: "
+            "prompts are read in one pass; leave it out"
         )
     unknown = sorted(name for name, value in kwargs.items() if value is not None and name not in _KNOWN)
     if unknown:
         raise ValueError(
-            f"{_HERE}: expected text alone (input_ids and attention_mask), got {', '.join(unknown)}; leave it out, "
+            f"{_HERE}: expected text only (input_ids and attention_mask), got {', '.join(unknown)}; leave it out, "
             "or leave custom_generate out"
         )
 
@@ -141,13 +141,13 @@ def _check_outputs(config: Any) -> None:
     for name in ("output_attentions", "output_hidden_states"):
         if getattr(config, name):
             raise ValueError(
-                f"{_HERE}: {name}: a pass that verifies a draft reads other tokens than plain decoding does; "
+                f"{_HERE}: {name}: not supported, since verification passes read other tokens than plain decoding; "
                 "leave it out, or call the model on the finished text"
             )
 
 
 def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
-    """How many ids in front of each row the attention mask leaves out."""
+    """Returns the number of leading ids per row that the attention mask excludes."""
     mask = kwargs.get("attention_mask")
     attended = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.to(ids.device).bool()
     if attended.shape != ids.shape:
@@ -159,33 +159,32 @@ def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
     for row in range(len(ids)):
         if not attended[row, -1] or bool((attended[row] != left[row]).any()):
             raise ValueError(
-                f"attention_mask: expected padding on the left alone, got another in row {row}; "
+                f"attention_mask: expected padding on the left only, got another mask in row {row}; "
                 "set tokenizer.padding_side = 'left'"
             )
     positions = kwargs.get("position_ids")
     usual = (attended.long().cumsum(dim=1) - 1)[attended]
     if positions is not None and not torch.equal(positions.to(ids.device).expand(ids.shape)[attended], usual):
         raise ValueError(
-            "position_ids: expected those of the attention mask, 0, 1, .. behind the padding, got others; "
-            "leave them out"
+            "position_ids: expected those of the attention mask, 0, 1, .. after the padding, got others; leave them out"
         )
     return pads.tolist()
 
 
 def _fill(criteria: Any, config: Any) -> int | None:
-    """What `generate` fills up with; it does so if some criterion has an `eos_token_id`."""
+    """Returns the id that pads finished rows; like `generate`, None unless some criterion has an `eos_token_id`."""
     if not any(hasattr(one, "eos_token_id") for one in criteria):
         return None
     if config._pad_token_tensor is None:
         raise ValueError(
-            "pad_token_id: expected one, since a stopping criterion has an eos_token_id, got None; "
+            "pad_token_id: expected an id, since a stopping criterion has an eos_token_id, got None; "
             "give generate a pad_token_id"
         )
     return int(config._pad_token_tensor)
 
 
 def _cache(ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -> DynamicCache | None:
-    """The cache that is wanted: the user's own, or, to be returned, the one that `generate` has made."""
+    """Returns the cache to fill: the user's own, or the one that `generate` made if the result is to include it."""
     cache = kwargs.get("past_key_values")
     if cache is None or not (wrapped or getattr(cache, "_is_user_defined", False)):
         return None

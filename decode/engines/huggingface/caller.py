@@ -1,9 +1,9 @@
-"""What `generate` was given and does not hand on.
+"""Recovers arguments of `generate` that transformers does not pass on.
 
 transformers calls a `custom_generate` object with prompts, processors, criteria, configuration and cache, but drops the
-streamer, the assistant model and synced_gpus (5.23; `GenerationMixin._extract_generation_mode_kwargs`). Whoever waits
-for a streamer would wait for ever, so they are read from where they still are: the frame of the very call of `generate`
-that has our object as its `custom_generate`. Anywhere else, nothing is read.
+streamer, the assistant model and synced_gpus (5.23; `GenerationMixin._extract_generation_mode_kwargs`). Without the
+streamer its reader would wait forever, so the dropped arguments are read from the stack frame of the `generate` call
+whose `custom_generate` is our object. No other frame is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DROPPED = ("streamer", "assistant_model", "synced_gpus")
 
 
 def dropped_arguments(custom: object) -> dict[str, Any]:
-    """Those of DROPPED that the `generate` which calls `custom` was given; empty if it is called by something else."""
+    """Returns the DROPPED arguments given to the `generate` call that runs `custom`; empty outside `generate`."""
     code = inspect.unwrap(GenerationMixin.generate).__code__
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

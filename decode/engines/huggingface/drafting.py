@@ -40,26 +40,26 @@ from rescore.lm.ngram import NGram
 
 
 class Drafting:
-    """What decodes when it is given to a causal model's `generate` as `custom_generate`.
+    """Speculative decoding for a causal model's `generate`, passed to it as `custom_generate`.
 
-    source    what drafts beside the text so far and the model's own predictions along it: nothing, an n-gram model, or
-              heads of that model (an object, or a folder of `rescore train heads`, of `rescore train bita` or of
-              Medusa heads). Or any drafter, which then drafts alone, for example `NGramDrafter` or
-              `DraftModelDrafter` (a small model)
-    lm        an n-gram model beside heads
-    rescorer  what rescores the lattice of heads instead of all that: n-gram models alone, or what
-              `Settings.calibrated` gives
-    nodes     size of the tree that is drafted; None: chosen step by step from what a pass costs here (`AutoWidth`)
-    top_k     candidates of each head
-    rule      how drafts are verified when tokens are drawn; None: as `rescore.decode.loop.generate` chooses
-    memory    of the texts of earlier calls, to which those of this one are added (`TextMemory`)
+    source    the source of drafts beside the running text and the model's own predictions: None, an n-gram model, or
+              heads of the model (an object, or a folder written by `rescore train heads` or `rescore train bita`, or
+              of Medusa heads). A drafter, such as `NGramDrafter` or `DraftModelDrafter` (a small model), replaces all
+              other sources
+    lm        an n-gram model to use with heads
+    rescorer  rescores the lattice of the heads in place of all other sources: a `Rescorer`, or the result of
+              `Settings.calibrated`
+    nodes     nodes of the drafted tree; None chooses them step by step from measured pass times (`AutoWidth`)
+    top_k     candidates per head
+    rule      acceptance rule when sampling; None: the default of `rescore.decode.loop.generate`
+    memory    texts of earlier calls; the texts of this call are added (`TextMemory`)
 
-    Greedy text is `generate`'s, token for token (equal arithmetic). With do_sample each token has the model's own
-    distribution, drawn from a seed that torch's global generator gives, so `torch.manual_seed` makes it reproducible;
-    it is not the text that the same seed gives without drafts. What cannot be done is refused by name
+    Greedy output is `generate`'s, token for token (equal arithmetic). With do_sample each token has the model's own
+    distribution. The seed comes from torch's global generator, so `torch.manual_seed` makes a call reproducible, but
+    the same seed gives another text without drafts. Unsupported options raise an error that names them
     (docs/use/huggingface.md).
 
-    statistics: what each row of the last call has cost.
+    statistics: passes and tokens of each row of the last call.
     """
 
     def __init__(
@@ -81,16 +81,18 @@ class Drafting:
             )
         if not self._of_heads and rescorer is not None:
             raise ValueError(
-                f"rescorer: expected heads, whose lattice it rescores, got {type(source).__name__}; leave it out, "
-                "or give the drafter its own"
+                f"rescorer: expected heads as source, whose lattice it rescores, got {type(source).__name__}; "
+                "leave it out, or give the rescorer to the drafter"
             )
         if lm is not None and not self._of_heads:
-            raise ValueError(f"lm: expected heads as source, got {type(source).__name__}; give the n-gram model alone")
+            raise ValueError(
+                f"lm: expected heads as source, got {type(source).__name__}; give the n-gram model as source instead"
+            )
         if rescorer is not None and lm is not None:
-            raise ValueError("lm: expected none beside a rescorer, which has its own; leave one out")
+            raise ValueError("lm: expected none, since the rescorer has its own; leave one of them out")
         if memory is not None and (is_drafter or rescorer is not None):
             what = "a rescorer" if rescorer is not None else type(source).__name__
-            raise ValueError(f"memory: expected no drafter and no rescorer, got {what}; leave it out")
+            raise ValueError(f"memory: expected neither a drafter nor a rescorer, got {what}; leave it out")
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
         self.nodes, self.top_k, self.rule = nodes, top_k, rule
         self.statistics: list[Statistics] = []
@@ -107,7 +109,7 @@ class Drafting:
         streamer: Any = None,
         **model_kwargs: Any,
     ) -> Any:
-        """What `GenerationMixin._sample` returns; called by `generate`."""
+        """Called by `generate`; returns what `GenerationMixin._sample` returns."""
         dropped = {"streamer": streamer, "synced_gpus": synced_gpus, **dropped_arguments(self)}
         call = GenerateCall.of(
             model, input_ids, logits_processor, stopping_criteria, generation_config, dropped, model_kwargs
@@ -134,7 +136,7 @@ class Drafting:
             requests.append(
                 Request(prompt=prompt, max_tokens=max(1, most), processors=row.processors(), criterion=criterion)
             )
-        # One number of torch's generator gives all of a call's random numbers.
+        # One draw from torch's generator seeds all random numbers of a call.
         sampling = Sampling(seed=int(torch.randint(2**63 - 1, ()))) if call.sampled else None
         options = Options(shaping=Shaping(sampling=sampling), rule=self.rule if call.sampled else None)
         check_processors(call, options.rule_for(drafter))
@@ -154,7 +156,7 @@ class Drafting:
         return cached
 
     def _open(self, model: Any) -> tuple[CausalLMTarget, Drafter]:
-        """The model as a target, and who drafts for it; made once for a model."""
+        """Returns the model as a target, and its drafter; cached per model."""
         if self._opened is None or self._opened[0] is not model or self._opened[1] != model.dtype:
             target, source = CausalLMTarget(model), self.source
             if self._of_heads and isinstance(source, (str, PathLike)):
@@ -174,9 +176,7 @@ class Drafting:
 
 
 class _Warped:
-    """Draws its drafts from a q that temperature, top-k and the like have shaped as they shape the target's
-    distribution.
-    """
+    """A drafter whose q is shaped by the same warpers (temperature, top-k, ..) as the target's distribution."""
 
     def __init__(self, drafter: Drafter, warpers: tuple[Processor, ...]):
         self.drafter, self.warpers = drafter, warpers
@@ -187,7 +187,7 @@ class _Warped:
 
 
 def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads]:
-    """The heads of a path, and the target that they are of."""
+    """Opens the heads of a folder; returns them with the target to use, which differs for BiTA."""
     if holds_bita(path):
         return with_tokens(path, target)
     embeddings = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
@@ -195,8 +195,8 @@ def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads]:
 
 
 def _needs_every_state(drafter: Any) -> bool:
-    """Whether it drafts from heads with a memory of their own (MTP): the text is then read anew, whatever a cache holds
-    of it.
+    """Whether the drafter's heads keep their own state (MTP). They need the hidden state of every token, so the text is
+    read anew even if a cache holds it.
     """
     heads = getattr(getattr(drafter, "lattice", None), "heads", None)
     return heads is not None and not isinstance(heads, Memoryless)

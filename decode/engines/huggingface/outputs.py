@@ -1,4 +1,4 @@
-"""What `generate` returns: sequences, and scores and a filled cache where they were asked for."""
+"""Builds the return value of `generate`: sequences and, on request, scores and the filled cache."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from rescore.decode.engines.huggingface.steps import Steps
 def output_of(
     call: GenerateCall, steps: Steps, rows: Sequence[CallRow], target: RememberingTarget | None
 ) -> Tensor | GenerateDecoderOnlyOutput:
-    """Ids int64 [B, n + steps], in a dict if that was asked for; `target` is what has decoded, None where its cache is
-    of no use.
+    """Returns ids int64 [B, n + steps], in a dict if the call wants one.
+
+    target: the target that decoded; None if its cache is not needed.
     """
     columns = steps.columns().to(call.ids.device)
     sequences = torch.cat((call.ids, columns), dim=1)
@@ -35,10 +36,10 @@ def output_of(
 
 
 def _read_fill(row: CallRow, sequences: Tensor, written: int, target: RememberingTarget) -> Layers:
-    """Keys and values of a row's text but the last token.
+    """Returns keys and values of a row's text without its last token.
 
-    `generate` goes on with a text that has ended, by the id that fills it up, until all have. So that its scores and
-    its cache are the same, what is missing is read now.
+    `generate` keeps extending a finished text with the padding id until all texts have ended. The missing positions are
+    read here, so that scores and cache equal `generate`'s.
     """
     text = sequences[row.number, row.call.pads[row.number] :]
     last = len(text) - 1
@@ -51,7 +52,7 @@ def _read_fill(row: CallRow, sequences: Tensor, written: int, target: Rememberin
 
 
 def _scores(rows: Sequence[CallRow], columns: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Raw and processed scores float32 [B, V] of every step."""
+    """Returns the raw and the processed scores of every step, each float32 [B, V]."""
     recorded = [row.scores_before(new.cpu().numpy()) for row, new in zip(rows, columns)]
     steps = range(columns.shape[1])
     raw, processed = (tuple(torch.cat([row[step][which] for row in recorded]) for step in steps) for which in (0, 1))

@@ -1,4 +1,4 @@
-"""One row of a batch as `generate`'s processors and criteria see it: padded, and beside the others."""
+"""Presents one row of a batch to `generate`'s processors and criteria: padded, and as part of a full batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WARPERS = _named(
     "EpsilonLogitsWarper EtaLogitsWarper MinPLogitsWarper TemperatureLogitsWarper TopHLogitsWarper TopKLogitsWarper "
     "TopPLogitsWarper TypicalLogitsWarper",
 )
-"""What looks at scores alone."""
+"""Processors that read scores only."""
 
 _ROW_BY_ROW = (
     WARPERS
@@ -38,20 +38,20 @@ _ROW_BY_ROW = (
     )
     | _named(stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria")
 )
-"""What is known to treat every row of a batch by itself, so that one row may be asked about alone."""
+"""Processors and criteria known to treat each row independently; they are called with one row."""
 
 _OF_ONE_TEXT = (
     logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor,
     logits_process.SynthIDTextWatermarkLogitsProcessor,
 )
-"""What remembers the step before."""
+"""Processors that carry state from step to step."""
 
 
 class CallRow:
     """Row `number` of a call.
 
-    Rows do not advance together here, so whatever may look at a row's place in the batch is shown B copies of this row,
-    and its answer for this row is taken.
+    Rows do not advance in step here. A processor or criterion that may depend on a row's place in the batch therefore
+    gets B copies of this row, and its result for this row is used.
     """
 
     def __init__(self, call: GenerateCall, number: int):
@@ -62,35 +62,35 @@ class CallRow:
         self.recorded: dict[bytes, tuple[Tensor, Tensor]] = {}
 
     def processors(self) -> tuple[Callable[[Tensor, Tensor], Tensor], ...]:
-        """What the decode loop is to run: one function, or none if nothing is to be done."""
+        """Returns the processors for the decode loop: one function, or none if there is nothing to run."""
         call = self.call
         return (self.process,) if call.processors or call.scores or call.logits else ()
 
     def process(self, ids: Tensor, logits: Tensor) -> Tensor:
-        """Scores [1, V] of `generate`'s processors, from ids int64 [1, m] without padding and logits [1, V]."""
+        """Runs `generate`'s processors: scores [1, V] from ids int64 [1, m] without padding and logits [1, V]."""
         text = self._text(ids[:, self.start :])
         scores = given = logits.to(self.padded.device, torch.float32)
         for processor in self._processors:
-            scores = self._asked(processor, text, scores)
+            scores = self._processed(processor, text, scores)
         if self.call.scores or self.call.logits:
             self.recorded[_key(ids[0, self.start :].cpu().numpy())] = (given, scores)
         return scores.to(logits.device)
 
     def ended(self, history: NDArray[np.int32]) -> bool:
-        """Whether a criterion ends the text `history` int32 [m], which is without padding."""
+        """Whether a criterion ends the text `history` int32 [m], without padding."""
         new = history[self.start :]
         text = self._text(torch.from_numpy(new.astype(np.int64))[None])
-        # Every criterion is asked, as `generate` does: one may count its calls.
+        # No short circuit: like `generate`, call every criterion, since one may count its calls.
         return any([bool(self._verdict(criterion, text, new)) for criterion in self.call.criteria])
 
     def scores_before(self, new: NDArray[np.integer]) -> list[tuple[Tensor, Tensor]]:
-        """Raw and processed scores [1, V] from which each token of `new` int [m] was chosen."""
+        """Returns the raw and processed scores [1, V] from which each token of `new` int [m] was chosen."""
         return [self.recorded[_key(new[:n])] for n in range(len(new))]
 
     def _text(self, new: Tensor) -> Tensor:
         return torch.cat((self.padded, new.to(self.padded.device)), dim=1)
 
-    def _asked(self, processor: Any, text: Tensor, scores: Tensor) -> Tensor:
+    def _processed(self, processor: Any, text: Tensor, scores: Tensor) -> Tensor:
         if self._alone(processor):
             return processor(text, scores)
         batch = self.call.batch
@@ -111,9 +111,7 @@ class CallRow:
 
 
 def check_processors(call: GenerateCall, rule: Rule) -> None:
-    """ValueError for a processor with a memory, unless it is asked about the positions of one text, once each and in
-    order.
-    """
+    """Raises ValueError for a stateful processor, unless it sees each position of a single text once and in order."""
     if call.batch == 1 and isinstance(rule, (Greedy, Matching)):
         return
     for processor in call.processors:
@@ -121,17 +119,17 @@ def check_processors(call: GenerateCall, rule: Rule) -> None:
             got = (
                 f"{call.batch} rows"
                 if call.batch > 1
-                else f"{type(rule).__name__}, which asks about rejected tokens too"
+                else f"{type(rule).__name__}, which also processes rejected tokens"
             )
             raise ValueError(
-                f"logits_processor: {type(processor).__name__} remembers the step before, "
+                f"logits_processor: {type(processor).__name__} carries state from step to step, "
                 f"expected one row whose drafts are matched, got {got}; generate row by row, "
-                "with drafts that are not drawn"
+                "with a deterministic drafter"
             )
 
 
 def _of_row(processor: Any, row: int) -> Any:
-    """The repetition penalty knows how much padding each row has; it is told about this one alone."""
+    """Restricts the repetition penalty, which holds the padding of each row, to this row."""
     if type(processor) is not logits_process.RepetitionPenaltyLogitsProcessor or not isinstance(
         processor.prompt_ignore_length, Tensor
     ):

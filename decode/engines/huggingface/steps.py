@@ -1,4 +1,4 @@
-"""Rows that advance by blocks, put back into the steps that `generate` takes: one token of every row at a time."""
+"""Realigns rows that advance by blocks into `generate`'s steps: one token of every row at a time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rescore.decode.loop.generate import Chunk
 
 
 class Steps:
-    """What all rows have written so far.
+    """The tokens that all rows have decoded so far.
 
-    fill  the id behind a text that has ended; None: a text has no step beyond the shortest
+    fill  padding id after a text that has ended; None: there are no steps past the shortest text
     put   called with each step's tokens int64 [B] as soon as every row has them, as `generate` calls its streamer
     """
 
@@ -35,23 +35,23 @@ class Steps:
                 self._put(step)
 
     def columns(self) -> Tensor:
-        """int64 [B, steps]."""
+        """Returns the tokens of all steps, int64 [B, steps]."""
         return torch.stack(self._steps, dim=1)
 
     def _next(self) -> Tensor | None:
         at = len(self._steps)
-        there = [len(tokens) > at for tokens in self.tokens]
-        if not any(there) or not all(
-            has or (ended and self._fill is not None) for has, ended in zip(there, self._ended)
+        decoded = [len(tokens) > at for tokens in self.tokens]
+        if not any(decoded) or not all(
+            has or (ended and self._fill is not None) for has, ended in zip(decoded, self._ended)
         ):
             return None
-        return torch.tensor([tokens[at] if has else self._fill for tokens, has in zip(self.tokens, there)])
+        return torch.tensor([tokens[at] if has else self._fill for tokens, has in zip(self.tokens, decoded)])
 
 
 class Together:
-    """Ends texts when all have ended, which is what `generate` does where it knows no end-of-text token.
+    """Ends all texts together, as `generate` does without an end-of-text token.
 
-    ended[b](history) says whether text b would end there, starts[b] is how long it was at first.
+    ended[b](history) says whether text b would end at `history`; starts[b] is the length of its prompt.
     """
 
     def __init__(self, ended: Sequence[Callable[[NDArray[np.int32]], bool]], starts: Sequence[int]):

@@ -1,5 +1,7 @@
-"""llama.cpp, through llama-cpp-python: `Draft` and `DraftedLlama` for its own decoding,
-`LlamaTarget` for ours (docs/use/llama-cpp.md)."""
+"""llama.cpp through llama-cpp-python: `Draft` and `DraftedLlama` for its decode loop, `LlamaTarget` for ours.
+
+See docs/use/llama-cpp.md.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ TESTED = ("0.3.36", "0.4")
 
 check_version("llama-cpp-python", *TESTED, extra="llama-cpp")
 
-from rescore.decode.engines.llama_cpp.draft import LlamaDraft as Draft  # noqa: E402 -- once it is there
+from rescore.decode.engines.llama_cpp.draft import LlamaDraft as Draft  # noqa: E402 -- after the version check
 from rescore.decode.engines.llama_cpp.llama import DraftedLlama  # noqa: E402
 
 if TYPE_CHECKING:

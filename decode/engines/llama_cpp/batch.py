@@ -1,4 +1,4 @@
-"""The tokens of one `llama_decode` call, in arrays of numpy."""
+"""The tokens of one `llama_decode` call, in NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 
 class Batch:
-    """Room for the tokens of a call, at most `most`, which every call fills anew.
+    """A reusable buffer for the tokens of a call, at most `most`.
 
-    struct: llama.cpp's, which points to this room; outputs: how many of its tokens are predicted from
+    struct: the `llama_batch` that points into the buffer; outputs: number of tokens with logits.
     """
 
     def __init__(self, most: int):
         self._tokens, self._positions, self._counts = (np.zeros(most, np.int32) for _ in range(3))
         self._sequences = np.zeros(0, np.int32)
-        self._places = np.zeros(most, np.uintp)  # of each token's sequences
+        self._places = np.zeros(most, np.uintp)  # address of each token's sequence ids
         self._wanted = np.zeros(most, np.int8)
         self.outputs = 0
         self.struct = llama_cpp.llama_batch(
@@ -39,10 +39,10 @@ class Batch:
         sequences: Sequence[NDArray[np.int32]],
         outputs: NDArray[np.bool_],
     ) -> None:
-        """n tokens with their positions, the sequences that each belongs to, and which of them are predicted from.
+        """Fills the buffer with n tokens.
 
-        tokens, positions int32 [n]; sequences: ids of each token; outputs bool [n]. Within a sequence, positions rise
-        by 1.
+        tokens, positions: int32 [n]; sequences: the sequence ids of each token; outputs: bool [n], which tokens get
+        logits. Within a sequence, positions rise by 1.
         """
         n = len(tokens)
         self._tokens[:n], self._positions[:n], self._wanted[:n] = tokens, positions, outputs

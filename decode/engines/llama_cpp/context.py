@@ -1,4 +1,4 @@
-"""A llama.cpp model and its contexts, by the C functions of llama-cpp-python."""
+"""A llama.cpp model and its contexts, through the C functions of llama-cpp-python."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from numpy.typing import NDArray
 from rescore.decode.engines.llama_cpp.batch import Batch
 
 LOGGER = logging.getLogger("llama-cpp-python")
-SEQUENCES = 256  # of a context: the most that llama.cpp has
-BATCH = 2048  # tokens of one call at most
-OUTPUTS = 512  # of them, those that are predicted from
+SEQUENCES = 256  # per context, llama.cpp's maximum
+BATCH = 2048  # maximum tokens per call
+OUTPUTS = 512  # maximum tokens with logits per call
 
 
 class LlamaWeights:
     """A model from a GGUF file.
 
-    path: of the file; gpu_layers: how many layers a GPU build keeps there, -1 for all. ValueError where llama.cpp
-    cannot read it, or where its state cannot be taken back (recurrent layers, encoders).
+    path: the file; gpu_layers: layers that a GPU build keeps on the GPU, -1 for all. ValueError if llama.cpp cannot
+    read the file, or if rejected tokens cannot be removed from the model's state (recurrent layers, encoders).
     """
 
     def __init__(self, path: str | Path, *, gpu_layers: int = 0):
         if not Path(path).exists():
             raise FileNotFoundError(f"{path}: expected a GGUF file, got nothing of that name")
-        if not LOGGER.level:  # which prints all there is to know of every graph
+        if not LOGGER.level:  # the default level prints the details of every graph
             LOGGER.setLevel(logging.ERROR)
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         self.handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
-            raise ValueError(f"{path}: llama.cpp cannot read it; expected a GGUF file of a language model")
+            raise ValueError(f"{path}: expected a GGUF file of a language model, got one that llama.cpp cannot read")
         finalize(self, llama_cpp.llama_model_free, self.handle)
         for what, found in (
             ("recurrent layers", llama_cpp.llama_model_is_recurrent(self.handle)),
@@ -45,7 +45,10 @@ class LlamaWeights:
             ("an encoder", llama_cpp.llama_model_has_encoder(self.handle)),
         ):
             if found:
-                raise ValueError(f"{path}: expected a decoder with attention alone, got {what}: drafts need no less")
+                raise ValueError(
+                    f"{path}: expected a decoder with attention layers only, got {what}, "
+                    "from which rejected drafts cannot be removed"
+                )
         vocab = llama_cpp.llama_model_get_vocab(self.handle)
         self.vocab_size = int(llama_cpp.llama_vocab_n_tokens(vocab))
         self.context = int(llama_cpp.llama_model_n_ctx_train(self.handle))
@@ -53,10 +56,10 @@ class LlamaWeights:
 
 
 class LlamaContext:
-    """Keys and values of `cells` tokens of all sequences together, and the outputs of the last call.
+    """A llama.cpp context: keys and values of `cells` tokens, shared by all sequences, and the last call's outputs.
 
-    batch: filled before each call, with at most BATCH tokens; hidden: whether hidden states are kept, beside logits;
-    flash_attention: as of llama.cpp.
+    batch: the tokens of the next call, at most BATCH; hidden: whether hidden states are kept beside logits;
+    flash_attention: llama.cpp's option.
     """
 
     def __init__(
@@ -77,17 +80,17 @@ class LlamaContext:
         self.batch = Batch(BATCH)
 
     def decode(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-        """Of the batch, logits [outputs, V], and hidden states [outputs, width] where they are kept: views, until the
-        next call.
+        """Reads the batch; returns logits [outputs, V] and, if kept, hidden states [outputs, width].
 
-        Where hidden states are kept, all of a batch's tokens are outputs, or none.
+        Both are views, valid until the next call. If hidden states are kept, either all tokens of a batch are outputs
+        or none is.
         """
         batch = self.batch
         if self.hidden:
             llama_cpp.llama_set_embeddings(self.handle, batch.outputs > 0)
         code = llama_cpp.llama_decode(self.handle, batch.struct)
         if code == 1:
-            raise ValueError(f"no room for {batch.struct.n_tokens} more tokens among the {self.cells:,} of the context")
+            raise ValueError(f"no room for {batch.struct.n_tokens} more tokens in the context of {self.cells:,}")
         if code:
             raise RuntimeError(f"llama_decode failed with code {code}")
         if not batch.outputs:
@@ -101,13 +104,13 @@ class LlamaContext:
         llama_cpp.llama_memory_clear(self._memory, False)
 
     def fork(self, source: int, sequence: int) -> None:
-        """A sequence becomes the same text as another one; nothing is copied."""
+        """Makes `sequence` share the text of `source`; nothing is copied."""
         llama_cpp.llama_memory_seq_cp(self._memory, source, sequence, -1, -1)
 
     def cut(self, sequence: int, start: int = -1) -> None:
-        """Forget a sequence from a position on, or all of it."""
+        """Removes the tokens of a sequence from position `start` on, by default all of them."""
         if not llama_cpp.llama_memory_seq_rm(self._memory, sequence, start, -1):
-            raise RuntimeError(f"llama.cpp cannot take back tokens of this model, sequence {sequence} from {start} on")
+            raise RuntimeError(f"llama.cpp cannot remove tokens of this model, sequence {sequence} from {start} on")
 
 
 def _array(pointer: Any, rows: int, columns: int) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Drafts for llama-cpp-python's own decoding, by its argument `draft_model`."""
+"""Drafts for llama-cpp-python's decode loop, through its argument `draft_model`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ MOST = 16
 
 
 class LlamaDraft(LlamaDraftModel):
-    """`DraftedLlama(model_path=..., draft_model=Draft("lm.ngram"))`, or `Llama(..., logits_all=True)`: chains from the
-    text so far, an n-gram model and earlier texts.
+    """Drafts chains from the text so far, an n-gram model and earlier texts.
 
-    A draft is as long as the most tokens per second come of it, empty where no draft pays: what passes cost is measured
-    while the model decodes. Conversations are told apart by their tokens; one object serves one
-    model at a time.
+    Use it as `DraftedLlama(model_path=..., draft_model=Draft("lm.ngram"))`, or with `Llama(..., logits_all=True)`. The
+    draft length maximises tokens per second, from pass times measured while the model decodes; a draft is empty where
+    none pays. Conversations are told apart by their tokens. One object serves one model at a time.
 
-    lm           an n-gram model of the model's tokens, or its file; None drafts from texts alone
-    most         tokens of a draft
-    memory       of earlier texts, to which every answer is added when its conversation is no longer heard of
+    lm           an n-gram model over the target's tokenizer, or its file; None drafts from texts alone
+    most         maximum tokens of a draft
+    memory       earlier texts; an answer is added once its conversation has been idle for long
     calibration  weights of the sources
-    cost         as of `TextDrafter`: None measures it
+    cost         relative cost of a drafted token, as in `TextDrafter`; None measures it
     """
 
     def __init__(
@@ -45,10 +44,10 @@ class LlamaDraft(LlamaDraftModel):
             raise ValueError(f"most: expected at least 1 token, got {most}")
         self.drafter = TextDrafter(lm, memory=memory, calibration=calibration, cost=cost)
         self.most = most
-        self.drafted: list[int] = []  # what came back last
+        self.drafted: list[int] = []  # the last draft
 
     def __call__(self, input_ids: NDArray[np.intc], /, **kwargs: Any) -> NDArray[np.intc]:
-        """The draft behind a text: input_ids intc [n]; what comes back is intc [m], m of 0..most."""
+        """Returns the draft after the text `input_ids` intc [n]: intc [m], 0 <= m <= most."""
         (draft,) = self.drafter.chains([DraftRow.of_tokens(input_ids)], self.most)
         self.drafted = draft.tolist()
         return draft.astype(np.intc)

@@ -12,18 +12,18 @@ from rescore.decode.engines.llama_cpp.draft import LlamaDraft
 
 
 class DraftedLlama(Llama):
-    """A `Llama` whose drafts cost less: the same arguments, and the same text.
+    """A `Llama` with cheaper drafts: the same arguments, the same text.
 
-    With a draft model, `Llama` computes and copies the logits of every token, those of prompts included, and fails
-    where a text is longer than `n_batch` unless it is given logits_all=True and memory for n_ctx x V logits. Here a
-    prompt's last token and drafts have logits, and they are not copied.
+    With a draft model, `Llama` computes and copies the logits of every token, prompts included, and fails on texts
+    longer than `n_batch` unless it has logits_all=True and memory for n_ctx x V logits. Here only drafts and a prompt's
+    last token get logits, and the logits are not copied.
 
-    draft_model: a `LlamaDraft`; logits_all=True is as in `Llama`, for those who want the logits.
+    draft_model: a `LlamaDraft`; logits_all=True behaves as in `Llama` and keeps all logits.
     """
 
     def __init__(self, *args: Any, draft_model: LlamaDraft, logits_all: bool = False, **options: Any):
         super().__init__(*args, draft_model=draft_model, logits_all=logits_all, **options)
-        self._logits_all = logits_all  # which a draft model sets
+        self._logits_all = logits_all  # Llama sets it whenever there is a draft model
 
     def eval(self, tokens: Sequence[int]) -> None:
         if self._logits_all:

@@ -1,4 +1,4 @@
-"""A GGUF file opened by llama.cpp, with heads if they are wanted."""
+"""Opens a GGUF file with llama.cpp, optionally with heads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from rescore.lattice.extras import needed_for
 def open_llama(
     path: str | Path, facts: ModelFacts, *, heads: str | Path | None = None, threads: int | None = None
 ) -> OpenModel:
-    """The model of a .gguf file, or of a name that `open_model` knows, run by llama.cpp.
+    """Opens a .gguf file, or a model name that `open_model` resolves to one, as a llama.cpp target.
 
-    facts: as of `model_facts`; heads: a folder of `rescore train heads` or of Medusa's. ValueError for any other model.
+    facts: from `model_facts`; heads: a folder of `rescore train heads` or of Medusa heads. ValueError for any other
+    model.
     """
     file = gguf_file(path)
     if file is None:
         raise ValueError(f"{path}: expected a .gguf file for llama.cpp, got another model; run it without --engine")
     if heads == MTP:
-        raise ValueError(f"{path}: llama.cpp shows no hidden states of prompts, which heads 'mtp' read")
+        raise ValueError(f"{path}: heads 'mtp' need hidden states of prompts, which llama.cpp does not expose")
     if str(heads).startswith(EARLY):
-        raise ValueError(f"{path}: llama.cpp runs all layers, of which heads '{heads}' are the first")
+        raise ValueError(f"{path}: heads '{heads}' run the first layers only, which llama.cpp cannot do")
     target = LlamaTarget(file, threads=threads, hidden=heads is not None)
     return OpenModel(
         target=target,
@@ -43,11 +44,11 @@ def open_llama(
 
 
 class HeadsOfStates:
-    """Heads that read the hidden states in those of a `LlamaTarget`."""
+    """Heads that read the model's hidden state from the states of a `LlamaTarget`."""
 
     def __init__(self, heads: Heads):
         if not isinstance(heads, Memoryless):
-            raise ValueError(f"heads: expected those that read one hidden state, got {type(heads).__name__}")
+            raise ValueError(f"heads: expected heads that read one hidden state, got {type(heads).__name__}")
         self._heads = heads
         self.slots = heads.slots
         self.vocabulary: DraftVocabulary | None = heads.vocabulary
@@ -65,13 +66,13 @@ class _Session(Memoryless):
 
 
 def _stored(heads: str | Path, file: Path) -> HeadsOfStates:
-    """Heads with the embeddings of a GGUF file, dequantised."""
+    """Opens heads with the dequantised embeddings of a GGUF file."""
     embedding, table = _embeddings(file)
     return HeadsOfStates(stored_heads(heads, lambda hidden: hidden @ table.T, embedding, table))
 
 
 def _embeddings(file: Path) -> tuple[Tensor, Tensor]:
-    """Of input and output, float32 [V, width]; often they are one."""
+    """Returns the input and output embeddings, float32 [V, width]; one tensor if they are tied."""
     with needed_for("heads of a GGUF file's model"):
         import gguf
     tensors = {one.name: one for one in gguf.GGUFReader(file).tensors}

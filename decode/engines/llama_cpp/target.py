@@ -1,4 +1,4 @@
-"""llama.cpp as a target of our decode loop: trees in one pass, through its sequences."""
+"""llama.cpp as a target of our decode loop: verifies trees in one pass, with one sequence per path."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rescore.decode.engines.llama_cpp.sequences import SequenceCache
 from rescore.decode.models.block import Block
 
 NO_OUTPUT = -1.0
-NODES = 256  # of a request's tree: room for them beside its text
+NODES = 256  # cells reserved per request for its tree
 
 
 class LlamaTarget:
-    """A GGUF model of llama.cpp as a `Target`.
+    """A GGUF model run by llama.cpp, as a `Target`.
 
-    A hidden state is a row number of the last pass's outputs, behind the model's own hidden state if `hidden`:
-    llama.cpp computes logits with the pass, for the tokens that are verified and the last one of each prompt.
+    llama.cpp computes logits within the pass, for verified tokens and the last token of each prompt. A state is
+    therefore the row number of an output of the last pass, preceded by the model's hidden state if `hidden`.
 
-    path        of the GGUF file
-    threads     of llama.cpp; None: the processors of this machine
-    hidden      whether heads will read hidden states
-    gpu_layers  how many layers a GPU build keeps on the GPU, -1 for all
-    flash_attention  another order of sums: without it, plain texts are those of `llama_cpp.Llama`
+    path        GGUF file
+    threads     llama.cpp threads; None: one per processor
+    hidden      whether heads read hidden states
+    gpu_layers  layers that a GPU build keeps on the GPU, -1 for all
+    flash_attention  llama.cpp's option; it changes the order of sums, so texts can differ from `llama_cpp.Llama`'s
     """
 
     trees = True
@@ -52,8 +52,8 @@ class LlamaTarget:
         self.context: int | None = self._weights.context
         self.hidden, self._flash_attention = hidden, flash_attention
         self._idle: list[LlamaContext] = []
-        self._lock = threading.RLock()  # caches are given back whenever Python collects them, also meanwhile
-        self._last = threading.local()  # outputs of the pass of this thread
+        self._lock = threading.RLock()  # reentrant: garbage collection may return a context while the lock is held
+        self._last = threading.local()  # outputs of this thread's last pass
 
     @property
     def device(self) -> torch.device:
@@ -72,9 +72,9 @@ class LlamaTarget:
         return cache, list(prompts)
 
     def read(self, block: Block, cache: SequenceCache) -> Tensor:
-        """States [R, L, 1] or [R, L, width + 1], the last column being the output's number, -1 where there is none."""
+        """Reads a block; returns states [R, L, 1] or [R, L, width + 1]. The last column is an output's row, or -1."""
         if not isinstance(cache, SequenceCache):
-            raise TypeError(f"expected the cache that open() gave, got {type(cache).__name__}")
+            raise TypeError(f"expected the cache that open() returned, got {type(cache).__name__}")
         prompts = cache.empty
         starts, depths, ids = (one.numpy() for one in (block.start, block.depths, block.ids))
         columns = np.arange(block.width)
@@ -91,16 +91,16 @@ class LlamaTarget:
         return self._states(block, prompts, rows[wanted], cols[wanted], hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of the last pass of this thread. ValueError for tokens that llama.cpp was not asked to predict from."""
-        if hidden is self._last.states:  # as they lie, not copied
+        """Returns logits of this thread's last pass. ValueError for tokens without logits."""
+        if hidden is self._last.states:  # all of them: no copy
             return torch.from_numpy(self._last.logits.reshape(*hidden.shape[:-1], -1))
         numbers = hidden[..., -1].numpy().astype(np.intp)
         if numbers.min(initial=0) < 0:
-            raise ValueError("llama.cpp computes logits of a prompt's last token alone; draft with prompt=0")
+            raise ValueError("llama.cpp computes logits of a prompt's last token only; draft with prompt=0")
         return torch.from_numpy(self._last.logits[numbers])
 
     def _context(self, cells: int) -> LlamaContext:
-        """One that nobody uses, or a new one."""
+        """Returns an idle context that is large enough, or a new one."""
         with self._lock:
             fitting = [one for one in self._idle if one.cells >= cells]
             self._idle = [one for one in self._idle if one not in fitting[:1]]
@@ -112,7 +112,7 @@ class LlamaTarget:
         )
 
     def _give_back(self, context: LlamaContext) -> None:
-        """The largest one stays for the next call."""
+        """Keeps the largest idle context for the next call."""
         with self._lock:
             self._idle = [max([*self._idle, context], key=lambda one: one.cells)]
 
@@ -124,7 +124,7 @@ class LlamaTarget:
         sequences: list[NDArray[np.int32]],
         wanted: NDArray[np.bool_],
     ) -> NDArray[np.float32] | None:
-        """One pass, in as many calls as it takes; its logits are kept, what comes back are hidden states."""
+        """Runs one pass in as many calls as needed; stores the logits and returns the hidden states."""
         parts, found = _parts(wanted, self.hidden), []
         for part in parts:
             context.batch.fill(tokens[part], positions[part], sequences[part], wanted[part])
@@ -142,7 +142,7 @@ class LlamaTarget:
         columns: NDArray[np.int64],
         hidden: NDArray[np.float32] | None,
     ) -> Tensor:
-        # Padding of trees has any output; of a prompt, all tokens but the last have none.
+        # In trees, padding points to an arbitrary output; in prompts, only the last token has one.
         width = 1 + (self.width if self.hidden else 0)
         all_of_them = len(rows) == block.rows * block.width
         numbers = np.arange(len(rows), dtype=np.float32)
@@ -159,7 +159,9 @@ class LlamaTarget:
 
 
 def _parts(wanted: NDArray[np.bool_], alike: bool) -> list[slice]:
-    """Runs of at most BATCH tokens and OUTPUTS outputs; `alike`: of outputs, or of none."""
+    """Splits a pass into runs of at most BATCH tokens and OUTPUTS outputs; `alike`: all or none of a run's tokens are
+    outputs.
+    """
     starts, outputs = [0], 0
     for token, output in enumerate(wanted.tolist()):
         full = token - starts[-1] == BATCH or outputs + output > OUTPUTS

@@ -1,1 +1,1 @@
-"""SGLang: trees for its n-gram worker, by a plug-in (docs/use/sglang.md)."""
+"""SGLang: a plug-in that supplies trees to its n-gram worker (docs/use/sglang.md)."""

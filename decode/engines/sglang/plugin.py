@@ -1,4 +1,4 @@
-"""The algorithm RESCORE of SGLang's --speculative-algorithm; the entry point `sglang.srt.plugins` calls `register`."""
+"""Registers RESCORE as a --speculative-algorithm of SGLang; the entry point `sglang.srt.plugins` calls `register`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ NAME = "RESCORE"
 
 
 def register() -> None:
-    """Makes the algorithm known to SGLang; it answers every question as the n-gram algorithm does, so that the engine
-    verifies and schedules as for that.
+    """Registers the algorithm with SGLang. All its predicates (`is_*`, `supports_*`, `has_*`) are the n-gram
+    algorithm's, so the engine verifies and schedules as for that one.
     """
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from sglang.srt.speculative.spec_registry import CustomSpecAlgo

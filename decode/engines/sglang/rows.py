@@ -12,14 +12,14 @@ from rescore.decode.engines.text_drafter import DraftRow
 
 
 class RequestTexts:
-    """What SGLang's worker asks of its corpus: here, the texts of requests, and of the memory if there is one."""
+    """The corpus interface of SGLang's n-gram worker, backed by the texts of requests and, if any, the memory."""
 
     def __init__(self, drafter: Forgiving):
         self.drafter = drafter
         self._corpora: dict[str, int] = {}
 
     def erase_match_state(self, req_ids: Sequence[str]) -> None:
-        """These requests have left the batch; those that come back are read anew."""
+        """Ends requests that have left the batch; those that return are read anew."""
         for rid in req_ids:
             self.drafter.drafter.end(rid)
 
@@ -27,10 +27,10 @@ class RequestTexts:
         self.drafter.drafter.clear()
 
     def load_external_corpus_named(self, corpus_id: str, chunks: Iterable[Sequence[int]]) -> int:
-        """Add texts of token ids to the memory; how many tokens they have. ValueError without a memory."""
+        """Adds texts of token ids to the memory; returns their number of tokens. ValueError without a memory."""
         memory = self.drafter.drafter.memory
         if memory is None:
-            raise ValueError('expected a memory for corpora, got none: RESCORE_OPTIONS={"memory": true}')
+            raise ValueError('expected a memory for corpora, got none; set RESCORE_OPTIONS={"memory": true}')
         loaded = 0
         for chunk in chunks:
             memory.add(np.asarray(chunk, np.int64))
@@ -41,14 +41,14 @@ class RequestTexts:
         self._corpora[corpus_id] = loaded_token_count
 
     def remove_external_corpus(self, corpus_id: str) -> None:
-        raise ValueError("texts cannot be taken out of the memory one by one; the oldest go first")
+        raise ValueError("a corpus cannot be removed from the memory; the oldest texts are dropped when it is full")
 
     def list_external_corpora(self) -> dict[str, int]:
         return dict(self._corpora)
 
 
 def draft_row(rid: str, prompt: Sequence[int], output: Sequence[int], added: Sequence[int]) -> DraftRow:
-    """A request of which SGLang has the prompt, the output and what was accepted last."""
+    """Makes a row from a request's prompt, its output and the tokens accepted last."""
     parts = (prompt, output, added)
 
     def since(start: int) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""Trees as SGLang's n-gram worker takes them."""
+"""Packs trees into the arrays of SGLang's n-gram worker."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rescore.lattice.tree import TokenTree
 def tree_arrays(
     trees: Sequence[TokenTree], roots: Sequence[int], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Tokens int64 [B n] and mask int64 [B n n], both flat: of each request, node 0 is the root token, the last one
-    that was committed, and its tree follows, parents before children; padding is token 0 under the root.
+    """Returns tokens int64 [B n] and mask int64 [B n n], both flat.
 
-    mask[b, i, j] is 1 where j is i or an ancestor of it. ValueError for a tree of more than n - 1 nodes.
+    Node 0 of each request is the root token, the last one committed. The nodes of its tree follow, parents before
+    children; padding is token 0 under the root. mask[b, i, j] is 1 if j is i or an ancestor of i. ValueError for a tree
+    of more than n - 1 nodes.
     """
     tokens = np.zeros((len(trees), n), np.int64)
     mask = np.zeros((len(trees), n, n), np.int64)

@@ -16,14 +16,14 @@ from rescore.decode.engines.sglang.rows import RequestTexts, draft_row
 from rescore.decode.engines.sglang.tree_arrays import tree_arrays
 
 TESTED = ("0.5.23", "0.6")
-TEXTS = 4096  # requests at once, more than any server runs
+TEXTS = 4096  # concurrent requests, more than any server runs
 
 
 class RescoreWorker(NGRAMWorker):
-    """Drafts of each request the tree of its most probable continuations under one q of its text, an n-gram model and
-    earlier texts, --speculative-num-draft-tokens nodes with the root token.
+    """Drafts for each request the tree of its most probable continuations, from one q that blends its text, an n-gram
+    model and earlier texts. The tree has --speculative-num-draft-tokens nodes, the root token included.
 
-    Requests are known by their ids. Options: `EngineOptions` in the environment variable RESCORE_OPTIONS.
+    Requests are matched by their ids. Options: `EngineOptions` in the environment variable RESCORE_OPTIONS.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -37,7 +37,7 @@ class RescoreWorker(NGRAMWorker):
         self.ngram_corpus = RequestTexts(Forgiving(drafter))
 
     def _prepare_draft_tokens(self, batch: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Tokens and mask as `tree_arrays` has them."""
+        """Returns tokens and mask as `tree_arrays` does."""
         rows = [
             draft_row(req.rid, req.origin_input_ids_unpadded, req.output_ids, new)
             for req, new in zip(batch.reqs, self._added(batch))
@@ -47,7 +47,7 @@ class RescoreWorker(NGRAMWorker):
         return tree_arrays(trees, [int(row.since(row.size - 1)[0]) for row in rows], self.draft_token_num)
 
     def _added(self, batch: Any) -> list[Sequence[int]]:
-        """Accepted tokens that are not in the requests yet: with overlapped scheduling, those of the last step."""
+        """Returns accepted tokens that the requests do not hold yet: the last step's, under overlap scheduling."""
         if not self.enable_overlap or batch.grammar_needs_sync():
             return [()] * len(batch.reqs)
         tokens, lengths = batch.spec_info.accept_tokens.tolist(), batch.spec_info.accept_lens.tolist()
@@ -55,4 +55,4 @@ class RescoreWorker(NGRAMWorker):
         return [tokens[row * stride : row * stride + length] for row, length in enumerate(lengths)]
 
     def _update_ngram_corpus(self, batch: Any) -> None:
-        """Texts are read when they are drafted."""
+        """Does nothing: texts are read when they are drafted for."""

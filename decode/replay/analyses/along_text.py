@@ -1,4 +1,4 @@
-"""Tokens per pass along texts: whether drafts grow better as more text lies behind them."""
+"""Tokens per pass as a function of text length: whether drafts improve as the text grows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_BITS = 48  # of a length
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AlongText:
-    """Of one drafter on one task, over the rows that its own replay visits, int64 [MOST_BITS] each: bin b has passes
-    with 2^b to 2^(b + 1) - 1 tokens behind them.
+    """Counts of one drafter on one task, over the rows that its replay visits; int64 [MOST_BITS] each. Bin b holds
+    passes after 2^b to 2^(b + 1) - 1 tokens.
 
-    generated, generated_tokens  passes, and tokens that they yield, by tokens generated before the pass
-    read, read_tokens            the same by all tokens before it, the prompt's included
+    generated, generated_tokens  passes and the tokens they yield, binned by tokens generated before the pass
+    read, read_tokens            the same, binned by all tokens before the pass, prompt included
     """
 
     task: str
@@ -32,27 +32,27 @@ class AlongText:
 
 
 class AlongTexts:
-    """Counts along a replay, of which `add` is a listener."""
+    """Collects the counts during a replay; `add` is the listener."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], NDArray[np.int64]] = {}
 
     def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
         prompts = np.diff(block.prompt_offsets)[block.sequence_of]
-        generated = np.arange(block.rows) - block.offsets[block.sequence_of] + 1  # the row's own token is certain
+        generated = np.arange(block.rows) - block.offsets[block.sequence_of] + 1  # the root token included
         for name, rows in visited.items():
             tokens = np.minimum(worth[name].accepted[rows] + 1, block.sequence_ends[rows] - rows - 1)
             counts = [
                 np.bincount(bins, weights=weights, minlength=MOST_BITS)
-                for behind in (generated[rows], (generated + prompts)[rows])
-                for bins in [np.floor(np.log2(behind)).astype(np.int64)]
+                for before in (generated[rows], (generated + prompts)[rows])
+                for bins in [np.floor(np.log2(before)).astype(np.int64)]
                 for weights in (None, tokens)
             ]
             key = block.task, name
             self._found[key] = self._found.get(key, 0) + np.array(counts).astype(np.int64)
 
     def result(self) -> list[AlongText]:
-        """For each task, and each drafter in it."""
+        """Returns the counts for each task and drafter."""
         return [
             AlongText(
                 task=task, drafter=name, generated=one[0], generated_tokens=one[1], read=one[2], read_tokens=one[3]

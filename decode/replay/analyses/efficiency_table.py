@@ -1,4 +1,4 @@
-"""Block efficiencies of several settings side by side: the form of tables 4, 7, 9 and 10 and of figures 6 and 7."""
+"""Block efficiencies of several settings side by side: the form of tables 4, 7, 9, 10 and figures 6, 7 of Kim et al."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from rescore.decode.replay.run import DumpResult
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EfficiencyTable:
-    """rows: what is told of each drafter of the replay, such as {"k": 4, "heads": 9}. cites: the table or figure."""
+    """A table of block efficiencies.
+
+    cites  the table or figure of the paper
+    rows   facts printed beside each drafter, such as {"k": 4, "heads": 9}
+    """
 
     cites: str
     rows: Mapping[str, Mapping[str, Any]]
     result: DumpResult
 
     def efficiency(self, name: str) -> dict[str, float]:
-        """Block efficiency of each task."""
+        """Returns a drafter's block efficiency on each task."""
         return {task.task: task.tallies[name].block_efficiency for task in self.result.tasks}
 
     def to_json(self, seed: int = 0) -> dict[str, Any]:
-        """Rows with block efficiencies per task and their mean over tasks, each with its interval [low, high]."""
+        """Returns rows with block efficiency per task and as mean over tasks, each with its interval [low, high]."""
         resampled = Resampled.of(self.result, seed=seed)
         tasks = [task.task for task in self.result.tasks]
         rows = []

@@ -1,4 +1,4 @@
-"""How sure the heads are, and what that says of their drafts (Kim et al., section 5.2, figures 2 and 3)."""
+"""Entropies of the heads and their relation to block efficiency (Kim et al., section 5.2, figures 2 and 3)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ BINS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskEntropies:
-    """Entropies of the heads' distributions over all V tokens, at every row of a task; nats.
+    """Entropies in nats of the heads' distributions over all V tokens, at all rows of a task.
 
-    density  float64 [h, bins], histograms whose integral over 0..ln V is 1 (figure 2)
+    density  float64 [h, bins], histograms with integral 1 over 0..ln V (figure 2)
     mean     float64 [h]
     h_max    the last head, from 1, up to which the mean never falls: max { k : for all i < k, mean_i <= mean_{i+1} }
     block_efficiency  of the base draft
@@ -45,8 +45,10 @@ class Regression:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entropies:
-    """edges: float64 [bins + 1], of the histograms. regression: of the base draft's block efficiency on h_max; None if
-    undefined.
+    """Entropies of all tasks.
+
+    edges       float64 [bins + 1], of the histograms
+    regression  the base draft's block efficiency on h_max; None if undefined
     """
 
     edges: NDArray[np.float64]
@@ -80,7 +82,7 @@ def entropies(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Entropies:
-    """Histograms and means of the heads' entropies for each task, h_max, and its regression over the tasks."""
+    """Returns each task's histograms and means of the heads' entropies and h_max, and the regression over tasks."""
     if bins < 1:
         raise ValueError(f"bins: expected at least 1, got {bins}")
     edges = np.linspace(0, max(np.log(dump.header.vocab_size), 1e-3), bins + 1)
@@ -89,7 +91,7 @@ def entropies(
 
     def add(block: Any, worth: Any, visited: Any) -> None:
         values = block.entropy.astype(np.float64)
-        # Rounding may leave a value a little above ln V.
+        # Rounding may put a value slightly above ln V.
         found = [np.histogram(np.minimum(column, edges[-1]), edges)[0] for column in values.T]
         counts[block.task] = counts.get(block.task, 0) + np.array(found)
         sums[block.task] = sums.get(block.task, 0) + values.sum(axis=0)
@@ -117,13 +119,13 @@ def entropies(
 
 
 def h_max(mean: NDArray[np.float64]) -> int:
-    """The last head, from 1, up to which the mean entropies [h] never fall."""
+    """Returns the last head, from 1, up to which the mean entropies [h] never fall."""
     falls = np.diff(mean) < 0
     return int(falls.argmax()) + 1 if falls.any() else len(mean)
 
 
 def regression(x: Sequence[float], y: Sequence[float]) -> Regression | None:
-    """None unless both take at least two values."""
+    """Fits y on x; None unless both have at least two distinct values."""
     if len(set(x)) < 2 or len(set(y)) < 2:
         return None
     dx, dy = np.subtract(x, np.mean(x)), np.subtract(y, np.mean(y))

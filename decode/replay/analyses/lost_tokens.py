@@ -1,16 +1,15 @@
-"""Where drafts fail: what loses the tokens that a pass might have brought.
+"""Why drafts are rejected, and how many tokens each cause loses.
 
-At every step of a drafter's replay let T' be the tokens that the text still has among the next T, and a, the accepted
-length, fall short of it: a < T'. Slot t = a + 1 is the first that is rejected, and the one cause is the first of these
-that holds:
+At a step of a replay let T' <= T be the number of slots for which the text has a token, and a the accepted length. If
+a < T', slot t = a + 1 is the first rejected one. Its cause is the first of these that holds:
 
-    absent  the true token is not among slot t's candidates: no choice among them helps (the oracle stops at a, too)
-    lm      the heads alone, with the same budget, are accepted at slot t: the models misranked it
-    budget  the same drafter with the larger budget is accepted at slot t: it was ranked just too low for this budget
-    heads   neither is: it is a candidate, but heads and models together rank it too low
+    absent  the true token is not among the candidates of slot t, so the oracle stops at a as well
+    lm      the heads alone, with the same budget, are accepted at slot t: the models misrank the token
+    budget  the same drafter with the larger budget is accepted at slot t: the token ranks just below this budget
+    heads   otherwise: the token is a candidate, but heads and models together rank it too low
 
-Each step that falls short has one cause, so the shares of the four are disjoint and sum to 1; so are those of the
-lost tokens, T' - a of each step.
+Each such step has one cause, so the shares of the four causes sum to 1. The lost tokens of a step, T' - a, are
+attributed to the same cause.
 """
 
 from __future__ import annotations
@@ -37,8 +36,12 @@ CAUSES = ("absent", "lm", "budget", "heads")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LostTokens:
-    """Of one task: its steps, how many lose nothing, and for each cause the steps, int64 [4], and the tokens lost,
-    int64 [4].
+    """Lost tokens of one task.
+
+    steps     number of steps
+    whole     steps that lose nothing
+    by_cause  int64 [4], steps of each cause
+    tokens    int64 [4], tokens lost to each cause
     """
 
     task: str
@@ -48,7 +51,7 @@ class LostTokens:
     tokens: NDArray[np.int64]
 
     def to_json(self) -> dict[str, Any]:
-        """Shares of the steps that fall short and of the tokens lost; None where there are none."""
+        """Returns each cause's share of the steps that lose tokens and of the tokens lost; None if there are none."""
         out: dict[str, Any] = {
             "task": self.task,
             "steps": self.steps,
@@ -73,7 +76,8 @@ def lost_tokens(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[LostTokens]:
-    """For each task, of the tree of `budget` nodes (kind "tree") or the `budget` best strings ("paths").
+    """Returns the lost tokens of each task for trees of `budget` nodes (kind "tree") or the `budget` best paths
+    ("paths").
 
     ValueError unless 1 <= budget < larger.
     """
@@ -93,9 +97,9 @@ def lost_tokens(
 
 
 class LostCounts:
-    """Counts along a replay, of which `add` is a listener, of the drafters of these names; their worth is of all rows.
+    """Collects lost tokens during a replay; `add` is the listener.
 
-    heads: those alone, with the budget of the draft.
+    Takes the names of the drafters; their worth must cover all rows. heads: heads alone, with the draft's budget.
     """
 
     def __init__(self, *, draft: str, larger: str, heads: str, oracle: str):
@@ -109,7 +113,7 @@ class LostCounts:
         self._found[block.task] = self._found.get(block.task, 0) + count_causes(possible, **accepted)
 
     def result(self) -> list[LostTokens]:
-        """For each task."""
+        """Returns the lost tokens of each task."""
         return [
             LostTokens(
                 task=task,
@@ -125,8 +129,8 @@ class LostCounts:
 def count_causes(
     possible: NDArray, *, draft: NDArray, larger: NDArray, heads: NDArray, oracle: NDArray
 ) -> NDArray[np.int64]:
-    """Steps of each cause and, last, of none, and the tokens that they lose: int64 [2, 5], of accepted lengths [n]
-    each.
+    """Returns the steps of each cause and, last, of none, and the tokens that they lose, int64 [2, 5]; from T' and
+    accepted lengths, [n] each.
     """
     conditions = [draft == possible, oracle == draft, heads > draft, larger > draft]
     cause = np.select(conditions, [len(CAUSES), 0, 1, 2], default=3)

@@ -1,4 +1,4 @@
-"""Language models side by side: in-domain against general ones (Kim et al., table 7), orders 2, 3, 4 (table 9)."""
+"""Compares language models: in-domain and general ones (Kim et al., table 7), orders 2, 3, 4 (table 9)."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def compare_models(
     advance: Callable[[int], None] = lambda rows: None,
     cites: str = "table 7",
 ) -> EfficiencyTable:
-    """The best and the p best drafts with each model by itself, beside the base draft and the oracles of k = 2 and K.
+    """Replays the best path and the p best paths with each model, beside the base draft and the oracles of k = 2 and K.
 
-    alpha: one weight, or one per slot [T], the same for all. others: drafters to compare with, such as a neural
-    rescorer. Rows tell the model (None: there is none) and p. ValueError if a model's vocabulary is not the dump's.
+    alpha: one weight, or one per slot [T], the same for all models. others: drafters to compare with, such as a neural
+    rescorer. Rows give the model (None: no model) and p. ValueError if a model's vocabulary is not the dump's.
     """
     k = top_k or dump.header.top_k
     rows: dict[str, dict[str, Any]] = {"base": {"model": None, "p": 1}}
@@ -57,6 +57,6 @@ def compare_models(
 
 
 def compare_orders(dump: Dump, model: NGram, *, orders: Sequence[int] = ORDERS, **options: Any) -> EfficiencyTable:
-    """`compare_models` of the model cut to each order that it has (`NGram.of_order`)."""
+    """Runs `compare_models` on the model truncated to each order that it has (`NGram.of_order`)."""
     models = {f"{n}-gram": model if n == model.order else model.of_order(n) for n in orders if n <= model.order}
     return compare_models(dump, models, cites="table 9", **options)

@@ -1,6 +1,4 @@
-"""How far any choice among the first k candidates of fewer heads could go (Kim et al., figure 6, tables 4,
-9 and 10).
-"""
+"""Oracle block efficiency by number of candidates and of heads (Kim et al., figure 6, tables 4, 9 and 10)."""
 
 from __future__ import annotations
 
@@ -22,17 +20,17 @@ def oracle_efficiency(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> EfficiencyTable:
-    """Oracle block efficiency for every k and number of heads; k = 1 is the base draft. Rows tell k and heads.
+    """Returns oracle block efficiency for every k and number of heads; k = 1 is the base draft. Rows give k and heads.
 
-    widths: by default 1, 2, 4, .. and K. heads: by default 3, 6, 9, .. and h. A lattice of h' heads is the first h' - 1
-    slots. ValueError unless 1 <= k <= K and 2 <= heads <= h.
+    widths: by default 1, 2, 4, .. and K. heads: by default 3, 6, 9, .. and h. The lattice of h' heads is the first
+    h' - 1 slots. ValueError unless 1 <= k <= K and 2 <= heads <= h.
     """
     header = dump.header
     widths, heads = widths or powers_of_two(header.top_k), heads or multiples(3, header.heads)
     if bad := [k for k in widths if not 1 <= k <= header.top_k]:
-        raise ValueError(f"oracle: {dump.path} has {header.top_k} candidates per slot, got k = {bad[0]}")
+        raise ValueError(f"oracle: {dump.path}: expected k in 1..{header.top_k}, got {bad[0]}")
     if bad := [n for n in heads if not 2 <= n <= header.heads]:
-        raise ValueError(f"oracle: {dump.path} has {header.heads} heads; expected 2 or more of them, got {bad[0]}")
+        raise ValueError(f"oracle: {dump.path}: expected heads in 2..{header.heads}, got {bad[0]}")
     rows = {f"oracle k={k} heads={n}": {"k": k, "heads": n} for n in heads for k in widths}
     drafters = [OracleReplay(widths={f"oracle k={k} heads={n}": k for k in widths}, slots=n - 1) for n in heads]
     result = replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance)
@@ -40,10 +38,10 @@ def oracle_efficiency(
 
 
 def powers_of_two(most: int) -> list[int]:
-    """1, 2, 4, .. and `most`."""
+    """Returns 1, 2, 4, .. and `most`."""
     return [*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]
 
 
 def multiples(step: int, most: int) -> list[int]:
-    """step, 2 step, .. and `most`."""
+    """Returns step, 2 step, .. and `most`."""
     return [*range(step, most, step), most]

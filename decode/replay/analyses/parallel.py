@@ -1,4 +1,4 @@
-"""Parallel drafts: the p best of the lattice verified together, with and without models (Kim et al., figure 7)."""
+"""Parallel drafts: the p best paths verified together, with and without models (Kim et al., figure 7)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def parallel_drafts(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> EfficiencyTable:
-    """Block efficiency for every p, of the heads alone and of the rescored lattice.
+    """Returns block efficiency for every p, of the heads alone and of the rescored lattice.
 
-    Rows tell p and whether models are used.
+    Rows give p and whether models are used.
     """
     rows: dict[str, dict[str, Any]] = {}
     drafters = []

@@ -1,6 +1,4 @@
-"""Where the true token ranks: recall@k of every head, and path-conditional recall after rescoring
-(docs/reference/measures.md).
-"""
+"""Recall@k of every head, and path-conditional recall after rescoring (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ from rescore.lattice.oracle import ranks
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recall:
-    """How often the true token is among the first k.
+    """How often the true token is among the first k candidates.
 
-    hits   int64 [R, K], entry k - 1 for the first k candidates; it never falls
-    total  int64 [R], how often it was asked for
-    first  the head of the first of the R rows
+    hits   int64 [R, K], entry k - 1 counts the first k candidates; non-decreasing in k
+    total  int64 [R], positions counted
+    first  the head of row 0
     """
 
     hits: NDArray[np.int64]
@@ -33,7 +31,7 @@ class Recall:
     first: int
 
     def to_json(self) -> dict[str, list[float] | None]:
-        """{head: recall@1..K}; None for heads that were never asked."""
+        """Returns {head: recall@1..K}, None for heads without positions."""
         rows = zip(self.hits.tolist(), self.total.tolist())
         return {
             str(head): [hit / total for hit in hits] if total else None
@@ -43,12 +41,14 @@ class Recall:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskRecall:
-    """heads: over all rows, heads 1..h by themselves.
+    """Recall on one task.
 
-    on_path, rescored: over all lattices and slots t (heads 2..h) such that the text has a token there and its tokens in
-    the slots before are all candidates: the rank of slot t's token by head cost, and by head cost + sum_j alpha_j,t LM
-    cost in the context of the text. Taking the first candidate on every slot is accepted up to t exactly while rank 1
-    holds.
+    heads     heads 1..h, over all rows
+    on_path   heads 2..h, over all lattices and slots t where the text has a token and its tokens in the earlier slots
+              are all candidates; the true token is ranked by head cost
+    rescored  the same, ranked by head cost + sum_j alpha_j,t * LM cost in the context of the text
+
+    The draft of first candidates is accepted up to slot t exactly if the true tokens rank first in slots 1..t.
     """
 
     task: str
@@ -74,7 +74,7 @@ def recall(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[TaskRecall]:
-    """For each task. Without models `rescored` is `on_path`."""
+    """Returns the recall of each task. Without models `rescored` equals `on_path`."""
     found: dict[str, list[NDArray[np.int64]]] = {}
     for block in chosen_blocks(dump, tasks, split, advance):
         counts = count_block(block, rescorer, top_k)
@@ -91,36 +91,37 @@ def recall(
 
 
 def count_block(block: DumpBlock, rescorer: Rescorer, top_k: int | None) -> list[NDArray[np.int64]]:
-    """One block's hits [h, K] and totals [h], hits on the path by head cost and rescored [T, K], and totals of those
-    [T].
+    """Returns one block's hits [h, K] and totals [h]; on-path hits by head cost and rescored, [T, K] each; and their
+    totals [T].
     """
     sausages, truth = block.sausages(k=top_k), block.truth()
     width = sausages.width
     rank = ranks(sausages, truth)
-    certain = block.topk_ids[:, 0, :top_k] == block.tokens[:, None]
-    first = np.where(certain.any(-1), certain.argmax(-1), -1)[:, None]
-    asked = (truth >= 0) & np.logical_and.accumulate(
+    root = block.topk_ids[:, 0, :top_k] == block.tokens[:, None]
+    first = np.where(root.any(-1), root.argmax(-1), -1)[:, None]
+    counted = (truth >= 0) & np.logical_and.accumulate(
         np.column_stack([np.ones(block.rows, bool), rank[:, :-1] >= 0]), axis=1
     )
-    on_path = np.where(asked, rank, -1)
+    on_path = np.where(counted, rank, -1)
     return [
         hits(np.column_stack([first, rank]), width),
         np.append(block.rows, (truth >= 0).sum(0)).astype(np.int64),
         hits(on_path, width),
         hits(rescored_ranks(block, rescorer, on_path, sausages.ids, sausages.cost), width),
-        asked.sum(0).astype(np.int64),
+        counted.sum(0).astype(np.int64),
     ]
 
 
 def hits(rank: NDArray, width: int) -> NDArray[np.int64]:
-    """How many ranks [n, R] (-1: absent) are below 1..K: int64 [R, K]."""
+    """Counts ranks [n, R] (-1: absent) below 1..K, int64 [R, K]."""
     return np.array([np.bincount(column[column >= 0], minlength=width).cumsum() for column in rank.T], np.int64)
 
 
 def rescored_ranks(
     block: DumpBlock, rescorer: Rescorer, rank: NDArray, ids: NDArray[np.int32], cost: NDArray[np.float32]
 ) -> NDArray[np.int64]:
-    """Ranks [n, T] of the true tokens, whose ranks by head cost are given (-1: not asked for), once models are added.
+    """Returns the ranks [n, T] of the true tokens after adding LM costs; rank: their ranks by head cost (-1: not
+    counted).
 
     Ties go to the better rank by head cost, as in a search.
     """

@@ -1,4 +1,4 @@
-"""Whether q is what it says: how often drafted nodes of probability q are accepted."""
+"""Reliability of q: how often drafted nodes of probability q are accepted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.lattice.dump import Dump
 from rescore.lattice.tree import accepted_by_size
 
-EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, *(place / 10 for place in range(1, 11)))  # of bins of q
+EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, *(place / 10 for place in range(1, 11)))  # bin edges of q
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reliability:
-    """Of one task, over the passes of a replay; nodes past the end of a text are left out.
+    """Reliability counts of one task over a replay; nodes past the end of a text are left out.
 
-    passes              that verify a draft
-    nodes     int64 [B]  drafted nodes with EDGES[b] <= q < EDGES[b + 1], q being the prefix's probability
-    expected  float64 [B]  the sum of their q: so many are expected to be accepted
-    accepted  int64 [B]  those that were
+    passes    passes that verify a draft
+    nodes     int64 [bins], drafted nodes with EDGES[b] <= q < EDGES[b + 1], q the probability of the prefix
+    expected  float64 [bins], expected number of accepted nodes, the sum of their q
+    accepted  int64 [bins], accepted nodes
     """
 
     task: str
@@ -41,7 +41,7 @@ def reliability(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[Reliability]:
-    """For each task, of a drafter of one budget whose calibration reads the text."""
+    """Returns the counts of each task, for a drafter with one budget whose calibration reads the running text."""
     bins = len(EDGES) - 1
     found: dict[str, NDArray[np.float64]] = {}
     for block in chosen_blocks(dump, tasks, split, advance):
@@ -50,11 +50,11 @@ def reliability(
         for visit in drafter.visits(block):
             trees, own = visit.trees, truth[visit.rows]
             true = np.diff(accepted_by_size(trees.tokens, trees.parents, own), prepend=0, axis=1) > 0
-            there = (trees.depths <= (own >= 0).sum(axis=1)[:, None]) & (trees.tokens >= 0)
-            q = np.exp(trees.logq[there].astype(np.float64))
+            inside = (trees.depths <= (own >= 0).sum(axis=1)[:, None]) & (trees.tokens >= 0)
+            q = np.exp(trees.logq[inside].astype(np.float64))
             place = np.clip(np.searchsorted(EDGES, q, side="right") - 1, 0, bins - 1)
-            counts[0, 0] += there.any(axis=1).sum()
-            for row, weights in enumerate((None, q, true[there]), 1):
+            counts[0, 0] += inside.any(axis=1).sum()
+            for row, weights in enumerate((None, q, true[inside]), 1):
                 counts[row] += np.bincount(place, weights=weights, minlength=bins)
     return [
         Reliability(

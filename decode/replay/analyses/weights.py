@@ -1,6 +1,4 @@
-"""The weight of the language models, chosen for each task on its tuning part and told on the rest (Kim et al., table
-8).
-"""
+"""The best language model weight of each task, tuned on one part and reported on the rest (Kim et al., table 8)."""
 
 from __future__ import annotations
 
@@ -20,16 +18,18 @@ from rescore.lm.ngram import NGram
 
 GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E
 
-# A drafter of this one name at this weight.
+# Makes the drafter with the given name and weight.
 MakeDrafter = Callable[[str, float], ReplayDrafter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWeight:
-    """tuned: block efficiency on the tuning part at every weight of the grid. best: the weight that had the most, the
-    least of several.
+    """The weight of one task.
 
-    heldout: block efficiency at it on the rest; gain: against the base draft there.
+    tuned    block efficiency on the tuning part at every weight of the grid
+    best     the weight with the greatest; the smallest on ties
+    heldout  block efficiency at that weight on the held-out part
+    gain     its difference from the base draft there
     """
 
     task: str
@@ -41,7 +41,7 @@ class TaskWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """grid: the weights tried."""
+    """The weights of all tasks. grid: the weights tried, ascending."""
 
     grid: tuple[float, ...]
     tasks: tuple[TaskWeight, ...]
@@ -73,14 +73,14 @@ def weights_by_task(
     seed: int = 0,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Weights:
-    """The best weight of each task for the drafter that `make` gives (`best_draft`: the paper's).
+    """Returns the best weight of each task for the drafters that `make` makes (`best_draft`: the paper's).
 
-    The held-out part is replayed at that one weight alone. Tasks without a tuning part are left out. seed: of the
-    resamples. advance: called with the rows of the tuning part and then of the rest.
+    The held-out part is replayed at that weight only. Tasks without a tuning part are left out. seed: of the resamples.
+    advance: called with the rows done, of the tuning part and then of the rest.
     """
     names = {f"alpha {alpha:g}": alpha for alpha in sorted(grid)}
     if len(names) < max(len(grid), 1):
-        raise ValueError(f"grid: expected different weights, at least one, got {list(grid)}")
+        raise ValueError(f"grid: expected at least one weight, all different, got {list(grid)}")
     tuned = replay_dump(
         dump,
         [make(name, alpha) for name, alpha in names.items()],
@@ -109,7 +109,7 @@ def weights_by_task(
 
 
 def best_draft(model: NGram, *, top_k: int | None = None, threads: int = 1) -> MakeDrafter:
-    """The best string of the lattice with the model at a weight."""
+    """Makes drafters that propose the best path with the model at a weight."""
     return lambda name, alpha: PathReplay(
         rescorer=Rescorer(model, alpha=alpha, threads=threads), budgets={name: 1}, top_k=top_k
     )

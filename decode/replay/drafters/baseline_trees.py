@@ -1,4 +1,4 @@
-"""Trees to compare with: one tree of ranks for all rows (Medusa's), and trees grown layer by layer (EAGLE-2's)."""
+"""Baseline trees: one static tree of candidate ranks (Medusa), and trees grown layer by layer (EAGLE-2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rescore.lattice.dump_block import DumpBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticTreeReplay(Budgeted):
-    """budgets: n of each name, the first n nodes of `tree`."""
+    """Replays a static tree. budgets: n of each name, the first n nodes of `tree`."""
 
     tree: StaticTree
     budgets: Mapping[str, int]
@@ -27,7 +27,9 @@ class StaticTreeReplay(Budgeted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicTreeReplay(Budgeted):
-    """budgets: n of each name; one tree, of the greatest, serves all. width: see `dynamic_trees`."""
+    """Replays EAGLE-2's trees. budgets: n of each name; one search, with the largest, serves all. width: see
+    `dynamic_trees`.
+    """
 
     budgets: Mapping[str, int]
     width: int = WIDTH

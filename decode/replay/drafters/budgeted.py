@@ -1,4 +1,4 @@
-"""Drafters at several budgets, each a row of the tables."""
+"""Drafters with several budgets, one table row per budget."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 
 class Budgeted:
-    """budgets: what each name may spend, p strings or n nodes; one search, of the greatest, serves all."""
+    """A drafter with several budgets. budgets: p paths or n nodes of each name."""
 
     __slots__ = ()
     budgets: Mapping[str, int]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In the order of the table."""
+        """The names of its table rows, in order."""
         return tuple(self.budgets)

@@ -1,4 +1,4 @@
-"""Trees under a calibrated q, which may depend on the running text."""
+"""Trees under a calibrated q, which may use the running text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rescore.lattice.trees import Trees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedReplay(Budgeted):
-    """budgets: n of each name; one search, of the greatest that is wanted, serves all. top_k: candidates of a slot
-    (None: all).
+    """Replays the trees of a `CalibratedRescorer`, searching visited rows only.
 
-    depth: of the trees, in slots (None: as `CalibratedRescorer.depth`).
+    budgets: n of each name; top_k: candidates per slot (None: all); depth: of the trees, in slots (None:
+    `CalibratedRescorer.depth`).
     """
 
     rescorer: CalibratedRescorer
@@ -43,7 +43,7 @@ class CalibratedReplay(Budgeted):
         return visits(block, self.truth(block), self.budgets, self._search(block))
 
     def truth(self, block: DumpBlock) -> NDArray[np.int32]:
-        """What follows each row, as deep as the trees."""
+        """The true continuation of each row, to the depth of the trees."""
         return block.truth(slots=max(self._deep or 0, block.slots))
 
     def _search(self, block: DumpBlock) -> Search:
@@ -58,9 +58,7 @@ class CalibratedReplay(Budgeted):
 
 
 class BlockTexts:
-    """The running texts of a block's sequences, with what the target predicted along them; they grow as rows are asked
-    for.
-    """
+    """The running texts of a block's sequences, with the target's own predictions, grown on demand."""
 
     def __init__(self, rescorer: CalibratedRescorer, block: DumpBlock):
         self._read = [ReadSequence.of_block(block, s) for s in range(block.sequences)]
@@ -68,7 +66,9 @@ class BlockTexts:
         self._offsets = block.offsets
 
     def until(self, sequences: NDArray[np.int64], rows: NDArray[np.int64]) -> list[_core.ContextModel]:
-        """The text of each sequence up to one of its rows, root token included; not before the last asked for."""
+        """Returns each sequence's text up to a row, root token included. Rows of a sequence must not decrease between
+        calls.
+        """
         for s, step in zip(sequences.tolist(), (rows - self._offsets[sequences]).tolist()):
             one, text = self._read[s], self._texts[s]
             new = slice(text.size, one.prompt + step + 1)
@@ -79,7 +79,7 @@ class BlockTexts:
 def trees_of_block(
     rescorer: CalibratedRescorer, block: DumpBlock, n: int, top_k: int | None = None, depth: int | None = None
 ) -> Trees:
-    """The trees of all rows, each drafted when its text was as long."""
+    """Returns the trees of all rows, each drafted from the running text up to its row."""
     histories, sausages = inputs_of(rescorer, block, top_k)
     if not rescorer.reads_text:
         return rescorer.trees(sausages, histories, n, depth=depth)
@@ -99,7 +99,7 @@ def trees_of_block(
 
 
 def inputs_of(rescorer: CalibratedRescorer, block: DumpBlock, top_k: int | None) -> tuple[NDArray[np.int32], Sausage]:
-    """Histories and lattices of all rows."""
+    """Returns the histories and lattices of all rows."""
     histories = block.histories(slice(None), rescorer.context)
     return histories, block.sausages(k=top_k) if block.slots else blank(block.rows, 1)
 
@@ -107,8 +107,8 @@ def inputs_of(rescorer: CalibratedRescorer, block: DumpBlock, top_k: int | None)
 def running_texts(
     rescorer: CalibratedRescorer, block: DumpBlock
 ) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
-    """The first rows of all sequences, their second rows, and so on, with the text up to each, root token included,
-    and what the target predicted along it.
+    """Yields the first rows of all sequences, then their second rows, and so on, each with the running text up to it,
+    root token included, and the target's own predictions.
     """
     texts = BlockTexts(rescorer, block)
     for step in range(int(np.diff(block.offsets).max())):

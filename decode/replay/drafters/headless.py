@@ -1,4 +1,4 @@
-"""The drafters of `rescore run` for dumps of models without heads."""
+"""The drafters of `rescore run` for dumps without heads."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
 SIZES = (16, 32, 64)
-LOOKED_UP = 10  # tokens, as is usual
+LOOKED_UP = 10  # tokens, the usual setting
 STATIC = sized(STATIC_RECYCLING, 80)
-# Without the n-gram model, without soft counts, whole.
+# The blend without the n-gram model, without soft counts, and complete.
 ABLATIONS = (WITHOUT_LM, WITHOUT_SOFT, BLENDED)
 TUNED_ABLATIONS = (TUNED_WITHOUT_LM, TUNED_WITHOUT_SOFT, TUNED_BLEND)
 ALONE = replace(HEADLESS, text=None, soft=())
-# The blend against what others have published, and against itself without one of its sources.
+# The blend against published drafters, and against itself without one of its sources.
 COMPARED = (
     (sized(BLENDED, 16), sized(PROMPT_LOOKUP, LOOKED_UP)),
     (sized(BLENDED, 16), STATIC),
@@ -59,16 +59,16 @@ COMPARED_TUNED = tuple(
 def headless_drafters(
     dump: Dump, rescorer: Rescorer, tuned: Calibration | None = None, memory: TextMemory | None = None
 ) -> list[ReplayDrafter]:
-    """PROMPT_LOOKUP, STATIC_RECYCLING, RECYCLING, SUFFIX_DECODING; LM_ALONE and WITHOUT_LM (where there is a model),
-    WITHOUT_SOFT and BLENDED, in this order; of a tuned calibration the last three, tuned, too; with a memory, which
-    stays as it is, WITH_MEMORY: the blend that has it.
+    """Returns the drafters, in this order: PROMPT_LOOKUP, STATIC_RECYCLING, RECYCLING, SUFFIX_DECODING, LM_ALONE and
+    WITHOUT_LM (given a model), WITHOUT_SOFT and BLENDED; the last three also with the tuned calibration, if given;
+    WITH_MEMORY, the blend with the memory, if given. The memory is not modified.
 
-    ValueError if a model's vocabulary or tokenizer is not that of the dump, or there are several models.
+    ValueError if a model's vocabulary or tokenizer is not the dump's, or if there are several models.
     """
     check_models(dump, rescorer)
     if len(rescorer.models) > 1:
         raise ValueError(
-            f"models: expected one at most for a dump of a model without heads, got {len(rescorer.models)}; "
+            f"models: expected at most one for a dump without heads, got {len(rescorer.models)}; "
             "mix them with rescore lm merge"
         )
     model = rescorer.models[0] if rescorer.models else None
@@ -90,7 +90,7 @@ def headless_drafters(
 def ablations(
     dump: Dump, model: NGram | None, calibration: Calibration, names: tuple[str, str, str], threads: int
 ) -> list[ReplayDrafter]:
-    """The blend, after the same without its n-gram model, if it has one, and without soft counts."""
+    """Returns the blend without its n-gram model (given one), without soft counts, and complete."""
     without_lm, without_soft, whole = names
     hard = replace(calibration, soft=())
     text = [blend(dump, None, calibration, of_sizes(without_lm, SIZES), threads)] if model else []
@@ -109,7 +109,7 @@ def blend(
     threads: int = 1,
     memory: TextMemory | None = None,
 ) -> CalibratedReplay:
-    """Trees of an n-gram model, or none, of a memory, and of what the calibration says of the running text."""
+    """Makes a drafter of trees from an n-gram model, the running text as the calibration weighs it, and a memory."""
     model = model or NGram.uniform(dump.header.vocab_size)
     rescorer = CalibratedRescorer(model, calibration, memory=memory, threads=threads)
     return CalibratedReplay(rescorer=rescorer, budgets=budgets, depth=DEPTH)

@@ -1,4 +1,4 @@
-"""Trees of the language model alone, without any head: the control against which heads are to be measured."""
+"""Trees of the language model alone, without heads: the control for heads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rescore.lm.ngram import NGram
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplay(Budgeted):
-    """budgets: n of each name; one search, of the greatest that is wanted, serves all."""
+    """Replays trees proposed by an n-gram model. budgets: n of each name."""
 
     model: NGram
     budgets: Mapping[str, int]

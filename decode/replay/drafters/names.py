@@ -1,6 +1,6 @@
-"""What drafters are called: the same in tables, JSON and reports.
+"""The names of drafters in tables, JSON and reports.
 
-A name is words; where a drafter is replayed with several budgets, the budget follows: "open tree 16".
+The name of a drafter with several budgets ends with the budget: "open tree 16".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CALIBRATED_TREE, OPEN_TREE = "calibrated tree", "open tree"
 LM_ALONE, LM_AND_TEXT = "LM alone", "LM and text"
 HEADLESS = (LM_ALONE, LM_AND_TEXT)  # trees that need no heads
 
-# Of models without heads.
+# For models without heads.
 PROMPT_LOOKUP, SUFFIX_DECODING = "prompt lookup", "suffix decoding"
 RECYCLING, STATIC_RECYCLING = "Token Recycling", "static Token Recycling"
 BLENDED, WITHOUT_LM, WITHOUT_SOFT = "blend", "blend without LM", "blend without soft counts"
@@ -32,26 +32,26 @@ TUNED_BLEND, TUNED_WITHOUT_LM, TUNED_WITHOUT_SOFT = (f"tuned {name}" for name in
 
 
 def sized(name: str, budget: int) -> str:
-    """The name of a drafter with a budget."""
+    """Returns the name of a drafter with a budget."""
     return f"{name} {budget}"
 
 
 def of_sizes(name: str, sizes: Iterable[int]) -> dict[str, int]:
-    """Budgets by the drafter's name with each."""
+    """Returns {name with budget: budget}."""
     return {sized(name, size): size for size in sizes}
 
 
 def split(name: str) -> tuple[str, int | None]:
-    """The name without its budget, and the budget: ("open tree", 16) of "open tree 16"; None where it has none."""
+    """Splits off the budget: ("open tree", 16) for "open tree 16"; None if the name has no budget."""
     match = re.fullmatch(r"(.*?) (\d+)", name)
     return (match[1], int(match[2])) if match else (name, None)
 
 
 def of_option(word: str) -> str:
-    """The name of a `--drafter` word: "open tree" of "open-tree", "LM alone" of "lm-alone"."""
+    """Returns the name for a `--drafter` word: "open tree" for "open-tree", "LM alone" for "lm-alone"."""
     return word.replace("-", " ").replace("lm ", "LM ")
 
 
 def by_task(name: str) -> str:
-    """The same drafter with weights of each task's own."""
+    """Returns the name of the same drafter with separate weights per task."""
     return f"{name} by task"

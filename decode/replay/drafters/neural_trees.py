@@ -1,7 +1,7 @@
-"""Trees of a small neural rescorer: the passes that they would have needed, exactly.
+"""Replays trees of a small neural rescorer.
 
-A neural model is far too slow to rescore every row, so only the rows that decoding would visit are: all sequences of
-a block go on side by side, each from the row that follows what it accepted.
+A neural model is too slow to rescore every row, so only the rows that decoding visits are rescored. Sequences of a
+block advance in parallel, each from the row after its accepted tokens.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from rescore.lattice.tree import accepted_by_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeuralReplay:
-    """What `NeuralRescorer.trees` are worth; with one path a tree is its greedy draft. Rows that are not visited hold
-    0.
+    """Replays `NeuralRescorer.trees`; with one path a tree is the greedy draft. Unvisited rows hold 0.
 
-    rows: how many rows of the model's cache are at work together, `rescorer.paths` of them for a sequence
-    advance: called with how many of the block's rows are behind, as sequences go on
+    rows: rows of the model's cache in use at once, `rescorer.paths` per sequence
+    advance: called with the number of rows that sequences have advanced by
     """
 
     name: str
@@ -66,9 +65,9 @@ class NeuralReplay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedReplay:
-    """A slow drafter in more than one replay of a dump: what it said of each block is kept.
+    """Caches the results of a slow drafter, for several replays of one dump.
 
-    A block is known by its place in the dump's shards.
+    The key of a block is its place in the dump's shards.
     """
 
     drafter: ReplayDrafter

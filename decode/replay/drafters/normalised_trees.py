@@ -1,4 +1,4 @@
-"""Trees of the n most probable prefixes under the pushed lattice's q, which knows what may follow."""
+"""Trees of the n most probable prefixes under the q of the pushed lattice, which accounts for later slots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ROWS = 256  # lattices composed at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalisedTreeReplay(Budgeted):
-    """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
+    """Replays trees of the normalised lattice.
+
+    budgets: n of each name; one search, with the largest, serves all. top_k: candidates per slot (None: all).
+    """
 
     rescorer: Rescorer
     budgets: Mapping[str, int]

@@ -14,9 +14,10 @@ from rescore.lattice.oracle import oracle_by_width
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleReplay:
-    """widths: k of each name, the candidates of a slot that it may choose among (None: all). It verifies one draft.
+    """Replays the oracle, which verifies one draft.
 
-    slots: of the lattice, the first (None: all), as if the model had but slots + 1 heads
+    widths: k of each name, the number of candidates per slot it may choose from (None: all)
+    slots: number of slots used, as if the model had slots + 1 heads (None: all)
     """
 
     widths: Mapping[str, int | None]

@@ -1,4 +1,4 @@
-"""The p best strings of the heads' lattice, verified as a batch."""
+"""The p best paths of the heads' lattice, verified as a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from rescore.lattice.dump_block import DumpBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathReplay(Budgeted):
-    """budgets: p of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
+    """Replays the p best paths.
+
+    budgets: p of each name; one search, with the largest, serves all. top_k: candidates per slot (None: all).
+    """
 
     rescorer: Rescorer
     budgets: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""Drafters of models without heads that others have published, on the texts of dumps."""
+"""Published drafters for models without heads: prompt lookup, Token Recycling, suffix decoding."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rescore.decode.rescoring.token_recycling import TokenRecycling
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.tree import TokenTree
 
-# Given how many tokens were read, in ascending order, the draft that follows them.
+# Maps the number of tokens read, ascending from call to call, to the draft that follows them.
 Draft = Callable[[int], TokenTree]
 Budget = TypeVar("Budget")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLookupReplay(Budgeted):
-    """budgets: tokens drafted by each name; `prompt_lookup_num_tokens` of Hugging Face."""
+    """Replays prompt lookup. budgets: drafted tokens of each name, Hugging Face's `prompt_lookup_num_tokens`."""
 
     budgets: Mapping[str, int]
 
@@ -39,9 +39,9 @@ class PromptLookupReplay(Budgeted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecyclingReplay(Budgeted):
-    """budgets: nodes of each name's best tree, None for the published static one.
+    """Replays Token Recycling. budgets: nodes of each name's best tree, None for the published static tree.
 
-    The predictions are those along the text: in decoding, those behind rejected nodes are recycled as well.
+    A dump holds predictions along the text only; in decoding, predictions after rejected nodes are recycled as well.
     """
 
     budgets: Mapping[str, int | None]  # type: ignore[assignment]
@@ -52,7 +52,7 @@ class TokenRecyclingReplay(Budgeted):
 
             def draft(end: int) -> TokenTree:
                 nonlocal read
-                for at in range(read, end):  # what follows the last token is not yet predicted
+                for at in range(read, end):  # the prediction after the last token does not exist yet
                     if text.ids[at, 0] >= 0:
                         matrix.see(int(text.tokens[at - 1]), text.ids[at], text.p[at])
                 read, root = end, int(text.tokens[end - 1])
@@ -65,7 +65,7 @@ class TokenRecyclingReplay(Budgeted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuffixReplay(Budgeted):
-    """budgets: nodes of each name's trees."""
+    """Replays suffix decoding. budgets: nodes of each name's trees."""
 
     budgets: Mapping[str, int]
 
@@ -85,7 +85,7 @@ class SuffixReplay(Budgeted):
 
 
 def worth_of(block: DumpBlock, drafting: Callable[[ReadSequence, Budget], Draft], budget: Budget) -> Worth:
-    """Of a drafter that is opened for each sequence; rows that its replay does not visit hold 0."""
+    """Returns the worth of a drafter that is opened per sequence; unvisited rows hold 0."""
     began = time.perf_counter()
     accepted, verified = np.zeros(block.rows, np.int32), np.zeros(block.rows, np.int32)
     for sequence in range(block.sequences):
@@ -97,7 +97,7 @@ def worth_of(block: DumpBlock, drafting: Callable[[ReadSequence, Budget], Draft]
 
 
 def passes(text: ReadSequence, draft: Draft) -> Iterator[tuple[int, TokenTree]]:
-    """The tokens read before each pass that verifies a draft, and the draft."""
+    """Yields for each pass that verifies a draft the number of tokens read before it, and the draft."""
     end = text.prompt + 1
     while end < len(text.tokens):
         tree = draft(end)

@@ -1,4 +1,4 @@
-"""One sequence of a dump, as a drafter reads it: tokens, and what the target chose each of them from."""
+"""One sequence of a dump as a drafter reads it: tokens, and the target's prediction for each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rescore.lattice.dump_block import DumpBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadSequence:
-    """A prompt of m tokens and a text of n.
+    """A prompt of m tokens and a continuation of n.
 
     tokens  int32 [m + n]
-    ids, p  int32 and float32 [m + n, k], the candidates among which each token was chosen and their probabilities,
-            most probable first; ids -1 where it is not known
+    ids, p  int32 and float32 [m + n, k], the target's candidates for each token and their probabilities, most probable
+            first; ids -1 where unknown
     prompt  m
     """
 
@@ -36,7 +36,7 @@ class ReadSequence:
         ids, p = np.full((len(tokens), k), -1, np.int32), np.zeros((len(tokens), k), np.float32)
         ids[m:], p[m:] = block.topk_ids[rows, 0, :k], np.exp(block.topk_logp[rows, 0, :k].astype(np.float32))
         if block.prompt_topk_ids is not None and block.prompt_topk_logp is not None and m:
-            # What is predicted after a prompt's last token, the first token of the text was chosen from.
+            # The prediction after the last prompt token is row 0 of the continuation.
             ids[1:m] = block.prompt_topk_ids[prompts][:-1, :k]
             p[1:m] = np.exp(block.prompt_topk_logp[prompts][:-1, :k].astype(np.float32))
         return cls(tokens=tokens, ids=ids, p=p, prompt=m)

@@ -1,4 +1,4 @@
-"""The drafters of `rescore run`."""
+"""The standard drafters of `rescore run`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODEL_SIZES = (16, 32, 64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """paths p, candidates K (None: all of the dump), backoff semantics of the p best drafts."""
+    """Options of a replay. paths: p; top_k: K (None: the dump's); semantics: backoff semantics of the p best paths."""
 
     paths: int = 16
     top_k: int | None = None
@@ -43,10 +43,10 @@ class ReplayOptions:
 
 
 def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> list[ReplayDrafter]:
-    """Whole drafts and trees of heads alone and with the models, LM_ALONE (where there is a model), and the oracle, in
-    this order.
+    """Returns, in this order: paths and trees, of the heads alone and with the models; LM_ALONE (given a model); the
+    oracle.
 
-    ValueError if a model's vocabulary or tokenizer is not that of the dump.
+    ValueError if a model's vocabulary or tokenizer is not the dump's.
     """
     options = options or ReplayOptions()
     check_models(dump, rescorer)
@@ -66,7 +66,7 @@ def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | N
 
 
 def check_models(dump: Dump, rescorer: Rescorer) -> None:
-    """ValueError unless every model has the dump's vocabulary and, where both name one, its tokenizer."""
+    """Raises ValueError unless every model has the dump's vocabulary and, if both name one, its tokenizer."""
     for model in rescorer.models:
         if model.vocab_size != dump.header.vocab_size:
             raise ValueError(

@@ -14,7 +14,10 @@ from rescore.lattice.dump_block import DumpBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeReplay(Budgeted):
-    """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
+    """Replays trees of the heads' lattice.
+
+    budgets: n of each name; one search, with the largest, serves all. top_k: candidates per slot (None: all).
+    """
 
     rescorer: Rescorer
     budgets: Mapping[str, int]

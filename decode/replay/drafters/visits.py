@@ -1,4 +1,4 @@
-"""Trees of the rows that a replay visits, and of no others: each search as large as what visits its row."""
+"""Searches trees for the rows that a replay visits only, each with the largest budget that visits the row."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rescore.decode.replay.worth import Worth, worth_of_trees
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.trees import Trees
 
-# The trees of n nodes of rows [R] of the sequences [R].
+# Arguments: sequences [R], their rows [R], n; returns the trees of n nodes.
 Search = Callable[[NDArray[np.int64], NDArray[np.int64], int], Trees]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Visit:
-    """Rows [R] that were searched together, their trees, and what those are worth to budgets that they serve.
+    """Rows [R] searched together, their trees, and the trees' worth for each budget that they cover.
 
-    seconds: since the visit before
+    seconds: time since the previous visit
     """
 
     rows: NDArray[np.int64]
@@ -31,12 +31,12 @@ class Visit:
 
 
 def visits(block: DumpBlock, truth: NDArray[np.int32], budgets: Mapping[str, int], search: Search) -> Iterator[Visit]:
-    """Every row that the replay of a budget visits, with the tree of the greatest budget that visits it.
+    """Yields every row that some budget's replay visits, with the tree of the largest budget that visits it.
 
-    Of each sequence one row after the other; what waits for trees of one size is searched together. truth: [n, T].
+    Rows of a sequence come in order; rows that need trees of one size are searched together. truth: [n, T].
     """
-    ends = block.offsets[1:] - 1  # the last token leaves nothing to draft
-    due = {name: block.offsets[:-1].copy() for name in budgets}  # of each sequence the row to visit next
+    ends = block.offsets[1:] - 1  # after the last token nothing is left to draft
+    due = {name: block.offsets[:-1].copy() for name in budgets}  # each sequence's next row to visit
     began = time.perf_counter()
     while True:
         first = np.min(list(due.values()), axis=0)
@@ -44,7 +44,7 @@ def visits(block: DumpBlock, truth: NDArray[np.int32], budgets: Mapping[str, int
         if not going.any():
             return
         sizes = np.max([np.where(due[name] == first, n, 0) for name, n in budgets.items()], axis=0)
-        n = int(np.bincount(sizes[going]).argmax())  # what most of them wait for
+        n = int(np.bincount(sizes[going]).argmax())  # the size that most sequences need
         sequences = np.flatnonzero(going & (sizes == n))
         rows = first[sequences]
         trees = search(sequences, rows, n)
@@ -60,9 +60,9 @@ def visits(block: DumpBlock, truth: NDArray[np.int32], budgets: Mapping[str, int
 def worth_of_visits(
     block: DumpBlock, truth: NDArray[np.int32], budgets: Mapping[str, int], search: Search
 ) -> dict[str, Worth]:
-    """Of the rows that a budget's own replay visits; others may hold 0."""
+    """Returns each budget's worth at the rows that its replay visits; other rows may hold 0."""
     found = {name: np.zeros((2, block.rows), np.int32) for name in budgets}
-    searched: dict[int, NDArray[np.float64]] = {}  # of each size the rows and the time
+    searched: dict[int, NDArray[np.float64]] = {}  # rows and seconds by size
     for visit in visits(block, truth, budgets, search):
         n = visit.trees.tokens.shape[1]
         searched[n] = searched.get(n, 0) + np.array([len(visit.rows), visit.seconds])
@@ -79,5 +79,5 @@ def worth_of_visits(
 
 
 def seconds_of(rows: int, searched: NDArray[np.float64] | None) -> float | None:
-    """Of so many rows, by the rows and the time of those that were searched."""
+    """Extrapolates the search time to `rows` rows; searched: rows and seconds measured."""
     return None if searched is None else rows * float(searched[1] / searched[0])
