@@ -64,8 +64,8 @@ def named(model: NGram, tokenizer: TextTokenizer, args: argparse.Namespace) -> N
     for token, (mine, its) in enumerate(zip(model.words or (), words)):
         if mine != its and token != tokenizer.eot:
             raise ValueError(
-                f"{args.model}: expected the tokenizer's words in the order of their ids, got word {token} = {mine!r}, in "
-                f"the tokenizer {its!r}"
+                f"{args.model}: expected the tokenizer's words in the order of their ids, got word {token} = {mine!r}, "
+                f"in the tokenizer {its!r}"
             )
     metadata = {"eot": tokenizer.eot, **model.metadata, "tokenizer": tokenizer.sha256}
     return replace(model, words=words, metadata=metadata)

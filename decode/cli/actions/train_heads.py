@@ -50,8 +50,8 @@ def choose_form(args: argparse.Namespace) -> None:
     asked = [name for name in FORM if getattr(args, name) is not None]
     if args.start and asked:
         raise ValueError(
-            f"--{asked[0].replace('_', '-')} {getattr(args, asked[0])}: not used with --start, whose heads have their own; "
-            "leave it out"
+            f"--{asked[0].replace('_', '-')} {getattr(args, asked[0])}: not used with --start, whose heads have their "
+            "own; leave it out"
         )
     form = asdict(read_form(args.start)) if args.start else FORM
     for name in set(FORM).difference(asked):
