@@ -99,7 +99,7 @@ def test_lossy_text_is_called_so_and_compared_with_the_model_s_own(world, traine
         "9",
     ]
     found = cli.figures(capsys, *asked, "w5 w6", "w7")
-    assert found["guarantee"] == "LOSSY: uncalibrated, texts may be anything"
+    assert found["guarantee"] == "LOSSY: uncalibrated, no bound on the difference"
     model = open_model(world / "model", dtype=torch.float32)
     stopping = Stopping(tokens=frozenset((END,)))
     own = generate(model.target, [[5, 6], [7]], None, Options(max_tokens=9, stopping=stopping))
@@ -129,7 +129,7 @@ def test_an_encoder_decoder_is_calibrated_with_states_as_they_are(world, capsys)
 
 def test_what_cannot_be_is_refused(world, trained, capsys):
     generate_ = ["calm", "generate", world / "model", *MODEL]
-    assert "expected either --calibration or --threshold" in cli.refusal(capsys, *generate_, "w5", status=2)
+    assert "--calibration, --threshold: expected exactly one of them" in cli.refusal(capsys, *generate_, "w5", status=2)
     asked = [*generate_, "--threshold", "0.5", "--confidence", "classifier", "w5"]
     assert "expected exit heads for a classifier, got none" in cli.refusal(capsys, *asked)
     asked = [*generate_, "--threshold", "0.5", "--exits", trained, "--layers", "1,2", "w5"]
@@ -150,7 +150,7 @@ def test_what_cannot_be_is_refused(world, trained, capsys):
     asked = calibrate(world, "--skip", "20", "-o", world / "no")
     assert "expected prompts behind --skip 20, got none" in cli.refusal(capsys, *asked)
     asked = [*generate_, "--threshold", "0.5", "--calibration", "x", "w5"]
-    assert "expected either --calibration or --threshold" in cli.refusal(capsys, *asked, status=2)
+    assert "--calibration, --threshold: expected exactly one of them" in cli.refusal(capsys, *asked, status=2)
     asked = [*generate_, "--calibration", "x", "--decay", "4", "w5"]
     assert "--calibration: names confidence, layers and decay" in cli.refusal(capsys, *asked, status=2)
 
@@ -159,7 +159,7 @@ def test_our_own_models_have_no_exits(world, capsys):
     untrained().save(world / "model.safetensors", dtype=torch.float32)
     write_tokenizer(world / "tokenizer.json")
     asked = ["calm", "generate", world / "model.safetensors", "--threshold", "0.5", "--threads", "1", "w5"]
-    assert "expected a model of Hugging Face, got blockwise" in cli.refusal(capsys, *asked)
+    assert "expected a Hugging Face model, got blockwise" in cli.refusal(capsys, *asked)
 
 
 FILE_FAULTS = [

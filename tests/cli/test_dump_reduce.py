@@ -262,7 +262,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
     np.savez(tmp_path / "b" / "x.npz", **second)
     cli.make_tokenizer(tmp_path / "tokenizer.json", 20)
     words = ["dump", "reduce", tmp_path / "x.npz", tmp_path / "b" / "x.npz"]
-    assert "expected files of different names" in cli.refusal(
+    assert "expected different file names" in cli.refusal(
         capsys, *words, "--kind", "forced", "-o", tmp_path / "out", status=2
     )
     info = cli.figures(
@@ -415,7 +415,7 @@ def test_options_are_checked(tmp_path, capsys):
     def refused(*words, status: int = 2) -> str:
         return cli.refusal(capsys, "dump", "reduce", tmp_path / "x.npz", *words, "-o", tmp_path / "out", status=status)
 
-    assert "--seed: only sampled text is drawn, got --kind greedy" in refused("--kind", "greedy", "--seed", 3)
+    assert "--seed: only for --kind sampled, got --kind greedy" in refused("--kind", "greedy", "--seed", 3)
     assert "--kind sampled: expected --temperature, at which the text was drawn" in refused("--kind", "sampled")
     assert "seeds: expected one seed per position for a sampled dump, got none" in refused(
         "--kind", "sampled", "--temperature", 1, status=1

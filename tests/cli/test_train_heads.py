@@ -87,7 +87,7 @@ def test_heads_are_trained_further_where_they_were_left(world, trained, tmp_path
 
 def test_the_form_of_heads_to_start_from_is_theirs(world, trained, tmp_path, capsys):
     assert train(world, tmp_path / "out", "--start", trained / "heads") == 1
-    assert "--slots: expected none beside --start, whose heads bring their own, got 3" in capsys.readouterr().err
+    assert "--slots 3: not used with --start, whose heads have their own" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -126,7 +126,7 @@ def test_references_can_be_read_instead(world, tmp_path):
 
 def test_an_estimate_writes_no_texts(world, tmp_path, capsys):
     assert train(world, tmp_path / "none", "--estimate") == 0
-    assert "tokens behind" in capsys.readouterr().err
+    assert "tokens to generate after" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
@@ -184,4 +184,4 @@ def test_an_encoder_decoder_is_refused(world, tmp_path, capsys):
     cli.make_tokenizer(tmp_path / "t5" / "tokenizer.json", V)
     words = ["train", "heads", str(tmp_path / "t5"), "--prompts", str(world / "prompts.jsonl"), *WORDS]
     assert main([*words, "-o", str(tmp_path / "out")]) == 1
-    assert "expected a causal language model of Hugging Face, got encoder-decoder" in capsys.readouterr().err
+    assert "expected a causal language model from Hugging Face, got encoder-decoder" in capsys.readouterr().err

@@ -229,7 +229,7 @@ def test_options_are_checked(folder, capsys):
     assert "--temperature: expected a finite number above 0, got '0'" in cli.refusal(
         capsys, *words(folder, "sampled", "--temperature 0"), status=2
     )
-    assert "--seed: only sampled text is drawn, got --kind greedy" in cli.refusal(
+    assert "--seed: only for --kind sampled, got --kind greedy" in cli.refusal(
         capsys, *words(folder, "greedy", "--seed 3"), status=2
     )
     assert "--device nowhere: expected a device of this machine" in cli.refusal(

@@ -134,7 +134,7 @@ def test_run_shows_the_drafters(world, capsys):
     shown = cli.call(capsys, "run", world / "greedy").out
     assert "a model without heads; no language model" in shown and "headroom" not in shown and "wins" not in shown
     refused = cli.refusal(capsys, "run", world / "greedy", "--alpha", "0.5", "--lm", world / "lm.ngram", status=2)
-    assert "--alpha: is for dumps of models with heads" in refused
+    assert "--alpha: only for dumps of models with heads" in refused
 
 
 def test_run_with_a_memory(world, capsys, tmp_path):

@@ -83,5 +83,5 @@ class Drafters:
         if layout == "tree" or (layout is None and trees):
             return TreeLayout()
         if isinstance(leaves, str):
-            raise Misuse("--nodes auto needs --layout tree; give a number of nodes")
+            raise Misuse("--nodes auto: only for trees in one row; give a number of nodes")
         return BatchLayout(leaves)
