@@ -62,7 +62,11 @@ CASES = [
     (f"{GENERATE} --drafter lm-alone --lm LM --nodes auto w1", 2, "--nodes auto: not supported by lm-alone"),
     (f"{GENERATE} --layout rows w1", 2, "--nodes auto: only for trees in one row; give a number of nodes"),
     ("generate --model T5 --drafter blend w1", 2, "--nodes auto: only for trees in one row; give a number of nodes"),
-    ("generate --model T5 --drafter lm-alone --lm LM --layout tree w1", 2, "--layout tree: this model does not support trees"),
+    (
+        "generate --model T5 --drafter lm-alone --lm LM --layout tree w1",
+        2,
+        "--layout tree: this model does not support trees",
+    ),
     (f"{GENERATE} --paths 3 w1", 2, "--paths: not used by the drafter blend"),
     (f"{GENERATE} --drafter none --lm LM w1", 2, "--lm: not used by the drafter none"),
     (f"{GENERATE} --draft-model GONE w1", 1, "GONE: expected a model, a file model.safetensors or a folder"),

@@ -141,7 +141,7 @@ def test_tables(run, capsys, tmp_path):
     out = cli.call(capsys, *words).out
     assert (
         "predicted, not measured" in out
-        and "1 text at once behind 1,024 tokens; fastest:" in out
+        and "1 text at once after 1,024 tokens; fastest:" in out
         and "64 texts at once" in out
     )
     assert "pays below" in out and "mine" in out and "!" in out  # 70 billion parameters do not fit into 141 GB
@@ -224,7 +224,10 @@ def test_passes_of_a_model(capsys, tmp_path):
     words = ["bench", "passes", "--model", tmp_path / "model.safetensors", "--batch", 1, "--repeats", 1, "--threads", 1]
     assert len(cli.figures(capsys, *words, "--length", 20)["passes"][0]["tokens"]) == 9
     refused = cli.refusal(capsys, *words, "--length", 40, status=2)
-    assert "--length 40: expected at most 31, since the model's context is 160 tokens and the widest pass reads 129" in refused
+    assert (
+        "--length 40: expected at most 31, since the model's context is 160 tokens and the widest pass reads 129"
+        in refused
+    )
 
 
 @pytest.mark.parametrize("more", [[], ["--model", "m", "--shape", "tiny"]])
@@ -252,7 +255,10 @@ def test_passes_of_one_model(capsys, more):
             ["--model", "7b", "--way", "x=2,8", "--way", "x=3,8"],
             "--way x: expected a name that no other way has",
         ),
-        (["--model", "7b", "--way", "autoregressive=3,8"], "--way autoregressive: expected a name that no other way has"),
+        (
+            ["--model", "7b", "--way", "autoregressive=3,8"],
+            "--way autoregressive: expected a name that no other way has",
+        ),
         (
             ["--model", "7b", "--neural", "tiny=2"],
             "--neural: expected the number of heads, from --run or --slots, got none",

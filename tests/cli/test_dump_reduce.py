@@ -304,7 +304,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
         "bytes": (tmp_path / "x.npz").stat().st_size,
     }
     assert next(Dump.open(tmp_path / "out").blocks()).seeds.tolist() == list(range(6))
-    assert "out exists; remove it first or write elsewhere" in cli.refusal(
+    assert "out: expected a new folder, got one that exists" in cli.refusal(
         capsys, *words, "--kind", "forced", "-o", tmp_path / "out"
     )
     np.savez(tmp_path / "x.npz", **first)
@@ -416,7 +416,7 @@ def test_options_are_checked(tmp_path, capsys):
         return cli.refusal(capsys, "dump", "reduce", tmp_path / "x.npz", *words, "-o", tmp_path / "out", status=status)
 
     assert "--seed: only for --kind sampled, got --kind greedy" in refused("--kind", "greedy", "--seed", 3)
-    assert "--kind sampled: expected --temperature, at which the text was drawn" in refused("--kind", "sampled")
+    assert "--kind sampled: expected --temperature of the sampled text" in refused("--kind", "sampled")
     assert "seeds: expected one seed per position for a sampled dump, got none" in refused(
         "--kind", "sampled", "--temperature", 1, status=1
     )
@@ -484,4 +484,4 @@ def test_no_torch_is_needed():
 
 def test_help_tells_where_the_texts_stand(capsys):
     out = cli.call(capsys, "dump", "reduce", "--help").out
-    assert "tokens [n] and offsets [S + 1], prompt_tokens [m] and prompt_offsets" in out
+    assert "tokens [n] and offsets [S + 1], prompt_tokens [m] and" in out

@@ -89,7 +89,9 @@ def test_several_texts_stand_one_behind_the_other(world, capsys):
 def test_standard_input(world, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(PROMPTS[0]))
     assert cli.call(capsys, *words(world, prompts=["-"])).out == spelt(plain()[0]) + "\n"
-    assert "-: standard input can be given only once" in cli.refusal(capsys, *words(world, prompts=["-", "-"]), status=2)
+    assert "-: standard input can be given only once" in cli.refusal(
+        capsys, *words(world, prompts=["-", "-"]), status=2
+    )
 
 
 DRAFTERS = {
@@ -271,7 +273,7 @@ def test_terminals_are_not_steered_by_texts():
         (["--lm", "LM", "--alpha", "0.4,0.3"], "--alpha: expected one weight, or one for each of the 3 slots, got 2"),
         (["--drafter", "draft-model"], "--draft-model: expected a small model for this drafter, got none"),
         (["--drafter", "lm-alone"], "--drafter lm-alone: expected one --lm, got 0"),
-        (["--drafter", "drawn"], "--drafter drawn: drafts are drawn where text is; give --temperature above 0"),
+        (["--drafter", "drawn"], "--drafter drawn needs sampled text; give --temperature above 0"),
         (
             ["--drafter", "lm-alone", "--lm", "LM", "--nodes", "auto"],
             "--nodes auto: not supported by lm-alone; give a number of nodes",
@@ -310,7 +312,9 @@ def test_bad_data(world, capsys, tmp_path):
     Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"v{i}": i for i in range(1, V)}}, unk_token="v1")).save(
         str(tmp_path / "tokenizer.json")
     )
-    assert "expected a model with the same tokenizer as" in cli.refusal(capsys, *words(world, "--draft-model", tmp_path))
+    assert "expected a model with the same tokenizer as" in cli.refusal(
+        capsys, *words(world, "--draft-model", tmp_path)
+    )
     assert "no/model: expected a model" in cli.refusal(capsys, "generate", "--model", "no/model", "x")
 
 
@@ -348,7 +352,7 @@ def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
         passes[name] = one.statistics.passes
     assert drafted["drafter"] == "blend" and drafted["passes"] == passes["settings"] > passes["default"]
     refused = cli.refusal(capsys, *call, "--settings", tmp_path / "s.json", "--lm", lm, status=2)
-    assert "--lm: the settings name the language model of blend" in refused
+    assert "--lm: the settings already name the n-gram model of blend" in refused
     other = "tuned for a model with heads of 3 slots, got a model without heads: tune on a dump of this model"
     assert other in cli.refusal(capsys, *call, "--settings", world / "s.json")
     of_heads = ["generate", "--model", world, *common]
@@ -429,14 +433,17 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
 
 def test_settings_are_checked(world, capsys, tmp_path):
     assert (
-        "--drafter open-tree: expected one --lm, or what rescore tune wrote with --settings, got 0 models"
+        "--drafter open-tree: expected one --lm, or --settings with a file written by `rescore tune`, got 0 models"
         in cli.refusal(capsys, *words(world, "--drafter", "open-tree"), status=2)
     )
-    assert "--drafter calibrated-tree: expected --settings with a file written by `rescore tune`, with --settings" in cli.refusal(
-        capsys, *words(world, "--drafter", "calibrated-tree"), status=2
+    assert (
+        "--drafter calibrated-tree: expected --settings with a file written by `rescore tune`, with --settings"
+        in cli.refusal(capsys, *words(world, "--drafter", "calibrated-tree"), status=2)
     )
     both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
-    assert "--lm: the settings name the language model of blend" in cli.refusal(capsys, *words(world, *both), status=2)
+    assert "--lm: the settings already name the n-gram model of blend" in cli.refusal(
+        capsys, *words(world, *both), status=2
+    )
     refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
     assert "--settings: not used by the drafter tree, only by blend, blend-without-heads, calibrated-tree" in refused
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "blend"

@@ -277,8 +277,7 @@ MISUSE = [
     (["--order", "8"], "argument --order: expected 1 to 7, got 8"),
     (
         ["--min-count", "2,2"],
-        "argument --min-count: expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, "
-        "got '2,2'",
+        "argument --min-count: expected non-decreasing whole numbers that start with 1, such as 1,1,2,4, got '2,2'",
     ),
     (
         ["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"],

@@ -118,7 +118,9 @@ def test_unexpected_errors_are_told_as_such(world, capsys, monkeypatch):
     from rescore.decode.cli.actions import oracle
 
     monkeypatch.setattr(oracle, "tables", lambda *_: {}["missing"])
-    assert "unexpected KeyError: 'missing'; run with --debug for the traceback" in cli.refusal(capsys, "oracle", world / "dump")
+    assert "unexpected KeyError: 'missing'; run with --debug for the traceback" in cli.refusal(
+        capsys, "oracle", world / "dump"
+    )
 
 
 def test_packages_that_are_not_there_are_named():

@@ -83,7 +83,7 @@ def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
 def test_page_without_models_and_with_one_task(capsys, files):
     assert cli.call(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html").status == 0
     page = (files / "report.html").read_text()
-    assert "without a language model" in page and '"task":"second"' in page and '"task":"first"' not in page
+    assert "without an n-gram model" in page and '"task":"second"' in page and '"task":"first"' not in page
     assert len(page) < 10 << 20
 
 
@@ -126,7 +126,7 @@ def test_costs_name_model_and_machine_or_are_left_out(capsys, files):
     for words in (("--model", "7b"), ("--gpu", "h100"), ("--gpu", "h100", "--model", "7b", "--length", 1024)):
         assert "## Cost: 7b on h100" in cli.call(capsys, *made, *words).out
     message = cli.refusal(capsys, *made, "--length", 512, status=2)
-    assert "--length is of the cost of drafts: give --model, --gpu or --passes as well" in message
+    assert "--length needs --model, --gpu or --passes" in message
 
 
 def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
@@ -156,9 +156,7 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
 
 
 def test_refusals(capsys, files):
-    assert "expected a file to write" in cli.refusal(
-        capsys, "report", files / "dump", "-o", files, status=2
-    )
+    assert "expected a file to write" in cli.refusal(capsys, "report", files / "dump", "-o", files, status=2)
     assert "--sequences" in cli.refusal(capsys, "report", files / "dump", "--sequences", "x", status=2)
     assert "--task 'third'" in cli.refusal(
         capsys, "report", files / "dump", "--task", "third", "-o", files / "r.html", status=2

@@ -134,7 +134,7 @@ def test_prompts_without_room_for_a_text_are_left_out(world, tmp_path, capsys):
     context = open_model(world / "model").target.context
     lengths = [len(json.loads(line)["prompt"].split()) for line in open(world / "prompts.jsonl")]
     assert train(world, tmp_path, "--max-tokens", context - 5, "--estimate") == 0
-    assert f"{sum(one > 5 for one in lengths)} of 90 prompts have more than 5 tokens" in capsys.readouterr().err
+    assert f"{sum(one > 5 for one in lengths)} of 90 prompts are longer than 5 tokens" in capsys.readouterr().err
 
 
 def test_references_are_cut_where_the_context_ends(world, tmp_path, capsys):
@@ -145,7 +145,7 @@ def test_references_are_cut_where_the_context_ends(world, tmp_path, capsys):
     ]
     (tmp_path / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train(world, tmp_path / "out", "--read", "--prompts", tmp_path / "long.jsonl") == 0
-    assert f"3 references go beyond the context of {context} tokens" in capsys.readouterr().err
+    assert f"3 references exceed the context of {context} tokens" in capsys.readouterr().err
     assert len(np.load(tmp_path / "out/texts.npy")) == 87 * 9 + 3 * (context - 3) + 90 * 4  # of prompts and ends
 
 

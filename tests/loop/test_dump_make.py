@@ -182,7 +182,7 @@ def test_a_full_disk(folder, capsys, pages):
 
 def test_an_existing_dump_is_kept(folder, capsys):
     (folder / "dump").mkdir()
-    assert "dump exists; remove it first or write elsewhere" in cli.refusal(capsys, *words(folder, "forced"))
+    assert "dump: expected a new folder, got one that exists" in cli.refusal(capsys, *words(folder, "forced"))
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ WHOLE = 1 << 20  # prompt positions whose predictions count: all, as in a dump
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Accepted lengths of every verifying pass of some sequences, replayed and online, and the length of their texts."""
+    """Accepted lengths of all passes of some sequences, replayed and online, and the length of their texts."""
 
     task: str
     drafter: str
