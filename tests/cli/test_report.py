@@ -54,7 +54,7 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
     assert "calibrated tree 16" not in rows(tables["untuned"], "Block efficiency per task")
     sources = {
         "own": "tuned on the tuning part of this dump",
-        "settings": "of the settings ",
+        "settings": "from the settings ",
         "untuned": "the default, not tuned",
     }
     assert all(source in tables[name] for name, source in sources.items())
@@ -203,6 +203,6 @@ def test_several_models(capsys, files):
         ).status
         == 0
     )
-    table = rows((files / "tables.md").read_text(), "The language models by themselves")
+    table = rows((files / "tables.md").read_text(), "Each language model alone")
     first, second = (cells for name, cells in table.items() if name.endswith("lm.ngram"))
     assert first == second  # the same model, whatever its weight beside others

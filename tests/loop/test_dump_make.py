@@ -167,7 +167,10 @@ def test_an_interrupted_run_leaves_nothing(folder, monkeypatch, capsys):
 
     monkeypatch.setattr(continuations.Rows, "of_logits", interrupted)
     result = cli.call(capsys, *words(folder, "greedy"))
-    assert (result.status, result.out) == (130, "") and "interrupted; nothing was left half-written" in result.err
+    assert (result.status, result.out) == (
+        130,
+        "",
+    ) and "interrupted; no incomplete files were left behind" in result.err
     assert sorted(folder.iterdir()) == before
 
 
@@ -213,9 +216,7 @@ def test_bad_prompts_are_named(folder, capsys, line, message):
 
 def test_models_and_tokenizers_are_checked(folder, capsys):
     (folder / "tokenizer.json").unlink()
-    assert "no tokenizer.json beside it; name one with --tokenizer" in cli.refusal(
-        capsys, *words(folder, "forced"), status=2
-    )
+    assert "no tokenizer.json next to it; give --tokenizer" in cli.refusal(capsys, *words(folder, "forced"), status=2)
     Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="w1")).save(
         str(folder / "tokenizer.json")
     )

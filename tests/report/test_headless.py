@@ -181,7 +181,8 @@ def test_settings(world, capsys):
     assert run["part"] == "heldout" and "held-out sequences" in tables
     cell = rows(tables, "Block efficiency per task")["tuned blend 64"][-2]
     assert cell.startswith(f"{run['block_efficiency']['tuned blend 64']:.3f}")
-    assert re.search("The tuned blend yields .* tokens per pass", tables) and "tuned blend 64 drafted" in tables
+    assert re.search("Tokens per pass of the tuned blend: .* with 16 nodes", tables)
+    assert "nodes drafted by tuned blend 64" in tables
     assert "16 nodes, tuned" in (world / "t.html").read_text()
     refused = cli.refusal(capsys, "report", world / "heads", "--settings", world / "s.json", "-o", world / "h.html")
     assert "tuned for a model without heads, got a model with heads of 3 slots" in refused

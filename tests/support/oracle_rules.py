@@ -17,7 +17,7 @@ Text = tuple[int, ...]
 
 
 class Model(dict):
-    """A random language model: text -> distribution [V], sampled on first use. A share `zeros` of tokens has no mass."""
+    """A random language model: text -> distribution [V], sampled on first use. A share `zeros` has no mass."""
 
     def __init__(self, rng: np.random.Generator, vocab: int, zeros: float = 0.25):
         self.rng, self.vocab, self.zeros = rng, vocab, zeros

@@ -88,11 +88,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 def disturb(command: tuple[str, ...], folder: Path, kills: int, draw: random.Random) -> bool:
     """Kills and resumes builds until all kills are used. Prints a row per start; returns whether all went well."""
-    undisturbed = Build(command=command, folder=folder / "undisturbed")
-    status, seconds = undisturbed.run()
+    uninterrupted = Build(command=command, folder=folder / "uninterrupted")
+    status, seconds = uninterrupted.run()
     if status:
-        raise SystemExit(f"the uninterrupted build failed with exit status {status}:\n{undisturbed.log_tail()}")
-    print(f"uninterrupted: {seconds:.1f} s, {undisturbed.out.stat().st_size:,} bytes")
+        raise SystemExit(f"the uninterrupted build failed with exit status {status}:\n{uninterrupted.log_tail()}")
+    print(f"uninterrupted: {seconds:.1f} s, {uninterrupted.out.stat().st_size:,} bytes")
     print(ROW.format("build", "attempt", "after", "end", "writing"), flush=True)
     number, used = 0, 0
     while used < kills:
@@ -104,7 +104,7 @@ def disturb(command: tuple[str, ...], folder: Path, kills: int, draw: random.Ran
             moment = draw.uniform(0, seconds) if used < kills else None
             status, took = build.run(moment)
             used += status is None
-            end = verdict(status, build.out, undisturbed.out)
+            end = verdict(status, build.out, uninterrupted.out)
             print(ROW.format(number, attempt, f"{took:.2f} s", end, build.written_last()), flush=True)
             if end in ("FAILED", "DIFFERS"):
                 print(build.log_tail())

@@ -63,10 +63,10 @@ def of_blend(figures: Figures) -> Section:
     """The section for a model without heads."""
     efficiency = figures.overall["block_efficiency"]
     name = TUNED_BLEND if sized(TUNED_BLEND, 16) in efficiency else BLENDED
-    yields = [f"{efficiency[one]:.2f} with {n} nodes{_range(figures, one)}" for n in EQUAL for one in [sized(name, n)]]
+    yields = [f"{efficiency[one]:.2f}{_range(figures, one)} with {n} nodes" for n in EQUAL for one in [sized(name, n)]]
     prose = [
-        f"The {'tuned ' if name == TUNED_BLEND else ''}blend yields {' and '.join(yields)} tokens per pass; "
-        "plain decoding has 1."
+        f"Tokens per pass of the {'tuned ' if name == TUNED_BLEND else ''}blend: {', '.join(yields)}. Plain decoding "
+        "has 1."
     ]
     for others, told in (
         (PUBLISHED, "The blend with 16 nodes and default weights, in tokens per pass:"),
