@@ -142,7 +142,7 @@ def test_what_cannot_be_is_refused(world, trained, capsys):
     asked = ["calm", "train", world / "model", "--prompts", world / "prompts.jsonl", *TEXTS, "--limit", "2"]
     assert "expected at least 10 texts" in cli.refusal(capsys, *asked, "-o", world / "no")
     asked = calibrate(world, "--thresholds", "0.5,0.6", "-o", world / "no")
-    assert "expected falling numbers" in cli.call(capsys, *asked).err
+    assert "expected decreasing numbers" in cli.call(capsys, *asked).err
     asked = calibrate(world, "--layers", "3,2", "-o", world / "no")
     assert "expected rising layers" in cli.call(capsys, *asked).err
     asked = calibrate(world, "--delta", "1", "-o", world / "no")

@@ -420,7 +420,7 @@ def test_options_are_checked(tmp_path, capsys):
     assert "seeds: expected one seed per position for a sampled dump, got none" in refused(
         "--kind", "sampled", "--temperature", 1, status=1
     )
-    assert "--task: expected one for each of 1 files of logits, got 2" in refused(
+    assert "--task: expected one for each of the 1 files of logits, got 2" in refused(
         "--kind", "forced", "--task", "a", "--task", "b"
     )
     assert "--tokens: expected one for each of 2 files of logits, got 1" in refused(

@@ -27,7 +27,7 @@ from rescore.lattice.dump import Dump
 
 torch.set_num_threads(1)
 ALPHA = 0.7
-PAIRS = "Neural rescoring less others, block efficiency on the same sequences"
+PAIRS = "Neural rescoring minus others, block efficiency on the same sequences"
 
 
 @pytest.fixture(scope="module")

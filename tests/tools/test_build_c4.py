@@ -139,7 +139,7 @@ def test_inputs_and_programs_that_are_missing(world, monkeypatch):
     ):
         call(world, "--yes")
     with pytest.raises(
-        SystemExit, match="s3a://b/en: expected a folder of this machine to count here; or --counts-on spark"
+        SystemExit, match="s3a://b/en: expected a folder on this machine, or --counts-on spark"
     ):
         build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out"])
     monkeypatch.setenv("PATH", "")
