@@ -34,11 +34,10 @@ columns  layers     layers run before the exit
 """
 
 CALIBRATE = """\
-Find the smallest confidence threshold that is safe: with probability at least 1
-- EPSILON, the mean dissimilarity between the LOSSY texts and the model's own is
-at most DELTA on prompts from the same distribution as these. Thresholds are
-tested from the largest down; the first that fails ends the tests (Learn then
-Test).
+Find the smallest safe threshold: with probability 1 - EPSILON or more, the mean
+dissimilarity between the LOSSY texts and the model's own is at most DELTA, for
+prompts from the same distribution as these. Thresholds are tested from the
+largest down, and the first that fails ends the tests (Learn then Test).
 
 columns  threshold  confidence at which a token exits
          risk       mean dissimilarity on these prompts

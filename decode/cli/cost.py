@@ -17,7 +17,7 @@ first table   GB parameters   read per decoded token, one text at a time
               GB cache, L     keys and values of a text of L tokens
               GFLOP           after --length tokens; a multiply-add is two
 then, for every --batch
-              ms a step       the target's pass, its heads and the search
+              ms/step         the target's pass, its heads and the search
               drafting        share of the step spent on the search on the CPU
               tokens/s        of all texts together
               x plain         ratio to autoregressive decoding

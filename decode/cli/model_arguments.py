@@ -51,7 +51,7 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
         "--tokenizer",
         type=Path,
         metavar="PATH",
-        help=f"{arguments.TOKENIZER} (default: the one beside the model)",
+        help=f"{arguments.TOKENIZER} (default: the one next to the model)",
     )
     parser.add_argument(
         "--end-of-text",

@@ -29,7 +29,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
         "oracle",
         parents=[common],
-        help="the upper bound of rescoring, for every k",
+        help="print the upper bound of rescoring, for every k",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )

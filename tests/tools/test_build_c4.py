@@ -138,9 +138,7 @@ def test_inputs_and_programs_that_are_missing(world, monkeypatch):
         SystemExit, match="en: expected the shards c4-train.*, got none; they are in folder en of huggingface.co"
     ):
         call(world, "--yes")
-    with pytest.raises(
-        SystemExit, match="s3a://b/en: expected a folder on this machine, or --counts-on spark"
-    ):
+    with pytest.raises(SystemExit, match="s3a://b/en: expected a folder on this machine, or --counts-on spark"):
         build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out"])
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SystemExit, match="spark-submit: expected it in the path|rescore: expected it in the path"):

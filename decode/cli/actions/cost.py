@@ -230,7 +230,7 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
 
 def columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
     found = [
-        Column("ms a step", [f"{one['step_ms']:.2f}" for one in rows]),
+        Column("ms/step", [f"{one['step_ms']:.2f}" for one in rows]),
         Column("drafting", [f"{one['drafting_ms'] / one['step_ms']:.0%}" for one in rows]),
         Column("tokens/s", [f"{one['tokens_per_s']:,.0f}" for one in rows]),
         Column("x plain", [f"{one['times_plain']:.2f}" for one in rows]),
