@@ -141,7 +141,7 @@ def test_inputs_and_programs_that_are_missing(world, monkeypatch):
     with pytest.raises(SystemExit, match="s3a://b/en: expected a folder on this machine, or --counts-on spark"):
         build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out"])
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(SystemExit, match="spark-submit: expected it in the path|rescore: expected it in the path"):
+    with pytest.raises(SystemExit, match="spark-submit: not found on the path|rescore: not found on the path"):
         build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out", "--counts-on", "spark", "--yes"])
 
 
