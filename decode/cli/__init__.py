@@ -1,5 +1,5 @@
-"""The command line: `rescore VERB`, one module per verb; what a verb does is in `actions`, imported when it
-is called.
+"""The command line: `rescore VERB`, one module per verb. The code that runs a verb is in `actions` and is
+imported when the verb is called.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from rescore.decode.cli.arguments import Misuse, Parser, printable
 
 VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, calm, bench, env, completion)
 EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
-# What bad data, a full disk and missing packages raise.
+# Raised for bad data, a full disk and missing packages.
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
 
 
 class _Version(argparse.Action):
-    """Imports the core, which nobody else needs who asks for help."""
+    """Prints the version. Imports the core, which `--help` does not need."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from rescore import _core
@@ -52,10 +52,13 @@ class _Version(argparse.Action):
 def parser() -> Parser:
     top = Parser(
         prog="rescore",
-        description="Better block drafts for language models, without training: n-gram rescoring of head lattices.",
-        epilog="rescore VERB --help shows each verb with examples. Exit status: 1 bad data, 2 misuse, 130 interrupted.",
+        description="Better drafts for fast decoding of language models, from n-gram automata.",
+        epilog="`rescore VERB --help` has details and examples.\n"
+        "Exit status: 1 bad data, 2 wrong usage, 130 interrupted.",
     )
-    top.add_argument("--version", action=_Version, nargs=0, help="show the version and which core runs, and exit")
+    top.add_argument(
+        "--version", action=_Version, nargs=0, help="print the version and the build of the core in use, and exit"
+    )
     common = Parser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -65,15 +68,15 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status. An error is one line on standard error."""
+    """Run one verb and return the exit status. Errors are printed as one line on standard error."""
     words = sys.argv[1:] if argv is None else list(argv)
     if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text, terminals no UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may not decode, and terminals may not take UTF-8
     try:
         with _terminated_as_exit():
             return _run(words)
     except KeyboardInterrupt:
-        print("rescore: interrupted; nothing was left half-written", file=sys.stderr)
+        print("rescore: interrupted; no incomplete files were left behind", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         _drop_output()
@@ -87,21 +90,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    """The exit status of a verb whose answer it is, else 0."""
+    """The exit status: what the verb returned, or 0."""
     try:
         args = parser().parsed(words)
-        from rescore.lattice.extras import needed_for  # which imports what help has no use for
+        from rescore.lattice.extras import needed_for  # not at the top: help does not need it
 
         with needed_for("this"):
             return import_module(f"rescore.decode.cli.actions.{args.does}").call(args) or 0
     finally:
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where an error of it can be told
+            sys.stdout.flush()  # here, where an error can still be reported
 
 
 @contextmanager
 def _terminated_as_exit() -> Iterator[None]:
-    """SIGTERM ends the process as an error does, so that temporary files go."""
+    """SIGTERM raises SystemExit, so that temporary files are removed."""
 
     def stop(*_: Any) -> None:
         raise SystemExit(EXIT_TERMINATED)
@@ -117,7 +120,7 @@ def _terminated_as_exit() -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """What standard output still holds goes nowhere, instead of failing once more at exit."""
+    """Discard what standard output still buffers, so that it does not fail again at exit."""
     with suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     with suppress(OSError, ValueError, AttributeError):
@@ -135,5 +138,7 @@ def _one_line(error: Exception) -> str:
     else:
         text = " ".join(str(error).split()) or type(error).__name__
     return printable(
-        text if isinstance(error, EXPECTED) else f"unexpected {type(error).__name__}: {text}; --debug shows where"
+        text
+        if isinstance(error, EXPECTED)
+        else f"unexpected {type(error).__name__}: {text}; run with --debug for the traceback"
     )

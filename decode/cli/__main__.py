@@ -1,4 +1,4 @@
-"""`python -m rescore.decode.cli`, the same as `rescore`."""
+"""`python -m rescore.decode.cli`: the same as `rescore`."""
 
 import sys
 

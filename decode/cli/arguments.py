@@ -1,5 +1,5 @@
-"""Arguments that several verbs share. Nothing here or in the verbs' modules imports more than argparse, so that
-`--help` comes at once.
+"""Arguments shared by several verbs. This module and the verbs' modules import little more than argparse, so
+that `--help` is instant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Chosen on the valid splits of the demo's tasks, docs/lab/weights.md; not on what the demo reports.
+# Chosen on the validation splits of the demo's tasks (docs/lab/weights.md), not on the data that the demo reports.
 DEFAULT_ALPHA = 0.3
 DEFAULT_TOP_K = 16
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
@@ -20,11 +20,11 @@ SEMANTICS = ("failure", "epsilon")
 
 
 class Misuse(ValueError):
-    """Arguments that contradict each other, or the data that they are for."""
+    """Arguments that contradict each other, or the data that they apply to."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, and whose texts keep their line breaks."""
+    """An ArgumentParser with one-line errors and with descriptions that keep their line breaks."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
 
     def parsed(self, words: Sequence[str]) -> argparse.Namespace:
-        """As `parse_args`, but a verb refuses what it does not know, and names the option that may have been meant."""
+        """`parse_args` that reports unknown arguments in the name of the verb and suggests a close option."""
         found, unknown = self.parse_known_args(words)
         if unknown:
             verb = self._verb(words)
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def _verb(self, words: Sequence[str]) -> Parser:
-        """The parser of the verb, and its action, that the words name."""
+        """The parser of the verb, and of its action, in the words."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 named = next(((i, word) for i, word in enumerate(words) if word in action.choices), None)
@@ -59,18 +59,18 @@ class Parser(argparse.ArgumentParser):
 
 
 def meant(given: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` where one of the known words is close, else nothing."""
+    """`; did you mean X?` if one of the known words is close, else an empty string."""
     close = difflib.get_close_matches(given, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def printable(text: str) -> str:
-    """The text with control characters and what is no character spelled out, safe for a terminal."""
+    """The text with control and invalid characters escaped, safe for a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def harmless(text: str) -> str:
-    """The same of text in several lines, whose ends and tabs stay."""
+    """`printable`, but line ends and tabs are kept."""
     return "".join(c if c in "\n\t" else printable(c) for c in text)
 
 
@@ -91,14 +91,14 @@ def weighted_path(text: str) -> tuple[Path, float]:
 
 
 def whole(low: int, high: int):
-    """A parser of whole numbers in low..high, perhaps with k, M or G, as in 400K and 1.5M."""
+    """A parser of whole numbers in low..high. Suffixes k, M and G are allowed, as in 400K and 1.5M."""
 
     def parse(text: str) -> int:
         factor = {"k": 10**3, "m": 10**6, "g": 10**9}.get(text[-1:].lower(), 1)
         try:
             value = round(float(text[:-1]) * factor) if factor > 1 else int(text)
         except (ValueError, OverflowError):
-            raise argparse.ArgumentTypeError(f"expected a whole number, or one as 400K, got {text!r:.80}") from None
+            raise argparse.ArgumentTypeError(f"expected a whole number such as 400 or 400K, got {text!r:.80}") from None
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"expected {low} to {high}, got {text:.80}")
         return value
@@ -107,7 +107,7 @@ def whole(low: int, high: int):
 
 
 def real(low: float, high: float = math.inf, *, above: bool = False):
-    """A parser of finite numbers from low, or `above` it, to high."""
+    """A parser of finite numbers from low to high; with `above`, low itself is excluded."""
     expected = f"a finite number {'above' if above else 'of at least'} {low:g}" + (
         f" and at most {high:g}" if high < math.inf else ""
     )
@@ -139,7 +139,7 @@ def alpha(text: str) -> list[float]:
         values = [float(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected a number, or one per slot as in 0.5,0.4,0.3, got {text!r:.80}"
+            f"expected one number, or one per slot such as 0.5,0.4,0.3, got {text!r:.80}"
         ) from None
     if not all(0 <= value <= 1000 for value in values):
         raise argparse.ArgumentTypeError(f"expected weights from 0 to 1000, got {text!r:.80}")
@@ -154,16 +154,16 @@ def add_rescoring(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=weighted_path,
         metavar="LM[=WEIGHT]",
-        help="an .ngram (or .arpa, .fst) file; several may be given, each with a weight (default weight: 1)",
+        help="n-gram model: an .ngram, .arpa or .fst file; repeatable, each with its weight (default weight: 1)",
     )
     parser.add_argument(
         "--alpha",
         type=alpha,
         metavar="A[,A..]",
-        help=f"weight of the language models' costs, one for all slots or one per slot (default: {DEFAULT_ALPHA})",
+        help=f"weight of the n-gram costs, one for all slots or one per slot (default: {DEFAULT_ALPHA})",
     )
     parser.add_argument(
-        "--paths", type=whole(1, 1024), default=16, metavar="P", help="drafts verified in parallel (default: 16)"
+        "--paths", type=whole(1, 1024), default=16, metavar="P", help="paths verified in parallel (default: 16)"
     )
     parser.add_argument(
         "--top-k", type=whole(1, 64), metavar="K", help="candidates per slot (default: all in the dump)"
@@ -172,7 +172,7 @@ def add_rescoring(parser: argparse.ArgumentParser) -> None:
         "--semantics",
         choices=SEMANTICS,
         default="failure",
-        help="failure: exact; epsilon: backoff whenever it is cheaper, for comparison (default: failure)",
+        help="failure: exact; epsilon: back off whenever that is cheaper, for comparison (default: failure)",
     )
     add_threads(parser)
 
@@ -181,22 +181,26 @@ def add_dump(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """DUMP, --allow-inexact."""
     name, number = ("dumps", "+") if several else ("dump", None)
     parser.add_argument(
-        name, nargs=number, type=Path, metavar="DUMP", help="folder of a dump (docs/reference/dump-format.md)"
+        name, nargs=number, type=Path, metavar="DUMP", help="a dump's folder (docs/reference/dump-format.md)"
     )
     parser.add_argument(
         "--allow-inexact",
         action="store_true",
-        help="accept a greedy dump whose tokens are not head 1's first candidates",
+        help="accept a greedy dump in which some token is not head 1's first candidate",
     )
 
 
 def add_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--task", action="append", metavar="NAME", help="only this task; may be given several times")
+    parser.add_argument("--task", action="append", metavar="NAME", help="only this task; repeatable (default: all)")
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--threads", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N", help="default: all processors"
+        "--threads",
+        type=whole(1, 1024),
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="CPU threads (default: all processors)",
     )
 
 
@@ -205,5 +209,5 @@ def add_json(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the figures as JSON; - for standard output instead of the table",
+        help="write the results as JSON; - prints JSON instead of the table",
     )

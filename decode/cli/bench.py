@@ -1,4 +1,4 @@
-"""`rescore bench`: how fast decoding, passes and searches are here."""
+"""`rescore bench`: time decoding, passes and searches on this machine."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from rescore.decode.cli import arguments, drafting_arguments, model_arguments
 SHAPES = ("tiny", "1.5b", "7b")
 
 DESCRIPTION = """\
-Decode prompts plainly and with every drafter that what is given allows, in
-turns, and print tokens per second and per pass. All greedy texts must be the
-plain ones; where one is not, the exit status is 1. Drawn texts may differ where
+Decode prompts plainly and with every drafter that the arguments allow, in
+turns, and print tokens per second and tokens per pass. Greedy texts must equal
+those of plain decoding, or the exit status is 1. Sampled texts may differ where
 passes of two widths round differently (docs/use/decoding.md).
 
-columns  tokens/s    median of the rounds, and the least and the most
-         x plain     the same as a ratio to plain decoding in the same round
-         tokens/pass passes of the model, the prompt's included
-         drafted     draft tokens verified by a pass
-         drafting    share of the time that goes into drafts
-         needed      tokens that a pass behind the prompts has to bring, for
-                     what it takes with its drafts; below the tables, of
-                     drafters that do not bring them: why, and what to try
-         differ      texts that are not the plain ones; - for drafts that are
-                     drawn, whose texts have the same law only
-Ratios behind the prompts leave out the prompts' passes, which weigh more in
-texts that end earlier; - where another library's passes cannot be seen.
+columns  tokens/s    median of the rounds, with their minimum and maximum
+         x plain     ratio to plain decoding in the same round
+         tokens/pass generated tokens per pass, the prompt's pass included
+         drafted     draft tokens verified per pass
+         drafting    share of the time spent on drafting
+         needed      tokens per pass, after the prompt, at which the drafts
+                     would pay; below the tables, for drafters that fall short:
+                     why, and what to try
+         differ      texts that differ from plain decoding; - for sampled
+                     drafts, whose texts only have the same distribution
+Ratios after the prompt leave out the prompts' passes, which weigh more in
+shorter texts; - where another library hides its passes.
 
 --replay DUMP needs no trained model: passes, heads and searches are timed on
-random weights of --shape, and how many tokens per pass brings is replayed from
-the dump. Where CUDA is, passes are timed as captured graphs as well.
+random weights of --shape, and tokens per pass are replayed from the dump. On
+CUDA, passes are also timed as captured graphs.
 """
 
 EXAMPLES = """\
@@ -48,13 +48,14 @@ examples:
 
 
 PASSES = """\
-Time passes of a model of several widths behind texts of some length: what wide
-passes cost on this machine, for `rescore cost --passes`. With --shape the
+Time a model's passes at several widths, after texts of a given length: the cost
+of wide passes on this machine, for `rescore cost --passes`. With --shape the
 weights are random.
 
-columns  tokens   that the pass reads, in all texts together
-         ms       median of the repeats; a wider pass's where that is less
-         trees    of trees in which every node has two children, else of chains
+columns  tokens   read by the pass, summed over the texts
+         ms       median of the repeats; that of a wider pass if it is smaller
+         trees    the same for a tree in which every node has two children; the
+                  other columns are for chains
 """
 
 PASSES_EXAMPLES = """\
@@ -66,82 +67,90 @@ examples:
 """
 
 SEARCH = """\
-The time of a search, ours beside OpenFst, in one run, one thread, on the same
-lattices: the p best drafts of 8 x 16 lattices, trees, drafts drawn, and the
-paper's tables 12 and 13 (p from 1 to 16; 4 to 16 slots of 2 to 16 candidates).
-Engines that answer one question must agree on every lattice, cost to 1e-4
-nats, or nothing is printed and the exit status is 1.
+Time our searches and OpenFst's in one run, on one thread and the same lattices:
+the p best paths of 8 x 16 lattices, trees, sampled paths, and the paper's
+tables 12 and 13 (p from 1 to 16; 4 to 16 slots of 2 to 16 candidates). Engines
+that answer the same question must agree on every lattice, costs to 1e-4 nats,
+or nothing is printed and the exit status is 1.
 
-columns  ours         exact: failure arcs, a call from arrays to arrays
-         memory reused  the same into the arrays of an earlier answer (out=)
-         native call  without the Python in front of it: arrays checked, the
+columns  ours         exact: failure arcs, one call from arrays to arrays
+         memory reused  the same, writing into the arrays of an earlier result
+                      (out=)
+         native call  without the Python layer: arrays already checked, the
                       state of the history known
-         ours, eps    backoff whenever it is cheaper
+         ours, eps    epsilon semantics: backs off whenever that is cheaper
          C++ phi      OpenFst, exact: PhiMatcher, ConstFst, lazy composition,
-                      n-shortest paths; without making FSTs of lattices and
-                      strings of paths. Needs g++ and libfst-dev, else left out
-         C++ eps      OpenFst, epsilon backoff: p paths, whose strings repeat;
-                      distinct: epsilons removed, strings that differ
-         pywrapfst    the latter from Python
-         of each the median over all lattices, the least of the rounds each, in
-                      two turns of all engines
-         p99          the 99th percentile of these
-         cold         behind a sweep of the caches before every search, of 40
-                      lattices; the other tables are of lattices in turn
-         x            how many times the median of ours with the same backoff
-Lattices longer than the dump's are those of rows that follow each other, joined;
-candidates that the dump has not are drawn from the model, and that is said.
-C++ OpenFst is compiled with -O3 -march=native; core says what ours was compiled
-for: the best level of x86-64 that the wheel has for this processor, generic for
-others, or native where it was built with RESCORE_NATIVE=ON.
+                      n-shortest paths; excludes the conversion of lattices to
+                      FSTs and of paths to tokens. Needs g++ and libfst-dev
+         C++ eps      OpenFst, epsilon backoff: p paths, some with equal tokens;
+                      distinct: epsilons removed, token sequences unique
+         pywrapfst    C++ eps, distinct, called from Python
+                      Each: median over all lattices; each lattice counts with
+                      its fastest search
+         p99          99th percentile over the lattices
+         cold         on 40 lattices, with the caches swept before every search;
+                      the other tables search lattices back to back
+         x            ratio to the median of ours with the same semantics
+Lattices with more slots than the dump has are joined from consecutive rows.
+Candidates that the dump lacks are sampled from the model; a note says so. C++
+OpenFst is compiled with -O3 -march=native; core names the build of ours: the
+best x86-64 level in the wheel for this processor, generic elsewhere, or native
+if built with RESCORE_NATIVE=ON.
 """
 
 SEARCH_EXAMPLES = """\
 examples:
   rescore bench search --dump data/demo/sampled --lm data/demo/demo.ngram
-  rescore bench search --dump DUMP --lm LM --headline --repeat 3 --json search.json
-  rescore bench search --dump DUMP --lm LM --headline --every-lattice --peer-settings
+  rescore bench search --dump DUMP --lm LM --headline --repeat 3 \\
+      --json search.json
+  rescore bench search --dump DUMP --lm LM --headline --every-lattice \\
+      --peer-settings
 """
 
 
 BATCH = """\
-Batches of 8 x 16 lattices in one call: the 16 best drafts and trees of 16 and 64
-nodes, for batches of 1, 2, 4 .. lattices on some threads; then what a call costs
-where there is nothing to search, and how often a warm call asks the allocator for
-memory (g++ and glibc; else left out). Every batch must have the answers that its
-lattices have one by one, or nothing is printed and the exit status is 1.
+Time batches of 8 x 16 lattices in one call: the 16 best paths, and trees of 16
+and 64 nodes, for batches of 1, 2, 4, .. lattices on several threads; then the
+overhead of a call with nothing to search, and the allocations of a warm call
+(needs g++ and glibc). Every batch must give the same results as its lattices
+one by one, or nothing is printed and the exit status is 1.
 
-columns  N threads    microseconds of a lattice, mean over all lattices
-         lattices/s   a million by that
-         ours         a call from arrays to arrays; p99 the 99th percentile
-         native call  without the Python in front of it
-         most         over the lattices; before it the least
+columns  N threads    microseconds per lattice, mean over all lattices
+         lattices/s   the same as a rate
+         ours         one call from arrays to arrays; p99 the 99th percentile
+         native call  without the Python layer
+         most         largest number over the lattices; before it the smallest
 """
 
 BATCH_EXAMPLES = """\
 examples:
   rescore bench batch --dump data/demo/sampled --lm data/demo/demo.ngram
-  rescore bench batch --dump DUMP --lm LM --threads 1 --threads 8 --json batch.json
+  rescore bench batch --dump DUMP --lm LM --threads 1 --threads 8 \\
+      --json batch.json
 """
 
 
 LM = """\
-What a model costs to open, to hold in memory and to read: ours, KenLM and OpenFst,
-each in a process of its own, all made of the same n-grams. The costs of the text's
-first 10,000 tokens must agree to 1e-4 nats, or the exit status is 1.
+Compare ours, KenLM and OpenFst on one model: time to open it, memory to hold
+it, and time to score text, each engine in a separate process, all built from
+the same n-grams. Costs of the text's first 10,000 tokens must agree to 1e-4
+nats, or the exit status is 1.
 
-columns  file MiB    that is opened
-         B/n-gram    of the file where it is mapped, else of what opening took
-         open ms     to open it, by the clock on the wall; ours and KenLM's
-                     binary files are mapped, the others read wholly
-         opened MiB  by how much the process grew when the model was open
-         read MiB    and when it had scored the text
-         token us    microseconds to score a token of the text; p99 of calls
-         x           how many times ours
-         n-gram us   for a whole n-gram at a random place, from no context
-         start us    for the state of a history, in a batch
-KenLM's Python package reads ARPA into its probing form; with KenLM's build_binary
-on the path its binary files are measured too. OpenFst's models are only held.
+columns  file MiB    size of the file
+         B/n-gram    bytes per n-gram: of the file if it is mapped, else of the
+                     memory that opening took
+         open ms     wall-clock time to open it; ours and KenLM's binary files
+                     are mapped, the others are read whole
+         opened MiB  growth of the process after opening the model
+         read MiB    and after scoring the text
+         token us    microseconds per scored token of the text; p99 over calls
+         x           ratio to ours
+         n-gram us   microseconds per n-gram at a random position, without
+                     context
+         start us    microseconds per state of a history, in a batch
+KenLM's Python package loads ARPA into its probing form. If KenLM's build_binary
+is on the path, its binary files are measured too. OpenFst's models are opened
+but not scored.
 """
 
 LM_EXAMPLES = """\
@@ -152,7 +161,11 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    bench = verbs.add_parser("bench", help="how fast decoding is here", description="How fast decoding is here.")
+    bench = verbs.add_parser(
+        "bench",
+        help="time decoding, passes and searches on this machine",
+        description="Time decoding, passes, searches and models on this machine.",
+    )
     actions = bench.add_subparsers(dest="action", required=True, metavar="ACTION")
     add_decode(actions, common)
     add_passes(actions, common)
@@ -168,26 +181,28 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser(
-        "passes", parents=[common], help="what wide passes cost", description=PASSES, epilog=PASSES_EXAMPLES
+        "passes", parents=[common], help="time passes of several widths", description=PASSES, epilog=PASSES_EXAMPLES
     )
     parser.add_argument(
         "--model",
         type=Path,
         metavar="DIR|FILE",
-        help="a Hugging Face folder, or a blockwise transformer's .safetensors file",
+        help="a Hugging Face folder, or the .safetensors file of a blockwise transformer",
     )
-    parser.add_argument("--shape", choices=SHAPES, help="random weights of this shape instead")
+    parser.add_argument("--shape", choices=SHAPES, help="a model of this shape with random weights instead")
     model_arguments.add_engine(parser)
     parser.add_argument("--device", metavar="NAME", help="where the model runs, such as cuda (default: cpu)")
     parser.add_argument(
-        "--dtype", choices=model_arguments.DTYPES, help="of its weights (default: as opened, float32 for random ones)"
+        "--dtype",
+        choices=model_arguments.DTYPES,
+        help="dtype of its weights (default: that of the file; float32 for random weights)",
     )
     parser.add_argument(
         "--batch",
         type=arguments.whole(1, 4096),
         action="append",
         metavar="B",
-        help="texts at once; may be given several times (default: 1 and 8)",
+        help="texts per batch; repeatable (default: 1 and 8)",
     )
     parser.add_argument(
         "--length", type=arguments.whole(1, 2**20), default=512, metavar="L", help="tokens in the cache (default: 512)"
@@ -197,7 +212,7 @@ def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
         type=arguments.whole(1, 1000),
         default=3,
         metavar="N",
-        help="of which the median counts (default: 3)",
+        help="timings of each pass, of which the median is printed (default: 3)",
     )
     arguments.add_threads(parser)
     arguments.add_json(parser)
@@ -206,7 +221,7 @@ def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
 
 def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser(
-        "search", parents=[common], help="the search beside OpenFst", description=SEARCH, epilog=SEARCH_EXAMPLES
+        "search", parents=[common], help="time our searches and OpenFst's", description=SEARCH, epilog=SEARCH_EXAMPLES
     )
     add_lattices(parser)
     parser.add_argument(
@@ -214,46 +229,46 @@ def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
         type=arguments.whole(1, 2**20),
         default=100,
         metavar="N",
-        help="of each size, spread over the dump (default: 100)",
+        help="lattices of each size, spread over the dump (default: 100)",
     )
     parser.add_argument(
         "--rounds",
         type=arguments.whole(1, 1000),
         default=3,
         metavar="N",
-        help="searches of each lattice in each of two turns of all engines, of which the fastest counts (default: 3)",
+        help="searches of each lattice in each of two turns per engine; the fastest counts (default: 3)",
     )
     parser.add_argument(
         "--repeat",
         type=arguments.whole(1, 100),
         default=1,
         metavar="N",
-        help="of the whole; prints the ratios of each (default: 1)",
+        help="repeat the whole benchmark N times and print the ratios of each (default: 1)",
     )
-    parser.add_argument("--headline", action="store_true", help="8 x 16 only: without the paper's tables")
+    parser.add_argument("--headline", action="store_true", help="only 8 x 16 lattices, without the paper's tables")
     parser.add_argument(
         "--cold",
         type=arguments.whole(0, 65536),
         default=128,
         metavar="MB",
-        help="of memory written before each search of the tables that begin with cold, as a forward pass does: several "
-        "times the last cache; 0: without these tables (default: 128)",
+        help="memory to write before each search of the cold tables, as a forward pass does; use several times the "
+        "last-level cache; 0 leaves these tables out (default: 128)",
     )
-    parser.add_argument("--sweep", action="store_true", help="also by p, slots, candidates and nodes, each by itself")
+    parser.add_argument("--sweep", action="store_true", help="also vary p, slots, candidates and nodes, one at a time")
     parser.add_argument(
         "--every-lattice",
         action="store_true",
-        help="first compare the answers on all lattices of the dump, p = 1, 2, 4, 8, 16",
+        help="first compare the results on all lattices of the dump, p = 1, 2, 4, 8, 16",
     )
     parser.add_argument(
-        "--peer-settings", action="store_true", help="also time C++ OpenFst with other settings, one changed at a time"
+        "--peer-settings", action="store_true", help="also time C++ OpenFst with other settings, one change at a time"
     )
     parser.add_argument(
         "--without",
         action="append",
         default=[],
         choices=("openfst", "pywrapfst"),
-        help="a peer to leave out; may be given twice",
+        help="leave out this peer; repeatable",
     )
     add_output(parser)
     parser.set_defaults(does="bench_search")
@@ -261,29 +276,31 @@ def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
 
 def add_lattices(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--dump", type=Path, metavar="DUMP", help="whose lattices are searched")
+    source.add_argument("--dump", type=Path, metavar="DUMP", help="search the lattices of this dump")
     source.add_argument(
         "--text",
         type=Path,
         metavar="FILE",
-        help="token ids (.npy, .bin) around which lattices are made up, for a model that no dump is for",
+        help="token ids (.npy, .bin) around which lattices are sampled, for a model without a dump",
     )
-    parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
     parser.add_argument(
-        "--resident", action="store_true", help="hold the model in memory of this process, in huge pages (Linux)"
+        "--lm", type=Path, required=True, metavar="LM", help="n-gram model: an .ngram, .arpa or .fst file"
+    )
+    parser.add_argument(
+        "--resident", action="store_true", help="copy the model into this process's memory, on huge pages (Linux)"
     )
     parser.add_argument(
         "--alpha",
         type=arguments.real(0, 1000),
         default=arguments.DEFAULT_ALPHA,
         metavar="A",
-        help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})",
+        help=f"weight of the n-gram costs (default: {arguments.DEFAULT_ALPHA})",
     )
     parser.add_argument(
         "--seed",
         type=arguments.seed,
         default=0,
-        help="of candidates that are drawn where the dump has fewer (default: 0)",
+        help="seed of the sampled candidates (default: 0)",
     )
 
 
@@ -291,7 +308,7 @@ def add_batch(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser(
         "batch",
         parents=[common],
-        help="batches, threads, calls and allocations",
+        help="time batches on several threads, call overhead and allocations",
         description=BATCH,
         epilog=BATCH_EXAMPLES,
     )
@@ -308,14 +325,14 @@ def add_batch(actions: Any, common: argparse.ArgumentParser) -> None:
         type=arguments.whole(1, 1024),
         action="append",
         metavar="N",
-        help="may be given several times (default: 1 and 2)",
+        help="CPU threads; repeatable (default: 1 and 2)",
     )
     parser.add_argument(
         "--rounds",
         type=arguments.whole(1, 1000),
         default=5,
         metavar="N",
-        help="of which the fastest counts (default: 5)",
+        help="rounds, of which the fastest counts (default: 5)",
     )
     add_output(parser)
     parser.set_defaults(does="bench_batch")
@@ -323,36 +340,42 @@ def add_batch(actions: Any, common: argparse.ArgumentParser) -> None:
 
 def add_lm(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser(
-        "lm", parents=[common], help="opening, holding and reading a language model", description=LM, epilog=LM_EXAMPLES
+        "lm",
+        parents=[common],
+        help="compare an n-gram model with KenLM's and OpenFst's",
+        description=LM,
+        epilog=LM_EXAMPLES,
     )
-    parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
+    parser.add_argument(
+        "--lm", type=Path, required=True, metavar="LM", help="n-gram model: an .ngram, .arpa or .fst file"
+    )
     parser.add_argument(
         "--text",
         type=Path,
         required=True,
         metavar="FILE|DUMP",
-        help="what is read: token ids (.npy, .bin), or a dump",
+        help="text to score: token ids (.npy, .bin), or a dump",
     )
     parser.add_argument(
         "--most",
         type=arguments.whole(1, 2**40),
         default=1_000_000,
         metavar="N",
-        help="tokens of it (default: a million)",
+        help="tokens of it to score (default: a million)",
     )
     parser.add_argument(
         "--rounds",
         type=arguments.whole(1, 1000),
         default=3,
         metavar="N",
-        help="of which the fastest counts (default: 3)",
+        help="rounds, of which the fastest counts (default: 3)",
     )
     parser.add_argument(
         "--without",
         action="append",
         default=[],
         choices=("kenlm", "openfst"),
-        help="a peer to leave out; may be given twice",
+        help="leave out this peer; repeatable",
     )
     add_output(parser)
     parser.set_defaults(does="bench_lm")
@@ -362,7 +385,7 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser(
         "decode",
         parents=[common],
-        help="tokens per second with every drafter",
+        help="compare drafters by tokens per second",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
@@ -373,13 +396,17 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
         "--prompts",
         type=Path,
         metavar="FILE|DUMP",
-        help="JSON lines with prompt (or text, or messages) or Spec-Bench's files, also .gz; or a dump with prompts",
+        help="JSON lines with prompt, text or messages, or Spec-Bench's files, also .gz; or a dump with prompts",
     )
     parser.add_argument(
         "--limit", type=arguments.whole(1, 2**40), default=4, metavar="N", help="prompts per task (default: 4)"
     )
     parser.add_argument(
-        "--max-tokens", type=arguments.whole(2, 2**20), default=48, metavar="N", help="of each text (default: 48)"
+        "--max-tokens",
+        type=arguments.whole(2, 2**20),
+        default=48,
+        metavar="N",
+        help="greatest length of each text (default: 48)",
     )
     parser.add_argument(
         "--temperature", type=arguments.real(0), default=0.0, metavar="T", help="0 is greedy (default: 0)"
@@ -389,20 +416,22 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
         type=arguments.whole(1, 4096),
         action="append",
         metavar="B",
-        help="texts at once; may be given several times (default: 1 and 8)",
+        help="texts per batch; repeatable (default: 1 and 8)",
     )
-    parser.add_argument("--repeats", type=arguments.whole(1, 1000), default=3, metavar="N", help="rounds (default: 3)")
+    parser.add_argument(
+        "--repeats", type=arguments.whole(1, 1000), default=3, metavar="N", help="rounds of all drafters (default: 3)"
+    )
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="NAME",
-        help="a drafter of the table to measure beside plain decoding; may be given several times (default: all)",
+        help="a row of the table to measure, besides plain decoding; repeatable (default: all)",
     )
     parser.add_argument(
-        "--replay", type=Path, metavar="DUMP", help="time random weights, replay how many tokens per pass brings"
+        "--replay", type=Path, metavar="DUMP", help="time random weights, and replay tokens per pass from this dump"
     )
-    parser.add_argument("--shape", choices=SHAPES, help="of the random weights (default: 1.5b)")
+    parser.add_argument("--shape", choices=SHAPES, help="shape of the random weights (default: 1.5b)")
     parser.add_argument(
         "--length",
         type=arguments.whole(1, 2**20),

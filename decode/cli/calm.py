@@ -1,4 +1,4 @@
-"""`rescore calm`: LOSSY decoding by early exits."""
+"""`rescore calm`: LOSSY decoding with early exits."""
 
 from __future__ import annotations
 
@@ -11,43 +11,45 @@ from rescore.decode.cli import arguments, lm_arguments, model_arguments
 THRESHOLDS = (0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 
 TOP = """\
-LOSSY decoding by early exits (CALM): a token leaves the model's layers early
-when one of them is confident. Texts are not the model's own; calibrate says how
-far they are from it. All other verbs of rescore lose nothing, and so does
-rescore generate --early-layers, where early layers only draft.
+LOSSY decoding with early exits (CALM): a token skips the remaining layers of
+the model once an early layer is confident enough. The text may differ from the
+model's own; `calibrate` bounds by how much. All other verbs of rescore are
+lossless, including `rescore generate --heads early:L`, where early layers only
+draft.
 """
 
 TRAIN = """\
-Train exits for a causal language model of Hugging Face, which stays as it is:
-for each layer of --layers a translation of its states into the last layer's,
-and a classifier that says whether its token will be the model's own. The model
-answers the prompts; the fits take seconds (docs/use/early-exit.md).
+Train exits for a frozen causal language model from Hugging Face. For each layer
+of --layers: a linear map of its states to the last layer's, and a classifier
+that predicts whether the early token is the model's own. The training texts are
+the model's answers to the prompts. Each fit takes seconds
+(docs/use/early-exit.md).
 
-columns  layers     run before the exit
-         plain      share of held-out tokens that are the model's own with the
-                    state as it is
-         agreement  the same, translated
+columns  layers     layers run before the exit
+         plain      share of held-out tokens that equal the model's own, from
+                    the layer's state without the map
+         agreement  the same with the map
          accuracy   of the classifier
-         area       under its curve: how often it ranks a right token first
+         area       area under the classifier's ROC curve
 """
 
 CALIBRATE = """\
-Find the least threshold that keeps a promise: with confidence 1 - EPSILON, the
-mean dissimilarity of LOSSY texts and the model's own is at most DELTA, for
-prompts drawn as these are. Thresholds are tested from the greatest down, and
-the first that fails ends the tests (Learn then Test).
+Find the smallest safe threshold: with probability 1 - EPSILON or more, the mean
+dissimilarity between the LOSSY texts and the model's own is at most DELTA, for
+prompts from the same distribution as these. Thresholds are tested from the
+largest down, and the first that fails ends the tests (Learn then Test).
 
-columns  threshold  of the confidence
+columns  threshold  confidence at which a token exits
          risk       mean dissimilarity on these prompts
-         p-value    of "the risk exceeds DELTA"
-         layers     of the model that a token took, mean
-         valid      whether the promise is kept
+         p-value    of the hypothesis that the risk exceeds DELTA
+         layers     mean number of layers run per token
+         valid      whether the bound holds
 """
 
 GENERATE = """\
-Continue prompts LOSSILY: tokens leave layers early, and the text is not the
-model's own. The threshold is that of rescore calm calibrate, or --threshold,
-of which nothing is known.
+Continue prompts LOSSILY: tokens exit the model early, so the text may differ
+from the model's own. The threshold comes from `rescore calm calibrate`, or from
+--threshold, for which no bound is known.
 """
 
 EXAMPLES = """\
@@ -61,7 +63,7 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    calm = verbs.add_parser("calm", help="LOSSY decoding by early exits, calibrated", description=TOP)
+    calm = verbs.add_parser("calm", help="LOSSY decoding with calibrated early exits", description=TOP)
     actions = calm.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def add(name: str, help: str, description: str) -> argparse.ArgumentParser:
@@ -73,76 +75,104 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         parser.set_defaults(does=f"calm_{name}", heads=None)
         return parser
 
-    add_train(add("train", "translations and classifiers of layers", TRAIN))
-    add_calibrate(add("calibrate", "the least threshold that keeps a promise", CALIBRATE))
-    add_generate(add("generate", "LOSSY text from a model", GENERATE))
+    add_train(add("train", "train the exits of layers", TRAIN))
+    add_calibrate(add("calibrate", "find a threshold with a bound on the loss", CALIBRATE))
+    add_generate(add("generate", "continue prompts, LOSSY", GENERATE))
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
     _add_prompts(parser)
     _add_layers(parser)
-    parser.add_argument("--tokens", type=lm_arguments.AMOUNT, metavar="N", help="of answers (default: all prompts)")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument(
+        "--tokens", type=lm_arguments.AMOUNT, metavar="N", help="train on N tokens of answers (default: all prompts)"
+    )
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder for the exits")
 
 
 def add_calibrate(parser: argparse.ArgumentParser) -> None:
     _add_prompts(parser)
     _add_exits(parser)
-    parser.add_argument("--risk", choices=("rouge-l", "tokens"), default="rouge-l", help="default: rouge-l")
+    parser.add_argument(
+        "--risk",
+        choices=("rouge-l", "tokens"),
+        default="rouge-l",
+        help="dissimilarity of texts: 1 - ROUGE-L, or the share of tokens that differ (default: rouge-l)",
+    )
     open_interval = dict(type=arguments.real(0, 1, above=True), metavar="P")
-    parser.add_argument("--delta", default=0.1, help="the greatest mean risk (default: 0.1)", **open_interval)
-    parser.add_argument("--epsilon", default=0.05, help="how often it may be greater (default: 0.05)", **open_interval)
+    parser.add_argument("--delta", default=0.1, help="largest acceptable mean risk (default: 0.1)", **open_interval)
+    parser.add_argument(
+        "--epsilon", default=0.05, help="probability that it is exceeded (default: 0.05)", **open_interval
+    )
     parser.add_argument(
         "--thresholds",
         type=thresholds,
         default=THRESHOLDS,
         metavar="C,C,..",
-        help=f"falling, from 1 to 0 (default: {','.join(map(str, THRESHOLDS))})",
+        help=f"thresholds to test, decreasing, within 0..1 (default: {','.join(map(str, THRESHOLDS))})",
     )
-    parser.add_argument("--every", action="store_true", help="measure thresholds behind the first that fails, too")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--every", action="store_true", help="also measure the thresholds after the first that fails")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="calibration file to write")
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - is standard input")
     _add_exits(parser)
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="of rescore calm calibrate")
-    parser.add_argument("--threshold", type=arguments.real(0, 1), metavar="C", help="uncalibrated")
+    parser.add_argument("--calibration", type=Path, metavar="FILE", help="written by `rescore calm calibrate`")
+    parser.add_argument("--threshold", type=arguments.real(0, 1), metavar="C", help="a threshold without calibration")
     parser.add_argument(
-        "--max-tokens", type=arguments.whole(1, 2**20), default=64, metavar="N", help="of each text (default: 64)"
+        "--max-tokens",
+        type=arguments.whole(1, 2**20),
+        default=64,
+        metavar="N",
+        help="greatest length of each text (default: 64)",
     )
-    parser.add_argument("--compare", action="store_true", help="show the model's own text too, and both times")
+    parser.add_argument("--compare", action="store_true", help="also show the model's own text, and both times")
 
 
 def thresholds(text: str) -> tuple[float, ...]:
-    """Numbers from 0 to 1 separated by commas, falling."""
+    """Decreasing numbers from 0 to 1, separated by commas."""
     one = arguments.real(0, 1)
     found = tuple(one(part) for part in text.split(","))
     if any(later >= earlier for earlier, later in zip(found, found[1:])):
-        raise argparse.ArgumentTypeError(f"expected falling numbers, got {text:.80}")
+        raise argparse.ArgumentTypeError(f"expected decreasing numbers, got {text:.80}")
     return found
 
 
 def layers(text: str) -> tuple[int, ...]:
-    """Whole numbers separated by commas, rising."""
+    """Increasing whole numbers, separated by commas."""
     one = arguments.whole(1, 1 << 12)
     found = tuple(one(part) for part in text.split(","))
     if any(later <= earlier for earlier, later in zip(found, found[1:])):
-        raise argparse.ArgumentTypeError(f"expected rising layers, got {text:.80}")
+        raise argparse.ArgumentTypeError(f"expected increasing layers, got {text:.80}")
     return found
 
 
 def _add_prompts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--prompts", type=Path, required=True, metavar="FILE", help="JSON lines, as of `rescore train heads`"
-    )
-    parser.add_argument("--limit", type=arguments.whole(1, 2**31), metavar="N", help="the first N of each task")
-    parser.add_argument("--skip", type=arguments.whole(0, 2**31), default=0, metavar="N", help="but not the first N")
-    parser.add_argument(
-        "--max-tokens", type=arguments.whole(2, 1 << 16), default=64, metavar="N", help="of a text (default: 64)"
+        "--prompts", type=Path, required=True, metavar="FILE", help="JSON lines, as for `rescore train heads`"
     )
     parser.add_argument(
-        "--rows", type=arguments.whole(1, 1 << 14), default=16, metavar="N", help="decoded at once (default: 16)"
+        "--limit",
+        type=arguments.whole(1, 2**31),
+        metavar="N",
+        help="use the first N prompts of each task (default: all)",
+    )
+    parser.add_argument(
+        "--skip",
+        type=arguments.whole(0, 2**31),
+        default=0,
+        metavar="N",
+        help="of these, leave out the first N (default: 0)",
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=arguments.whole(2, 1 << 16),
+        default=64,
+        metavar="N",
+        help="greatest length of a text (default: 64)",
+    )
+    parser.add_argument(
+        "--rows", type=arguments.whole(1, 1 << 14), default=16, metavar="N", help="texts decoded at once (default: 16)"
     )
 
 
@@ -151,20 +181,26 @@ def _add_layers(parser: argparse.ArgumentParser) -> None:
         "--layers",
         type=layers,
         metavar="L,L,..",
-        help="behind which tokens may leave (default: those of --exits, else some five of the last third)",
+        help="layers after which tokens may exit (default: those of --exits, else about five in the last third)",
     )
 
 
 def _add_exits(parser: argparse.ArgumentParser) -> None:
     _add_layers(parser)
     parser.add_argument(
-        "--exits", type=Path, metavar="DIR", help="of rescore calm train (default: states are read as they are)"
+        "--exits",
+        type=Path,
+        metavar="DIR",
+        help="folder of `rescore calm train` (default: states are used without a map)",
     )
     parser.add_argument(
         "--confidence",
         choices=("softmax", "saturation", "classifier"),
-        help="softmax response, state saturation, or the classifier of --exits (default: softmax)",
+        help="confidence: softmax response, state saturation, or the classifier of --exits (default: softmax)",
     )
     parser.add_argument(
-        "--decay", type=arguments.real(0), metavar="TAU", help="the threshold falls along a text (default: it does not)"
+        "--decay",
+        type=arguments.real(0),
+        metavar="TAU",
+        help="let the threshold fall along the text at this rate (default: constant)",
     )

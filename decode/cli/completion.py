@@ -1,4 +1,4 @@
-"""`rescore completion`: what a shell needs to complete verbs and options."""
+"""`rescore completion`: shell completion of verbs and options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 SHELLS = ("bash", "zsh", "fish")
 
 DESCRIPTION = """\
-Prints a script that makes the shell complete verbs, options and file names.
+Print a script that makes the shell complete verbs, options and file names.
 """
 
 EXAMPLES = """\
@@ -23,7 +23,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
         "completion",
         parents=[common],
-        help="completion for bash, zsh and fish",
+        help="print a completion script for bash, zsh or fish",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )

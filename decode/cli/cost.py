@@ -1,4 +1,4 @@
-"""`rescore cost`: what a decoded token costs on a machine, and what drafts are worth there."""
+"""`rescore cost`: predicted cost of decoding on an accelerator, and the gain of drafts."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
-Bytes moved and operations for each decoded token, the time of a step on a named
-accelerator, and which way of drafting is the fastest there: from a model's
-shape and from what drafts were measured to bring (docs/use/cost-model.md).
+Predict the bytes moved and the operations per decoded token, the time of a step
+on an accelerator, and the fastest way of drafting there, from a model's shape
+and the measured block efficiency of drafters (docs/use/cost-model.md).
 
-first table   GB parameters   read for each decoded token, one text at a time
-              GB cache, L     keys and values behind a text of L tokens
-              GFLOP           behind --length tokens; a multiply-add is two
+first table   GB parameters   read per decoded token, one text at a time
+              GB cache, L     keys and values of a text of L tokens
+              GFLOP           after --length tokens; a multiply-add is two
 then, for every --batch
-              ms a step       the target's pass, its heads and the search
-              drafting        share of it that is the search on the processor
+              ms/step         the target's pass, its heads and the search
+              drafting        share of the step spent on the search on the CPU
               tokens/s        of all texts together
-              x plain         against autoregressive decoding
-              bound           what the target's pass waits for
+              x plain         ratio to autoregressive decoding
+              bound           what limits the target's pass
               GB              parameters and cache in memory; ! does not fit
-              pays below      the batch from which on drafts are no faster than
-                              plain decoding; - where there is none up to 1024
+              pays below      smallest batch at which drafts are no faster than
+                              plain decoding; - if none up to 1024
 
-Times are a model: the longer of memory time and compute time, at assumed shares
-of the data sheet. --passes FILE takes passes measured on your machine instead
-(`rescore bench passes --json FILE`); heads are not in them.
+Times come from a roofline model: the longer of memory time and compute time, at
+an assumed share of the data sheet's figures. --passes FILE uses passes measured
+on your machine instead (`rescore bench passes --json FILE`), without heads.
 """
 
 EXAMPLES = """\
@@ -54,7 +54,7 @@ def way(text: str) -> tuple[str, float, float, int]:
         return name, float(parts[0]), float(parts[1]), int(parts[2]) if len(parts) == 3 else 1
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r:.80}: expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS, numbers all but the name"
+            f"{text!r:.80}: expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS, with numbers after the ="
         ) from None
 
 
@@ -67,7 +67,7 @@ def rescorer(text: str) -> tuple[str, float]:
         return name, float(tokens)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r:.80}: expected NAME=TOKENS or PATH=TOKENS, the tokens of a pass a number"
+            f"{text!r:.80}: expected NAME=TOKENS or PATH=TOKENS, with a number of tokens per pass"
         ) from None
 
 
@@ -75,7 +75,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
         "cost",
         parents=[common],
-        help="what drafts would be worth on a machine",
+        help="predict the gain of drafts on an accelerator",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
@@ -83,43 +83,43 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME|PATH",
         help=(
-            "tiny, 1.5b, 7b, llama-3-8b, llama-3-70b, paper-1.5b; a config.json, a .safetensors file of ours, "
-            "or a folder with one of them"
+            "tiny, 1.5b, 7b, llama-3-8b, llama-3-70b, paper-1.5b; a config.json, the .safetensors file of a blockwise "
+            "transformer, or a folder with one of them"
         ),
     )
     parser.add_argument(
         "--run",
         type=Path,
         metavar="FILE",
-        help="the report of `rescore run --json`: block efficiencies, verified tokens, times",
+        help="block efficiencies, verified tokens and times, written by `rescore run --json`",
     )
-    parser.add_argument("--dump", metavar="DUMP", help="which dump of the report, where it is of several")
+    parser.add_argument("--dump", metavar="DUMP", help="which dump of --run, if it has several")
     parser.add_argument(
         "--way",
         type=way,
         action="append",
         default=[],
         metavar="NAME=TOKENS,VERIFIED[,ROWS]",
-        help="a way of drafting by its figures; may be given several times",
+        help="a drafter given by its tokens per pass, verified tokens and rows; repeatable",
     )
     parser.add_argument(
         "--neural",
         type=rescorer,
         metavar="NAME|PATH=TOKENS",
-        help="the lattice rescored by a small model of this shape, greedily: T of its passes for each step",
+        help="add greedy rescoring by a small model of this shape, T of its passes per step",
     )
     parser.add_argument(
         "--slots",
         type=arguments.whole(0, 1024),
         metavar="T",
-        help="heads that propose, besides the model's own (default: those of the report)",
+        help="slots: heads besides the model's own (default: those of --run)",
     )
     parser.add_argument(
         "--gpu",
         metavar="NAME|GB/S,TFLOPS,GB",
         help=(
             "h200, h100, h100-pcie, a100, a100-40gb, l40s, l4, a10, rtx-4090, rtx-3090, mi300x, "
-            "or three numbers (default: h100)"
+            "or its three figures (default: h100)"
         ),
     )
     parser.add_argument("--passes", type=Path, metavar="FILE", help="measured passes instead of --gpu")
@@ -128,7 +128,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=arguments.whole(1, 2**16),
         action="append",
         metavar="B",
-        help="texts at once; may be given several times (default: 1, 8 and 64; all measured ones)",
+        help="texts per batch; repeatable (default: 1, 8 and 64; with --passes all that were measured)",
     )
     parser.add_argument(
         "--length",
@@ -142,38 +142,38 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=arguments.real(0, 8, above=True),
         default=2.0,
         metavar="N",
-        help="of a parameter (default: 2)",
+        help="bytes per parameter (default: 2)",
     )
     parser.add_argument(
         "--cache-bytes",
         type=arguments.real(0, 8, above=True),
         default=2.0,
         metavar="N",
-        help="of a number in the cache (default: 2)",
+        help="bytes per number in the cache (default: 2)",
     )
     parser.add_argument(
         "--bandwidth-share",
         type=arguments.real(0, 1, above=True),
         default=0.8,
         metavar="S",
-        help="of the data sheet's bandwidth that is reached (default: 0.8)",
+        help="share of the data sheet's bandwidth that is reached (default: 0.8)",
     )
     parser.add_argument(
         "--compute-share",
         type=arguments.real(0, 1, above=True),
         default=0.6,
         metavar="S",
-        help="of its operations a second (default: 0.6)",
+        help="share of its operations per second that is reached (default: 0.6)",
     )
     parser.add_argument(
         "--overhead-us",
         type=arguments.real(0, 1e9),
         default=0.0,
         metavar="US",
-        help="microseconds of each step besides (default: 0)",
+        help="fixed overhead per step in microseconds (default: 0)",
     )
     parser.add_argument(
-        "--paper", action="store_true", help="the paper's table 11, computed from its inputs, beside what it prints"
+        "--paper", action="store_true", help="recompute the paper's table 11 and compare it with the printed one"
     )
     arguments.add_json(parser)
     parser.set_defaults(does="cost")

@@ -1,4 +1,4 @@
-"""Arguments that say how drafts are made."""
+"""Arguments that select the drafter's models and sizes."""
 
 from __future__ import annotations
 
@@ -36,62 +36,71 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=arguments.weighted_path,
         metavar="LM[=WEIGHT]",
-        help="an .ngram (or .arpa, .fst) file; several may be given, each with a weight (default weight: 1)",
+        help="n-gram model: an .ngram, .arpa or .fst file; repeatable, each with its weight (default weight: 1)",
     )
     parser.add_argument(
         "--alpha",
         type=arguments.alpha,
         metavar="A[,A..]",
-        help=(
-            "weight of the language models' costs, one for all slots or one per slot (default: "
-            f"{arguments.DEFAULT_ALPHA})"
-        ),
+        help=(f"weight of the n-gram costs, one for all slots or one per slot (default: {arguments.DEFAULT_ALPHA})"),
     )
     parser.add_argument(
         "--settings",
         type=Path,
         metavar="FILE",
-        help="of rescore tune: the model, its calibration and the candidates of tuned and open trees; or of the blend",
+        help=(
+            "written by `rescore tune`: n-gram model, calibration and top-k of calibrated and open trees, or the "
+            "weights of the blend"
+        ),
     )
     parser.add_argument(
         "--memory",
         type=Path,
         metavar="FILE",
-        help="an .npy of earlier texts, which the blend drafts from too; generate adds what it writes, or begins one",
+        help=(
+            ".npy file of earlier texts, a further source of the blend; generate appends its texts to it, and creates "
+            "it if missing"
+        ),
     )
     parser.add_argument(
-        "--draft-model", type=Path, metavar="DIR|FILE", help="a small model of the same tokenizer that writes ahead"
+        "--draft-model",
+        type=Path,
+        metavar="DIR|FILE",
+        help="a small model with the same tokenizer that generates drafts",
     )
     parser.add_argument(
-        "--neural", type=Path, metavar="DIR|FILE", help="a small model of the same tokenizer that rescores the lattice"
+        "--neural",
+        type=Path,
+        metavar="DIR|FILE",
+        help="a small model with the same tokenizer that rescores the lattice",
     )
     parser.add_argument(
         "--nodes",
         type=nodes,
         metavar="N|auto",
         help=(
-            "of a tree; auto takes, step by step, what brings the most tokens per second here, and none where drafts "
-            "do not pay (default: auto; 16 of an n-gram model alone)"
+            "nodes of a tree; auto picks in every step the number that gives the most tokens per second on this "
+            "machine, and 0 where drafts do not pay (default: auto; lm-alone: 16)"
         ),
     )
     parser.add_argument(
         "--paths",
         type=arguments.whole(1, 1024),
         metavar="P",
-        help="drafts verified in parallel (default: 16; neural and drawn: 1)",
+        help="paths verified in parallel (default: 16; neural and drawn: 1)",
     )
     parser.add_argument(
         "--top-k",
         type=arguments.whole(1, 64),
         metavar="K",
-        help="candidates of each head (default: 16, or as the settings say)",
+        help="candidates per slot (default: 16, or those of --settings)",
     )
     parser.add_argument(
         "--ahead",
         type=arguments.whole(1, 256),
         metavar="N",
         help=(
-            "tokens ahead: that a draft model (default: 4) or an n-gram model alone (default: 8) writes, or that a "
-            "blended tree is deep at most (default: 16)"
+            "greatest length of a draft: of a draft model (default: 4) or lm-alone (default: 8), or the depth of a "
+            "blend's tree (default: 16)"
         ),
     )

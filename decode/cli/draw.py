@@ -9,18 +9,19 @@ from typing import Any
 from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
-Draw lattices of a dump: candidates by rank, the true continuation, the base
-draft and the best rescored drafts, and of each the token tree and, with one
-language model, the open tree, in which tokens that no head lists are dashed.
-With --settings they are what the settings draft. Tokens are shown as text if
-the (first) language model holds its vocabulary's words, or with --tokenizer.
+Draw lattices of a dump: the candidates by rank, the true continuation, the base
+draft and the best rescored paths. For each lattice also its token tree and,
+with one n-gram model, its open tree, whose tokens outside the lattice are
+dashed. With --settings, the drafts are those of the settings. Tokens are shown
+as text if the (first) n-gram model holds the words of its vocabulary, or with
+--tokenizer.
 
 By default the steps are drawn at which rescoring gains the most accepted
-tokens; --position picks one. The names of the files are printed:
-KIND-TASK-SEQUENCE-POSITION-lattice.svg, -tree.svg and -open-tree.svg; with
---wide one file a step, KIND-TASK-SEQUENCE-POSITION.svg, a sheet of 16:9 with
-the lattice at the left and the trees at the right. -o FILE.svg or FILE.png
-makes one picture of one step. PNG needs pip install 'rescore[png]'.
+tokens; --position picks one. The files' names are printed:
+KIND-TASK-SEQUENCE-POSITION-lattice.svg, -tree.svg and -open-tree.svg. With
+--wide there is one file per step, KIND-TASK-SEQUENCE-POSITION.svg, a 16:9 sheet
+with the lattice on the left and the trees on the right. -o FILE.svg or FILE.png
+draws one step into one file. PNG needs pip install 'rescore[png]'.
 """
 
 EXAMPLES = """\
@@ -41,20 +42,20 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--settings",
         type=Path,
         metavar="FILE",
-        help="of rescore tune: its models, its weights of the drafts, its calibrated and open trees",
+        help="written by `rescore tune`: models, weights of the paths, calibration of the trees",
     )
     parser.add_argument(
-        "--nodes", type=arguments.whole(1, 4096), default=16, metavar="N", help="of the token tree (default: 16)"
+        "--nodes", type=arguments.whole(1, 4096), default=16, metavar="N", help="nodes of the token tree (default: 16)"
     )
     parser.add_argument(
         "--tokenizer",
         type=Path,
         metavar="PATH",
-        help=f"{arguments.TOKENIZER}, that gives the tokens' text",
+        help=f"{arguments.TOKENIZER}, to show tokens as text",
     )
     arguments.add_task(parser)
     parser.add_argument(
-        "--best", type=arguments.whole(1, 1000), metavar="N", help="draw the N steps that gain most (default: 4)"
+        "--best", type=arguments.whole(1, 1000), metavar="N", help="draw the N steps with the largest gain (default: 4)"
     )
     parser.add_argument(
         "--sequence",
@@ -74,12 +75,12 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("."),
         metavar="DIR|FILE",
-        help="where to write (default: here), or a name that ends in .svg or .png: one picture of the best step, or "
-        "that of --position",
+        help="folder to write to (default: the current one); or an .svg or .png file for a single picture, of the best "
+        "step or that of --position",
     )
-    parser.add_argument("--format", choices=("svg", "png"), help="of files in a folder (default: svg)")
+    parser.add_argument("--format", choices=("svg", "png"), help="format of the files in a folder (default: svg)")
     parser.add_argument(
-        "--wide", action="store_true", help="lattice and trees side by side on a sheet of 16:9, for slides"
+        "--wide", action="store_true", help="lattice and trees side by side on a 16:9 sheet, for slides"
     )
     arguments.add_json(parser)
     parser.set_defaults(does="draw")

@@ -1,4 +1,4 @@
-"""`rescore env`: what this installation has."""
+"""`rescore env`: hardware and packages of this installation."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
-What this installation runs on and with: the processor and the core that was
-chosen for it, threads, optional packages with the command for each that is
-missing, and GPUs. Add it to a bug report.
+Describe this installation for a bug report: the processor and the build of the
+core chosen for it, threads, optional packages, each missing one with the
+command that installs it, and GPUs.
 """
 
 EXAMPLES = """\
@@ -24,7 +24,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
         "env",
         parents=[common],
-        help="processor, threads, packages and GPUs of this installation",
+        help="describe this installation: processor, threads, packages, GPUs",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )

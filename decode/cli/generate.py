@@ -1,4 +1,4 @@
-"""`rescore generate`: text from a model, with drafts."""
+"""`rescore generate`: continue prompts with a model and drafts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from rescore.decode.cli import arguments, drafting_arguments, model_arguments
 
 DESCRIPTION = """\
 Continue prompts with a model, verifying several drafted tokens in every pass.
-The text is the model's own, whatever is drafted: at temperature 0 its greedy
-text, above 0 a text drawn from its distribution (docs/how/verification.md).
+Decoding is lossless: at temperature 0 the output is the model's greedy text,
+above 0 it is sampled from the model's distribution (docs/how/verification.md).
 
-The text goes to standard output as it comes; on a terminal, tokens that were
-accepted together have one colour and the tokens that each pass adds by itself
-have none. Several prompts are decoded as a batch and shown one by one.
+The text is printed as it is generated. On a terminal, draft tokens accepted in
+one pass share a colour, and the token that each pass adds has none. Several
+prompts are decoded as a batch and shown one by one.
 
 drafters:
   blend                the N most probable continuations under all sources: the
-                       text so far, the model's own predictions along it, --lm,
+                       running text, the model's own predictions along it, --lm,
                        and heads if there are any
   blend-without-heads  the same, ignoring the heads
   tree                 the N most probable prefixes of the heads' lattice,
                        rescored by --lm
-  calibrated-tree      the same under the q that rescore tune fitted (--settings)
+  calibrated-tree      the same, q fitted by `rescore tune` (--settings)
   open-tree            calibrated-tree, plus tokens that no head lists, proposed
-                       by --lm and the text so far; --settings is optional
+                       by --lm and the running text; --settings is optional
   rescored             the best path of the heads' lattice
   parallel-rescored    its P best paths
   base                 the first candidate of every head
@@ -57,9 +57,13 @@ examples:
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
-        "generate", parents=[common], help="text from a model, with drafts", description=DESCRIPTION, epilog=EXAMPLES
+        "generate",
+        parents=[common],
+        help="continue prompts with a model and drafts",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
     )
-    parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - is standard input")
+    parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - reads standard input")
     model_arguments.add_model(parser)
     model_arguments.add_engine(parser)
     drafting_arguments.add_drafting(parser)
@@ -68,21 +72,19 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         choices=drafting_arguments.DRAFTERS,
         metavar="NAME",
         help=(
-            "default: neural or draft if such a model is given; else blend (tree with heads and --alpha or several "
-            "--lm; where the model reads no trees rescored, or none without heads)"
+            "the drafter (default: neural with --neural, draft-model with --draft-model, else blend; tree with heads "
+            "and --alpha or several --lm; if the model does not support trees, rescored with heads and none without)"
         ),
     )
     parser.add_argument(
         "--layout",
         choices=("tree", "rows"),
-        help="several drafts in one row with a mask, or a row each (default: tree where the model reads trees)",
+        help="tree: one row with a tree mask; rows: one row per path (default: tree if the model supports it)",
     )
     add_decoding(parser)
+    parser.add_argument("--compare", action="store_true", help="also decode plainly, and show passes and times of both")
     parser.add_argument(
-        "--compare", action="store_true", help="decode plainly as well, and show passes and times of both"
-    )
-    parser.add_argument(
-        "--no-color", action="store_true", help="no colours on a terminal, as NO_COLOR in the environment"
+        "--no-color", action="store_true", help="no colours on a terminal, as with NO_COLOR in the environment"
     )
     arguments.add_threads(parser)
     arguments.add_json(parser)
@@ -92,7 +94,11 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 def add_decoding(parser: argparse.ArgumentParser) -> None:
     """--max-tokens, --temperature, --top-p, --sample-top-k, --repetition-penalty, --seed, --stop."""
     parser.add_argument(
-        "--max-tokens", type=arguments.whole(1, 2**20), default=64, metavar="N", help="of each text (default: 64)"
+        "--max-tokens",
+        type=arguments.whole(1, 2**20),
+        default=64,
+        metavar="N",
+        help="greatest length of each text (default: 64)",
     )
     parser.add_argument(
         "--temperature", type=arguments.real(0), default=0.0, metavar="T", help="0 is greedy (default: 0)"
@@ -101,27 +107,27 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
         "--top-p",
         type=arguments.real(0, 1, above=True),
         metavar="P",
-        help="draw from the most probable tokens of mass P",
+        help="sample from the most probable tokens of total probability P",
     )
     parser.add_argument(
         "--sample-top-k",
         type=arguments.whole(1, 2**31 - 1),
         metavar="K",
-        help="draw from the K most probable tokens (--top-k is the lattice's)",
+        help="sample from the K most probable tokens (--top-k is for lattices)",
     )
     parser.add_argument(
         "--repetition-penalty",
         type=arguments.real(0, above=True),
         default=1.0,
         metavar="R",
-        help="divides the logits of tokens that occurred (default: 1)",
+        help="divide the logits of tokens that have occurred by R (default: 1)",
     )
-    parser.add_argument("--seed", type=arguments.seed, metavar="N", help="of drawn text (default: 0)")
+    parser.add_argument("--seed", type=arguments.seed, metavar="N", help="seed of sampled text (default: 0)")
     parser.add_argument(
         "--stop",
         action="append",
         default=[],
         type=arguments.something,
         metavar="STR",
-        help="text that ends a text, itself not shown; may be given several times",
+        help="stop at this string, which is not shown; repeatable",
     )

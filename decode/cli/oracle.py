@@ -1,4 +1,4 @@
-"""`rescore oracle`: how much is left to gain in a dump."""
+"""`rescore oracle`: the upper bound of rescoring on a dump."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
-The block efficiency of the oracle: of the longest prefix of the true
-continuation that the first k candidates of each slot allow. k = 1 is the base
-draft; the rest is what any rescoring of these candidates could gain at best.
+Print the block efficiency of the oracle, which drafts the longest prefix of the
+true continuation that the first k candidates of each slot contain. k = 1 is the
+base draft; the largest k bounds what any rescoring of these candidates can
+gain.
 
-columns  k=1, k=2, ..   block efficiency, generated tokens per target pass
-         head 2, ..     share of positions whose true token is among the
+columns  k=1, k=2, ..   block efficiency: generated tokens per target pass
+         head 2, ..     share of positions at which the true token is among the
                         head's K candidates
 """
 
@@ -28,7 +29,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
         "oracle",
         parents=[common],
-        help="the ceiling of rescoring, for every k",
+        help="print the upper bound of rescoring, for every k",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )

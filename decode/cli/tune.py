@@ -1,4 +1,4 @@
-"""`rescore tune`: the weights that serve a model best."""
+"""`rescore tune`: fit the weights of drafters to a model."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Any
 from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
-Choose the weights of language models on the first sequences of every task of a
-dump, tell what they bring on the rest, and write a settings file for --settings
-of `run` and `generate` (docs/use/tuning.md).
+Fit the weights of drafters on the first sequences of every task of a dump,
+report the gain on the rest, and write a settings file for --settings of `run`
+and `generate` (docs/use/tuning.md).
 
-tuned    alpha of the p best strings: one for all (the grid 0.1 .. 10 and a
+tuned    alpha of the p best paths: one for all slots (grid 0.1 .. 10, then
          golden-section search), or one per slot and model with the heads'
-         temperatures (fitted); the better of both
-         the calibration of trees, closed and open: temperature, alpha, prior
-         and floor of each slot (fitted), and how much the running text counts
-         of a dump without heads: the strengths of the running text, and how much
-         of it is what the model predicted (some 60 replays of the tuning part)
+         temperatures (fitted); the better of the two
+         calibration of closed and open trees: temperature, alpha, prior and
+         floor of each slot (fitted), and the weight of the running text
+         for a dump without heads: the strengths of the running text and the
+         share of soft counts in it (about 60 replays of the tuning part)
 rows     rescored, parallel rescored, tree N   with the default alpha
-         parallel tuned           the p best strings, tuned
+         parallel tuned           the p best paths, tuned
          calibrated tree N        closed trees; open tree N: open ones
          .. by task N             calibrated for each task
-         LM and text N            without any head
+         LM and text N            without heads
          blend N, tuned blend N   of a model without heads: default, tuned
-columns  tuning     mean of tasks on what was tuned on: no result
+columns  tuning     mean over tasks on the tuning part; not a result
          then       block efficiency on the held-out part, mean and half of its
-                    95% interval; change: from the default (of
-                    "by task": from the same of all tasks), with its interval and p-value
+                    95% interval
+         change     difference to the default (for "by task": to the calibration
+                    on all tasks), with its interval and p-value
 """
 
 EXAMPLES = """\
@@ -46,7 +47,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
         "tune",
         parents=[common],
-        help="choose weights on one part of a dump, report on the rest",
+        help="fit the weights of drafters on part of a dump, report on the rest",
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
@@ -58,30 +59,28 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         default=[],
         metavar="LM",
         help=(
-            "an .ngram file; with several, the p best strings alone are tuned, with a weight of each (trees take one: "
-            "`rescore lm merge`); of a dump without heads one or none"
+            "an .ngram file; repeatable, but then only the p best paths are tuned, with a weight for each model (for "
+            "trees, merge them with `rescore lm merge`); a dump without heads takes at most one"
         ),
     )
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the settings file to write")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="settings file to write")
     parser.add_argument(
         "--tune-sequences",
         type=arguments.whole(1, 2**48),
         metavar="N",
-        help="of each task, to tune on (default: 100, at most half of them)",
+        help="first sequences of each task that form the tuning part (default: 100, at most half)",
     )
-    parser.add_argument("--per-task", action="store_true", help="calibrate trees for each task as well")
+    parser.add_argument("--per-task", action="store_true", help="also calibrate trees for each task")
     parser.add_argument(
         "--paths",
         type=arguments.whole(1, 1024),
         metavar="P",
-        help="drafts verified in parallel (default: 16)",
+        help="paths verified in parallel (default: 16)",
     )
     parser.add_argument(
         "--top-k", type=arguments.whole(1, 64), metavar="K", help="candidates per slot (default: all in the dump)"
     )
-    parser.add_argument(
-        "--seed", type=arguments.seed, default=0, help="of the resamples that intervals are made of (default: 0)"
-    )
+    parser.add_argument("--seed", type=arguments.seed, default=0, help="seed of the bootstrap (default: 0)")
     arguments.add_threads(parser)
     arguments.add_json(parser)
     parser.set_defaults(does="tune", task=None)

@@ -1,1 +1,1 @@
-"""One self-contained page about a dump: what its drafts are worth, why, and what they would cost."""
+"""A self-contained page about a dump: the block efficiency of its drafts, the reasons, and the predicted cost."""

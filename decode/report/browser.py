@@ -1,6 +1,4 @@
-"""What the lattice browser shows: passes of a few sequences, with every candidate and what each drafter
-made of them.
-"""
+"""Data of the lattice browser: the passes of a few sequences, with all candidates and each drafter's draft."""
 
 from __future__ import annotations
 
@@ -25,14 +23,16 @@ from rescore.lattice.svg import clean
 from rescore.lattice.tree import accepted_by_size
 from rescore.lattice.trees import Trees
 
-PROMPT_TOKENS = 64  # of its end, shown before the text
-MAX_BYTES = 5 << 20  # of JSON; sequences beyond it are left out
+PROMPT_TOKENS = 64  # of the prompt's end, shown before the text
+MAX_BYTES = 5 << 20  # limit of the JSON; further sequences are left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserOptions:
-    """sequences of each task that are shown, nodes of the tree whose replay is followed, candidates K shown,
-    calibration of the open tree beside it, which needs a language model.
+    """sequences    shown per task
+    nodes        of the tree whose replay is followed
+    top_k        candidates shown per slot
+    calibration  of the open tree, which needs a language model
     """
 
     sequences: int = 5
@@ -49,11 +49,11 @@ class BrowserOptions:
 def browser(
     dump: Dump, rescorer: Rescorer, options: BrowserOptions, *, tasks: Sequence[str], words: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """The first sequences of each task as JSON, task after task in turns until MAX_BYTES are full.
+    """The first sequences of each task as JSON, one task at a time in turn, up to MAX_BYTES.
 
     {"nodes", "lm": whether there is a language model, "words": {id: text} or None, "left_out": sequences that did not
     fit, "sequences": [{"task", "number", "prompt": ids, "tokens": ids, "passes": [..]}]}. A pass has "row", "ids"
-    [T][K], "p" [T][K] (percent, by the head), "lm" [T][K] (nats that the LM adds after the rescored draft's first
+    [T][K], "p" [T][K] (percent, by the head), "lm" [T][K] (nats that the LM adds, given the rescored draft's earlier
     tokens), "base" and "best" [T] (the drafts), "tree" and, with a language model, "open" [[token, parent, percent],
     ..], and "accepted" {"base", "best", "tree", "open"}.
     """
@@ -97,7 +97,7 @@ def _of_task(dump: Dump, task: str, rescorer: Rescorer, options: BrowserOptions)
 def _of_block(
     block: DumpBlock, wanted: int, first: int, rescorer: Rescorer, options: BrowserOptions
 ) -> Iterator[dict[str, Any]]:
-    """The first `wanted` sequences of a block; `first`: sequences of the task before it."""
+    """The first `wanted` sequences of a block; `first`: number of the block's first sequence in its task."""
     rows = np.arange(block.offsets[wanted])
     sausages, truth = block.sausages(rows), block.truth(rows)
     histories = block.histories(rows, rescorer.context)
@@ -157,8 +157,8 @@ def _candidates(
 def lm_costs(
     ids: NDArray[np.int32], history: NDArray[np.int32], draft: NDArray[np.int32], rescorer: Rescorer
 ) -> NDArray[np.float64]:
-    """What the models add to each candidate's cost, sum_j alpha_j,t * (-ln p_j), after history and draft[:t]: [T, K]
-    nats.
+    """The cost that the models add to each candidate, sum_j alpha_j,t * (-ln p_j), given history and draft[:t]:
+    [T, K] in nats.
     """
     alpha = alpha_of_slots(rescorer.alpha, len(ids))
     known = history[history >= 0]
@@ -183,12 +183,12 @@ def _nodes(trees: Trees, row: int) -> list[list[float]]:
 
 
 def _percent(share: float) -> float:
-    """In percent, to three digits."""
+    """The share in percent, to three significant digits."""
     return float(f"{min(100 * share, 100.0):.3g}")
 
 
 def _tokens(sequences: list[dict[str, Any]]) -> set[int]:
-    """Every token that the browser may name."""
+    """All tokens that the browser may show."""
     found: set[int] = set()
     for one in sequences:
         found.update(one["prompt"], one["tokens"])

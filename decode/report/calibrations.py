@@ -1,4 +1,4 @@
-"""The calibrations of a report's trees, and where they come from."""
+"""The calibrations of a report's trees, and their source."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from rescore.decode.tuning.tune_trees import TreeTuning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeCalibrations:
-    """Of open trees, of closed ones (None: not shown), and of the control, model and running text without heads.
+    """Calibrations of a report's trees.
 
-    source: how they were found, as a phrase.
+    open    of open trees
+    closed  of closed trees; None if not shown
+    alone   of the control: model and running text without heads
+    source  how they were obtained, as a phrase
     """
 
     open: Calibration = DEFAULT
@@ -35,12 +38,12 @@ class TreeCalibrations:
 
     @classmethod
     def of_settings(cls, settings: Settings, name: str) -> TreeCalibrations:
-        """ValueError of settings of several models, which calibrate no trees."""
+        """The calibrations in settings. ValueError if these have several models and thus no trees."""
         found = {kind: settings.calibration(kind) for kind in ("open", "closed", "alone")}
-        return cls(**found, source=f"of the settings {name}")
+        return cls(**found, source=f"from the settings {name}")
 
     def rows(self) -> Iterator[tuple[str, Calibration]]:
-        """Names of drafters without their budget, and their calibrations."""
+        """Drafters' names without budget, and their calibrations."""
         if self.closed is not None:
             yield CALIBRATED_TREE, self.closed
         yield OPEN_TREE, self.open

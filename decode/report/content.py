@@ -1,6 +1,6 @@
-"""What a report is made of: sections of prose, tables and plots, which HTML and Markdown are written from.
+"""The parts of a report: sections of prose, tables and plots. HTML, Markdown and JSON are written from them.
 
-All texts are plain: whoever writes them out escapes them. Names of tasks and tokens come from files of strangers.
+All texts are plain and untrusted (names of tasks and tokens come from files); the writers escape them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table: its text, what it sorts by (None: the text), a note below it such as an interval."""
+    """A cell of a table: its text, its sort key (None: the text), and a note below it such as an interval."""
 
     text: str
     value: float | None = None
@@ -22,8 +22,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells under headers; the first column names the row. `strong`: rows that the reader should find first;
-    `gist`: what the table shows, on a line, told while it is folded.
+    """Rows of cells under headers; the first column names the row.
+
+    strong  numbers of the rows to emphasise
+    gist    the table's main result in one line, shown while it is folded
     """
 
     title: str
@@ -42,7 +44,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotView:
-    """One choice of a plot, such as a task: its name, its traces as plotly takes them."""
+    """One selectable view of a plot, such as a task: its name and its plotly traces."""
 
     name: str
     traces: Sequence[dict[str, Any]]
@@ -50,10 +52,11 @@ class PlotView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A plot, its views to choose from, plotly's layout of them all; `alt` says in words what is to be seen.
+    """A plot with its views, and plotly's layout for all of them.
 
-    labelled: curves are named at their ends instead of in a legend, and those that `plots.further` marks are shown when
-    they are asked for.
+    alt       describes the plot in words
+    labelled  curves are named at their ends instead of in a legend, and those marked by `plots.further` are shown on
+              demand
     """
 
     title: str
@@ -65,7 +68,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Names and values, a line each."""
+    """Names and values, one pair per line."""
 
     title: str
     rows: Sequence[tuple[str, str]]
@@ -73,8 +76,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A titled part of the page. `cites`: the table or figure of the paper that it is; `prose`: how to read it; `lead`:
-    whether the page shows it in its full width, its prose open.
+    """A titled section of the page.
+
+    prose  how to read it
+    cites  the corresponding table or figure of the paper
+    lead   whether the page shows it in full width with its prose unfolded
     """
 
     key: str
@@ -87,12 +93,12 @@ class Section:
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z][a-z0-9-]*", self.key):
-            raise ValueError(f"section: expected a key of small letters, digits and hyphens, got {self.key!r}")
+            raise ValueError(f"section: expected a key of lower-case letters, digits and hyphens, got {self.key!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One figure that a reader should know: its name, the figure, what it is compared with."""
+    """A headline figure: its name, the figure, and the line below it."""
 
     name: str
     figure: str
@@ -101,8 +107,10 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The whole page. verdict: what it comes to, in a sentence; figures: of the drafters, in the form of the JSON of
-    `rescore run`: "overall" and "tasks".
+    """The whole report.
+
+    verdict  the result in one sentence
+    figures  of the drafters, as "overall" and "tasks" in the JSON of `rescore run`
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The drafters of a report: those of `rescore run`, at more budgets, so that each family is a curve."""
+"""The drafters of a report: those of `rescore run`, at more budgets, so that each family gives a curve."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def report_drafters(
     trees: TreeCalibrations,
     others: Sequence[ReplayDrafter] = (),
 ) -> list[ReplayDrafter]:
-    """trees: calibrations of trees and of their control; others: such as a neural rescorer.
+    """All drafters of the report. `others`: further ones, such as a neural rescorer.
 
     ValueError if a model's vocabulary or tokenizer is not that of the dump.
     """
@@ -57,8 +57,8 @@ def report_drafters(
         PathReplay(rescorer=heads, budgets=paths(BASE, PARALLEL_BASE, options.paths), top_k=k)
     ]
     if rescorer.models:
-        strings = paths(RESCORED, PARALLEL_RESCORED, options.paths)
-        drafters.append(PathReplay(rescorer=rescorer, budgets=strings, top_k=k, semantics=options.semantics))
+        budgets = paths(RESCORED, PARALLEL_RESCORED, options.paths)
+        drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=k, semantics=options.semantics))
     if static := static_tree(dump, split, k):
         drafters.append(StaticTreeReplay(tree=static, budgets=of_sizes(MEDUSA_TREE, NODES), top_k=k))
     drafters.append(DynamicTreeReplay(budgets=of_sizes(EAGLE_TREE, NODES), top_k=k))
@@ -76,7 +76,7 @@ def report_drafters(
 
 
 def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | None:
-    """Medusa's, counted on the tuning part of all tasks; None where it shows none."""
+    """Medusa's static tree, counted on the tuning part of all tasks; None if that is empty or has no true token."""
     tune = split.part("tune")
     if not any(split.tune.values()):
         return None
@@ -84,11 +84,11 @@ def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | Non
         return StaticTree.counted(
             (block for task in dump.tasks for block in tune.blocks(dump, task)), max(NODES), top_k=top_k
         )
-    except ValueError:  # no true token among any candidates
+    except ValueError:  # no true token is among the candidates
         return None
 
 
 def paths(one: str, many: str, p: int) -> dict[str, int]:
-    """Budgets of the p best strings by name: as `rescore run` calls 1 and p, the others by their number."""
+    """Numbers of paths by drafter name: 1 and p have the names of `rescore run`, the others their number."""
     names = {1: one, p: many} if p > 1 else {1: one}
     return {names.get(budget, sized(many, budget)): budget for budget in sorted({*PATHS, p})}

@@ -1,4 +1,4 @@
-"""Drafters by family: "tree 16" and "tree 64" are two budgets of one way to draft."""
+"""Drafters by family: "tree 16" and "tree 64" are two budgets of one family."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ from rescore.decode.replay.drafters.names import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A curve of plots. key: of its colour in the page's style; names: the drafters' names without their budget, the
-    curve's first; dash: of its line.
+    """A curve of the plots.
+
+    key    of its colour in the page's style
+    names  of its drafters, without budget; the first is the curve's title
+    dash   of its line
     """
 
     key: str
@@ -78,14 +81,14 @@ FAMILIES = (
 
 
 def family_of(name: str) -> Family:
-    """That of a drafter; one of its own for a drafter that the page does not know."""
+    """The family of a drafter; a new one for an unknown drafter."""
     stem, _ = split(name)
     known = next((family for family in FAMILIES if stem in family.names), None)
     return known or Family(key="other", names=(stem,))
 
 
 def curves(names: list[str]) -> list[tuple[Family, list[str]]]:
-    """The families among the drafters, each with its own in the order given."""
+    """The families of the drafters, each with its drafters in the given order."""
     found: dict[str, tuple[Family, list[str]]] = {}
     for name in names:
         family = family_of(name)

@@ -1,4 +1,4 @@
-"""Block efficiencies of a replayed dump with their intervals, in the form of the JSON of `rescore run`."""
+"""Block efficiencies of a replayed dump with intervals, in the format of the JSON of `rescore run`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from rescore.decode.replay.drafters.names import (
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
 EQUAL = (16, 64)  # nodes at which drafters are compared
-BASELINES = (MEDUSA_TREE, EAGLE_TREE, PUSHED_TREE)  # other ways to make trees
+BASELINES = (MEDUSA_TREE, EAGLE_TREE, PUSHED_TREE)  # other methods for trees
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """overall: means over the tasks; tasks: each task's own; seed and resamples: of the intervals."""
+    """overall: means over tasks; tasks: the figures of each task; seed, resamples, level: of the intervals."""
 
     overall: dict[str, Any]
     tasks: tuple[dict[str, Any], ...]
@@ -65,9 +65,7 @@ class Figures:
 
 
 def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]:
-    """Intervals of every drafter, and differences of the pairs that were replayed, of a task or of the mean
-    over tasks.
-    """
+    """Intervals of every drafter, and differences of replayed pairs, for a task or for the mean over tasks."""
     differences = []
     for name, against in compared(resampled.names):
         difference = resampled.difference(name, against, task)
@@ -78,8 +76,8 @@ def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]
 
 
 def compared(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """What the models add to the heads and the heads to the model, at equal budgets, and trees against paths; without
-    heads, the blend against others and against itself without one source.
+    """Pairs of drafters to compare: heads with and without model, and model with and without heads, at equal budgets;
+    trees and paths; without heads, the blend and other drafters or the blend without a source.
     """
     pairs = [(RESCORED, BASE), (PARALLEL_RESCORED, PARALLEL_BASE), (sized(TREE, 16), PARALLEL_RESCORED)]
     sizes = [n for stem, n in map(split, names) if stem == TREE and n is not None]

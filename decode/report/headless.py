@@ -38,7 +38,7 @@ from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
-NODES = 64  # of the tree whose q is held against what was accepted
+NODES = 64  # of the tree whose q is checked against acceptance
 SHOWN = (
     sized(BLENDED, 16),
     sized(BLENDED, 64),
@@ -49,7 +49,7 @@ SHOWN = (
     sized(RECYCLING, 16),
     STATIC,
     sized(PROMPT_LOOKUP, LOOKED_UP),
-)  # drafters whose acceptance is told position by position and along the text
+)  # drafters in the plots of acceptance by position and of tokens per pass along the text
 
 
 def headless_report(
@@ -63,10 +63,13 @@ def headless_report(
     seed: int = 0,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Report:
-    """On a part and some tasks of it (None: all). tuned: a calibration beside the default; advance: called with numbers
-    of rows, twice those of the part.
+    """The report on a part of a dump.
 
-    ValueError for a model of another vocabulary or tokenizer, or for several.
+    tuned    a calibration to report on besides the default
+    tasks    None for all
+    advance  called with numbers of rows, twice the part's rows in total
+
+    ValueError for a model with another vocabulary or tokenizer, or for several models.
     """
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     depths, texts = AcceptanceCounts(DEPTH), AlongTexts()
@@ -79,7 +82,7 @@ def headless_report(
     models = f"with {told.names}" if told.models else "without an n-gram model"
     facts = [(path, one.info()) for path, one in zip(told.models, rescorer.models)]
     return Report(
-        title=f"Drafts of {dump.header.model}, which has no heads",
+        title=f"Drafts for {dump.header.model}, without heads",
         subtitle=f"{texts_of(dump, result, part.name)}, {models}",
         verdict=verdict(figures.overall),
         figures=figures.to_json(),

@@ -1,4 +1,4 @@
-"""A report's sections as HTML. Everything is escaped here, once; the page around it is `page.py`."""
+"""A report's sections as HTML. Everything is escaped here, once; `page.py` has the page around them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOW = "How to read it"
 
 
 def body(report: Report) -> str:
-    """The page from its title to its last section."""
+    """The HTML from the title to the last section."""
     lines = [f"<h1>{text(report.title)}</h1>", f'<p class="subtitle">{text(report.subtitle)}</p>']
     lines += [f'<p class="verdict-line">{text(report.verdict)}</p>']
     lines += ['<div class="tiles">', *map(_tile, report.tiles), "</div>"]
@@ -56,7 +56,7 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _plot(plot: Plot, key: str) -> str:
-    """A figure that plots.js draws into; its data is in the page's JSON under the same key."""
+    """A figure for plots.js to draw into; its data are in the page's JSON under the same key."""
     title = f'<figcaption id="{key}-title">{text(plot.title)}</figcaption>'
     return (
         f'<figure class="plot" data-plot="{key}">{title}<div class="views"></div><div class="legend"></div>'
@@ -107,5 +107,5 @@ def _folded(title: str, content: str) -> str:
 
 
 def text(content: str) -> str:
-    """On one line, without control characters and characters that turn the direction of text."""
+    """Escapes text. Line breaks, control characters and bidirectional overrides are removed."""
     return escape(clean(content), quote=True)

@@ -12,7 +12,7 @@ SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 
 def markdown(report: Report) -> str:
-    """The report's prose and tables; plots and the lattice browser are the page's alone."""
+    """The report's prose and tables, without plots and lattice browser."""
     lines = [f"# {plain(report.title)}", "", plain(report.subtitle), "", plain(report.verdict), ""]
     for section in report.sections:
         parts = [part for part in section.parts if isinstance(part, (Table, Facts))]
@@ -55,5 +55,5 @@ def _cell(cell: Cell) -> str:
 
 
 def plain(content: str) -> str:
-    """One line in which nothing is markup."""
+    """The content on one line, with Markdown characters escaped."""
     return SPECIAL.sub(r"\\\1", clean(content))

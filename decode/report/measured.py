@@ -1,4 +1,4 @@
-"""Everything that a report measures on a dump, one analysis after the other, each streaming over its blocks."""
+"""Runs all analyses of a report on a dump. Each streams over the dump's blocks."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from rescore.decode.report.timing import drafting_seconds
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
-BUDGET, LARGER = 16, 128  # nodes of the tree whose losses are told, and of the one it is held against
-# Acceptance is told of these.
+BUDGET, LARGER = 16, 128  # nodes of the tree whose lost tokens are analysed, and of the tree it is compared with
+# Drafters in the plot of acceptance by position.
 POSITIONS = (
     BASE,
     RESCORED,
@@ -51,9 +51,8 @@ POSITIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """What the sections show. drafting: seconds for each lattice, by drafter.
-
-    orders, several and weights are of language models, None where there is none (or one alone).
+    """The results that the sections show. `drafting`: seconds per lattice, by drafter. orders, several and weights need
+    a language model (`several` more than one), else they are None.
     """
 
     result: DumpResult
@@ -83,8 +82,12 @@ def measure(
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """All analyses of a part of a dump. trees: their calibrations; names: of the models, where there are several;
-    neural: a rescorer beside them; advance as in `rows_to_come`.
+    """Runs all analyses on a part of a dump.
+
+    trees    calibrations of trees
+    names    of the models, used if there are several
+    neural   a further rescorer
+    advance  called with numbers of rows, about `rows_to_come` in total
     """
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     k, others = options.top_k, neural.drafters if neural else ()
@@ -138,8 +141,8 @@ def _of_models(
 
 
 def rows_to_come(dump: Dump, rescorer: Rescorer, part: SplitPart, tasks: Sequence[str], slow: int = 0) -> int:
-    """About how many rows `measure` will advance by: those of the part for each analysis, and for each of the `slow`
-    drafters that tell how far they are.
+    """About how many rows `measure` advances by: the part's rows for each analysis, and for each of the `slow` drafters
+    that report progress.
     """
     rows = whole = 0.0
     for task in dump.header.tasks:

@@ -1,6 +1,4 @@
-"""A small neural model in a report, beside the n-gram models. Nothing here needs PyTorch: `open_neural.py` opens the
-model.
-"""
+"""A small neural rescorer in a report. Does not need PyTorch; `open_neural.py` opens the model."""
 
 from __future__ import annotations
 
@@ -14,9 +12,12 @@ from rescore.decode.replay.worth import ReplayDrafter
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Neural:
-    """drafters: NEURAL and, with more than one path, NEURAL_BEAM, each asked once for a block. name: of the model;
-    alpha: its weight; paths: of the beam; machine: where it ran; shape: what a pass of it costs, None where that is not
-    known.
+    """name      of the model
+    drafters  NEURAL and, with more than one path, NEURAL_BEAM; each runs once per block
+    alpha     the model's weight
+    paths     of the beam
+    machine   that ran it
+    shape     of the model, for the cost of its passes; None if unknown
     """
 
     name: str
@@ -32,6 +33,6 @@ class Neural:
 
 
 def milliseconds(result: DumpResult, name: str) -> float:
-    """Wall milliseconds for a lattice of a drafter that drafts the rows alone that decoding would visit."""
+    """Wall-clock milliseconds per lattice of a drafter that drafts only the rows that decoding visits."""
     lattices = sum(task.tallies[name].steps for task in result.tasks)
     return 1000 * result.seconds.get(name, 0.0) / max(lattices, 1)

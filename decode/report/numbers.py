@@ -1,4 +1,4 @@
-"""Numbers as cells of tables: as many digits as mean something, and what they sort by."""
+"""Numbers as table cells, with significant digits and a sort key."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _range(low: float, high: float, digits: int) -> str:
 
 
 def interval(pair: Sequence[float | None] | None) -> tuple[float, float] | None:
-    """[low, high] of a report, None where there is none."""
+    """The interval as (low, high); None if it is missing."""
     if pair is None or pair[0] is None or pair[1] is None:
         return None
     return pair[0], pair[1]

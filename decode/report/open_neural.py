@@ -1,4 +1,4 @@
-"""A small neural model from a path, ready for a report."""
+"""Opens a small neural rescorer for a report."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def open_neural(
     device: str = "cpu",
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Neural:
-    """The rescorer of a dump's lattices with the causal model at `path`: a folder of Hugging Face, or one of our
-    blockwise models.
+    """Opens the causal model at `path`, a Hugging Face folder or a blockwise transformer, as rescorer of a dump.
 
-    paths: of the beam that is replayed beside the greedy draft, 1 for none. advance: called with numbers of rows while
-    a drafter works, the dump's for each. ValueError unless the model is causal and of the dump's tokenizer.
+    paths    of the beam that is also replayed; 1 for none
+    advance  called with numbers of rows, the dump's rows in total for each drafter
+
+    ValueError unless the model is causal and has the dump's tokenizer.
     """
     model = open_model(path, dtype=torch.float32, device=device)
     check(path, model, dump)
@@ -54,12 +55,12 @@ def check(path: Path, model: OpenModel, dump: Dump) -> None:
     if model.tokenizer and known and (got := TextTokenizer.open(model.tokenizer).sha256) != known:
         raise ValueError(
             f"{model.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {got}: "
-            "take a model that was trained with that tokenizer"
+            "use a model that was trained with that tokenizer"
         )
 
 
 def _shape(path: Path) -> ModelShape | None:
     try:
         return open_shape(str(path))
-    except (ValueError, FileNotFoundError):  # a decoder whose costs are not modelled still rescores
+    except (ValueError, FileNotFoundError):  # the cost model does not know this decoder; it still rescores
         return None

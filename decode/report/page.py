@@ -1,4 +1,4 @@
-"""The whole page: one HTML file that works from disk, with nothing fetched from anywhere."""
+"""The whole page: one HTML file that works from disk and fetches nothing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rescore.decode.report import html
 from rescore.decode.report.content import Plot, Report
 from rescore.lattice.extras import needed_for
 
-SHORTCUTS = 4  # sections named in the header of a wide page; its menu has all
+SHORTCUTS = 4  # sections linked in the header of a wide page; the menu has all
 STYLES = ("page.css", "browser.css")
 SCRIPTS = ("menu.js", "theme.js", "export.js", "tables.js", "legend.js", "plots.js", "tree.js", "browser.js")
 
 
 def page(report: Report) -> str:
-    """The text of the page. ValueError if the package plotly is absent."""
+    """The page's HTML. ValueError if plotly is not installed."""
     return Template(_static("page.html")).substitute(
         title=html.text(report.title),
         styles="\n".join(map(_static, STYLES)),
@@ -33,7 +33,7 @@ def page(report: Report) -> str:
 
 
 def data(report: Report) -> dict[str, Any]:
-    """What the scripts draw: {"plots": {key: ..}, "browser": .. or None}."""
+    """The data of the scripts: {"plots": {key: ..}, "browser": .. or None}."""
     plots = {
         f"{section.key}-{number}": {
             "views": [{"name": view.name, "traces": list(view.traces)} for view in part.views],
@@ -51,7 +51,7 @@ def data(report: Report) -> dict[str, Any]:
 
 
 def embedded(value: Any) -> str:
-    """JSON that can stand in a script element: no text in it ends the element or opens a comment."""
+    """JSON that is safe in a script element: no text in it ends the element or opens a comment."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -63,7 +63,7 @@ def plotly_source() -> str:
 
 
 def packed(script: str) -> str:
-    """A script as gzip in base64, less than half its size; the browser unpacks it."""
+    """A script as gzip in base64, less than half its size; unpacked in the browser."""
     return base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Traces and layouts as plotly takes them, made without it. Colours are the page's: a trace names its series only."""
+"""Plotly traces and layouts, built without plotly. A trace names its series; the page sets its colour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Interval = tuple[float, float]
 
 
 def caption(content: str) -> str:
-    """A text for plotly, which reads a few tags of HTML: none of them is ours."""
+    """Escapes a text for plotly, which interprets some HTML tags."""
     return escape(content, quote=False)
 
 
@@ -26,9 +26,10 @@ def curve(
     texts: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Points joined by a line, with bars from low to high where intervals are given.
+    """Points joined by a line, with error bars where intervals are given.
 
-    texts are shown when a point is pointed at, labels beside it (mode "markers+text").
+    texts   shown when the pointer is over a point
+    labels  shown above a point (mode "markers+text")
     """
     trace: dict[str, Any] = {
         "type": "scatter",
@@ -50,12 +51,12 @@ def curve(
 
 
 def shaded(trace: dict[str, Any], share: float) -> dict[str, Any]:
-    """The trace in a colour of a scale, from 0 to 1: of curves that have an order."""
+    """The trace with a colour from a scale, at `share` in 0..1; for ordered curves."""
     return {**trace, "meta": {"shade": round(share, 4)}}
 
 
 def further(trace: dict[str, Any]) -> dict[str, Any]:
-    """The trace, shown only when all of a labelled plot are asked for."""
+    """The trace, shown in a labelled plot only with all curves."""
     return {**trace, "meta": {**trace["meta"], "further": True}}
 
 
@@ -80,7 +81,7 @@ def bars(
 
 
 def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
-    """A layout with titled axes; `more` goes into it as x_type="log", y_tickformat=".0%", barmode="stack"."""
+    """A layout with titled axes and further options, such as x_type="log", y_tickformat=".0%", barmode="stack"."""
     layout: dict[str, Any] = {"xaxis": {"title": {"text": caption(x)}}, "yaxis": {"title": {"text": caption(y)}}}
     for name, value in more.items():
         axis, sign, key = name.partition("_")
@@ -92,7 +93,7 @@ def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
 
 
 def powers(values: Sequence[float], **more: Any) -> dict[str, Any]:
-    """Options of a logarithmic x axis on which the values themselves are the ticks."""
+    """Options of a logarithmic x axis with a tick at each value."""
     ticks = sorted(set(values))
     return {"x_type": "log", "x_tickvals": ticks, "x_ticktext": [f"{tick:g}" for tick in ticks], **more}
 

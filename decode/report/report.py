@@ -1,4 +1,4 @@
-"""Everything that is measured on a dump, as a report."""
+"""The report on a dump of a model with heads."""
 
 from __future__ import annotations
 
@@ -44,9 +44,14 @@ from rescore.lattice.dump import Dump
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """tasks that are shown (None: all), the split and the name of the part of it that is reported on, how drafts are
-    made, what the browser shows, the seed of the intervals, the calibrations of trees, where drafts are costed (None:
-    nowhere), the times of searches and the name of their file (None: no section of them).
+    """split    of the dump; part: name of its part to report on
+    tasks    to report on; None for all
+    seed     of the intervals
+    trees    calibrations of trees
+    replay   how drafts are made
+    browser  contents of the lattice browser
+    cost     model and machine of the predicted cost; None for no such section
+    latency  times of searches and the name of their file; None for no such section
     """
 
     split: Split
@@ -65,10 +70,11 @@ class ReportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSources:
-    """What the page says about where its figures come from.
+    """Inputs that the page names.
 
-    models: path of each language model, in the rescorer's order; words: every id as text, or None; settings: names and
-    values, the command line among them.
+    models    path of each n-gram model, in the rescorer's order
+    words     text of every id, or None
+    settings  names and values, including the command line
     """
 
     models: Sequence[str] = ()
@@ -77,7 +83,7 @@ class ReportSources:
 
     @property
     def names(self) -> str:
-        """The models' file names, for a sentence."""
+        """The models' file names, separated by commas."""
         return ", ".join(Path(path).name for path in self.models)
 
 
@@ -90,8 +96,10 @@ def report(
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Report:
-    """The report on a dump. neural: a rescorer beside the language models (`open_neural`). advance: called with numbers
-    of rows, which come to about `rows_to_come`, for a progress bar.
+    """The report on a dump.
+
+    neural   a further rescorer (`open_neural`)
+    advance  called with numbers of rows, about `rows_to_come` in total, for a progress bar
     """
     tasks, part = options.tasks_of(dump), options.split.part(options.part)
     measured = measure(
@@ -160,18 +168,18 @@ def sections(
 
 
 def small_shape(options: cost.CostOptions, neural: Neural | None) -> ModelShape | None:
-    """The neural rescorer's, where its passes can be costed: measured passes are the target's alone."""
+    """The neural rescorer's shape if its passes can be predicted; measured passes cover only the target."""
     return neural.shape if neural and isinstance(options.clock, Roofline) else None
 
 
 def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: ReportSources) -> str:
-    models = f"rescored with {sources.names}" if sources.models else "without a language model"
+    models = f"rescored with {sources.names}" if sources.models else "without an n-gram model"
     heads = f"{dump.header.heads} heads with {dump.header.top_k} candidates"
     return f"{texts_of(dump, result, options.part)}, {heads}, {models}"
 
 
 def texts_of(dump: Dump, result: DumpResult, part: str) -> str:
-    """What was replayed, as a phrase."""
+    """The replayed text, as a phrase."""
     sampled = f" at temperature {dump.header.temperature:g}" if dump.header.temperature else ""
     of_part = {"heldout": "held-out ", "tune": "tuning "}.get(part, "")
     sequences = sum(len(task.tokens) for task in result.tasks)

@@ -11,8 +11,8 @@ FORMAT, VERSION = "rescore-report", 1
 
 
 def report_json(report: Report) -> dict[str, Any]:
-    """The report's sentences, tables, plots and facts, section by section, and `figures`: of every drafter, with the
-    keys of the JSON of `rescore run`. The lattice browser is the page's alone.
+    """The report's prose, tables, plots and facts by section, and the `figures` of every drafter, with the keys of the
+    JSON of `rescore run`. The lattice browser's data are not included.
     """
     return {
         "format": FORMAT,
@@ -48,7 +48,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    """value: in full, None of a text."""
+    """The cell; `value` has full precision, None for text."""
     return {"text": cell.text, "value": cell.value, "note": cell.note}
 
 
@@ -66,7 +66,7 @@ def _title(plot: Plot, axis: str) -> str:
 
 
 def _curve(trace: dict[str, Any]) -> dict[str, Any]:
-    """Points of a curve or bars of a series; low and high: the interval's ends, None where there is none."""
+    """Points of a curve or bars of a series; low and high are the interval's ends, None without one."""
     low, high = _interval(trace)
     x = [unescape(value) if isinstance(value, str) else value for value in trace["x"]]
     return {"name": unescape(trace["name"]), "x": x, "y": list(trace["y"]), "low": low, "high": high}

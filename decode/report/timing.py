@@ -1,4 +1,4 @@
-"""What drafting takes: every budget searched by itself, since a search of 128 nodes is no measure of one of 8."""
+"""Times of drafting. Each budget is timed separately, since a search for 128 nodes says nothing about one for 8."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ROWS = 1024  # lattices searched together
 def drafting_seconds(
     dump: Dump, drafters: Sequence[ReplayDrafter], part: SplitPart, tasks: Sequence[str]
 ) -> dict[str, float]:
-    """Wall time for each lattice of every drafter that is costed and tells its search's, on the first lattices of the
-    part.
+    """Wall-clock seconds per lattice, by drafter, on the first lattices of the part.
 
-    Each budget is searched on the first sequence before, which does not count. Drafters without `budgets` are left out.
+    Each budget is warmed up on the first sequence. Drafters without `budgets`, without a measured search time or
+    without a predicted cost are left out.
     """
     block = next(block for task in tasks for block in part.blocks(dump, task))
     sequences = max(1, int((block.offsets <= ROWS).sum()) - 1)
@@ -39,6 +39,6 @@ def drafting_seconds(
 
 
 def is_costed(name: str) -> bool:
-    """Whether the cost of a drafter is told: of p paths for one p alone."""
+    """Whether the report predicts a drafter's cost; of p paths, only for one p."""
     stem, budget = split(name)
     return budget is None or stem not in PARALLEL

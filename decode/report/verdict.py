@@ -1,4 +1,4 @@
-"""What a report comes to, in one sentence made of its figures."""
+"""The result of a report in one sentence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rescore.decode.replay.drafters import headless
 from rescore.decode.replay.drafters.names import BASE, ORACLE, PROMPT_LOOKUP, sized, split
 
 VERIFIED = 16  # tokens per pass
-REFERENCES = (BASE, sized(PROMPT_LOOKUP, headless.LOOKED_UP))  # what drafters are held against: the first that there is
-TOLD = {BASE: ", the heads' own draft"}
+REFERENCES = (BASE, sized(PROMPT_LOOKUP, headless.LOOKED_UP))  # the best drafter is compared with the first replayed
+EXPLAINED = {BASE: ", the heads' own draft"}
 
 
 def verdict(overall: dict[str, Any]) -> str:
-    """The best drafter that verifies at most VERIFIED tokens per pass, beside the reference; means over the tasks."""
+    """Compares the best drafter with at most VERIFIED tokens per pass with the reference; means over tasks."""
     efficiency, verified = overall["block_efficiency"], overall["verified_per_pass"]
     within = [name for name in efficiency if name != ORACLE and round(verified[name]) <= VERIFIED]
     best = max(within, key=efficiency.__getitem__)
@@ -21,9 +21,9 @@ def verdict(overall: dict[str, Any]) -> str:
     return (
         f"Best with {VERIFIED} verified tokens: {split(best)[0]}, {efficiency[best]:.2f} tokens per pass, "
         f"{_gain(efficiency[best] / efficiency[reference] - 1)} {reference} "
-        f"({efficiency[reference]:.2f}{TOLD.get(reference, '')})."
+        f"({efficiency[reference]:.2f}{EXPLAINED.get(reference, '')})."
     )
 
 
 def _gain(share: float) -> str:
-    return "as much as" if round(100 * share) == 0 else f"{share:.0%} over"
+    return "the same as" if round(100 * share) == 0 else f"{share:.0%} over"

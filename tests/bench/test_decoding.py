@@ -174,7 +174,7 @@ def test_a_text_that_differs_is_reported(world, capsys, monkeypatch):
     count = bench._count
     monkeypatch.setattr(bench, "_count", lambda result, out, texts: count(result, out, [[END], *texts[1:]]))
     result = cli.call(capsys, *words(world, "--limit", 1, "--batch", 1))
-    assert result.status == 1 and "texts are not those of plain decoding" in result.err
+    assert result.status == 1 and "texts differ from plain decoding" in result.err
     assert result.out.count("\n") > 5  # the table is shown
 
 
@@ -290,10 +290,10 @@ def test_merged_paths_are_counted_as_a_tree(world):
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["--model", "m"], "--prompts: expected one, or --replay for timing without a trained model"),
+        (["--model", "m"], "--prompts: expected a value, or --replay to time random weights"),
         (["--temperature=-1"], "argument --temperature: expected a finite number of at least 0, got '-1'"),
-        (["--shape", "7b"], "--shape: is for --replay; --model says what is decoded"),
-        (["--replay", "d", "--model", "m"], "--model: not used with --replay, whose weights are random"),
+        (["--shape", "7b"], "--shape is for --replay"),
+        (["--replay", "d", "--model", "m"], "--model: not used with --replay, which has random weights"),
     ],
 )
 def test_misuse(capsys, more, message):

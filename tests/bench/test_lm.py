@@ -120,7 +120,7 @@ def test_scores_that_differ(world, capsys, monkeypatch):
 
 
 def test_a_text_too_short(world, capsys):
-    assert "expected at least 2000 tokens to read, got" in cli.refusal(capsys, *call(world, "--text", world / "dump"))
+    assert "expected at least 2000 tokens to score, got" in cli.refusal(capsys, *call(world, "--text", world / "dump"))
 
 
 def test_an_engine_that_fails(world, tmp_path):

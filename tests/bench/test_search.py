@@ -289,8 +289,7 @@ def test_tables_say_what_was_made_up_and_left_out(world, capsys, no_compiler, tm
     assert result.status == 0, result.err
     assert "left out: C++ OpenFst: no g++ on the path; install g++" in result.out and "C++ phi" not in result.out
     assert (
-        "rows of the dump, joined" in result.out
-        and f"the last {16 - dumps.K} of 16 are drawn from the model" in result.out
+        "rows of the dump" in result.out and f"the last {16 - dumps.K} of 16 are sampled from the model" in result.out
     )
     assert "p = 16" in result.out and "16 x 16" in result.out
     assert all(
@@ -356,7 +355,7 @@ def test_a_text_instead_of_a_dump(world, capsys, no_compiler, tmp_path):
         "pywrapfst",
     ]
     result = cli.call(capsys, *words)
-    assert result.status == 0 and f"{HEADLINE}: 2 lattices; made around places of the text" in result.out
+    assert result.status == 0 and f"{HEADLINE}: 2 lattices; sampled around positions of the text" in result.out
     assert "--every-lattice: is for the lattices of a dump; give --dump" in cli.refusal(
         capsys, *words, "--every-lattice", status=2
     )

@@ -21,7 +21,7 @@ def test_numbers_with_suffixes(text, value):
 @pytest.mark.parametrize("text", ["4Q", "K", "1.5", "", "nanK", "infM", "1e400K"])
 def test_what_is_no_number(capsys, text):
     refused = cli.refusal(capsys, "generate", "--model", "m", "--max-tokens", text, "hello", status=2)
-    assert "--max-tokens: expected a whole number, or one as 400K" in refused
+    assert "--max-tokens: expected a whole number such as 400 or 400K" in refused
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,8 @@ def test_tables(run, capsys, tmp_path):
     ]
     out = cli.call(capsys, *words).out
     assert (
-        "a model of the time, not a measurement" in out
-        and "1 text at once behind 1,024 tokens; fastest:" in out
+        "predicted, not measured" in out
+        and "1 text at once after 1,024 tokens; fastest:" in out
         and "64 texts at once" in out
     )
     assert "pays below" in out and "mine" in out and "!" in out  # 70 billion parameters do not fit into 141 GB
@@ -224,23 +224,26 @@ def test_passes_of_a_model(capsys, tmp_path):
     words = ["bench", "passes", "--model", tmp_path / "model.safetensors", "--batch", 1, "--repeats", 1, "--threads", 1]
     assert len(cli.figures(capsys, *words, "--length", 20)["passes"][0]["tokens"]) == 9
     refused = cli.refusal(capsys, *words, "--length", 40, status=2)
-    assert "--length 40: expected at most 31, since the model reads 160 tokens and the widest pass is of 129" in refused
+    assert (
+        "--length 40: expected at most 31, since the model's context is 160 tokens and the widest pass reads 129"
+        in refused
+    )
 
 
 @pytest.mark.parametrize("more", [[], ["--model", "m", "--shape", "tiny"]])
 def test_passes_of_one_model(capsys, more):
     pytest.importorskip("torch")
-    assert "--model or --shape: expected one of them" in cli.refusal(capsys, "bench", "passes", *more, status=2)
+    assert "--model, --shape: expected exactly one of them" in cli.refusal(capsys, "bench", "passes", *more, status=2)
 
 
 @pytest.mark.parametrize(
     "more, message",
     [
-        ([], "--model: expected the shape of a model, or --paper for the paper's table"),
-        (["--model", "7b"], "--run, --way or --neural: expected what drafts bring, got none of them"),
+        ([], "--model: expected a model's shape, or --paper for the paper's table"),
+        (["--model", "7b"], "--run, --way, --neural: expected at least one of them"),
         (
             ["--model", "7b", "--way", "x=2,8", "--passes", "p", "--gpu", "l4"],
-            "--passes: measured passes stand for a machine; leave out --gpu",
+            "--passes replaces the machine: leave out --gpu",
         ),
         (["--model", "7b", "--way", "x=2,8", "--gpu", "abacus"], "--gpu abacus: expected one of h200, h100"),
         (["--model", "7b", "--way", "x=2,8", "--gpu", "1,2,x"], "--gpu 1,2,x: could not convert"),
@@ -250,20 +253,23 @@ def test_passes_of_one_model(capsys, more):
         ),
         (
             ["--model", "7b", "--way", "x=2,8", "--way", "x=3,8"],
-            "--way x: expected another name than those of the other ways",
+            "--way x: expected a name that no other way has",
         ),
-        (["--model", "7b", "--way", "autoregressive=3,8"], "--way autoregressive: expected another name"),
+        (
+            ["--model", "7b", "--way", "autoregressive=3,8"],
+            "--way autoregressive: expected a name that no other way has",
+        ),
         (
             ["--model", "7b", "--neural", "tiny=2"],
             "--neural: expected the number of heads, from --run or --slots, got none",
         ),
         (
             ["--model", "7b", "--neural", "tiny=2", "--slots", 3, "--passes", "p"],
-            "--neural: the passes of a small model are not in measured ones",
+            "--neural: measured passes do not include the small model's",
         ),
         (
             ["--model", "7b", "--neural", "tiny"],
-            "'tiny': expected NAME=TOKENS or PATH=TOKENS, the tokens of a pass a number",
+            "'tiny': expected NAME=TOKENS or PATH=TOKENS, with a number of tokens per pass",
         ),
         (["--model", "7b", "--way", "x=2"], "'x=2': expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS"),
         (["--model", "7b", "--way", "=2,8"], "expected NAME=TOKENS,VERIFIED"),

@@ -262,7 +262,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
     np.savez(tmp_path / "b" / "x.npz", **second)
     cli.make_tokenizer(tmp_path / "tokenizer.json", 20)
     words = ["dump", "reduce", tmp_path / "x.npz", tmp_path / "b" / "x.npz"]
-    assert "expected files of different names" in cli.refusal(
+    assert "expected different file names" in cli.refusal(
         capsys, *words, "--kind", "forced", "-o", tmp_path / "out", status=2
     )
     info = cli.figures(
@@ -304,7 +304,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
         "bytes": (tmp_path / "x.npz").stat().st_size,
     }
     assert next(Dump.open(tmp_path / "out").blocks()).seeds.tolist() == list(range(6))
-    assert "out exists; remove it first or write elsewhere" in cli.refusal(
+    assert "out: expected a new folder, got one that exists" in cli.refusal(
         capsys, *words, "--kind", "forced", "-o", tmp_path / "out"
     )
     np.savez(tmp_path / "x.npz", **first)
@@ -419,12 +419,12 @@ def test_options_are_checked(tmp_path, capsys):
     def refused(*words, status: int = 2) -> str:
         return cli.refusal(capsys, "dump", "reduce", tmp_path / "x.npz", *words, "-o", tmp_path / "out", status=status)
 
-    assert "--seed: only sampled text is drawn, got --kind greedy" in refused("--kind", "greedy", "--seed", 3)
-    assert "--kind sampled: expected --temperature, at which the text was drawn" in refused("--kind", "sampled")
+    assert "--seed: only for --kind sampled, got --kind greedy" in refused("--kind", "greedy", "--seed", 3)
+    assert "--kind sampled: expected --temperature of the sampled text" in refused("--kind", "sampled")
     assert "seeds: expected one seed per position for a sampled dump, got none" in refused(
         "--kind", "sampled", "--temperature", 1, status=1
     )
-    assert "--task: expected one for each of 1 files of logits, got 2" in refused(
+    assert "--task: expected one for each of the 1 files of logits, got 2" in refused(
         "--kind", "forced", "--task", "a", "--task", "b"
     )
     assert "--tokens: expected one for each of 2 files of logits, got 1" in refused(
@@ -488,4 +488,4 @@ def test_no_torch_is_needed():
 
 def test_help_tells_where_the_texts_stand(capsys):
     out = cli.call(capsys, "dump", "reduce", "--help").out
-    assert "tokens [n] and offsets [S + 1], prompt_tokens [m] and prompt_offsets" in out
+    assert "tokens [n] and offsets [S + 1], prompt_tokens [m] and" in out

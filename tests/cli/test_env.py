@@ -40,4 +40,4 @@ sys.exit(main(["env"]))
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line}
     assert lines["torch"].endswith("missing: pip install 'rescore[transformers]'")
     assert lines["pywrapfst"].endswith("missing: pip install 'rescore[openfst]'")
-    assert "not asked: torch is missing" in lines["GPU"]
+    assert "unknown: torch is missing" in lines["GPU"]

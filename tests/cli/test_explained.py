@@ -36,13 +36,13 @@ def lines(kind, *, nodes=15, speedup=0.5, **given):
 
 
 SMALLER = "a pass with 1 draft token costs 1.10 plain passes and yields at most 1.50 tokens: try"
-LM = "an n-gram model of such texts (--lm) may have more accepted"
+LM = "an n-gram model of similar texts (--lm) may raise acceptance"
 
 
 def test_remedies_of_each_drafter():
     assert lines("blend") == ([f"{SMALLER} --nodes 1, or --nodes auto", LM], [pytest.approx(0.01)])
     assert lines("blend", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1, or --nodes auto"]
-    blend = "--drafter blend drafts from the text and from what the model predicted along it as well"
+    blend = "--drafter blend also drafts from the text and from the model's predictions along it"
     assert lines("lm-alone", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1", blend]
     assert lines("draft-model")[0] == [f"{SMALLER} --ahead 1"]
 
@@ -62,7 +62,7 @@ def test_processors_that_rest(monkeypatch):
         args = argparse.Namespace(lm=[], settings=None, threads=threads, device=device)
         found = explained(args, "blend", DRAFTED, PLAIN, 0.5, lambda plain_s: costly, nodes=15)
         assert found["try"][0] == "every further token costs a plain pass here: no drafts pay, --drafter none"
-        hint = ["1 of 4 processors were used: with --threads 4 wide passes may cost less"]
+        hint = ["1 of 4 processors were used: --threads 4 may make wide passes cheaper"]
         assert found["try"][1:] == (hint if more else [])
 
 

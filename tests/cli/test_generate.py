@@ -89,7 +89,9 @@ def test_several_texts_stand_one_behind_the_other(world, capsys):
 def test_standard_input(world, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(PROMPTS[0]))
     assert cli.call(capsys, *words(world, prompts=["-"])).out == spelt(plain()[0]) + "\n"
-    assert "-: standard input can be read once only" in cli.refusal(capsys, *words(world, prompts=["-", "-"]), status=2)
+    assert "-: standard input can be given only once" in cli.refusal(
+        capsys, *words(world, prompts=["-", "-"]), status=2
+    )
 
 
 DRAFTERS = {
@@ -209,7 +211,7 @@ def test_interrupted_text_stays(world, capsys, monkeypatch):
     monkeypatch.setattr(action, "stream", interrupted)
     result = cli.call(capsys, *words(world, "--drafter", "none"))
     assert (result.status, result.out) == (130, spelt(plain()[0][:4]) + "\n")
-    assert result.err == "rescore: interrupted; nothing was left half-written\n"
+    assert result.err == "rescore: interrupted; no incomplete files were left behind\n"
 
 
 def test_standard_output_may_be_closed(world, capsys, monkeypatch, tmp_path):
@@ -265,20 +267,20 @@ def test_terminals_are_not_steered_by_texts():
     [
         (
             ["--drafter", "tree", "--paths", 3],
-            "--paths: not used by the drafter tree; it is for parallel-rescored, neural, drawn",
+            "--paths: not used by the drafter tree, only by parallel-rescored, neural, drawn",
         ),
-        (["--alpha", "0.4"], "--alpha is for language models: give --lm as well"),
+        (["--alpha", "0.4"], "--alpha needs --lm"),
         (["--lm", "LM", "--alpha", "0.4,0.3"], "--alpha: expected one weight, or one for each of the 3 slots, got 2"),
         (["--drafter", "draft-model"], "--draft-model: expected a small model for this drafter, got none"),
         (["--drafter", "lm-alone"], "--drafter lm-alone: expected one --lm, got 0"),
-        (["--drafter", "drawn"], "--drafter drawn: drafts are drawn where text is; give --temperature above 0"),
+        (["--drafter", "drawn"], "--drafter drawn needs sampled text; give --temperature above 0"),
         (
             ["--drafter", "lm-alone", "--lm", "LM", "--nodes", "auto"],
-            "--nodes auto: is for trees of heads; give a number of nodes",
+            "--nodes auto: not supported by lm-alone; give a number of nodes",
         ),
-        (["--layout", "rows"], "--nodes auto: is for trees in one row; give a number of nodes"),
-        (["--top-p", "0.5"], "--top-p: only drawn text looks at it; give --temperature above 0"),
-        (["--sample-top-k", "5"], "--sample-top-k: only drawn text looks at it"),
+        (["--layout", "rows"], "--nodes auto: only for trees in one row; give a number of nodes"),
+        (["--top-p", "0.5"], "--top-p needs sampled text; give --temperature above 0"),
+        (["--sample-top-k", "5"], "--sample-top-k needs sampled text"),
         (["--nodes", "0"], "argument --nodes: expected 1 to 1024, got 0"),
         (["--temperature=-1"], "argument --temperature: expected a finite number of at least 0, got '-1'"),
         (["--temperature", "nan"], "argument --temperature: expected a finite number of at least 0, got 'nan'"),
@@ -310,7 +312,9 @@ def test_bad_data(world, capsys, tmp_path):
     Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"v{i}": i for i in range(1, V)}}, unk_token="v1")).save(
         str(tmp_path / "tokenizer.json")
     )
-    assert "expected a model of the same tokenizer as" in cli.refusal(capsys, *words(world, "--draft-model", tmp_path))
+    assert "expected a model with the same tokenizer as" in cli.refusal(
+        capsys, *words(world, "--draft-model", tmp_path)
+    )
     assert "no/model: expected a model" in cli.refusal(capsys, "generate", "--model", "no/model", "x")
 
 
@@ -348,7 +352,7 @@ def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
         passes[name] = one.statistics.passes
     assert drafted["drafter"] == "blend" and drafted["passes"] == passes["settings"] > passes["default"]
     refused = cli.refusal(capsys, *call, "--settings", tmp_path / "s.json", "--lm", lm, status=2)
-    assert "--lm: the settings name the language model of blend" in refused
+    assert "--lm: the settings already name the n-gram model of blend" in refused
     other = "tuned for a model with heads of 3 slots, got a model without heads: tune on a dump of this model"
     assert other in cli.refusal(capsys, *call, "--settings", world / "s.json")
     of_heads = ["generate", "--model", world, *common]
@@ -429,16 +433,18 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
 
 def test_settings_are_checked(world, capsys, tmp_path):
     assert (
-        "--drafter open-tree: expected one --lm, or what rescore tune wrote with --settings, got 0 models"
+        "--drafter open-tree: expected one --lm, or --settings with a file written by `rescore tune`, got 0 models"
         in cli.refusal(capsys, *words(world, "--drafter", "open-tree"), status=2)
     )
-    assert "--drafter calibrated-tree: expected what rescore tune wrote, with --settings" in cli.refusal(
+    assert "--drafter calibrated-tree: expected --settings with a file written by `rescore tune`" in cli.refusal(
         capsys, *words(world, "--drafter", "calibrated-tree"), status=2
     )
     both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
-    assert "--lm: the settings name the language model of blend" in cli.refusal(capsys, *words(world, *both), status=2)
+    assert "--lm: the settings already name the n-gram model of blend" in cli.refusal(
+        capsys, *words(world, *both), status=2
+    )
     refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
-    assert "--settings: not used by the drafter tree; it is for blend, blend-without-heads, calibrated-tree" in refused
+    assert "--settings: not used by the drafter tree, only by blend, blend-without-heads, calibrated-tree" in refused
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "blend"
     write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
     assert re.search(

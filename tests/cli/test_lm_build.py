@@ -272,19 +272,18 @@ def test_info_of_any_metadata(capsys, tmp_path, estimation):
 MISUSE = [
     (["--vocab-size", "50", "--eot", "50"], "--eot 50: expected an id in 0..49"),
     (["--vocab-size", "0", "--eot", "0"], "argument --vocab-size: expected 1 to 16777216, got 0"),
-    (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: the tokenizer .* has 50 tokens"),
-    (["--end-of-text", "x"], "--end-of-text names a token of --tokenizer: give that as well"),
+    (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: expected at least 50, the tokens of"),
+    (["--end-of-text", "x"], "--end-of-text needs --tokenizer"),
     (["--order", "8"], "argument --order: expected 1 to 7, got 8"),
     (
         ["--min-count", "2,2"],
-        "argument --min-count: expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, "
-        "got '2,2'",
+        "argument --min-count: expected non-decreasing whole numbers that start with 1, such as 1,1,2,4, got '2,2'",
     ),
     (
         ["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"],
         "--min-count or --order: min_counts: expected at most 2 orders, got 3",
     ),
-    (["--max-ngrams", "nan"], "argument --max-ngrams: expected a whole number, or one as 400K, got 'nan'"),
+    (["--max-ngrams", "nan"], "argument --max-ngrams: expected a whole number such as 400 or 400K, got 'nan'"),
     (["--max-ngrams", "1e400k"], "argument --max-ngrams: expected "),
     (["--theta", "nan"], "argument --theta: expected a number from 0 to 1e.06, got 'nan'"),
     (["--theta", "1", "--max-ngrams", "9"], "argument --max-ngrams: not allowed with argument --theta"),
@@ -292,23 +291,23 @@ MISUSE = [
     (["--method", "witten-bell"], "argument --method: invalid choice: 'witten-bell'"),
     (
         ["--tokenizer", "T", "--discount-fallback", "0.5,1,1.5"],
-        "--discount-fallback: expected --method kneser-ney with it, got katz",
+        "--discount-fallback needs --method kneser-ney, got katz",
     ),
     (
         ["--discount-fallback", "1,2,4"],
-        "argument --discount-fallback: expected three numbers above 0, at most 1, 2 and 3, such as 0.5,1,1.5, "
+        "argument --discount-fallback: expected three numbers above 0 and at most 1, 2 and 3, such as 0.5,1,1.5, "
         "got '1,2,4'",
     ),
     (
         ["--tokenizer", "T", "--method", "kneser-ney", "--textbook"],
-        "--textbook: expected --method katz with it, got kneser-ney",
+        "--textbook needs --method katz, got kneser-ney",
     ),
     (
         ["--tokenizer", "T", "--method", "kneser-ney", "--unseen-cost", "5"],
-        "--unseen-cost: expected --method katz with it, got kneser-ney",
+        "--unseen-cost needs --method katz, got kneser-ney",
     ),
     (["-o", "lm.bin"], "argument -o/--out: 'lm.bin': expected a name that ends in .ngram, .arpa, .arpa.gz, .fst"),
-    (["--tokenizer", "T", "-o", "INPUT/x.ngram"], "x.ngram: cannot be written, since .*a.jsonl is not a folder"),
+    (["--tokenizer", "T", "-o", "INPUT/x.ngram"], "x.ngram: cannot be written: .*a.jsonl is not a folder"),
 ]
 
 

@@ -60,7 +60,7 @@ def test_openfst_files_need_no_binding(models, capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz"])
 def test_words_there_and_back(models, capsys, tmp_path, suffix):
-    """Words, their ids and all costs survive; the place holders that ARPA asks for go again."""
+    """Words, their ids and all costs survive; the placeholders that ARPA needs are removed again."""
     path, model = models["plain"]
     assert cli.figures(capsys, "lm", "convert", path, tmp_path / f"m.{suffix}")["arpa_words"] == "text"
     cli.call(capsys, "lm", "convert", tmp_path / f"m.{suffix}", tmp_path / "m.ngram")
@@ -143,7 +143,9 @@ def test_refusals(models, capsys, tmp_path):
     )
     assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "convert", tmp_path / "no.ngram", tmp_path / "m.fst")
     (tmp_path / "d.ngram").mkdir()
-    assert "got that of a folder" in cli.refusal(capsys, "lm", "convert", path, tmp_path / "d.ngram", status=2)
+    assert "expected a file to write, got a folder" in cli.refusal(
+        capsys, "lm", "convert", path, tmp_path / "d.ngram", status=2
+    )
     assert "d.ngram: " in cli.refusal(capsys, "lm", "info", tmp_path / "d.ngram")
     for suffix in ("ngram", "arpa", "arpa.gz", "fst"):
         for content in (b"", b"\0" * 100, path.read_bytes()[:200]):
@@ -162,7 +164,7 @@ def test_quantised(demo, capsys, tmp_path):
     tokens = np.arange(1000, 3000, dtype=np.int32)
     assert 0 < np.abs(exact.score(tokens) - rounded.score(tokens)).max() < 0.1
     line = cli.refusal(capsys, "lm", "convert", demo / "demo.ngram", tmp_path / "small.arpa", "--quantise", status=2)
-    assert "--quantise: only .ngram files have room for rounded costs" in line
+    assert "--quantise: only for .ngram output" in line
 
 
 @pytest.mark.parametrize("name", ["plain", "spaced"])
@@ -203,15 +205,18 @@ def test_sentence_ends_of_a_tokenizer(capsys, tmp_path):
     swapped = re.sub(r"\bw1\b", "x1", (tmp_path / "m.arpa").read_text())
     (tmp_path / "m.arpa").write_text(swapped)
     line = cli.refusal(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "n.ngram", "--tokenizer", tokenizer)
-    assert "m.arpa: word 1, 'x1', is 'w1' in the tokenizer: expected its words in the order of their ids" in line
+    assert (
+        "m.arpa: expected the tokenizer's words in the order of their ids, got word 1 = 'x1', in the tokenizer 'w1'"
+        in line
+    )
 
 
 def test_a_file_without_sentence_ends_says_so(models, capsys, tmp_path):
     path = models["plain"][0]
     result = cli.call(capsys, "lm", "convert", path, tmp_path / "m.arpa")
     assert result.err == (
-        f"note: {tmp_path / 'm.arpa'} has no sentence ends: its <s> and </s> are place holders, and scores of "
-        "sentences by KenLM mean nothing; --sentence-ends writes the end of text as both\n"
+        f"note: {tmp_path / 'm.arpa'} has no sentence ends: its <s> and </s> are placeholders, and KenLM's "
+        "sentence scores are meaningless; --sentence-ends writes the end of text as both\n"
     )
     report = cli.figures(capsys, "lm", "convert", path, tmp_path / "m.arpa", "--sentence-ends")
     assert report["sentence_ends"] is True

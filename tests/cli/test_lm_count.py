@@ -84,7 +84,7 @@ def test_wrong_counts_are_named(shards, capsys):
         capsys, "lm", "build", shards / "counts", "--order", 3, "--vocab-size", dumps.V, "--eot", 1, *out
     )
     assert f"expected counts of {dumps.V} ids with end of text 1, got {dumps.V} with 0" in line
-    assert "expected an empty folder" in cli.refusal(
+    assert "expected a new or empty folder" in cli.refusal(
         capsys, "lm", "count", shards / "b.npy", *IDS, "-o", shards / "counts"
     )
     assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "more").status == 0

@@ -44,7 +44,7 @@ def held(folder):
 
 
 def test_a_build_that_is_killed(text, tmp_path, capsys):
-    """At random moments; the model in the end is that of one undisturbed."""
+    """Killed at random moments; the final model equals that of an uninterrupted build."""
     assert cli.start(*words(text, tmp_path / "whole.ngram")).wait(timeout=120) == 0
     draw, killed = random.Random(3), []
     for _ in range(6):

@@ -189,13 +189,13 @@ def test_readers_that_leave(world):
     [
         (
             ["build", "TEXT", "-o", "-", "--json", "-"],
-            "expected one output at most on standard output .-., got --out and",
+            "expected at most one output on standard output .-., got --out and",
         ),
         (["build", "TEXT", "-o", "-", "--arpa", "-"], "got --out and --arpa"),
         (["score", "MODEL", "TEXT", "--per-line", "-", "--json", "-"], "got --per-line and --json"),
-        (["score", "-", "-"], "expected one of MODEL and INPUT on standard input .-., got both"),
-        (["convert", "MODEL", "x.ngram", "--sentence-ends"], "--sentence-ends: only ARPA files have them, not x.ngram"),
-        (["convert", "MODEL", "x.arpa", "--symbols", "x.syms"], "--symbols and --failure-label are for OpenFst files"),
+        (["score", "-", "-"], "MODEL, INPUT: expected at most one on standard input .-., got both"),
+        (["convert", "MODEL", "x.ngram", "--sentence-ends"], "--sentence-ends: only for ARPA output, not x.ngram"),
+        (["convert", "MODEL", "x.arpa", "--symbols", "x.syms"], "--symbols, --failure-label: only for .fst output"),
     ],
 )
 def test_misuse(world, capsys, words, message):
@@ -217,7 +217,7 @@ def test_text_needs_words(world, capsys, tmp_path):
     bare = NGram.from_tables(build([[1, 2]], order=2, vocab_size=3, eot=0).to_tables(), metadata={"eot": None})
     bare.save(tmp_path / "bare.ngram")
     line = cli.refusal(capsys, "lm", "score", tmp_path / "bare.ngram", tmp_path / "a.npy", "--per-line", "-", status=2)
-    assert "--per-line and --per-token: expected the end-of-text id that separates documents: give --eot" in line
+    assert "--per-line, --per-token: expected an end-of-text id that separates documents: give --eot" in line
 
 
 def test_work_of_tokens_is_not_taken_for_words(world, capsys, tmp_path):

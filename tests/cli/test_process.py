@@ -118,7 +118,9 @@ def test_unexpected_errors_are_told_as_such(world, capsys, monkeypatch):
     from rescore.decode.cli.actions import oracle
 
     monkeypatch.setattr(oracle, "tables", lambda *_: {}["missing"])
-    assert "unexpected KeyError: 'missing'; --debug shows where" in cli.refusal(capsys, "oracle", world / "dump")
+    assert "unexpected KeyError: 'missing'; run with --debug for the traceback" in cli.refusal(
+        capsys, "oracle", world / "dump"
+    )
 
 
 def test_packages_that_are_not_there_are_named():
@@ -146,7 +148,7 @@ def large(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "number, status, told",
-    [(signal.SIGINT, 130, "rescore: interrupted; nothing was left half-written\n"), (signal.SIGTERM, 143, "")],
+    [(signal.SIGINT, 130, "rescore: interrupted; no incomplete files were left behind\n"), (signal.SIGTERM, 143, "")],
 )
 def test_signals_leave_nothing_half_written(world, large, tmp_path, number, status, told):
     process = cli.start(
@@ -190,7 +192,7 @@ def test_interrupted_while_reading(tmp_path):
     with open(tmp_path / "a.jsonl", "w") as pipe:
         pipe.write('{"text": "w1 w2"}\n')
         pipe.flush()
-        assert interrupted(process) == "rescore: interrupted; nothing was left half-written\n"
+        assert interrupted(process) == "rescore: interrupted; no incomplete files were left behind\n"
     assert process.returncode == 130 and not (tmp_path / "lm.ngram").exists()
 
 

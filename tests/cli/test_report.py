@@ -54,21 +54,21 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
     assert "calibrated tree 16" not in rows(tables["untuned"], "Block efficiency per task")
     sources = {
         "own": "tuned on the tuning part of this dump",
-        "settings": "of the settings ",
+        "settings": "from the settings ",
         "untuned": "the default, not tuned",
     }
     assert all(source in tables[name] for name, source in sources.items())
     both = cli.refusal(
         capsys, "report", dump, "--settings", files / "s.json", "--tune-sequences", 2, "-o", files / "r.html", status=2
     )
-    assert "--tune-sequences: the settings have divided the dump" in both
+    assert "--tune-sequences: --settings already has the split of this dump" in both
 
 
 def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
     dump, lm = files / "dump", files / "lm.ngram"
     assert cli.call(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json").status == 0
     made = ("report", dump, "--settings", files / "s.json", "-o", files / "r.html")
-    assert "--lm: the settings name the models" in cli.refusal(capsys, *made, "--lm", lm, status=2)
+    assert "--lm: --settings already has models and weights" in cli.refusal(capsys, *made, "--lm", lm, status=2)
     cli.make_model(lm, cli.dumps.sequences()[:2], order=2)
     assert "lm.ngram: expected the model that the settings were tuned with" in cli.refusal(capsys, *made)
     lm.unlink()
@@ -83,7 +83,7 @@ def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
 def test_page_without_models_and_with_one_task(capsys, files):
     assert cli.call(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html").status == 0
     page = (files / "report.html").read_text()
-    assert "without a language model" in page and '"task":"second"' in page and '"task":"first"' not in page
+    assert "without an n-gram model" in page and '"task":"second"' in page and '"task":"first"' not in page
     assert len(page) < 10 << 20
 
 
@@ -126,7 +126,7 @@ def test_costs_name_model_and_machine_or_are_left_out(capsys, files):
     for words in (("--model", "7b"), ("--gpu", "h100"), ("--gpu", "h100", "--model", "7b", "--length", 1024)):
         assert "## Cost: 7b on h100" in cli.call(capsys, *made, *words).out
     message = cli.refusal(capsys, *made, "--length", 512, status=2)
-    assert "--length is of the cost of drafts: give --model, --gpu or --passes as well" in message
+    assert "--length needs --model, --gpu or --passes" in message
 
 
 def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
@@ -152,13 +152,11 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     assert curve["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     assert report["verdict"] in (files / "report.html").read_text().replace("&#x27;", "'")
     both = cli.refusal(capsys, "report", *arguments, "--json", "-", "--markdown", "-", status=2)
-    assert "one of the two can go to standard output" in both
+    assert "expected at most one on standard output" in both
 
 
 def test_refusals(capsys, files):
-    assert "expected the name of a file to write" in cli.refusal(
-        capsys, "report", files / "dump", "-o", files, status=2
-    )
+    assert "expected a file to write" in cli.refusal(capsys, "report", files / "dump", "-o", files, status=2)
     assert "--sequences" in cli.refusal(capsys, "report", files / "dump", "--sequences", "x", status=2)
     assert "--task 'third'" in cli.refusal(
         capsys, "report", files / "dump", "--task", "third", "-o", files / "r.html", status=2
@@ -205,6 +203,6 @@ def test_several_models(capsys, files):
         ).status
         == 0
     )
-    table = rows((files / "tables.md").read_text(), "The language models by themselves")
+    table = rows((files / "tables.md").read_text(), "Each language model alone")
     first, second = (cells for name, cells in table.items() if name.endswith("lm.ngram"))
     assert first == second  # the same model, whatever its weight beside others

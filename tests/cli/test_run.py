@@ -167,7 +167,7 @@ def test_parts(world, capsys):
         assert sum(of_parts) == task["tokens"]
     fewer = cli.figures(capsys, *words, "--part", "heldout", "--tune-sequences", 0)
     assert fewer["tasks"] == parts["all"]["tasks"]
-    assert ", the tune part alone" in cli.call(capsys, *words, "--part", "tune").out
+    assert ", tune part" in cli.call(capsys, *words, "--part", "tune").out
 
 
 def test_one_candidate_leaves_no_choice(world, capsys):
@@ -197,7 +197,7 @@ def test_without_a_model(world, capsys):
         assert task["block_efficiency"]["rescored"] == task["block_efficiency"]["base"]
     assert report["overall"][0]["differences"] == []
     table = cli.call(capsys, "run", world / "forced").out
-    assert "no language model" in table and "differences" not in table
+    assert "no n-gram model" in table and "differences" not in table
 
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz", "fst"])
@@ -253,16 +253,16 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--top-k", "7"], "--top-k 7: the dump .* has 6 candidates per slot"),
+        (["--top-k", "7"], "--top-k 7: expected at most 6, the candidates per slot of"),
         (["--top-k", "0"], "argument --top-k: expected 1 to 64, got 0"),
         (["--paths", "9" * 30], "argument --paths: expected 1 to 1024, got 9+"),
-        (["--paths", "x"], "argument --paths: expected a whole number, or one as 400K, got 'x'"),
+        (["--paths", "x"], "argument --paths: expected a whole number such as 400 or 400K, got 'x'"),
         (["--lm", "LM", "--alpha", "nan"], "argument --alpha: expected weights from 0 to 1000, got 'nan'"),
         (["--lm", "LM", "--alpha", "-1"], "argument --alpha: expected (weights from|one argument)"),
         (["--lm", "LM", "--alpha", "inf"], "argument --alpha: expected weights from 0 to 1000, got 'inf'"),
         (
             ["--lm", "LM", "--alpha", "0.5,"],
-            "argument --alpha: expected a number, or one per slot as in 0.5,0.4,0.3, got '0.5,'",
+            "argument --alpha: expected one number, or one per slot such as 0.5,0.4,0.3, got '0.5,'",
         ),
         (
             ["--lm", "LM", "--alpha", "0.5,0.4"],
@@ -270,14 +270,14 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         ),
         (["--lm", "LM=x"], "argument --lm: '.*a.ngram=x': expected PATH or PATH=WEIGHT, the weight a number, got 'x'"),
         (["--lm", "LM=-1"], "argument --lm: .* expected PATH=WEIGHT, the weight from 0 to 1000, got -1"),
-        (["--alpha", "0.5"], "--alpha and --semantics are for language models: give --lm as well"),
-        (["--lm", "LM", "--lm", "LM", "--semantics", "epsilon"], "--semantics epsilon is for one language model"),
+        (["--alpha", "0.5"], "--alpha, --semantics: need --lm"),
+        (["--lm", "LM", "--lm", "LM", "--semantics", "epsilon"], "--semantics epsilon: expected one --lm"),
         (["--task", "third"], "--task 'third': not in the dump .*, which has first, second"),
         (["--drafts", "drafts.csv"], "--drafts drafts.csv: expected a name that ends in .parquet or .jsonl"),
-        (["--drafts", "FOLDER"], "expected the name of a file to write, got that of a folder"),
-        (["--json", "LM/run.json"], "cannot be written, since .*a.ngram is not a folder"),
+        (["--drafts", "FOLDER"], "expected a file to write, got a folder"),
+        (["--json", "LM/run.json"], "cannot be written: .*a.ngram is not a folder"),
         (["DUMP"], "expected each dump once"),
-        (["--tune-sequences", "1"], "--tune-sequences divides the dump: give --part tune or --part heldout as well"),
+        (["--tune-sequences", "1"], "--tune-sequences needs --part tune or --part heldout"),
         (["--color"], "unrecognized arguments: --color; see rescore run --help"),
     ],
 )

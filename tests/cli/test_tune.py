@@ -97,7 +97,7 @@ def test_run_replays_all_of_other_dumps(world, report, capsys):
         world / "s.json"
     )
     table = cli.call(capsys, "run", world / "dump", "--settings", world / "s.json").out
-    assert f"; tuned as in {world / 's.json'}" in table and "block efficiency, forced, the heldout part alone" in table
+    assert f"; tuned as in {world / 's.json'}" in table and "block efficiency, forced, heldout part" in table
 
 
 def test_table(world, report, capsys):
@@ -112,7 +112,7 @@ def test_table(world, report, capsys):
         re.search(r"open tree 16 .* [+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", out)
         or report["heldout"]["drafters"]["open tree 16"]["difference"]["p_value"] is None
     )
-    assert "settings: not written; -o FILE keeps them" in out and "closed: head" in out and "running text" in out
+    assert "settings: not written; use -o FILE" in out and "closed: head" in out and "running text" in out
 
 
 def test_options(world, capsys):
@@ -127,7 +127,7 @@ def test_several_models(world, capsys):
     result = cli.call(capsys, *words(world, "--lm", world / "b.ngram", "-o", world / "two.json"))
     assert (
         result.status == 0
-        and "trees: not calibrated, since a calibration weighs one model: make one of several with rescore lm merge"
+        and "trees: not calibrated, since a calibration has one model; merge the models with `rescore lm merge`"
         in result.out
     )
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "two.json")
@@ -139,8 +139,8 @@ def test_several_models(world, capsys):
     "more, message",
     [
         (["--lm", "LM"], "--lm .*a.ngram: expected each model once"),
-        (["--top-k", "7"], "--top-k 7: the dump .* has 6 candidates per slot"),
-        (["-o", "FOLDER"], "expected the name of a file to write, got that of a folder"),
+        (["--top-k", "7"], "--top-k 7: expected at most 6, the candidates per slot of"),
+        (["-o", "FOLDER"], "expected a file to write, got a folder"),
         (["--tune-sequences", "0"], "argument --tune-sequences: expected 1 to"),
     ],
 )
@@ -153,7 +153,7 @@ def test_misuse_of_run(world, report, capsys):
     message = cli.refusal(
         capsys, "run", world / "dump", "--settings", world / "s.json", "--part", "tune", "--tune-sequences", 1, status=2
     )
-    assert "--tune-sequences: the settings have divided the dump" in message
+    assert "--tune-sequences: --settings already has the split of this dump" in message
 
 
 def test_bad_data(world, report, capsys, tmp_path):

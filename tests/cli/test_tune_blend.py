@@ -94,12 +94,12 @@ def test_without_a_model(world, capsys):
 @pytest.mark.parametrize("more", [("--paths", 4), ("--top-k", 2), ("--per-task",)])
 def test_options_of_heads(world, capsys, more):
     refused = cli.refusal(capsys, *call(world, *more), status=2)
-    assert f"{more[0]}: is for dumps of models with heads" in refused
+    assert f"{more[0]}: only for dumps of models with heads" in refused
 
 
 def test_misuse(world, report, capsys):
     refused = cli.refusal(capsys, *call(world, "--lm", world / "b.ngram"), status=2)
-    assert "--lm: expected one at most" in refused and "mix them with rescore lm merge" in refused
-    assert "--lm: expected a model to tune" in cli.refusal(capsys, "tune", world / "heads", status=2)
+    assert "--lm: expected at most one" in refused and "merge them with `rescore lm merge`" in refused
+    assert "--lm: expected at least one model" in cli.refusal(capsys, "tune", world / "heads", status=2)
     refused = cli.refusal(capsys, "run", world / "heads", "--settings", world / "s.json")
     assert "tuned for a model without heads, got a model with heads of 3 slots" in refused

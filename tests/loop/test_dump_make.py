@@ -167,7 +167,10 @@ def test_an_interrupted_run_leaves_nothing(folder, monkeypatch, capsys):
 
     monkeypatch.setattr(continuations.Rows, "of_logits", interrupted)
     result = cli.call(capsys, *words(folder, "greedy"))
-    assert (result.status, result.out) == (130, "") and "interrupted; nothing was left half-written" in result.err
+    assert (result.status, result.out) == (
+        130,
+        "",
+    ) and "interrupted; no incomplete files were left behind" in result.err
     assert sorted(folder.iterdir()) == before
 
 
@@ -182,7 +185,7 @@ def test_a_full_disk(folder, capsys, pages):
 
 def test_an_existing_dump_is_kept(folder, capsys):
     (folder / "dump").mkdir()
-    assert "dump exists; remove it first or write elsewhere" in cli.refusal(capsys, *words(folder, "forced"))
+    assert "dump: expected a new folder, got one that exists" in cli.refusal(capsys, *words(folder, "forced"))
 
 
 @pytest.mark.parametrize(
@@ -213,9 +216,7 @@ def test_bad_prompts_are_named(folder, capsys, line, message):
 
 def test_models_and_tokenizers_are_checked(folder, capsys):
     (folder / "tokenizer.json").unlink()
-    assert "no tokenizer.json beside it; name one with --tokenizer" in cli.refusal(
-        capsys, *words(folder, "forced"), status=2
-    )
+    assert "no tokenizer.json next to it; give --tokenizer" in cli.refusal(capsys, *words(folder, "forced"), status=2)
     Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="w1")).save(
         str(folder / "tokenizer.json")
     )
@@ -229,7 +230,7 @@ def test_options_are_checked(folder, capsys):
     assert "--temperature: expected a finite number above 0, got '0'" in cli.refusal(
         capsys, *words(folder, "sampled", "--temperature 0"), status=2
     )
-    assert "--seed: only sampled text is drawn, got --kind greedy" in cli.refusal(
+    assert "--seed: only for --kind sampled, got --kind greedy" in cli.refusal(
         capsys, *words(folder, "greedy", "--seed 3"), status=2
     )
     assert "--device nowhere: expected a device of this machine" in cli.refusal(

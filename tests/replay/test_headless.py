@@ -132,9 +132,9 @@ def test_run_shows_the_drafters(world, capsys):
     pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
     assert ("blend 16", "prompt lookup 10") in pairs and ("blend 64", "blend without soft counts 64") in pairs
     shown = cli.call(capsys, "run", world / "greedy").out
-    assert "a model without heads; no language model" in shown and "headroom" not in shown and "wins" not in shown
+    assert "model without heads; no n-gram model" in shown and "headroom" not in shown and "wins" not in shown
     refused = cli.refusal(capsys, "run", world / "greedy", "--alpha", "0.5", "--lm", world / "lm.ngram", status=2)
-    assert "--alpha: is for dumps of models with heads" in refused
+    assert "--alpha: only for dumps of models with heads" in refused
 
 
 def test_run_with_a_memory(world, capsys, tmp_path):

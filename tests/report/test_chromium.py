@@ -114,7 +114,7 @@ def test_figures_and_pictures_are_saved(browser, path):
         data = json.loads(visit.page.locator("#data").text_content())["plots"]["efficiency-0"]
         plot = visit.page.locator("[data-plot=efficiency-0]")
         name, content = saved(visit.page, plot.get_by_role("button", name="Save as CSV"))
-        assert name == "block-drafts-of-a-test-tokens-a-pass-against-verified-tokens-per-pass.csv"
+        assert name == "block-drafts-of-a-test-tokens-per-pass-against-verified-tokens-per-pass.csv"
         rows = list(csv.DictReader(io.StringIO(content.decode())))
         assert {row["view"] for row in rows} == {view["name"] for view in data["views"]}
         view, trace = next((view, one) for view in data["views"] for one in view["traces"] if "error_y" in one)

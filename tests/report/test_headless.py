@@ -181,12 +181,13 @@ def test_settings(world, capsys):
     assert run["part"] == "heldout" and "held-out sequences" in tables
     cell = rows(tables, "Block efficiency per task")["tuned blend 64"][-2]
     assert cell.startswith(f"{run['block_efficiency']['tuned blend 64']:.3f}")
-    assert re.search("The tuned blend yields .* tokens per pass", tables) and "tuned blend 64 drafted" in tables
+    assert re.search("Tokens per pass of the tuned blend: .* with 16 nodes", tables)
+    assert "nodes drafted by tuned blend 64" in tables
     assert "16 nodes, tuned" in (world / "t.html").read_text()
     refused = cli.refusal(capsys, "report", world / "heads", "--settings", world / "s.json", "-o", world / "h.html")
     assert "tuned for a model without heads, got a model with heads of 3 slots" in refused
     refused = cli.refusal(capsys, *made, "--tune-sequences", 1, status=2)
-    assert "--tune-sequences: the settings have divided the dump" in refused
+    assert "--tune-sequences: --settings already has the split of this dump" in refused
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_settings(world, capsys):
 )
 def test_options_of_heads(world, capsys, more):
     arguments = ("report", world / "dump", "--lm", world / "lm.ngram", "-o", world / "x.html", *more)
-    assert f"{more[0]}: is for dumps of models with heads" in cli.refusal(capsys, *arguments, status=2)
+    assert f"{more[0]}: only for dumps of models with heads" in cli.refusal(capsys, *arguments, status=2)
     assert not (world / "x.html").exists()
 
 

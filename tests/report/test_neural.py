@@ -27,7 +27,7 @@ from rescore.lattice.dump import Dump
 
 torch.set_num_threads(1)
 ALPHA = 0.7
-PAIRS = "Neural rescoring less others, block efficiency on the same sequences"
+PAIRS = "Neural rescoring minus others, block efficiency on the same sequences"
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +137,12 @@ def test_page_tells_model_time_and_command(world, tables):
     assert len(page) < 10 << 20 and 'id="neural"' in page and "--series-neural" in page
     assert (
         f"slot by slot with {world / 'small'} at weight 0.7, which is not tuned" in page
-        and "The beam holds 2 strings" in page
+        and "The beam holds 2 paths" in page
     )
     assert f"--neural {world / 'small'} --neural-alpha 0.7 --neural-paths 2" in page
     time = rows(tables, "Time of neural rescoring")
     assert list(time) == ["neural", "neural beam"] and all(float(cells[1]) > 0 for cells in time.values())
-    cost = rows(tables, "Moved and computed for each decoded token, one text at a time")
+    cost = rows(tables, "Bytes moved and operations per decoded token, one text at a time")
     # T passes of the small model.
     assert (
         float(cost["neural"][2])
@@ -179,7 +179,7 @@ def test_refusals(capsys, world, tmp_path):
     def refusal(*words, status=1):
         return cli.refusal(capsys, "report", world / "dump", *words, "-o", tmp_path / "r.html", status=status)
 
-    assert "are for a neural model: give --neural as well" in refusal("--neural-paths", 4, status=2)
+    assert "--neural-alpha, --neural-paths: need --neural" in refusal("--neural-paths", 4, status=2)
     assert "a finite number of at least 0" in refusal("--neural", world / "small", "--neural-alpha", "nan", status=2)
     assert "got nothing of that name" in refusal("--neural", tmp_path / "none")
     tiny_transformers.build("t5", vocab_size=dumps.V).save_pretrained(tmp_path / "t5")

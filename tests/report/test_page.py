@@ -132,5 +132,5 @@ def test_a_row_of_another_length_is_refused():
 
 
 def test_a_key_that_is_no_anchor_is_refused():
-    with pytest.raises(ValueError, match="expected a key of small letters"):
+    with pytest.raises(ValueError, match="expected a key of lower-case letters"):
         Section(key='a"b', title="t", prose=[])

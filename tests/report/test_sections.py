@@ -211,14 +211,14 @@ def figures(**changes) -> Figures:
 
 def test_sentences_say_what_is_so():
     text = " ".join(summary.section(figures()).prose)
-    assert "the heads' own draft yields 1.20 tokens per pass" in text.lower() and "a headroom of 0.40" in text
+    assert "the base draft yields 1.20 tokens per pass" in text.lower() and "a headroom of 0.40" in text
     assert (
-        "recovers 75% of the headroom, without it 50%: the language model adds 0.100 tokens per pass (p < 0.001)"
-        in text
+        "recovers 75% of the headroom with the language model and 50% without it: the language model adds 0.100 tokens "
+        "per pass (p < 0.001)" in text
     )
-    assert "at 16 nodes heads and language model together do not differ from it (p = 0.090)" in text
+    assert "with 16 nodes heads and language model together do not differ significantly from it (p = 0.090)" in text
     assert "loops in 90% of one" in text
-    assert "these heads add nothing" not in text
+    assert "candidates add nothing" not in text
 
 
 def test_sentences_of_a_loss():
@@ -226,9 +226,7 @@ def test_sentences_of_a_loss():
         {"drafter": "tree 16", "against": "LM alone 16", "value": -0.2, "low": -0.3, "high": -0.1, "p_value": 0.001}
     ]
     text = " ".join(summary.section(figures(differences=lost_to)).prose)
-    assert (
-        "it beats heads and language model together by 0.20 (p = 0.001)" in text and "these heads add nothing" in text
-    )
+    assert "it beats heads and language model together by 0.20 (p = 0.001)" in text and "candidates add nothing" in text
     assert "the language model makes no significant difference" in text
 
 
@@ -240,8 +238,8 @@ def test_sentence_of_a_neural_rescorer():
     interval = {"block_efficiency": {"neural": [1.28, 1.32]}}
     text = " ".join(summary.section(figures(differences=differences, block_efficiency=values, interval=interval)).prose)
     assert (
-        "with the neural model the draft yields 1.30 tokens per pass (1.28–1.32), "
-        "0.04 more than the best string with the language model (p = 0.002)" in text
+        "slot by slot with the neural model yields 1.30 tokens per pass (1.28–1.32), "
+        "0.04 more than the best path with the language model (p = 0.002)" in text
     )
     assert "neural" not in " ".join(summary.section(figures()).prose)
 

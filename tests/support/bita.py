@@ -1,4 +1,4 @@
-"""BiTA's tokens for tiny models, and the plain reading of one group of masks by the family's own code."""
+"""BiTA's tokens for tiny models, and one group of masks evaluated by the family's own code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 
 @torch.no_grad()
 def tokens_for(name: str, masks: int = 3, prompts: int = 4) -> BitaTokens:
-    """Tokens that matter: as large as the model's own embeddings, keys and values."""
+    """Random tokens, scaled like the model's embeddings, keys and values so that they matter."""
     tokens = BitaTokens.new(CausalLMTarget(shared(name)), masks=masks, prompts=prompts)
     draw = torch.Generator().manual_seed(3)
     for parameter in tokens.parameters():

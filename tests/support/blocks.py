@@ -1,4 +1,4 @@
-"""Blocks of chains and trees, as tests read them."""
+"""Blocks of chains and trees for tests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rescore.lattice.tree import TokenTree
 
 
 def chain(ids, starts) -> Block:
-    """Rows `ids` [R, L], row r behind starts[r] tokens."""
+    """Rows `ids` [R, L]; row r follows starts[r] tokens."""
     ids = torch.as_tensor(ids)
     return Block.chain(ids, torch.tensor(starts), max(starts) + ids.shape[1])
 
 
 def tree_block(tree: TokenTree, token: int, starts: list[int]) -> Block:
-    """The same tree behind `token` in every row."""
+    """The same tree below `token` in every row."""
     n = tree.size
     ancestors = torch.zeros(n + 1, n + 1, dtype=torch.bool)
     ancestors[:, 0] = True

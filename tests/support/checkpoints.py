@@ -1,4 +1,4 @@
-"""Checkpoints of every kind, small and right, with what opens them."""
+"""Small valid checkpoints of every kind, with the functions that open them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Checkpoints = dict[str, tuple[list[Path], Callable[[], object]]]
 
 
 def write_checkpoints(folder: Path) -> Checkpoints:
-    """By name: the files of each, and what opens it."""
+    """The files of each checkpoint and the function that opens it, by name."""
     place = {
         name: folder / name for name in ("blockwise", "hugging face", "heads", "medusa", "pickled", "bita", "exits")
     }
@@ -53,6 +53,6 @@ def write_checkpoints(folder: Path) -> Checkpoints:
 
 
 def opened(model: Path, heads: Path | None = None) -> None:
-    """As `rescore generate` opens a model."""
+    """Opens a model as `rescore generate` does."""
     model_facts(model, heads)
     open_model(model, heads=heads)

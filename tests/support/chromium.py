@@ -29,7 +29,7 @@ def browser() -> Iterator[Any]:
 
 
 class Visit:
-    """A page from disk, what it asked for and what it complained about."""
+    """A page opened from disk, with its requests and error messages."""
 
     def __init__(self, browser: Any, path: Any, *, width: int = 1280, dark: bool = False):
         self.requests: list[str] = []
@@ -46,7 +46,7 @@ class Visit:
         self.page.wait_for_selector("html[data-plots=drawn]", state="attached")
 
     def until(self, expression: str) -> None:
-        """Waits until this is true in the page; TimeoutError after ten seconds."""
+        """Waits until the expression is true in the page; TimeoutError after ten seconds."""
         ends = time.monotonic() + 10
         while not self.page.evaluate(expression):
             if time.monotonic() > ends:

@@ -1,4 +1,4 @@
-"""The command line as the tests call it, and small dumps, models and tokenizers for it."""
+"""Calls of the command line, and small dumps, models and tokenizers for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Result(NamedTuple):
 
 
 def call(capsys, *argv: Any) -> Result:
-    """The command line in this process."""
+    """Calls the command line in this process."""
     capsys.readouterr()
     try:
         status = main([str(word) for word in argv])
@@ -53,7 +53,7 @@ def figures(capsys, *argv: Any) -> dict:
 
 
 def refusal(capsys, *argv: Any, status: int = 1) -> str:
-    """The one line on standard error of a call that fails."""
+    """The error line of a call that must fail."""
     result = call(capsys, *argv)
     assert (result.status, result.out) == (status, ""), result
     assert result.err.count("\n") == 1 and result.err.startswith("rescore") and "Traceback" not in result.err
@@ -69,7 +69,7 @@ def interruptible() -> None:
 
 
 def start(*argv: Any, **options: Any) -> subprocess.Popen:
-    """The command line as a process of its own, its output piped."""
+    """Starts the command line in a separate process with piped output."""
     return subprocess.Popen(
         [*PROGRAM, *map(str, argv)],
         **{
@@ -83,7 +83,7 @@ def start(*argv: Any, **options: Any) -> subprocess.Popen:
 
 
 def on_terminal(width: int, *words: Any, **environment: str) -> tuple[int, str]:
-    """Status and output of the command line on a terminal of that width."""
+    """Status and output of the command line on a terminal of the given width."""
     import fcntl
     import pty
     import termios
@@ -104,7 +104,7 @@ def on_terminal(width: int, *words: Any, **environment: str) -> tuple[int, str]:
 
 
 def make_dump(path: Path, kind: str = "forced", count: int = 10, **changes: Any) -> list[dict]:
-    """A random dump whose candidates hold the true token more often than chance, in different ranks."""
+    """A random dump whose candidates contain the true token more often than by chance, at different ranks."""
     made = dumps.sequences(kind, count)
     for number, sequence in enumerate(made if kind == "forced" else ()):
         tokens, ids = sequence["tokens"], sequence["topk_ids"]
@@ -120,7 +120,7 @@ def make_dump(path: Path, kind: str = "forced", count: int = 10, **changes: Any)
 def make_model(
     path: Path, made: list[dict], order: int = 3, words: tuple[str, ...] | None = WORDS, **metadata: Any
 ) -> NGram:
-    """A model of the dump's own tokens."""
+    """A model built from the dump's tokens."""
     texts = [np.append(sequence["tokens"], 0) for sequence in made]
     model = build(texts, order=order, vocab_size=dumps.V, eot=0, words=words, metadata=metadata)
     model.save(path)
@@ -128,7 +128,7 @@ def make_model(
 
 
 def make_tokenizer(path: Path, size: int = dumps.V) -> Path:
-    """A tokenizer of the words w1, w2, .. (id = number, 0 the end of text)."""
+    """A tokenizer for the words w1, w2, .. (id = number; 0 is the end of text)."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     vocab = {"<|endoftext|>": 0, **{f"w{i}": i for i in range(1, size)}}

@@ -1,4 +1,4 @@
-"""What the core answers to many questions, a hash for each kind; `test_core.py` runs it with every core there is."""
+"""Hashes of the core's results, one for each kind of call; `test_core.py` runs it with every build of the core."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Trees as the native core returns them, spelled out."""
+"""The native core's trees as plain Python values."""
 
 import numpy as np
 from support.oracle import padded, padded_histories
@@ -7,7 +7,7 @@ from rescore import _core
 
 
 def prefixes(tokens, parents, depths, logq, count):
-    """Rows of a tree as (logq, depth, tokens of the prefix), parents checked on the way."""
+    """Rows of a tree as (logq, depth, tokens of the prefix). Checks parents."""
     strings = []
     for i in range(count):
         parent = parents[i]
@@ -22,7 +22,7 @@ def prefixes(tokens, parents, depths, logq, count):
 
 
 def local_trees(lms, batch, alphas, histories, nodes, **options):
-    """The prefixes of the core's tree of each lattice, q normalised slot by slot."""
+    """The prefixes of the core's tree of each lattice, with q normalised per slot."""
     ids, cost = padded(batch)
     automata = [lm.automaton() for lm in lms]
     alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])

@@ -1,4 +1,4 @@
-"""The kernels of a rescorer in the tests: on a GPU where there is one, else on the CPU through Triton's interpreter."""
+"""The kernels of a rescorer in the tests: on a GPU if there is one, else on the CPU through Triton's interpreter."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Small drafts and the trees that they merge to."""
+"""Small drafts and the trees they merge into."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def padded(drafts: list[list[int]]) -> np.ndarray:
 
 
 def strings(tree: TokenTree) -> list[tuple[int, ...]]:
-    """The token string that each node ends."""
+    """The path that ends in each node."""
     found: list[tuple[int, ...]] = []
     for token, parent in zip(tree.tokens.tolist(), tree.parents.tolist()):
         found.append((*(found[parent] if parent >= 0 else ()), token))

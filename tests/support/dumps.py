@@ -1,4 +1,4 @@
-"""A small random dump for tests, and its content in plain lists: what a reader must give back."""
+"""A small random dump for tests, and its content as plain lists."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sequences(kind: str = "forced", count: int = 5, seed: int = 0) -> list[dict]
 
 
 def likely_sequences(count: int = 12) -> list[dict]:
-    """Arguments of DumpWriter.add of heads that often have the true token first, second or third."""
+    """Arguments of DumpWriter.add, for heads that often rank the true token first, second or third."""
     made = sequences(count=count)
     for sequence in made:
         tokens, ids = sequence["tokens"], sequence["topk_ids"]

@@ -1,4 +1,4 @@
-"""Early exits written out: every position alone, every layer by the family's own module, nothing cached."""
+"""A slow reference of early exits: each position separately, each layer by the family's own module, no cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WrittenOut:
 
 
 def llama_layer(model: Any, layer: int, states: Tensor) -> Tensor:
-    """States [n, width] behind a layer of a Llama, of the states of all positions before it."""
+    """States [n, width] after a layer of a Llama, given the states of all positions before the layer."""
     n = len(states)
     positions = torch.arange(n)[None]
     mask = torch.full((n, n), torch.finfo(states.dtype).min).triu(1)[None, None]
@@ -29,7 +29,7 @@ def llama_layer(model: Any, layer: int, states: Tensor) -> Tensor:
 
 
 def t5_layer(model: Any, prompt: Tensor) -> Callable[[Any, int, Tensor], Tensor]:
-    """The same of a T5's decoder, for a prompt [m]."""
+    """States after a layer of a T5's decoder, for a prompt [m]."""
     encoded = model.encoder(input_ids=prompt[None]).last_hidden_state
 
     def layer(model: Any, number: int, states: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def written_out(
     logits: Callable[[Tensor], Tensor],
     leaves: Callable[[int, int, Tensor, Tensor], bool],
 ) -> WrittenOut:
-    """Of embeddings [n, width] of a text. leaves(position, layers run, state, state of the layer below)."""
+    """Early exits of a text with embeddings [n, width]. leaves(position, layers run, state, previous layer's state)."""
     inputs: list[list[Tensor]] = [[] for _ in range(depth)]
     layers, predicted = [], []
     for position, state in enumerate(embedded):

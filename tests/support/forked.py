@@ -1,4 +1,4 @@
-"""Calls in a process of their own, with limits, of which nothing unseemly may remain."""
+"""Calls in a separate process with limits on time and memory, checked for clean failures."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Attempt(NamedTuple):
 
 
 def attempt(action: Action, folder: Path) -> Attempt:
-    """A call that ends within SECONDS and BYTES: without a signal, a traceback, a warning, an unexpected error, or
-    escapes in what it prints. An answer that is an int is its exit status.
+    """A call that must end within SECONDS and BYTES, without a signal, traceback, warning, unexpected error or escape
+    sequences in its output. An int result is the exit status.
     """
     began, out, start = time.monotonic(), folder / "said", folder / "start"
     child = os.fork()

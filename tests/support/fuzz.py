@@ -27,7 +27,7 @@ NUMBERS = (
 
 
 def damage_number(data: bytes, draw: random.Random) -> bytes:
-    """Text in which one number is another; a safetensors file's header is such text, and its length is mended."""
+    """The text with one number replaced. In a safetensors header, the length is corrected."""
     end = 8 + int.from_bytes(data[:8], "little")
     header = data[8:9] == b"{" and end <= len(data)
     text, rest = (data[8:end], data[end:]) if header else (data, b"")

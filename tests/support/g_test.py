@@ -1,4 +1,4 @@
-"""Counts against a law."""
+"""Tests counts against a distribution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 
 def g_test(observed: np.ndarray, expected: np.ndarray) -> float:
-    """The p-value of counts against expected counts of the same total; cells that expect nothing must have nothing."""
+    """The p-value of counts, given expected counts with the same total; cells with expectation 0 must be empty."""
     assert not observed[expected == 0].any()
     observed, expected = observed[expected > 0], expected[expected > 0]
     seen = observed > 0

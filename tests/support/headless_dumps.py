@@ -1,4 +1,4 @@
-"""A small random dump of a model without heads whose texts repeat themselves and whose predictions are often right."""
+"""A small random dump of a model without heads, with repetitive texts and mostly right predictions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sequence(rng: Generator, followers: np.ndarray, task: str) -> dict:
 
 
 def predictions(rng: Generator, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What each token was chosen among: ids and ln p [n, K], the token first in three of four."""
+    """Predictions for each token: ids and ln p [n, K], with the token first in three of four cases."""
     ids = np.array([rng.permutation(np.delete(np.arange(dumps.V), token))[:K] for token in tokens])
     ids[np.arange(len(tokens)), np.where(rng.random(len(tokens)) < 0.75, 0, 2)] = tokens
     p = -np.sort(-rng.dirichlet(np.full(K + 1, 0.5), len(tokens)), axis=1)[:, :K]

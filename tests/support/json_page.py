@@ -1,4 +1,4 @@
-"""The forms of JSON that docs/reference/json.md lists, and whether a value has its form."""
+"""The JSON formats in docs/reference/json.md, and a check of values against them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = {str: "str", bool: "bool", int: "int", float: "float", type(None): "null
 
 @dataclass
 class Form:
-    """Of a value: the types that a leaf may have, the form of a list's items, of a mapping's values, and fields."""
+    """The form of a value: types of a leaf, form of a list's items, form of a mapping's values, and fields."""
 
     types: set[str] = field(default_factory=set)
     items: Form | None = None
@@ -42,7 +42,7 @@ class Form:
 
 @cache
 def forms() -> dict[str, Form]:
-    """By format, of the blocks below headings that name one."""
+    """The forms by format, from the blocks below headings that name a format."""
     found: dict[str, Form] = {}
     for name, block in re.findall(r"^### `(rescore-[a-z-]+)`.*?\n```text\n(.*?)```", PAGE.read_text(), re.S | re.M):
         found[name] = Form()
@@ -53,7 +53,7 @@ def forms() -> dict[str, Form]:
 
 
 def check(value: dict[str, Any]) -> None:
-    """AssertionError, which names the place, unless the value has the form that the page lists for its format."""
+    """AssertionError with the position unless the value has the form of its format."""
     if value["format"] in OTHERS:
         return
     assert value["version"] == 1 and value["format"] in forms(), (

@@ -16,7 +16,7 @@ def sentences(lines=None):
 
 
 def ids_of(text):
-    """{word: id} of a text; <s> and </s> are both the end of text."""
+    """{word: id} of a text; both <s> and </s> are the end of text."""
     words = dict.fromkeys(word for sentence in text for word in sentence)
     return {"<s>": EOT, "</s>": EOT, "<unk>": UNSEEN, **{word: number for number, word in enumerate(words, 2)}}
 

@@ -1,4 +1,4 @@
-"""What models have in common, asserted; a model that may be damaged, read."""
+"""Assertions for any model, and a reader of models that may be damaged."""
 
 import random
 
@@ -41,7 +41,7 @@ def assert_sums_to_one(tables):
 
 
 def use(model: NGram) -> None:
-    """Read what can be read of a model that may be damaged."""
+    """Reads all that can be read of a model that may be damaged."""
     draw = random.Random(1)
     tokens = [draw.randrange(min(model.vocab_size, 9)) for _ in range(50)]
     model.score(tokens)

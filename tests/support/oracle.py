@@ -1,4 +1,4 @@
-"""Slow twins, short enough to believe: a backoff model over dictionaries, and searches that enumerate everything."""
+"""Slow reference implementations: a backoff model over dictionaries, and searches by enumeration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Backoff:
         return suffix
 
     def cost(self, context: tuple[int, ...], token: int) -> float:
-        """-ln p(token | context), backing off only where there is no arc."""
+        """-ln p(token | context), backing off only if there is no arc."""
         paid = 0.0
         while token not in self.arcs[context]:
             paid += self.backoff[context]
@@ -72,7 +72,7 @@ def unigrams(costs) -> Backoff:
 
 
 def nats(low: int, high: int):
-    """Costs that float32 holds: multiples of 1/8, which tie often, and others at least 1e-3 apart."""
+    """Costs that are exact in float32: multiples of 1/8, which tie often, and others at least 1e-3 apart."""
     return st.one_of(
         st.integers(8 * low, 8 * high).map(lambda n: n / 8),
         st.integers(1000 * low, 1000 * high).map(lambda n: float(np.float32(n / 1000))),
@@ -101,7 +101,7 @@ def models(draw, vocab_size: int) -> Backoff:
 
 @st.composite
 def sausages(draw, vocab_size: int, most_slots: int = 4, most_candidates: int = 4) -> list[list[tuple[int, float]]]:
-    """Slots of (token, head cost), best first; the empty sausage occurs."""
+    """Slots of (token, head cost), best first; may be empty."""
     slots = []
     for _ in range(draw(st.integers(0, most_slots))):
         tokens = draw(
@@ -140,7 +140,7 @@ def step_weight(head_cost: float, lms: list[Backoff], alphas: list[float], conte
 
 
 def path_weight(head_cost: float, lms: list[Backoff], alphas: list[float], contexts, token: int) -> int:
-    """A step's weight where every arc, failure arcs too, has a weight of its own, rounded once."""
+    """The weight of a step. Every arc, including failure arcs, has a weight that is rounded once."""
     total = fixed(head_cost)
     for lm, alpha, context in zip(lms, alphas, contexts):
         while token not in lm.arcs[context]:
@@ -151,7 +151,7 @@ def path_weight(head_cost: float, lms: list[Backoff], alphas: list[float], conte
 
 
 def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
-    """Rescored cost of a string: alphas [J][T], one history for each model."""
+    """Rescored cost of a path: alphas [J][T], one history per model."""
     total = 0
     contexts = [lm.context(history) for lm, history in zip(lms, histories)]
     for t, rank in enumerate(ranks):
@@ -162,7 +162,7 @@ def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
 
 
 def with_epsilons(lm: Backoff, reached: dict[tuple[int, ...], int], alpha: float) -> dict[tuple[int, ...], int]:
-    """`reached` {context: cost} and all that epsilon backoff arcs lead to from there."""
+    """`reached` {context: cost}, extended by all contexts reachable over epsilon backoff arcs."""
     out = dict(reached)
     for context in sorted(reached, key=len, reverse=True):
         cost = out[context]
@@ -174,7 +174,7 @@ def with_epsilons(lm: Backoff, reached: dict[tuple[int, ...], int], alpha: float
 
 
 def epsilon_cost(sausage, ranks, lms, alphas, histories) -> int:
-    """Cheapest of the paths that spell a string when backoff arcs are epsilons; one model."""
+    """The smallest cost of a token sequence if backoff arcs are epsilons; one model."""
     (lm,), (alpha,), (history,) = lms, alphas, histories
     reached = with_epsilons(lm, {lm.context(history): 0}, alpha[0])
     for t, rank in enumerate(ranks):
@@ -190,7 +190,7 @@ def epsilon_cost(sausage, ranks, lms, alphas, histories) -> int:
 
 
 def best_strings(sausage, paths: int, string_cost) -> list[tuple[int, tuple[int, ...]]]:
-    """The `paths` best of all strings as (fixed cost, tokens), ties by ranks."""
+    """The `paths` best of all paths as (fixed cost, tokens), ties by ranks."""
     if not sausage:
         return []
     every = itertools.product(*(range(len(slot)) for slot in sausage))

@@ -1,4 +1,4 @@
-"""Counting, Katz estimation and entropy pruning, slowly, from their definitions."""
+"""Slow reference implementations of counting, Katz estimation and entropy pruning, from their definitions."""
 
 import math
 from collections import Counter, defaultdict
@@ -35,7 +35,7 @@ def discounts(counts, order, k=5, textbook=False):
 
 
 def katz(counts, order, vocab_size, k=5, textbook=False, min_counts=()) -> Backoff:
-    """The model; contexts without mass left are not provided for."""
+    """The model; contexts without remaining mass are not supported."""
     last = 1.0 if textbook else 0.999
     events = sum(c for gram, c in counts.items() if len(gram) == 1)
     once = sum(c == 1 for gram, c in counts.items() if len(gram) == 1)
@@ -74,7 +74,7 @@ def renew_backoff(model):
 
 
 def by_chain_rule(model, context):
-    """p(context) as the model has it."""
+    """p(context) by the model's chain rule."""
     return math.exp(-sum(model.of(context[:i], context[i]) for i in range(len(context))))
 
 
@@ -97,7 +97,7 @@ def loss(model, gram, history=None):
 
 
 def prune(model, theta, history=None) -> Backoff:
-    """The model without the n-grams of little loss that nothing kept needs."""
+    """The model without n-grams of small loss, except for those that kept n-grams need."""
     keep = {gram for gram in model.cost if len(gram) == 1 or loss(model, gram, history) >= math.log1p(theta)}
     for n in range(model.order, 1, -1):
         for gram in [gram for gram in keep if len(gram) == n]:

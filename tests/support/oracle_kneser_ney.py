@@ -1,4 +1,4 @@
-"""Interpolated modified Kneser-Ney, slowly, from its definition (Chen and Goodman 1998, section 3).
+"""Slow reference implementation of interpolated modified Kneser-Ney (Chen and Goodman 1998, section 3).
 
 Counts are those of `oracle_katz.count`: the end of text is <s> at the beginning of an n-gram and </s> at its end.
 """
@@ -39,9 +39,7 @@ def discounts(of_order):
 
 
 def kneser_ney(counts, order, vocab_size, eot, *, fallback=None, min_counts=()) -> Backoff:
-    """The model. Statistics are taken before n-grams seen too rarely go; what they had is left to the shorter
-    context.
-    """
+    """The model. Statistics are taken before rare n-grams are dropped; their mass goes to the shorter context."""
     full = adjusted(counts, order, eot)
     followers = defaultdict(list)
     for gram, c in full.items():

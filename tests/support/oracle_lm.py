@@ -1,4 +1,4 @@
-"""Backoff models as dictionaries: what the automaton has to compute, word by word."""
+"""Slow reference implementation of backoff models as dictionaries."""
 
 import math
 import random
@@ -30,7 +30,7 @@ class Backoff:
         return paid + self.cost[(*context, token)]
 
     def states(self) -> set:
-        """The contexts that have n-grams of their own or a backoff weight, and their suffixes."""
+        """The contexts that have n-grams or a backoff weight, and their suffixes."""
         known = {gram[:-1] for gram in self.cost} | {context for context, b in self.backoff.items() if b != 0}
         return {(), *(context[i:] for context in known for i in range(len(context)))}
 
@@ -60,7 +60,7 @@ def from_tables(tables: Tables) -> Backoff:
 
 
 def random_text(seed: int, vocab_size: int, tokens: int, eot: int = 0) -> list[int]:
-    """Text with some structure: each token is often one of two followers of the one before."""
+    """Text with some structure: each token is often one of two followers of the previous one."""
     draw = random.Random(seed)
     text = [eot]
     for _ in range(tokens):

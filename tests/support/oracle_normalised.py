@@ -1,4 +1,4 @@
-"""q of a lattice by enumeration: the weight of every string, and sums over those that begin alike."""
+"""q of a lattice by enumeration: the weight of every path, and sums over paths with a common prefix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def normalise(lms, batch, alphas, histories, **options) -> _core.Normalised:
 
 
 def strings(batch) -> tuple[list[list[tuple[int, ...]]], np.ndarray]:
-    """All strings of every lattice as ranks, and as drafts [B, p, T] that are padded to the most strings."""
+    """All paths of every lattice as ranks, and as drafts [B, p, T], padded to the largest number of paths."""
     ranks = [list(itertools.product(*(range(len(slot)) for slot in sausage))) for sausage in batch]
     drafts = np.full((len(batch), max(map(len, ranks)), max(1, *map(len, batch))), -1, np.int32)
     for b, (sausage, every) in enumerate(zip(batch, ranks)):
@@ -40,10 +40,7 @@ def log_sum(scores) -> float:
 
 
 def step_costs(sausage, ranks, lms: list[Backoff], alphas, history, *, local: bool) -> list[float]:
-    """Rescored cost of every token of a string, in nats; alphas [J][T].
-
-    The weights that trees are searched by, or else paths.
-    """
+    """Rescored cost of every token of a path, in nats, with the weights of tree or path searches; alphas [J][T]."""
     contexts = [lm.context(tuple(history)) for lm in lms]
     costs = []
     for t, rank in enumerate(ranks):
@@ -55,7 +52,7 @@ def step_costs(sausage, ranks, lms: list[Backoff], alphas, history, *, local: bo
 
 
 class Enumerated:
-    """ln q of every string, by its ranks."""
+    """ln q of every path, by its ranks."""
 
     def __init__(self, sausage, lms: list[Backoff], alphas, history, temperature: float, *, local: bool):
         self.widths = [len(slot) for slot in sausage]
@@ -74,7 +71,7 @@ class Enumerated:
         self.logq = {ranks: s - self.log_mass for ranks, s in score.items()}
 
     def _of_slot(self, steps, ranks, t: int) -> float:
-        """The candidates of slot t together, after the same ranks."""
+        """The paths through each candidate of slot t, after the same ranks."""
         rest = (0,) * (len(ranks) - t - 1)
         return log_sum([steps[(*ranks[:t], rank, *rest)][t] for rank in range(self.widths[t])])
 

@@ -1,4 +1,4 @@
-"""Exact laws of verification rules by enumeration: all drafts, all outcomes, no random number."""
+"""Exact output distributions of acceptance rules, by enumeration of all drafts and outcomes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ Text = tuple[int, ...]
 
 
 class Model(dict):
-    """A language model: text -> distribution [V], drawn when first asked for; about `zeros` of the tokens
-    have no mass.
-    """
+    """A random language model: text -> distribution [V], sampled on first use. A share `zeros` has no mass."""
 
     def __init__(self, rng: np.random.Generator, vocab: int, zeros: float = 0.25):
         self.rng, self.vocab, self.zeros = rng, vocab, zeros
@@ -30,7 +28,7 @@ class Model(dict):
         return self[text]
 
     def texts(self, size: int, start: Text = ()) -> Iterator[tuple[Text, float]]:
-        """Every continuation of `start` by `size` tokens that has mass, and its probability."""
+        """Every continuation of `start` by `size` tokens with nonzero probability, and its probability."""
         if size == 0:
             yield (), 1.0
             return
@@ -132,7 +130,7 @@ def drawn_trees(drafter: Model, siblings: str, widths: list[int]) -> Iterator[tu
 def emitted_by_tree(
     target: Model, drafter: Model | None, draws: list[Text], siblings: str, length: int
 ) -> dict[Text, float]:
-    """Law of the first `length` tokens given the draws: one pass, then token by token from the target."""
+    """Distribution of the first `length` tokens given the draws: one pass, then token by token from the target."""
     out: dict[Text, float] = defaultdict(float)
 
     def visit(text: Text, weight: float) -> None:
@@ -152,6 +150,6 @@ def emitted_by_tree(
 
 
 def distance(law: dict[Text, float], target: Model, length: int) -> float:
-    """Total variation between a law and the target's own over texts of `length` tokens."""
+    """Total variation distance to the target's distribution over texts of `length` tokens."""
     truth = dict(target.texts(length))
     return sum(abs(law.get(text, 0.0) - truth.get(text, 0.0)) for text in law.keys() | truth.keys()) / 2

@@ -1,4 +1,4 @@
-"""Strategies: small lattices, models, weights and histories, for searches against their enumeration."""
+"""Hypothesis strategies: small lattices, models, weights and histories, to compare searches with enumeration."""
 
 from hypothesis import strategies as st
 from support.oracle import models, sausages

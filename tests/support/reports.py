@@ -1,4 +1,4 @@
-"""A report's Markdown and JSON, read."""
+"""Readers of a report's Markdown and JSON."""
 
 import json
 
@@ -7,7 +7,7 @@ from support.paths import ROOT
 
 
 def rows(text: str, title: str) -> dict[str, list[str]]:
-    """The rows of a table of the Markdown by their first cell."""
+    """The rows of a Markdown table by their first cell."""
     lines = text.split(f"**{title}**\n\n")[1].split("\n\n")[0].split("\n")[2:]
     return {
         cells[0].replace("*", ""): cells[1:]
@@ -16,7 +16,7 @@ def rows(text: str, title: str) -> dict[str, list[str]]:
 
 
 def check_schema(report: dict) -> None:
-    """The report is what docs/reference/report.schema.json says, which is a schema and not one that takes anything."""
+    """Checks the report against docs/reference/report.schema.json, and that this schema is valid and strict."""
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((ROOT / "docs/reference/report.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)

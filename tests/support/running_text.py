@@ -1,4 +1,4 @@
-"""A slow twin of the model of a running text: counts in dictionaries, probabilities by recursion."""
+"""Slow reference implementation of the running text: counts in dictionaries, probabilities by recursion."""
 
 from __future__ import annotations
 

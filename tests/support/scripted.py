@@ -1,4 +1,4 @@
-"""Drafters that do as they are told."""
+"""Drafters with scripted drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay that looks only at the rows which decoding would visit, one lattice at a time, in plain Python."""
+"""Slow reference replay: only the rows that decoding visits, one lattice at a time, in plain Python."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from rescore.lattice.dump_block import DumpBlock
 
 
 class Step(NamedTuple):
-    """A verified draft: its block, row and sequence there, the true tokens of the slots (fewer at the end), the
-    accepted length.
-    """
+    """A verified draft: its block, row, sequence, true tokens of the slots (fewer at the end), and accepted length."""
 
     block: DumpBlock
     row: int

@@ -1,4 +1,4 @@
-"""A random model for vLLM, whose greedy texts soon repeat themselves, and an n-gram model of its tokens."""
+"""A random model for vLLM, whose greedy texts soon repeat, and an n-gram model of its tokens."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def drafting(lm: Path) -> dict[str, dict]:
 
 
 def prompts(n: int, seed: int = 0, shared: int = 0) -> list[list[int]]:
-    """Of 2 to 60 tokens behind `shared` ones that are the same."""
+    """Prompts of 2 to 60 tokens after a common prefix of `shared` tokens."""
     draw = np.random.default_rng(seed)
     start = draw.integers(4, V, shared).tolist()
     return [start + draw.integers(4, V, draw.integers(2, 60)).tolist() for _ in range(n)]

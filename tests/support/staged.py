@@ -1,4 +1,4 @@
-"""Small builds in stages, for the tests of them: text in pieces, and models of it with and without stages."""
+"""Small staged builds for tests: text in pieces, and its model with and without stages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ListSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Tight(Resources):
-    """Resources whose runs have a few tokens."""
+    """Resources so small that runs have a few tokens."""
 
     tokens: int
 
@@ -75,7 +75,7 @@ def text_pieces(seed: int, vocab_size: int, tokens: int, pieces: int = 3, spread
 
 
 def windows_of(contents: Sequence[np.ndarray], options: CountOptions) -> Windows:
-    """The windows of text, as another machine would count them."""
+    """The windows of a text, as counted on another machine."""
     run = Run.of_tokens([(content, 0, len(content)) for content in contents], options, [])
     parts = list(counted([run], 0, options))
     base = np.cumsum([0, *(len(tokens) for _, tokens, _ in parts)])
@@ -93,7 +93,7 @@ def in_memory(
     shorten: PruneOptions | None = None,
     method: EstimateOptions | None = None,
 ) -> tuple[Tables, NGram]:
-    """The model without stages."""
+    """The model, built without stages."""
     counts = count(
         [content for piece in pieces for content in piece],
         order=options.order,
@@ -117,7 +117,7 @@ def build(
     out: Path | None = None,
     method: EstimateOptions | None = None,
 ) -> tuple[Tables, NGram]:
-    """The model in stages; the folder is left for the next."""
+    """The model, built in stages; the folder is kept."""
     work = WorkFolder(path, disk_bytes)
     try:
         stages = StagedBuild(work, options, resources or tight(50))

@@ -1,4 +1,4 @@
-"""A blockwise model of seconds: four heads on a noisy chain of 23 words, so that drafts are sometimes right."""
+"""A blockwise transformer trained in seconds: four heads on a noisy chain of 23 words, so that drafts may be right."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def text(tokens: int, seed: int) -> np.ndarray:
 
 
 def untrained(seed: int = 0, config: BlockwiseConfig = CONFIG) -> BlockwiseTransformer:
-    """Random weights everywhere, also where training starts from zero."""
+    """Random weights, also where training starts from zero."""
     model = BlockwiseTransformer(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def write_prompts(path: Path, count: int = 6) -> Path:
 
 
 def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
-    """As `rescore tune` would write it, with weights of no particular merit."""
+    """Writes settings like `rescore tune`, with arbitrary weights."""
     overall = {
         kind: TreeWeights(overall=Calibration(open=kind != "closed", text=(2.0, 1.0)))
         for kind in ("closed", "open", "alone")
@@ -114,7 +114,7 @@ def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
 
 @torch.inference_mode()
 def predicted(ids):
-    """{w: p} of the most probable tokens after a text, by a pass over all of it."""
+    """{w: p} of the most probable tokens after a text, by a pass over the whole text."""
     target = BlockwiseTarget(trained())
     cache, firsts = target.open([np.asarray(ids, np.int64)], 1, len(ids))
     logits = target.logits(target.read(Block.of_texts(firsts, [0], target.device), cache)[0, -1])

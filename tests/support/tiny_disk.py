@@ -1,4 +1,4 @@
-"""A file system that is soon full."""
+"""A small file system that fills up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def tiny_disk(path: Path, bytes: int) -> Iterator[Path]:
-    """A file system of so many bytes, which only root can make."""
+    """A file system of the given size; needs root."""
     path.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"none", os.fsencode(path), b"tmpfs", 0, f"size={bytes}".encode()):

@@ -1,4 +1,4 @@
-"""A GGUF file of a random model of seconds, without a tokenizer, for llama.cpp."""
+"""A small GGUF file of a random model without a tokenizer, for llama.cpp."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V, WIDTH, LAYERS, HEADS, HIDDEN, CONTEXT = 96, 32, 2, 4, 64, 512
 
 
 def write_gguf(path: Path, seed: int = 0) -> Path:
-    """A Llama in float32 whose greedy text repeats itself, as small models do: drafts from the text are often right."""
+    """A float32 Llama with repetitive greedy text, so that drafts from the text are often right."""
     draw = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(CONTEXT)

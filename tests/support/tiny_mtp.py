@@ -1,4 +1,4 @@
-"""Multi-token prediction modules with random weights, and checkpoints that hold them as the published ones do."""
+"""Random multi-token prediction modules, and checkpoints in the published format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def modules_of(model) -> MtpModel:
 
 
 def checkpoint(folder, name: str = "deepseek-v3"):
-    """A model saved with its modules behind its layers, as the published ones are; model and modules."""
+    """Saves a model with its modules after its layers, as in published checkpoints. Returns model and modules."""
     model = build(name)
     modules = modules_of(model)
     model.save_pretrained(folder)

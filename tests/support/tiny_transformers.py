@@ -1,4 +1,4 @@
-"""Tiny Hugging Face models with random weights, one for each family that tests read."""
+"""Tiny Hugging Face models with random weights, one per tested family."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def config_of(name: str, **changed: Any) -> Any:
 
 
 def build(name: str, **changed: Any) -> Any:
-    """A model in fp32 and evaluation mode, its weights large enough for every part of it to matter."""
+    """A model in fp32 and evaluation mode, with weights large enough that every part matters."""
     config = config_of(name, **changed)
     kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
     options = {key: value for key, value in CONFIGS[name][1].items() if key == "attn_implementation"}

@@ -1,4 +1,4 @@
-"""The scripts of tools/, to be tested.
+"""Loads the scripts of tools/ for tests.
 
 They are no part of the package, and nothing but this file knows where they are.
 """

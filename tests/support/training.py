@@ -1,4 +1,4 @@
-"""A tiny model, its tokenizer and prompts, as `rescore train` takes them."""
+"""A tiny model, its tokenizer and prompts for `rescore train`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.tiny_transformers import V
 
 
 def training_world(folder: Path, family: str) -> Path:
-    """The folder, with a model of this family and 90 prompts of two tasks with references of 9 tokens."""
+    """A folder with a model of this family and 90 prompts of two tasks with references of 9 tokens."""
     tiny_transformers.shared(family).save_pretrained(folder / "model")
     cli.make_tokenizer(folder / "model" / "tokenizer.json", V)
     draw = np.random.default_rng(3)

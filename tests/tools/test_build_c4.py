@@ -91,7 +91,7 @@ def test_models_are_built_once(world, capsys, monkeypatch):
 
 def test_spark_counts_once_for_all_models(world):
     (world / "log.fail").touch()
-    with pytest.raises(SystemExit, match="counts: ended with status 1; run this script again to go on from there"):
+    with pytest.raises(SystemExit, match="counts: failed with exit status 1; run this script again to resume"):
         call(world, "--yes", "--counts-on", "spark")
     (world / "log.fail").unlink()
     call(world, "--yes", "--counts-on", "spark", "--master", "spark://h:7077", "--spark-conf", "a=b", "--orders", "3")
@@ -117,11 +117,11 @@ def test_it_asks(world, monkeypatch):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--orders", "5"], "expected some of 2,3,4 .the growth of longer n-grams was not measured., got '5'"),
+        (["--orders", "5"], "expected some of 2,3,4 .no growth is known for longer n-grams., got '5'"),
         (["--memory", "much"], "expected a number above 0 such as 4.3, 700k or 100G, got 'much'"),
         (
             ["--counts", "s3a://b/c", "--counts-on", "spark"],
-            "--counts s3a://b/c: expected a folder that this machine sees too",
+            "--counts s3a://b/c: expected a folder that this machine can read too",
         ),
     ],
 )
@@ -135,15 +135,13 @@ def test_inputs_and_programs_that_are_missing(world, monkeypatch):
     for path in (world / "en").iterdir():
         path.unlink()
     with pytest.raises(
-        SystemExit, match="en: expected the shards c4-train.*, got none; they are folder en of huggingface.co"
+        SystemExit, match="en: expected the shards c4-train.*, got none; they are in folder en of huggingface.co"
     ):
         call(world, "--yes")
-    with pytest.raises(
-        SystemExit, match="s3a://b/en: expected a folder of this machine to count here; or --counts-on spark"
-    ):
+    with pytest.raises(SystemExit, match="s3a://b/en: expected a folder on this machine, or --counts-on spark"):
         build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out"])
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(SystemExit, match="spark-submit: expected it in the path|rescore: expected it in the path"):
+    with pytest.raises(SystemExit, match="spark-submit: not found on the path|rescore: not found on the path"):
         build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out", "--counts-on", "spark", "--yes"])
 
 

@@ -64,7 +64,7 @@ def test_a_difference_is_an_error(small, monkeypatch):
         return found
 
     monkeypatch.setattr(Rescorer, "trees", wrong)
-    with pytest.raises(SystemExit, match="tree 16, batch 1: tokens on the device are not those of the CPU"):
+    with pytest.raises(SystemExit, match="tree 16, batch 1: tokens on the device differ from the CPU's"):
         next(bench_device.measure(*small, DEVICE))
 
 
@@ -76,7 +76,7 @@ def test_a_model_of_a_size(demo):
 
 def test_a_model_that_text_cannot_reach(worked, monkeypatch):
     monkeypatch.setattr(bench_device, "MOST_ROWS", 8)
-    with pytest.raises(SystemExit, match="the text sampled from the model has only .* n-grams, not 100000"):
+    with pytest.raises(SystemExit, match="--ngrams 100000: the text sampled from the model has only"):
         bench_device.sampled_model(worked[0], 100_000, rows=2)
 
 

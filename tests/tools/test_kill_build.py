@@ -63,7 +63,7 @@ def test_a_build_that_repeats_its_steps(monkeypatch, tmp_path, capsys):
 
 
 def test_a_build_that_fails(monkeypatch, tmp_path, capsys):
-    with pytest.raises(SystemExit, match="the undisturbed build failed with exit status 3:\nno input"):
+    with pytest.raises(SystemExit, match="the uninterrupted build failed with exit status 3:\nno input"):
         run(monkeypatch, tmp_path, "import sys; print('no input'); sys.exit(3)", kills=1)
 
 

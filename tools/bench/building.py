@@ -1,23 +1,22 @@
-"""Time, memory and disk of building n-gram models: `rescore lm build`, stage by stage. Linux.
+"""Time, memory and disk of `rescore lm build`, stage by stage. Linux only.
 
     python tools/bench/building.py real train.npy --vocab-size 50257 --eot 50256 --max-ngrams 3M
     python tools/bench/building.py sampled corpus --tokens 125M,250M,500M,1G --memory 4G
 
-real     a model of the token files given
-sampled  models of growing parts of a corpus of sample_corpus.py, to see whether time and disk grow with the tokens and
-         memory does not
+real     builds a model of the given token files
+sampled  builds models of growing parts of a corpus from sample_corpus.py: time and disk should grow linearly with the
+         tokens, and memory should not grow
 
 columns  tokens      read
-         seconds     by the clock; CPU: of all cores
-         tokens/s    tokens by seconds
+         seconds     wall-clock time; CPU: of all cores
+         tokens/s    tokens divided by seconds
          exponent    b of seconds ~ tokens^b from the row above to this one; 1 is linear
          RSS         peak of resident memory of all processes, mapped files included; anonymous: without them
          disk        peak of the work folder
-         B/n-gram    size of the model by its n-grams
+         B/n-gram    bytes of the model per n-gram
 
-A second table gives the seconds of each stage, as the build reports them. Every model is opened, wholly verified, and
-the probabilities of some of its states are summed before its figures count. What --rescore names runs instead of this
-Python's rescore.
+A second table has the seconds of each stage, as reported by the build. Every model is opened and verified, and the
+probabilities of some of its states are summed. --rescore names another command to run as rescore.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from rescore.decode.cli.lm_arguments import AMOUNT, counts
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 
-TAIL = 2_000  # bytes of a failed build's output that are shown
+TAIL = 2_000  # bytes shown of a failed build's output
 STATES = 200  # whose probabilities are summed
 
 
@@ -72,11 +71,14 @@ def arguments() -> argparse.Namespace:
     common.add_argument("--memory", default="4G", help="default: 4G")
     common.add_argument("--disk", default="100G", help="default: 100G")
     common.add_argument("--threads", type=int, default=2, help="default: 2")
+    common.add_argument("--folder", type=Path, help="folder for work folders and models (default: a temporary one)")
     common.add_argument(
-        "--folder", type=Path, help="where the work folders and the models are put (default: that of temporary files)"
+        "--rescore",
+        default=f"{shlex.quote(sys.executable)} -m rescore.decode.cli",
+        metavar="COMMAND",
+        help="default: that of this Python",
     )
-    common.add_argument("--rescore", default=f"{shlex.quote(sys.executable)} -m rescore.decode.cli", metavar="COMMAND")
-    common.add_argument("--json", type=Path, help="write the figures to this file")
+    common.add_argument("--json", type=Path, help="write the figures as JSON")
     real = kinds.add_parser("real", parents=[common], help="a model of token files")
     real.add_argument("inputs", nargs="+", type=Path, metavar="TOKENS.npy")
     real.add_argument("--vocab-size", type=int, required=True, metavar="V")
@@ -92,7 +94,7 @@ def sizes(text: str) -> list[int]:
 
 
 def plan(args: argparse.Namespace, folder: Path) -> list[list[Path]]:
-    """The inputs of each run; for a sampled corpus, also its vocabulary in `args`."""
+    """The inputs of each run. Sets the vocabulary in `args` for a sampled corpus."""
     if args.kind == "real":
         return [args.inputs]
     try:
@@ -104,7 +106,7 @@ def plan(args: argparse.Namespace, folder: Path) -> list[list[Path]]:
 
 
 def part(corpus: Path, tokens: int, folder: Path) -> list[Path]:
-    """The first tokens of a corpus: whole shards, and a piece of the next, which is written to `folder`."""
+    """The first tokens of a corpus: whole shards, and a part of the next, written to `folder`."""
     paths, left = [], tokens
     for path in sorted(corpus.glob("shard-*.npy")):
         shard = np.load(path, mmap_mode="r")
@@ -121,7 +123,7 @@ def part(corpus: Path, tokens: int, folder: Path) -> list[Path]:
 
 
 def measure(args: argparse.Namespace, inputs: list[Path], folder: Path) -> dict[str, Any]:
-    """The figures of one build, whose files are removed."""
+    """Runs one build, removes its files and returns its figures."""
     out, work, figures, log = (folder / name for name in ("lm.ngram", "work", "build.json", "build.log"))
     options = {
         "--vocab-size": args.vocab_size,
@@ -165,7 +167,7 @@ def measure(args: argparse.Namespace, inputs: list[Path], folder: Path) -> dict[
 
 
 def check(path: Path, max_ngrams: int | None) -> list[int]:
-    """The numbers of n-grams of a model; SystemExit if there are too many, or if it is no distribution."""
+    """The number of n-grams of each order; SystemExit if there are too many or probabilities do not sum to 1."""
     model = NGram.open(path, verify=True)
     info = model.info()
     if max_ngrams is not None and info["arcs"] > max_ngrams:
@@ -178,7 +180,7 @@ def check(path: Path, max_ngrams: int | None) -> list[int]:
 
 
 def show(report: dict[str, Any], console: Console) -> None:
-    """The figures of the runs, and the seconds of their stages."""
+    """Prints the figures of the runs, and the seconds of their stages."""
     console.print(", ".join(f"{name} {value}" for name, value in report["machine"].items()), soft_wrap=True)
     names = (
         "tokens",
@@ -217,7 +219,7 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 def stage_table(runs: list[dict[str, Any]]) -> Table:
-    """Seconds of each stage, a row each, a run in each column."""
+    """Seconds of each stage: one row per stage, one column per run."""
     table = Table("stage", *(f"{run['tokens']:,}" for run in runs), box=None)
     names = dict.fromkeys(stage["stage"] for run in runs for stage in run["stages"])
     for name in names:

@@ -1,18 +1,16 @@
-"""Counting engines compared: the same windows, grouped and counted from Parquet to Parquet, answers checked.
+"""Compares counting engines: the same windows, grouped and counted from Parquet to Parquet, with results checked.
 
     python tools/bench/counting.py TOKENS.npy... --vocab-size V --eot ID [--order N] [--memory 4G] [--threads 2]
         [--engines rescore,duckdb,polars,spark] [--json FILE]
 
-The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each, written to a Parquet file, and
-handed to each engine in a process of its own: read, GROUP BY, write. Seconds are those of that statement; starting the
-engine stands beside it. Peak memory is the process's and its children's together (PSS: what they share counts once),
-looked at every 200 ms and counted if it lasted for two looks, since a process that is being started shows its parent's
-memory a second time; CPU seconds are all of theirs, and hardly depend on what else the machine does. The number of
-distinct windows and the sum of counts must be the same for all, or nothing is printed.
+The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each and written to a Parquet file.
+Each engine reads it, groups, counts and writes, in a separate process. Seconds are the time of that statement; the time
+to start the engine is a separate column. Peak memory is the PSS of the process and its children, polled every 200 ms; a
+peak must last for two polls, since a process that is being started shows its parent's memory a second time. CPU seconds
+cover all these processes. The number of distinct windows and the sum of counts must agree, or nothing is printed.
 
-rescore is given the tokens, of which it makes the windows itself, and writes its own interchange form.
-rescore, DuckDB and Spark keep to --memory (Spark's is that of the JVM's heap) and spill to disk; Polars has no such
-setting.
+rescore reads the tokens, makes the windows itself, and writes its own interchange format. rescore, DuckDB and Spark
+respect --memory (in Spark the JVM's heap) and spill to disk; Polars has no such setting.
 """
 
 from __future__ import annotations
@@ -97,7 +95,7 @@ def spark(source: Path, target: Path, work: Path, memory: int, threads: int) -> 
 
 
 def native(source: Path, target: Path, work: Path, memory: int, threads: int) -> float:
-    """Ours, from the tokens themselves: what the others are given, windows, it has to make first."""
+    """rescore, from the tokens; it makes the windows itself."""
     packing = Packing(**json.loads(source.with_name("packing.json").read_text()))
     options = CountOptions(order=packing.order, vocab_size=packing.vocab_size, eot=packing.eot)
     pieces = plan(sorted(source.parent.glob("*.npy")), vocab_size=packing.vocab_size)
@@ -175,9 +173,9 @@ def arguments() -> argparse.Namespace:
         help=f"default: {','.join(ENGINES)}",
     )
     parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="for the windows and what engines spill (default: the system's)"
+        "--work", type=Path, metavar="DIR", help="folder for windows and spilled data (default: the system's)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.child and not (args.tokens and args.vocab_size and args.eot is not None):
@@ -195,10 +193,12 @@ def amount(text: str) -> int:
 
 
 def write_windows(args: argparse.Namespace, path: Path) -> int:
-    """How many windows there are; the file is written a token file at a time."""
+    """Writes the windows, one token file at a time, and returns their number."""
     packing = Packing(order=args.order, vocab_size=args.vocab_size, eot=args.eot)
     if packing.words > 1:
-        raise SystemExit(f"expected windows that fit into 64 bits, got {packing.order} tokens of {packing.bits} bits")
+        raise SystemExit(
+            f"--order: expected windows that fit into 64 bits, got {packing.order} tokens of {packing.bits} bits"
+        )
     windows = 0
     path.with_name("packing.json").write_text(
         json.dumps({"order": packing.order, "vocab_size": packing.vocab_size, "eot": packing.eot})
@@ -214,7 +214,7 @@ def write_windows(args: argparse.Namespace, path: Path) -> int:
 
 
 def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -> dict:
-    """One engine's figures: a process of its own, so that its memory is its own."""
+    """The figures of one engine, run in a separate process so that its memory can be measured."""
     source, target, work = folder / "windows.parquet", folder / f"{engine}.parquet", folder / f"{engine}-work"
     work.mkdir()
     command = [
@@ -259,7 +259,7 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
 
 
 def answer(path: Path) -> tuple[int, int]:
-    """Rows and sum of counts."""
+    """Number of rows and sum of counts."""
     distinct = total = 0
     for file in sorted(path.glob("*.parquet")) if path.is_dir() else [path]:
         counts = pq.read_table(file, columns=["count"])["count"].to_numpy()
@@ -272,10 +272,12 @@ def size(path: Path) -> int:
 
 
 def tree_usage(pid: int) -> tuple[int, float]:
-    """Bytes in memory (PSS) and CPU seconds of a process and all that descend from it."""
+    """Bytes in memory (PSS) and CPU seconds of a process and its descendants."""
     resident, seconds = 0, 0.0
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # from the third on, see proc(5)
+        fields = (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        )  # from the third field on, see proc(5)
         shares = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
         resident = int(shares["Pss"].split()[0]) << 10
         seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -284,7 +286,7 @@ def tree_usage(pid: int) -> tuple[int, float]:
                 more, longer = tree_usage(int(child))
                 resident, seconds = resident + more, seconds + longer
     except OSError:
-        pass  # it has ended meanwhile
+        pass  # the process has ended
     return resident, seconds
 
 

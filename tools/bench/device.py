@@ -1,19 +1,18 @@
-"""Microseconds of rescoring on a GPU, by batch: captured in a CUDA graph and called from Python, equal to the CPU's
-answer or nothing is printed.
+"""Microseconds of rescoring on a GPU by batch size, captured in a CUDA graph and called from Python. Results must equal
+the CPU's, or nothing is printed.
 
     python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..] [--capacity C ..] [--json FILE]
 
-Lattices are the demo dump's, at equal distances, T x K as they are there. The model is that of --lm, or, since a model
-of the size that counts is not in the repository, one made here of text that is sampled from the demo's: --ngrams says
-how many n-grams it has to have. Rows:
+Lattices are taken from the demo dump at equal distances, with its T x K. The model is that of --lm, or one with at
+least --ngrams n-grams, built from text sampled from the demo's model. Rows:
 
     tree n          Rescorer.trees
-    paths p, C      Rescorer.paths with room for C states in each slot; how many lattices were certain to be exact
-    sample, C       Rescorer.normalise and one draft drawn of each lattice
+    paths p, C      Rescorer.paths with room for C states per slot; share of lattices known to be exact
+    sample, C       Rescorer.normalise and one path sampled from each lattice
 
-`graph` is a replay of the captured call, `call` the same from Python, both by events of the device, the median of
---repeats; `cpu` is the native core on one thread by the clock, the whole batch. The last line says what the model takes
-on the device.
+`graph` is a replay of the captured call and `call` the call from Python, both timed by device events, median of
+--repeats. `cpu` is the native core on one thread, wall-clock time for the whole batch. The last line has the model's
+memory on the device.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ ROW = 1024  # tokens of a sampled sequence
 LATTICES = 512
 NODES, PATHS = (16, 64), 16
 TREE, STRINGS = ("tokens", "parents", "depths", "logq", "count"), ("tokens", "cost", "count")
-SHORTEN = 0.3  # contexts forgotten, so that the sampled text holds more n-grams than its model
+SHORTEN = 0.3  # share of contexts shortened, so that the sampled text has more n-grams than its model
 
 
 class Way(NamedTuple):
-    """What both must have found alike, and how each is called."""
+    """A timed search: its calls on device and CPU, and the fields that must agree."""
 
     fields: tuple[str, ...]
     on_device: Callable[[], Any]
@@ -62,11 +61,11 @@ class Way(NamedTuple):
 
 
 def sampled_model(model: NGram, ngrams: int, *, rows: int = 4096) -> NGram:
-    """A model of the same order and vocabulary of at least so many n-grams, of text sampled from this one."""
+    """A model with at least that many n-grams, of the same order and vocabulary, from text sampled from this one."""
     sampler, draw, texts, found = Sampler(model), np.random.default_rng(0), [], 0
     while rows <= MOST_ROWS:
         texts.append(sampler.sequences(0, (rows, ROW), draw, SHORTEN))
-        if sum(text.size for text in texts) * (model.order - 1) >= ngrams:  # fewer tokens cannot hold them
+        if sum(text.size for text in texts) * (model.order - 1) >= ngrams:  # fewer tokens cannot have as many
             grown = build(
                 [row for text in texts for row in text],
                 order=model.order,
@@ -76,17 +75,17 @@ def sampled_model(model: NGram, ngrams: int, *, rows: int = 4096) -> NGram:
             if (found := grown.core.num_arcs) >= ngrams:
                 return grown
         rows *= 2
-    raise SystemExit(f"the text sampled from the model has only {found} n-grams, not {ngrams}")
+    raise SystemExit(f"--ngrams {ngrams}: the text sampled from the model has only {found} n-grams")
 
 
 def batch_of(sausages: Sausage, histories: np.ndarray, size: int) -> tuple[Sausage, np.ndarray]:
-    """The lattices in turn, as often as it takes."""
+    """The lattices, repeated to fill the batch."""
     at = np.arange(size) % len(histories)
     return sausages[at], np.ascontiguousarray(histories[at])
 
 
 def microseconds(call: Callable[[], Any], repeats: int) -> float:
-    """The median between two events."""
+    """Median time between two device events."""
     times = []
     for _ in range(repeats + 3):
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -113,7 +112,7 @@ def captured(call: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
 def calls(
     rescorer: Rescorer, capacities: list[int], tensors: TensorSausage, history: torch.Tensor
 ) -> Iterator[tuple[str, Way]]:
-    """What is timed, on the device and on the CPU, by name; the room for states is set on the way."""
+    """The timed searches by name; sets the room for states."""
     device = rescorer.on(tensors.device)
     assert isinstance(device, DeviceRescorer)
     for n in NODES:
@@ -153,7 +152,7 @@ def measure(
             exact = found.exact.cpu().numpy() if hasattr(found, "exact") else np.ones(size, bool)
             for field in way.fields:
                 if not np.array_equal(getattr(found, field).cpu().numpy()[exact], getattr(wanted, field)[exact]):
-                    raise SystemExit(f"{name}, batch {size}: {field} on the device are not those of the CPU")
+                    raise SystemExit(f"{name}, batch {size}: {field} on the device differ from the CPU's")
             yield {
                 "what": name,
                 "batch": size,
@@ -185,14 +184,12 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dump", type=Path, default=DEMO / "sampled")
-    parser.add_argument(
-        "--lm", type=Path, help="an n-gram model of the dump's tokenizer (default: one that is made here)"
-    )
+    parser.add_argument("--lm", type=Path, help="an n-gram model with the dump's tokenizer (default: one built here)")
     parser.add_argument(
         "--ngrams",
         type=int,
         default=20_000_000,
-        help="the least number of n-grams of the model made here (default: 20000000)",
+        help="smallest number of n-grams of the model built here (default: 20000000)",
     )
     parser.add_argument("--batch", type=int, nargs="*", default=list(BATCHES))
     parser.add_argument("--capacity", type=int, nargs="*", default=[256, 2048])
@@ -218,8 +215,8 @@ def main() -> int:
         f"{sausages.width}",
     )
     print(
-        f"the model on the device: {taken / 1e9:.2f} GB, {taken / model.core.num_arcs:.1f} bytes for each n-gram, "
-        f"moved in {moved_s:.1f} s"
+        f"model on the device: {taken / 1e9:.2f} GB, {taken / model.core.num_arcs:.1f} bytes per n-gram, "
+        f"copied in {moved_s:.1f} s"
     )
     if args.json:
         facts = {**machine("rescore", "torch", "triton"), "device": torch.cuda.get_device_name()}

@@ -1,12 +1,11 @@
-"""In-domain against general n-gram models: perplexities and block efficiencies of every model on every domain.
+"""In-domain and general n-gram models: perplexity and block efficiency of every model on every domain.
 
     python tools/bench/domain_matrix.py DATA WORK [--max-ngrams 850k]
 
-builds, with the demo's tokenizer, a 4-gram of the train split of each running-text set of DATA, one of all of them, and
-one of all at five times the size, and prints two tables in Markdown: perplexity on the test splits, and block
-efficiency on the demo's greedy dump, whose tasks are mostly none of these domains (as table 7 of "Exploring and
-Improving Drafts in Blockwise Parallel Decoding"). The demo's own model, which has seen answers of the model to such
-prompts, comes last.
+builds, with the demo's tokenizer, a 4-gram model of the train split of each text set in DATA, one of all sets, and one
+of all sets at five times the size. Prints two Markdown tables: perplexity on the test splits, and block efficiency on
+the demo's greedy dump, whose tasks are mostly of other domains (as table 7 of "Exploring and Improving Drafts in
+Blockwise Parallel Decoding"). The last row is the demo's own model, built from answers to such prompts.
 """
 
 from __future__ import annotations
@@ -26,16 +25,18 @@ DRAFTERS = ("rescored", "tree 16")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, metavar="DATA", help="folder of text_fiction, text_govweb, ..")
-    parser.add_argument("work", type=Path, metavar="WORK", help="folder for the models, which are kept")
-    parser.add_argument("--max-ngrams", type=AMOUNT, default=850_000, metavar="N", help="of each model (default: 850k)")
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder with text_fiction, text_govweb, ..")
+    parser.add_argument("work", type=Path, metavar="WORK", help="folder for the models, kept")
+    parser.add_argument(
+        "--max-ngrams", type=AMOUNT, default=850_000, metavar="N", help="size of each model (default: 850k)"
+    )
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     missing = [
         path for name in DOMAINS for split in ("train", "test") if not (path := text(args.data, name, split)).exists()
     ]
     if missing:
-        raise SystemExit(f"{missing[0]}: no such file; expected DATA to hold text_fiction, text_govweb, ..")
+        raise SystemExit(f"{missing[0]}: no such file; expected text_fiction, text_govweb, .. in DATA")
     every = [text(args.data, name, "train") for name in DOMAINS]
     models = {
         name: build(args.work / f"{name}.ngram", [text(args.data, name, "train")], args.max_ngrams) for name in DOMAINS
@@ -79,7 +80,7 @@ def perplexity(model: Path, data: Path, domain: str) -> float:
 
 
 def run(model: Path | None, drafter: str) -> dict[str, float]:
-    """Block efficiency by task; without a model that of the heads alone."""
+    """Block efficiency by task; of the heads alone without a model."""
     found = json.loads(rescore("run", DEMO / "greedy", *(["--lm", model] if model else []), "--json", "-"))
     return {own["task"]: own["block_efficiency"][drafter] for own in found["tasks"]}
 

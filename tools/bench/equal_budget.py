@@ -1,9 +1,9 @@
-"""Drafters at equal budget: block efficiency and accepted tokens per verified token against the nodes of a tree.
+"""Drafters at equal budget: block efficiency and accepted tokens per verified token by the number of nodes.
 
     python tools/bench/equal_budget.py data/demo/greedy data/demo/sampled --settings data/demo/settings.json
 
-Every dump's tasks are split: Medusa's static tree is counted on their first sequences, and all drafters are measured on
-the rest. Prints Markdown: means over the tasks; then, task by task, by how much everything together beats its parts,
+The tasks of every dump are split: Medusa's static tree is counted on their first sequences, and all drafters are
+measured on the rest. Prints Markdown: means over tasks; then, by task, the gain of all sources together over each part,
 with p-values of a paired bootstrap.
 """
 
@@ -40,7 +40,7 @@ PARTS = ("dynamic tree (EAGLE-2), heads", "best tree, heads", "LM and text", "LM
 
 
 def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, threads: int) -> list[ReplayDrafter]:
-    """Everyone at every size; a budget of n is n // T paths of T tokens, at least one."""
+    """All drafters at every size; a budget of n is n // T paths of T tokens, at least one."""
     (model,) = settings.open_models()
     heads, rescorer = Rescorer(threads=threads), Rescorer(model, alpha=alpha, threads=threads)
     check_dump(settings, dump)
@@ -76,7 +76,7 @@ def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, th
 
 
 def table(result: DumpResult) -> list[str]:
-    """A line for each drafter: block efficiency (accepted per verified token) at every size."""
+    """One line per drafter: block efficiency (accepted per verified token) at every size."""
     tasks = [task.to_json() for task in result.tasks]
     efficiency = mean_over_tasks(tasks, "block_efficiency")
     yields = mean_over_tasks(tasks, "accepted_per_verified")
@@ -94,9 +94,12 @@ def table(result: DumpResult) -> list[str]:
 
 
 def differences(result: DumpResult) -> list[str]:
-    """A line for each part and size: by how much everything together is better, on each task."""
+    """One line per part and size: the gain of all sources together, by task."""
     resampled = Resampled.of(result)
-    lines = [f"| {TOGETHER}, less | nodes | {' | '.join(resampled.tasks)} |", "|---" * (2 + len(resampled.tasks)) + "|"]
+    lines = [
+        f"| {TOGETHER}, minus | nodes | {' | '.join(resampled.tasks)} |",
+        "|---" * (2 + len(resampled.tasks)) + "|",
+    ]
     for part in PARTS:
         for n in COMPARED:
             cells = []

@@ -1,15 +1,15 @@
-"""What other features would add to the calibrated q: gains in ln q of the true token, of dumps that were not fitted.
+"""Gain of further features in the calibrated q, in ln q of the true token, on a dump that was not fitted.
 
     python tools/bench/fit_features.py FITTED REPORTED --lm LM [--top-k 16] [--heads 2 3 5 8]
 
-Weights of every set of features are fitted to the first dump by the multinomial logit that `rescore tune` fits, and
-told on the second: mean gain in nats per token over head, alpha and floor alone ("prior" is the fourth weight of a
-calibration, to which the others are added), and half of its 95% interval over tokens.
+Weights of every set of features are fitted to the first dump by the multinomial logit of `rescore tune` and evaluated
+on the second: mean gain in nats per token over head, alpha and floor alone, and half of its 95% interval over tokens.
+"prior" is the fourth weight of a calibration; the other features are added to it.
 
     prior       ln of the unigram probability
-    entropy     the head's entropy times the features of head and alpha
+    entropy     the head's entropy times the features head and alpha
     rank        ln(1 + rank) of a candidate
-    earlier     the cost of a candidate one row before, for the same position
+    earlier     the cost of the candidate in the previous row, for the same position
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def choices_of(dump: Dump, lm: NGram, top_k: int, heads: list[int]) -> dict[int,
         for slot, choices in enumerate(calibration_choices(block, lm, DEFAULT.text, top_k)):
             if slot + 2 in parts:
                 features = np.concatenate([choices.features, more[known[:, slot], slot]], axis=-1)
-                features[..., 4:6] *= choices.features[..., :2]  # the entropy's
+                features[..., 4:6] *= choices.features[..., :2]  # entropy
                 parts[slot + 2].append(Choices(features=features, offset=choices.offset, chosen=choices.chosen))
     return {head: Choices.joined(own) for head, own in parts.items()}
 
 
 def added(block: DumpBlock, top_k: int) -> NDArray[np.float64]:
-    """entropy (twice), rank and earlier of every candidate and of all other tokens together: [n, T, K + 1, 4]."""
+    """entropy (twice), rank and earlier of every candidate and of the other tokens together: [n, T, K + 1, 4]."""
     out = np.zeros((block.rows, block.slots, top_k + 1, 4))
     out[..., :2] = block.entropy[:, 1:, None, None] / 5
     out[..., :top_k, 2] = -np.log1p(np.arange(top_k))
@@ -81,7 +81,7 @@ def added(block: DumpBlock, top_k: int) -> NDArray[np.float64]:
     first = np.zeros(block.rows, bool)
     first[block.offsets[:-1]] = True
     for row in np.flatnonzero(~first).tolist():
-        for slot in range(block.slots - 1):  # the last head's position was beyond the heads of the row before
+        for slot in range(block.slots - 1):  # the previous row has no head for the last head's position
             before = dict(zip(ids[row - 1, slot + 2].tolist(), logp[row - 1, slot + 2].tolist()))
             least = min(before.values()) - 1
             out[row, slot, :top_k, 3] = [before.get(token, least) for token in ids[row, slot + 1, :top_k].tolist()]
@@ -89,7 +89,7 @@ def added(block: DumpBlock, top_k: int) -> NDArray[np.float64]:
 
 
 def log_q(choices: Choices, features: tuple[int, ...], fitted: Choices) -> NDArray[np.float64]:
-    """ln q of what was chosen, [m], with weights of these features fitted to other choices."""
+    """ln q of the true tokens, [m], with weights of these features fitted to other choices."""
     start = np.concatenate([START, np.zeros(4)])[list(features)]
     mine = Choices(features=fitted.features[..., list(features)], offset=fitted.offset, chosen=fitted.chosen)
     weights = fit_logit(mine, start, least=np.full(len(features), -np.inf))

@@ -1,13 +1,13 @@
-"""Kneser-Ney models of `rescore lm build` beside those of KenLM's lmplz: probabilities, time, memory. Linux.
+"""Compares Kneser-Ney models of `rescore lm build` and KenLM's lmplz: probabilities, time, memory. Linux only.
 
     python tools/bench/kneser_ney.py LMPLZ TRAIN.npy HELDOUT.npy --vocab-size 86801 --eot 0 --orders 2,3,4,5
 
-Token ids are lmplz's words, ends of text its ends of sentences; one id must never come, which is its <unk>.
-One after the other, ours writes an .ngram file, lmplz an ARPA file, which is larger.
+Token ids are lmplz's words, and ends of text its ends of sentences. One id must not occur; it is lmplz's <unk>. The two
+run one after the other; ours writes an .ngram file, lmplz a larger ARPA file.
 
 columns  n-grams     of all orders
-         p, bow      largest difference of a log10 probability, of a log10 backoff
-         s, CPU s    by the clock, of all cores: Kneser-Ney (ours, lmplz), Katz
+         p, bow      largest difference of a log10 probability, and of a log10 backoff weight
+         s, CPU s    wall-clock time, and CPU time of all cores: Kneser-Ney (ours, lmplz), Katz
          MB          peak of resident memory, mapped files included
          perplexity  of HELDOUT: Kneser-Ney (ours, lmplz), Katz
 """
@@ -43,9 +43,11 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, required=True)
     parser.add_argument("--eot", type=int, required=True)
     parser.add_argument("--orders", default="2,3,4,5")
-    parser.add_argument("--memory", default="1500M", help="rescore lm build --memory")
+    parser.add_argument("--memory", default="1500M", help="memory limit of both (default: 1500M)")
     parser.add_argument("--sort-memory", default="1G", help="lmplz -S")
-    parser.add_argument("--min-count", default="1", help="smallest count kept of each order; lmplz --prune: one less")
+    parser.add_argument(
+        "--min-count", default="1", help="smallest count kept for each order (lmplz --prune takes one less)"
+    )
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows = []
@@ -60,10 +62,12 @@ def main() -> None:
 
 
 def write_text(tokens: Path, eot: int, vocab_size: int, path: Path) -> None:
-    """A line for each document, ids for words."""
+    """Writes one line per document, with ids as words."""
     ids = np.load(tokens, mmap_mode="r")
-    if (unseen := vocab_size - len(np.unique(ids))) != 1:  # several would share its probability when the ARPA is read
-        raise SystemExit(f"{tokens}: expected one id of {vocab_size} that never comes, lmplz's <unk>, got {unseen}")
+    if (
+        unseen := vocab_size - len(np.unique(ids))
+    ) != 1:  # several would share its probability when the ARPA file is read
+        raise SystemExit(f"{tokens}: expected exactly one unused id of {vocab_size}, for lmplz's <unk>, got {unseen}")
     begin = 0
     with open(path, "w") as file:
         for end in [*np.flatnonzero(ids == eot).tolist(), len(ids)]:
@@ -73,7 +77,7 @@ def write_text(tokens: Path, eot: int, vocab_size: int, path: Path) -> None:
 
 
 def measure(args: argparse.Namespace, order: int, folder: Path) -> dict[str, Any]:
-    """Both models of an order."""
+    """Builds and compares both models of an order."""
     ids = ["--vocab-size", str(args.vocab_size), "--eot", str(args.eot)]
     build = [sys.executable, "-m", "rescore.decode.cli", "lm", "build", str(args.train), *ids, "--order", str(order)]
     least = args.min_count.split(",")[:order]
@@ -99,7 +103,7 @@ def measure(args: argparse.Namespace, order: int, folder: Path) -> dict[str, Any
 
 
 def run(command: list[str], folder: Path) -> dict[str, float]:
-    """Seconds and bytes of a command, which must succeed."""
+    """Seconds and bytes of a command. SystemExit if it fails."""
     with open(folder / "log", "wb") as log:
         use = watch(command, folder, log)
     if use.status:

@@ -1,13 +1,12 @@
-"""The running text of long requests: time of a tree behind it, time to read it, bytes a token.
+"""The running text of long requests: time of a tree search, time to read a token, bytes per token.
 
 usage: python tools/bench/long_texts.py LM.ngram TOKENS.npy [--lengths 1000,10000,100000,1000000] [--nodes 16]
 
-TOKENS.npy: one flat array of token ids, as `rescore lm build` reads it. Behind each length, trees are searched after
-each of the next tokens, without heads; microseconds of the thread, median and 99th percentile over these places of the
-least of the rounds. `predicted`: the text with the predictions of a model at every position, here the token that came
-and the ones most frequent behind the one before. `hot`: the text with its most frequent token before
-each, so that one context has all tokens as its followers. `flat`: the same with drawn tokens, each as
-probable as the others.
+TOKENS.npy is a flat array of token ids, as for `rescore lm build`. After each length, a tree is searched at each of the
+next tokens, without heads. Microseconds are thread CPU time: median and 99th percentile over these positions, fastest
+of the rounds. `predicted`: the text with a model's predictions at every position, simulated by the true token and the
+most frequent followers of the previous one. `hot`: the text's most frequent token inserted before each token, so that
+one context has all tokens as followers. `flat`: the same with uniformly sampled tokens.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def main() -> None:
     asked = parser.parse_args()
     rescorer = CalibratedRescorer(NGram.open(asked.model), HEADLESS)
     tokens = np.load(asked.tokens).astype(np.int32)
-    print(f"{'text':10} {'tokens':>9} {'us a tree':>10} {'p99':>7} {'us to read one':>15} {'bytes a token':>14}")
+    print(f"{'text':10} {'tokens':>9} {'us/tree':>10} {'p99':>7} {'us to read one':>15} {'bytes/token':>14}")
     for name, text in texts(tokens):
         for length in map(int, asked.lengths.split(",")):
             if length + PLACES <= len(text):
@@ -83,7 +82,7 @@ def read(text: _core.ContextModel, tokens: Tokens, predicted: bool) -> None:
 
 
 def predictions(token: int, draw: np.random.Generator) -> list[int]:
-    """The token that came, and seven more that are as rare as Zipf's law has it."""
+    """The true token, and seven others with frequencies by Zipf's law."""
     others = dict.fromkeys([token, *(draw.zipf(1.2, 4 * TOP) % 20000).tolist()])
     return (list(others) + list(range(20000, 20000 + TOP)))[:TOP]
 

@@ -1,17 +1,17 @@
-"""What a small neural rescorer is worth on dumps, beside the n-gram model: block efficiency per task.
+"""Block efficiency of a small neural rescorer on dumps, compared with an n-gram model, by task.
 
     python tools/bench/neural_replay.py DUMP [DUMP ..] --model MODEL [--lm LM] [--neural-alpha A ..] [--beam P ..]
     [--json FILE]
 
-MODEL is a folder of a Hugging Face causal model, or a blockwise model, whose head 1 is used. Columns:
+MODEL is the folder of a Hugging Face causal model, or a blockwise transformer, whose head 1 is used. Columns:
 
-    base, oracle         the heads' best draft, and the most that any choice of candidates allows
-    rescored, parallel   the best draft and the p best with the n-gram model, exact search (Kim et al., section 7.2)
-    neural A             slot by slot with the neural model at weight A, greedy (section 7.1); "x P": the tree of all
-                         prefixes that a beam of P holds
+    base, oracle         the base draft, and the upper bound of any choice of candidates
+    rescored, parallel   the best path and the p best with the n-gram model, exact search (Kim et al., section 7.2)
+    neural A             greedy, slot by slot with the neural model at weight A (section 7.1); "x P": the tree of all
+                         prefixes in a beam of P
 
-Every weight and beam is a replay of its own, of the rows that decoding would visit; the last lines give its
-milliseconds for a lattice. Choose weights on valid splits, never on those that are reported.
+Every weight and beam is a separate replay of the rows that decoding would visit. The last lines have the milliseconds
+per lattice. Choose weights on validation splits, never on the reported ones.
 """
 
 from __future__ import annotations
@@ -73,19 +73,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lm", type=Path, help="an n-gram model to compare with")
     parser.add_argument("--alpha", type=float, default=DEFAULT_ALPHA, help=f"its weight (default: {DEFAULT_ALPHA})")
     parser.add_argument("--paths", type=int, default=16, help="its drafts in `parallel` (default: 16)")
-    parser.add_argument("--top-k", type=int, help="candidates of a slot (default: all of the dump)")
+    parser.add_argument("--top-k", type=int, help="candidates per slot (default: all in the dump)")
     parser.add_argument("--tasks", nargs="+", help="these alone")
-    parser.add_argument(
-        "--rows", type=int, default=256, help="rows of the neural model's cache at work together (default: 256)"
-    )
+    parser.add_argument("--rows", type=int, default=256, help="batch size of the neural model (default: 256)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--json", type=Path, help="write the figures as JSON")
     return parser.parse_args()
 
 
 def measure(dump: Dump, model: Target, rescorer: Rescorer, args: argparse.Namespace, bar: Progress) -> dict[str, Any]:
-    """Figures of every task, those of the neural drafters beside those of `rescore run`; milliseconds for a lattice."""
+    """Figures of every task, of the neural drafters and those of `rescore run`; milliseconds per lattice."""
     drafters = standard_drafters(dump, rescorer, ReplayOptions(paths=args.paths, top_k=args.top_k))
     names = []
     for alpha, paths in itertools.product(args.neural_alpha, args.beam):
@@ -119,7 +117,7 @@ def show(report: dict[str, Any], *, with_lm: bool) -> None:
         table.add_row(task, *(f"{value:.3f}" for value in values))
     console().print(table)
     for name, value in report["neural_ms_per_lattice"].items():
-        console().print(f"{name}: {value:.2f} ms for a lattice")
+        console().print(f"{name}: {value:.2f} ms per lattice")
 
 
 if __name__ == "__main__":

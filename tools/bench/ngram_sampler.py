@@ -1,4 +1,4 @@
-"""Text drawn from a backoff n-gram model, for many sequences at once."""
+"""Samples many sequences at once from a backoff n-gram model."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from numpy.typing import NDArray
 
 from rescore.lm.ngram import NGram
 
-# Costs are float32: what a state's arcs leave to its failure arc is known to some 1e-7, and less than this is nothing.
+# Costs are float32, so the mass left for a failure arc has an error of about 1e-7; less than this counts as none.
 NOTHING = 1e-6
 
 
 class Sampler:
-    """The arcs of a model, ready to be drawn from in constant expected time.
+    """Samples arcs of a model in constant expected time.
 
-    A draw takes the first arc whose cumulative probability exceeds a uniform number u, found by indexed search
-    (Chen and Asau, 1974; Devroye, Non-Uniform Random Variate Generation, III.2.4): a state of n arcs keeps, for each
-    n-th part of [0, 1), where its search begins, and less than two steps follow on average. When u exceeds them all,
-    the failure arc is taken.
+    A draw takes the first arc whose cumulative probability exceeds a uniform number u, by indexed search (Chen and
+    Asau, 1974; Devroye, Non-Uniform Random Variate Generation, III.2.4): a state with n arcs stores where the search
+    starts for each of n equal parts of [0, 1), and needs fewer than two steps on average. If u exceeds all arcs, the
+    failure arc is taken.
 
     begin    int64 [S + 1], as in the model
-    total    float64 [S], probability of all arcs of a state; above 1 where nothing is left to the failure arc
+    total    float64 [S], probability of all arcs of a state; above 1 if the failure arc has no mass
     within   float64 [A], cumulative probability of an arc within its state
     guide    uint32 [A], for arc i of a state of n arcs: the arc at which the search for u in [i / n, (i + 1) / n)
              begins
@@ -31,7 +31,7 @@ class Sampler:
         self.token, self.next, self.backoff = arrays.arc_token, arrays.arc_next, arrays.backoff_state
         self.begin = arrays.arc_begin.astype(np.int64)
         size = np.diff(self.begin)
-        first = np.repeat(self.begin[:-1], size)  # of each arc: where its state's arcs begin
+        first = np.repeat(self.begin[:-1], size)  # for each arc, the first arc of its state
         running = np.zeros(len(self.token) + 1)
         np.cumsum(np.exp(-arrays.arc_cost.astype(np.float64)), out=running[1:])
         self.total = running[self.begin[1:]] - running[self.begin[:-1]]
@@ -45,7 +45,7 @@ class Sampler:
     def _guide(self, first: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.uint32]:
         part = (self.within * size).astype(np.int64)
         inside = part < size
-        ends = np.zeros(len(first) + 1, np.int64)  # arcs that end in the parts before
+        ends = np.zeros(len(first) + 1, np.int64)  # arcs that end in earlier parts
         np.cumsum(np.bincount((first + part)[inside], minlength=len(first)), out=ends[1:])
         return (first + ends[:-1] - ends[first]).astype(np.uint32)
 
@@ -54,18 +54,18 @@ class Sampler:
     ) -> NDArray[np.uint16] | NDArray[np.uint32]:
         """Rows of tokens, each from state `start`, in the dtype of the model's tokens.
 
-        shorten  before a token is drawn, its context is replaced by the next shorter one with this probability; 0 is
-                 the model itself
+        shorten  probability of replacing the context by the next shorter one before a token is drawn; 0 samples from
+                 the model
 
-        Rows go at their own pace: in a round each draws once, and either writes a token or goes on from a shorter
+        Rows advance independently: in a round each row draws once, and either writes a token or backs off to a shorter
         context.
         """
         out = np.empty(shape, self.token.dtype)
         cells = out.reshape(-1)
-        cell = np.arange(shape[0]) * shape[1]  # the next to be written, of each row that is not full
+        cell = np.arange(shape[0]) * shape[1]  # next cell to write, for each row that is not full
         stop = cell + shape[1]
         context = np.full(shape[0], start, np.uint32)
-        level = context.copy()  # the context itself, or the shorter one that failure arcs have led to
+        level = context.copy()  # the context, or the shorter one reached by failure arcs
         while len(cell):
             found, arc = self._arcs(level, draw.random(len(level)))
             token = self.token[arc]
@@ -83,7 +83,7 @@ class Sampler:
         return out
 
     def _arcs(self, level: NDArray[np.uint32], u: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The rows whose u takes an arc, and that arc; the others' `level` follows its failure arc."""
+        """The rows whose u takes an arc, and that arc; `level` of the other rows follows the failure arc."""
         hit = u < self.total[level]
         missed = np.flatnonzero(~hit)
         level[missed] = self.backoff[level[missed]]
@@ -105,11 +105,11 @@ class Sampler:
         found: NDArray[np.int64],
         token: NDArray[np.generic],
     ) -> NDArray[np.bool_]:
-        """Which of the tokens, drawn at `level` in the rows `found`, may stay.
+        """Which of the tokens, drawn at `level` in the rows `found`, are accepted.
 
-        A failure arc is for tokens without an arc of their own. A token drawn below that has one is given back, and the
-        row draws again below the shortest context in which it has: what passes follows p(. | shorter context) given
-        that it has no arc, which is how the model shares out the failure arc's probability.
+        A failure arc is only for tokens without an arc. A token drawn after a failure arc that has an arc in a longer
+        context is rejected, and the row draws again below the shortest such context. Accepted tokens follow
+        p(. | shorter context) conditioned on having no arc, as in the model.
         """
         stays = np.ones(len(found), bool)
         row = np.flatnonzero(context[found] != level[found])
@@ -125,7 +125,7 @@ class Sampler:
         return stays
 
     def _has_arc(self, state: NDArray[np.uint32], token: NDArray[np.generic]) -> NDArray[np.bool_]:
-        """Whether each state has an arc for its token: binary searches in step, most of them short."""
+        """Whether each state has an arc for its token, by simultaneous binary searches."""
         low, end = self.begin[state], self.begin[state + 1] - 1
         row = np.flatnonzero(low < end)
         first, last, wanted = low[row], end[row], token[row]

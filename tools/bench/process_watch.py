@@ -1,4 +1,4 @@
-"""What a command and all processes that it starts take: time, memory, and disk in a folder. Linux."""
+"""Measures a command and all its child processes: time, memory, and disk use of a folder. Linux only."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 POLL_SECONDS = 0.05
-POLLS_PER_WALK = 5  # the folder is walked at every fifth poll
-UNIT = 1024  # of the sizes in /proc/PID/status
+POLLS_PER_WALK = 5  # polls per walk of the folder
+UNIT = 1024  # bytes, of the sizes in /proc/PID/status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What a command took.
+    """Resources used by a command.
 
-    seconds          by the clock; cpu_seconds: of all processes
-    rss_bytes        greatest sum of resident memory over all processes, mapped files included; memory that
-                     processes share counts once for each
-    anonymous_bytes  the same without files: what cannot be dropped and read again
-    highest_bytes    greatest VmHWM of a single process: resident memory, peaks between polls included
-    disk_bytes       greatest size of the folder, as allocated
-    status           exit status, -N if signal N ended it
+    seconds          wall-clock time; cpu_seconds: CPU time of all processes
+    rss_bytes        peak sum of resident memory over all processes, mapped files included; shared memory counts once
+                     per process
+    anonymous_bytes  the same without mapped files
+    highest_bytes    largest VmHWM of a single process: peak resident memory, also between polls
+    disk_bytes       peak allocated size of the folder
+    status           exit status, -N if ended by signal N
     """
 
     seconds: float
@@ -39,9 +39,9 @@ class Use:
 
 
 def watch(command: Sequence[str], folder: Path, log: BinaryIO, poll_seconds: float = POLL_SECONDS) -> Use:
-    """What the command takes, `folder` being where it keeps its files; standard output and error go to `log`.
+    """Runs and measures the command. Its files are in `folder`; standard output and error go to `log`.
 
-    The command is ended if the watch is interrupted.
+    An interrupt ends the command.
     """
     rss = anonymous = highest = disk = polls = 0
     before, began = _cpu_seconds(), time.monotonic()
@@ -71,18 +71,18 @@ def watch(command: Sequence[str], folder: Path, log: BinaryIO, poll_seconds: flo
 
 
 def family(pid: int) -> Iterator[int]:
-    """A process and all that it started, and so on."""
+    """A process and its descendants."""
     yield pid
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split():
                 yield from family(int(child))
-    except (OSError, ValueError):  # it ended while it was looked at
+    except (OSError, ValueError):  # the process has ended
         return
 
 
 def memory(pid: int) -> Mapping[str, int]:
-    """VmRSS, VmHWM, RssAnon, RssFile and RssShmem of a process in bytes; nothing if it has ended."""
+    """VmRSS, VmHWM, RssAnon, RssFile and RssShmem of a process in bytes; empty if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -92,7 +92,7 @@ def memory(pid: int) -> Mapping[str, int]:
 
 
 def allocated(folder: Path) -> int:
-    """Bytes that the files under a folder take on disk; files that come and go meanwhile may be missed."""
+    """Bytes on disk of the files under a folder; short-lived files may be missed."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -104,6 +104,6 @@ def allocated(folder: Path) -> int:
 
 
 def _cpu_seconds() -> float:
-    """Of all processes that were started from here and have ended."""
+    """CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

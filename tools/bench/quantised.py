@@ -1,10 +1,10 @@
-"""What rounding a model's costs to 256 values for each order does: size, cost error, perplexity, block efficiency.
+"""Effect of quantising a model's costs to 256 values per order: size, cost error, perplexity, block efficiency.
 
     python tools/bench/quantised.py [MODEL.ngram] [--text TOKENS.npy] [--dump DIR]
 
-By default the demo's model on the demo's greedy dump, and the dump's own text. Errors are of the cost of each token of
-the text, in nats; "unlikely" are the tenth of the tokens with the greatest cost, where an error hides from perplexity
-but not from a search.
+By default the demo's model on the demo's greedy dump and its text. Errors are of the cost of each token of the text, in
+nats. "Unlikely" is the tenth of the tokens with the largest cost, whose errors hardly change perplexity but do change
+searches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=Path, default=DEMO / "demo.ngram", metavar="MODEL")
     parser.add_argument(
-        "--text", type=Path, metavar="TOKENS.npy", help="tokens to compare costs on (default: those of the dump)"
+        "--text", type=Path, metavar="TOKENS.npy", help="compare costs on these tokens (default: those of the dump)"
     )
     parser.add_argument(
         "--dump", type=Path, default=DEMO / "greedy", metavar="DIR", help="default: the demo's greedy dump"
@@ -53,7 +53,7 @@ def main() -> None:
     )
     for name, chosen in (("all tokens", np.ones(len(tokens), bool)), ("unlikely tokens", unlikely)):
         table.add_row(
-            f"cost of {name}: root mean square, greatest error",
+            f"cost of {name}: root-mean-square, largest error",
             "",
             "",
             f"{np.sqrt((error[chosen] ** 2).mean()):.4f}, {error[chosen].max():.4f} nats",

@@ -1,14 +1,14 @@
-"""A corpus of any size, sampled from an n-gram model: token shards to measure the building of models with.
+"""Samples a corpus of any size from an n-gram model, as token shards for benchmarks of building models.
 
     python tools/bench/sample_corpus.py lm.ngram -o corpus --tokens 1G --shard-tokens 50M --backoff 0.05 --seed 1
 
-DIR receives shard-00000.npy, shard-00001.npy, ..: flat arrays of token ids, uint16 (uint32 if V > 65536), made of whole
-documents, each followed by the model's end-of-text; and corpus.json, which says how they were made. Tokens are drawn
-from the model's own distribution, so the text has the n-grams of real text in the shares of real text, and new ones as
-often as the model backs off. --backoff X makes new ones more frequent.
+DIR receives shard-00000.npy, shard-00001.npy, ..: flat arrays of token ids, uint16 (uint32 if V > 65536), of whole
+documents, each followed by the model's end-of-text id; and corpus.json with the settings. Tokens are sampled from the
+model's distribution, so the text has the n-grams of real text at their frequencies, and new n-grams as often as the
+model backs off. --backoff X makes new ones more frequent.
 
-Shard i depends on the model, the options and i alone. Shards that are there are kept: a run that was stopped goes on,
-and a corpus can be lengthened by a greater --tokens.
+Shard i depends only on the model, the options and i. Existing shards are kept: the run is resumable, and a larger
+--tokens extends a corpus.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from rescore.lm.ngram import NGram
 
 Writer = Callable[[tuple[int, int]], int]
 _inherited: Writer
-ROWS, LEAST = 16_384, 1_024  # sequences drawn at once, at most, and tokens of each, at least
+ROWS, LEAST = 16_384, 1_024  # most sequences sampled at once, and fewest tokens of each
 
 
 def sample(
     sampler: Sampler, start: int, eot: int, tokens: int, draw: np.random.Generator, shorten: float
 ) -> np.ndarray:
-    """About ROWS sequences one after another, `tokens` tokens in all; each is cut at its end by an end-of-text."""
+    """About ROWS sequences joined to `tokens` tokens; each ends with an end-of-text id."""
     rows = min(max(tokens // LEAST, 1), ROWS)
     length = -(-tokens // rows)
     drawn = sampler.sequences(start, (rows, length), draw, shorten)
@@ -51,7 +51,7 @@ def sample(
 def write_shard(
     sampler: Sampler, start: int, eot: int, settings: dict[str, Any], folder: Path, shard: tuple[int, int]
 ) -> int:
-    """Write shard (number, tokens); its size."""
+    """Writes the shard (number, tokens). Returns its size."""
     number, tokens = shard
     draw = np.random.Generator(np.random.SFC64(np.random.SeedSequence([settings["seed"], number])))
     drawn = sample(sampler, start, eot, tokens, draw, settings["backoff"])
@@ -65,9 +65,7 @@ def shard_path(folder: Path, number: int) -> Path:
 
 
 def missing(folder: Path, tokens: int, shard_tokens: int, dtype: np.dtype) -> list[tuple[int, int]]:
-    """Number and size of the shards that are not there; SystemExit for one that is there and is not what it
-    should be.
-    """
+    """Number and size of the missing shards; SystemExit for an existing shard of another size or dtype."""
     sizes = [min(shard_tokens, tokens - begin) for begin in range(0, tokens, shard_tokens)]
     wanted = []
     for number, size in enumerate(sizes):
@@ -85,7 +83,7 @@ def missing(folder: Path, tokens: int, shard_tokens: int, dtype: np.dtype) -> li
 
 
 def agree(folder: Path, settings: dict[str, Any]) -> None:
-    """Write corpus.json; SystemExit if the one that is there says otherwise."""
+    """Writes corpus.json; SystemExit if an existing one has other settings."""
     path = folder / "corpus.json"
     if path.exists():
         there = json.loads(path.read_text())
@@ -97,11 +95,11 @@ def agree(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def sizes_written(write: Writer, shards: list[tuple[int, int]], processes: int) -> Iterator[int]:
-    """The size of each shard as soon as it is written."""
+    """Yields the size of each shard once it is written."""
     if processes == 1:
         yield from map(write, shards)
         return
-    # Forked, so that all share the memory of one sampler: the initializer's argument is inherited, not copied.
+    # Forked, so that all processes share one sampler's memory: the initializer's argument is inherited, not copied.
     with multiprocessing.get_context("fork").Pool(processes, initializer=_inherit, initargs=(write,)) as pool:
         yield from pool.imap_unordered(_write, shards)
 
@@ -119,14 +117,14 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="an .ngram file whose metadata name its end-of-text id")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--tokens", type=AMOUNT, required=True, help="of the whole corpus, e.g. 1G")
-    parser.add_argument("--shard-tokens", type=AMOUNT, default=50_000_000, help="of a shard (default: 50M)")
+    parser.add_argument("--tokens", type=AMOUNT, required=True, help="size of the corpus, e.g. 1G")
+    parser.add_argument("--shard-tokens", type=AMOUNT, default=50_000_000, help="size of a shard (default: 50M)")
     parser.add_argument(
         "--backoff",
         type=float,
         default=0.0,
         metavar="X",
-        help="probability of a shorter context, before each token (default: 0)",
+        help="probability of shortening the context before each token (default: 0)",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)

@@ -1,12 +1,12 @@
-"""What a step of the decode loop spends: the target's pass, drafting, and what lies between them.
+"""Time of the parts of a decoding step: the target's pass, drafting, and everything between.
 
     python tools/bench/step.py smollm2 --batch 1 8
     python tools/bench/step.py tiny --batch 1 --length 100 8000
 
-Prompts of `--prompts` go through the model's chat template, are drafted with `--lm` and decoded greedily. A random
-Llama of two small layers, `tiny`, shows what is left where a pass costs nearly nothing; its prompts are random ids, of
-`--length`. Microseconds a step: of a part without the parts inside it, means over the
-steps behind the first, of each step and part the round in which it took least.
+Prompts of `--prompts` go through the model's chat template and are decoded greedily with drafts from `--lm`. `tiny` is
+a random Llama of two small layers, whose passes cost almost nothing, with prompts of `--length` random ids.
+Microseconds per step: of each part without the parts inside it, mean over all steps but the first, each step and part
+in its fastest round.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
     ("verification", _Call, "_verdicts"),
     ("drafting: text read", CalibratedSearch, "read"),
     ("drafting: search", _core, "open_tree"),
-    ("drafting: the rest", _Call, "_drafts"),
+    ("drafting: rest", _Call, "_drafts"),
 )
 REST, STEP = "the rest", "step"
 PASS = "pass: hidden states", "pass: logits", "keys and values stored"
 SHAPE = dict(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 VOCABULARY, CONTEXT = 49_152, 16_384  # of `tiny`
-RECURRING = 64  # ids of its prompts
+RECURRING = 64  # distinct ids of its prompts
 
 
 class Stopwatch:
-    """Seconds of every part in every step, without those of the parts inside it."""
+    """Seconds of every part in every step, without the parts inside it."""
 
     def __init__(self) -> None:
         self.steps: list[defaultdict[str, float]] = []
@@ -84,7 +84,7 @@ class Stopwatch:
         return wrapped
 
     def lap(self) -> None:
-        """A step begins, or the last one has ended."""
+        """Marks the start of a step, or the end of the last one."""
         now = time.perf_counter()
         if self._began is not None:
             self._spent[STEP] = now - self._began
@@ -104,8 +104,8 @@ def watched() -> Iterator[Stopwatch]:
 
 
 def least(rounds: Sequence[Sequence[dict[str, float]]]) -> dict[str, float]:
-    """Mean microseconds a step, of each part of a step in the round in which it took least: what else the machine does
-    only adds to it. Where rounds have unequal steps, of the fastest round.
+    """Mean microseconds per step. Each part of a step counts with its fastest round, since other load only adds time;
+    if rounds differ in their steps, the fastest round counts.
     """
     if len({len(steps) for steps in rounds}) > 1:
         rounds = [min(rounds, key=lambda steps: sum(step[STEP] for step in steps))]
@@ -155,8 +155,8 @@ def main() -> None:
     parser.add_argument("--prompts", default="data/demo/prompts.jsonl")
     parser.add_argument("--lm", default="data/demo/demo.ngram", help="an n-gram model of the target's ids (none: '')")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--length", type=int, nargs="+", default=[100], help="of tiny's prompts")
-    parser.add_argument("--nodes", default="16", help="of the trees, or auto")
+    parser.add_argument("--length", type=int, nargs="+", default=[100], help="length of tiny's prompts")
+    parser.add_argument("--nodes", default="16", help="nodes of the trees, or auto")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=5)
@@ -177,8 +177,8 @@ def main() -> None:
                 rounds.append(watch.steps[1:])
             tokens = sum(len(text.tokens) for text in texts) / sum(text.statistics.passes for text in texts)
             what = f"{args.model}, {args.dtype}, batch {batch}, {args.nodes} nodes, {args.threads} threads"
-            behind = "" if length is None else f", behind {length} tokens"
-            Console().print(table_of(f"{what}{behind}: {tokens:.2f} tokens per pass", least(rounds)))
+            after = "" if length is None else f", after {length} tokens"
+            Console().print(table_of(f"{what}{after}: {tokens:.2f} tokens per pass", least(rounds)))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""The systems of the papers on one model, in one run: tokens per pass, layers and operations a token, tokens/s, and how
-far the text is from the model's own.
+"""The papers' systems on one model in one run: tokens per pass, layers and operations per token, tokens/s, and the
+difference between the texts and the model's own.
 
     python tools/bench/systems.py smollm2 --prompts spec_bench/question.jsonl
 
-Rows: plain decoding; prompt lookup (Hugging Face's); the blend, which needs no training; Medusa-style heads rescored;
-BiTA with its own tree, and rescored; early layers that draft (lossless); CALM at three thresholds (LOSSY). `layers a
-token` are those that run one after another for each token, `GFLOP a token` two operations for each weight that a
-position behind the prompt meets, drafted and masked positions included; attention is left out, as texts are short
-beside the width.
+Rows: plain decoding; prompt lookup (Hugging Face's); the blend, which needs no training; rescored Medusa-style heads;
+BiTA with its own tree, and rescored; early layers that draft (lossless); CALM at three thresholds (LOSSY). Layers per
+token are those that run one after another. GFLOP per token count two operations per weight for each position after the
+prompt, drafted and masked positions included, without attention, since texts are short compared with the width.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ DEPTHS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Weights that positions meet, of a model of `depth` layers.
+    """Numbers of weights used per position, for a model of `depth` layers.
 
     layer, output  of a layer, and of the output layer
     """
@@ -81,15 +80,15 @@ class Work:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class System:
-    """A contender, and what a text of it costs.
+    """A contender and the cost of its texts.
 
-    counted    whether it says what it drafts
-    copies     positions that a drafted node is: itself and its masks
-    ahead      logits beside those of nodes, at each drafting
-    extra      weights of heads, met at each drafting
+    counted    whether it reports its drafts
+    copies     positions per drafted node: itself and its masks
+    ahead      logits per draft, besides those of nodes
+    extra      weights of heads used per draft
     early      layers of a draft of `slots` tokens
-    target     where tokens leave early: whose cache says how many layers each took
-    checked    logits at exits that tokens did not take, for each of the latter
+    target     with early exits: its cache records the layers of each token
+    checked    logits at exits that a token did not take
     """
 
     contender: Contender
@@ -106,7 +105,7 @@ class System:
     passes: list[int] = field(default_factory=list)
 
     def recorded(self) -> Contender:
-        """The contender, whose texts and layers are noted as it writes."""
+        """The contender; records its texts and layers."""
 
         def write(requests: Sequence[Request], options: Options) -> list[Generation]:
             found = self.contender.write(requests, options)
@@ -124,7 +123,7 @@ class System:
         return (found.passes * work.depth + found.steps * self.early * self.slots) / found.tokens
 
     def flop_a_token(self, found: Measurement, work: Work) -> float:
-        """Behind the prompts; NaN where nobody knows."""
+        """The cost after the prompts; NaN if unknown."""
         if not self.counted:
             return float("nan")
         if self.target is not None:
@@ -172,13 +171,13 @@ def systems(args: argparse.Namespace) -> Iterator[System]:
 
 
 def weights_of(heads: Any) -> int:
-    """Those that heads which are modules meet at each drafting, the rows of their output tables included."""
+    """Weights of heads used per draft, including the rows of their output tables; for heads that are modules."""
     tables = heads.slots * heads.table.numel() if hasattr(heads, "table") else 0
     return tables + sum(one.numel() for one in heads.parameters())
 
 
 def early(args: argparse.Namespace, plain: CausalLMTarget, lm: NGram | None) -> Iterator[System]:
-    """Early layers: as drafts, and LOSSY."""
+    """Early layers: as drafters, and LOSSY."""
     layers = EarlyLayers.named(f"early:{args.early}:{args.exits}")
     assert layers is not None
     heads = layers.heads(plain)
@@ -213,7 +212,7 @@ def spec_bench(args: argparse.Namespace) -> dict[str, list[NDArray[np.int32]]]:
 
 
 def interval(tokens: Sequence[int], passes: Sequence[int]) -> tuple[float, float]:
-    """95% of tokens per pass, over texts drawn again."""
+    """95% bootstrap interval of tokens per pass, over texts."""
     both = np.array([tokens, passes], np.float64).T
     sums = resampled_sums(both, RESAMPLES, np.random.default_rng(1))
     low, high = np.quantile(sums[:, 0] / sums[:, 1], (0.025, 0.975))
@@ -226,14 +225,16 @@ def main() -> None:
     parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--heads", default="data/demo/heads", help="Medusa-style heads (none: '')")
     parser.add_argument("--lm", default="data/demo/demo.ngram", help="an n-gram model of the target's ids (none: '')")
-    parser.add_argument("--bita", default="data/demo/bita", help="of `rescore train bita` (none: '')")
-    parser.add_argument("--exits", default="data/demo/exits", help="of `rescore calm train` (none: '')")
+    parser.add_argument("--bita", default="data/demo/bita", help="written by `rescore train bita` (none: '')")
+    parser.add_argument("--exits", default="data/demo/exits", help="written by `rescore calm train` (none: '')")
     parser.add_argument("--early", type=int, default=28, help="layers that draft, an exit of --exits")
     parser.add_argument("--confidence", default="classifier")
     parser.add_argument("--thresholds", type=float, nargs="+", default=[0.95, 0.8, 0.6])
     parser.add_argument("--prompts", type=Path, required=True)
-    parser.add_argument("--limit", type=int, default=4, help="prompts of a task")
-    parser.add_argument("--longest", type=int, default=1024, help="prompt and text together; others are left out")
+    parser.add_argument("--limit", type=int, default=4, help="prompts per task")
+    parser.add_argument(
+        "--longest", type=int, default=1024, help="longest prompt and text together; others are left out"
+    )
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--nodes", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=2)
@@ -287,7 +288,7 @@ def row_of(
 
 
 def accepted(one: Measurement) -> list[float]:
-    """Shares of the drafting passes that accepted at least 1, 2 .. DEPTHS tokens."""
+    """Shares of drafting passes that accepted at least 1, 2, .. DEPTHS tokens."""
     lengths = np.concatenate([text.accepted for text in one.texts] or [np.zeros(0)])
     return [float(np.mean(lengths >= depth)) for depth in range(1, DEPTHS + 1)]
 

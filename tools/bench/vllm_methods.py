@@ -1,12 +1,11 @@
-"""vLLM's ways to draft from text beside ours, by its own metrics: tokens per second and acceptance, batch by batch.
+"""Compares vLLM's drafting methods that read the text with ours, by vLLM's metrics: tokens per second and acceptance.
 
     python tools/bench/vllm_methods.py MODEL --prompts spec_bench.jsonl.gz --chat --lm data/demo/demo.ngram \
         --batch 1 --batch 8 --batch 16 --limit 2 --json vllm.json
 
-MODEL is a folder of Hugging Face's. Every method is a vLLM of its own, in a process of its own; they take turns at
-every batch size in every round. `suffix` is measured where arctic-inference is installed, without its memory. Greedy
-texts are compared with plain ones: vLLM's sums depend on what else is in a batch, so that texts may part where two
-logits are close.
+MODEL is a Hugging Face folder. Every method has its own vLLM in a separate process; they take turns at every batch size
+in every round. `suffix` is measured if arctic-inference is installed, without its memory. Greedy texts are compared
+with plain ones; they may differ where two logits are close, since vLLM's sums depend on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
 
 def speculation(method: str, args: argparse.Namespace) -> dict[str, Any]:
-    """vLLM's options of a method, as its documentation shows them, with as many tokens for all."""
+    """vLLM's options for a method, as in its documentation, with the same number of tokens for all."""
     if method == "plain":
         return {}
     if method == "ngram":
         config = {"num_speculative_tokens": args.tokens, "prompt_lookup_max": 5, "prompt_lookup_min": 2}
         return {"speculative_config": {"method": "ngram", **config}}
     if method == "suffix":
-        # Of the running texts alone, as the others: prompts come again, and it would remember its answers.
+        # From the running texts only, like the others: prompts are repeated, and it would find its earlier answers.
         return {"speculative_config": {"method": "suffix", "suffix_decoding_max_cached_requests": 0}}
     config = {"model": "rescore.decode.engines.vllm.Proposer", "num_speculative_tokens": args.tokens}
     options = {"lm": str(args.lm.resolve())} if args.lm else {}
@@ -59,7 +58,7 @@ def speculation(method: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
-    """A process: opens vLLM, then answers prompts, batch and sampling options with texts, seconds and counts."""
+    """Runs in a process: opens vLLM, then answers prompts, batch and sampling options by texts, times, counts."""
     os.environ.update(
         VLLM_CPU_KVCACHE_SPACE="1",
         VLLM_CPU_OMP_THREADS_BIND="nobind",
@@ -67,7 +66,7 @@ def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
         VLLM_LOGGING_LEVEL="ERROR",
         OMP_NUM_THREADS=str(args.threads),
     )
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 -- it prints without asking
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 -- silences vLLM's output
     try:
         answer(pipe, method, args)
     except Exception as error:
@@ -105,7 +104,7 @@ def answer(pipe: Connection, method: str, args: argparse.Namespace) -> None:
 
 
 def received(pipe: Connection, method: str) -> Any:
-    """What a process answers."""
+    """The answer of a process; exits if vLLM failed."""
     found = pipe.recv()
     if isinstance(found, str) and found != READY:
         sys.exit(f"{method}: vLLM failed: {found}")
@@ -128,10 +127,10 @@ def prompts_of(args: argparse.Namespace) -> dict[str, list[list[int]]]:
 def measured(
     pipes: dict[str, Connection], tasks: dict[str, list[list[int]]], args: argparse.Namespace, temperature: float
 ) -> Iterator[dict[str, Any]]:
-    """One row for every batch size and method: all tasks' prompts in one stream."""
-    prompts = [one for rows in zip(*tasks.values()) for one in rows]  # tasks in turns
+    """One row per batch size and method, with the prompts of all tasks interleaved."""
+    prompts = [one for rows in zip(*tasks.values()) for one in rows]  # interleave the tasks
     sampling = {"temperature": temperature, "max_tokens": args.max_tokens}
-    for method, pipe in pipes.items():  # what is slow at first
+    for method, pipe in pipes.items():  # warm up
         pipe.send((prompts[:1], 1, {**sampling, "max_tokens": 16}))
         received(pipe, method)
     for batch in args.batch:
@@ -161,7 +160,7 @@ def measured(
 
 def table(rows: Sequence[dict[str, Any]], title: str) -> Table:
     found = Table(title=title)
-    for name in ("batch", "method", "tokens/s", "x plain", "drafted a token", "accepted of them", "texts differ"):
+    for name in ("batch", "method", "tokens/s", "x plain", "drafted/token", "accepted", "texts differ"):
         found.add_column(name, justify="left" if name == "method" else "right")
     for one in rows:
         times = one["times_plain"]
@@ -185,10 +184,10 @@ def main() -> None:
     parser.add_argument("--chat", action="store_true")
     parser.add_argument("--end-of-text")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
-    parser.add_argument("--tokens", type=int, default=8, help="of a draft at most, but suffix's, which sets its own")
-    parser.add_argument("--cost", type=float, help="of a drafted token of ours, instead of measured times")
+    parser.add_argument("--tokens", type=int, default=8, help="greatest length of a draft; suffix sets its own")
+    parser.add_argument("--cost", type=float, help="cost per drafted token for our drafter, instead of measured times")
     parser.add_argument("--batch", type=int, action="append")
-    parser.add_argument("--limit", type=int, default=2, help="prompts of each task")
+    parser.add_argument("--limit", type=int, default=2, help="prompts per task")
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--temperature", type=float, action="append", help="0: greedy")
     parser.add_argument("--repeats", type=int, default=2)
@@ -200,7 +199,7 @@ def main() -> None:
     args.batch = args.batch or [1, 8, 16]
     methods = [one for one in args.methods if one != "suffix" or find_spec("arctic_inference")]
     if "plain" not in methods:
-        parser.error("--methods: expected plain among them, which the others are compared with")
+        parser.error("--methods: expected plain among them, to compare the others with")
     tasks = prompts_of(args)
     context, pipes, processes = get_context("spawn"), {}, []
     for method in methods:

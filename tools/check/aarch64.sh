@@ -1,12 +1,11 @@
 #!/bin/sh
-# Build the wheel for aarch64 and run the core's tests in it under QEMU, on Debian x86-64:
+# Builds the wheel for aarch64 and runs the core's tests in it under QEMU, on Debian x86-64:
 #
 #     tools/check/aarch64.sh [TEST ...]
 #
-# Then the core's answers are compared with those of the core of this machine, in the environment that `make develop`
-# makes (PYTHON: another one). The compiler is a cross compiler; Python and its packages are those of aarch64, emulated.
-# The first run installs a cross compiler, QEMU and mmdebstrap, as root; all else goes to build/aarch64. Times that are
-# taken there say nothing.
+# Then compares the core's results with those of this machine's core, in the environment of `make develop` (or that of
+# PYTHON). A cross compiler builds the wheel; Python and its packages are aarch64's, emulated, so times are meaningless.
+# The first run installs a cross compiler, QEMU and mmdebstrap, as root; everything else goes to build/aarch64.
 set -eu
 cd "$(dirname "$0")/../.."
 python="${PYTHON:-.venv/bin/python}"
@@ -19,7 +18,7 @@ emulated="$base/python"
   exit 1
 }
 
-# A folder with Debian's Python for arm64, from where this machine has its packages: unpacked, never booted.
+# A folder with Debian's Python for arm64, from this machine's package sources: unpacked, not booted.
 if [ ! -e "$root/usr/bin/python3" ]; then
   apt-get -q update
   apt-get -qy install --no-install-recommends cmake g++-aarch64-linux-gnu mmdebstrap ninja-build qemu-user-static
@@ -30,8 +29,8 @@ if [ ! -e "$root/usr/bin/python3" ]; then
     "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" - < "$base/sources.list"
 fi
 
-# This machine's kernel need not know aarch64: the program that Python takes for itself, and starts again for
-# subprocesses, starts the emulator.
+# Works without kernel support for aarch64: sys.executable, which Python also starts for subprocesses, is a script that
+# starts the emulator.
 name="$(readlink "$root/usr/bin/python3")"
 cat > "$emulated" <<END
 #!/bin/sh
@@ -52,7 +51,7 @@ answers() { "$1" tests/support/core_answers.py | sed 's/"processor": "[^"]*", //
 answers "$python" > "$base/here.json"
 answers "$emulated" > "$base/emulated.json"
 cmp "$base/here.json" "$base/emulated.json"
-echo "aarch64: the core's answers are those of $("$python" -c "from rescore import _core; print(_core.processor)")"
+echo "aarch64: the core's results equal those of $("$python" -c "from rescore import _core; print(_core.processor)")"
 
 [ $# -gt 0 ] || set -- tests/test_core.py tests/lattice tests/lm tests/rescoring
 OMP_NUM_THREADS=1 "$emulated" -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist worksteal "$@"

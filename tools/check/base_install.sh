@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the wheel without extras into an environment of its own and uses it: size, start-up times, the demo's dumps, and what is
-# said where a package is missing. Takes the wheel.
+# Installs a wheel without extras into a new environment and checks size, start-up times, the demo's dumps, and the errors for
+# missing packages. usage: base_install.sh WHEEL
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 most_mb=150
@@ -13,11 +13,11 @@ before=$(du -sm "$folder/env" | cut -f1)
 began=$(date +%s)
 "$run/python" -m pip --disable-pip-version-check -q install -c constraints.txt "$wheel"
 size=$(($(du -sm "$folder/env" | cut -f1) - before))
-echo "installed in $(($(date +%s) - began)) s: $size MB beside pip ($("$run/python" -m pip list --format=freeze | cut -d= -f1 | xargs))"
+echo "installed in $(($(date +%s) - began)) s: $size MB without pip ($("$run/python" -m pip list --format=freeze | cut -d= -f1 | xargs))"
 [ "$size" -le "$most_mb" ] || { echo "expected at most $most_mb MB"; exit 1; }
 
 TIMEFORMAT='%R s'
-"$run/python" -c "import rescore.decode.cli" # compiles what is imported
+"$run/python" -c "import rescore.decode.cli" # compiles the imported modules
 echo -n "import rescore: "; time "$run/python" -c "import rescore"
 echo -n "rescore --help: "; time "$run/rescore" --help >/dev/null
 
@@ -28,7 +28,7 @@ echo -n "rescore --help: "; time "$run/rescore" --help >/dev/null
 "$run/rescore" lm convert data/demo/demo.ngram "$folder/demo.arpa" >/dev/null
 echo "run, draw, oracle, lm convert: done"
 
-# Each of these needs a package that is not here, and says how to get it.
+# Each of these needs a missing package, and must say how to install it.
 missing() {
   local extra=$1; shift
   local said

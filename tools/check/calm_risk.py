@@ -1,11 +1,11 @@
-"""Whether calibrated thresholds keep their promise on texts that they were not calibrated on.
+"""Checks whether the bound of calibrated thresholds holds on held-out texts.
 
     rescore calm calibrate MODEL --prompts prompts.jsonl --every -o calm.json
     python tools/check/calm_risk.py calm.json --delta 0.2 --epsilon 0.1
 
-Of many random halves of the texts, one calibrates and the other is held out. Printed for each file: how often any
-threshold was valid, how often the mean risk of the held-out half then exceeded delta (texts are few, so that mean has
-an error of its own), how often the mean risk of all texts did, and means of threshold, risk and layers.
+The texts are split into random halves many times: one half calibrates, the other is held out. Prints for each file:
+how often any threshold was valid, how often the mean risk of the held-out half then exceeded delta (a noisy estimate on
+few texts), how often the mean risk of all texts did, and means of threshold, risk and layers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rescore.decode.calm.learn_then_test import fixed_sequence, least_valid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Shares of the splits, and means over those with a valid threshold (NaN without any)."""
+    """Shares of all splits, and means over splits with a valid threshold (NaN if there are none)."""
 
     found: float
     held_out_exceeds: float
@@ -43,7 +43,7 @@ def kept(
     splits: int,
     seed: int = 1,
 ) -> Kept:
-    """losses [thresholds, texts]; layers of each threshold. Where none is valid the full model runs, of risk 0."""
+    """losses [thresholds, texts]; layers of each threshold. The full model, of risk 0, runs if none is valid."""
     random, rows = np.random.default_rng(seed), {value: row for row, value in enumerate(thresholds)}
     found = []
     for _ in range(splits):

@@ -1,11 +1,9 @@
-"""Everything that needs a GPU, in one run of a few minutes: `python tools/check/gpu.py`.
+"""All checks that need a GPU, in one run of a few minutes: `python tools/check/gpu.py`.
 
-Prints a table: how far the logits of a Llama of random weights are from those on the CPU (fp32), and how many positions
-a second training heads reads there (bf16), with the loss after the same steps on the CPU beside it; runs tests/device;
-then decodes the demo's prompts with the demo's model and heads, where the package with the model is installed, and
-times passes at the shapes of --shape (`rescore bench decode --replay`). Exit status 1 if the GPU disagrees, a text
-differs, or there is none. Rescoring on the device is timed by tools/bench/device.py, with a model of 20 million
-n-grams, and checked against the CPU.
+Compares the logits of a random Llama with the CPU's (fp32), and the speed and loss of training heads (bf16) with the
+CPU's after the same steps; runs tests/device; decodes the demo's prompts with the demo's model and heads, if its
+package is installed; and times passes at the shapes of --shape (`rescore bench decode --replay`). Exit status 1 if GPU
+and CPU disagree, a text differs, or there is no GPU. tools/bench/device.py times rescoring on the device.
 """
 
 from __future__ import annotations
@@ -34,19 +32,19 @@ from rescore.decode.training.training_run import Progress
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "data" / "demo"
 MODEL = "smollm2"
-LOGIT_TOLERANCE, LOSS_TOLERANCE = 2e-3, 0.05  # fp32 sums in another order; bf16 ones
+LOGIT_TOLERANCE, LOSS_TOLERANCE = 2e-3, 0.05  # for fp32 and bf16 sums in another order
 STEPS, BATCH = 40, 256
 WIDTH, V, TEXTS, LENGTH = 256, 4096, 200, 100
 
 
 def logit_difference() -> tuple[float, float]:
-    """The largest difference of a logit between GPU and CPU, and the share of equal ten best candidates."""
+    """The largest difference of a logit between GPU and CPU, and the share of equal candidates in the top 10."""
     torch.backends.cuda.matmul.allow_tf32 = False
     config = LlamaConfig(vocab_size=V, hidden_size=512, intermediate_size=1536, num_hidden_layers=8)
     torch.manual_seed(0)
     model, ids = LlamaForCausalLM(config).eval(), torch.randint(V, (1, 256))
     with torch.inference_mode():
-        # Random tables give logits far below a trained model's; scaled, they are of its size, and so is their rounding.
+        # Logits of random weights are far below a trained model's; scaled, logits and rounding errors are comparable.
         logits = [
             copy.deepcopy(model).to(device)(ids.to(device)).logits.float().cpu() * config.hidden_size**0.5
             for device in ("cpu", "cuda")
@@ -57,14 +55,14 @@ def logit_difference() -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Trained:
-    """Mean loss on held-out texts; positions a second."""
+    """Mean loss on held-out texts, and positions per second."""
 
     loss: float
     rate: float
 
 
 def train(folder: Path, device: str) -> Trained:
-    """Some steps of training heads on states of random texts in which a token tells the next."""
+    """Trains heads for some steps on states of random texts in which each token determines the next."""
     draw = np.random.default_rng(0)
     follow = draw.permutation(V).astype(np.int32)
     tokens = np.empty((TEXTS, LENGTH), np.int32)
@@ -93,14 +91,14 @@ def train(folder: Path, device: str) -> Trained:
 
 
 def decode(demo: Path, shapes: list[str]) -> bool:
-    """Prints the benchmarks of decoding; whether every drafter wrote the plain text."""
+    """Prints the benchmarks of decoding. Returns whether all texts equal plain decoding."""
     lm = ["--lm", str(demo / "demo.ngram"), "--device", "cuda"]
     runs = [["--replay", str(demo / "sampled"), "--shape", shape, "--batch", "1", "--batch", "32"] for shape in shapes]
     try:
         gguf_file(MODEL)
         runs.insert(0, ["--model", MODEL, "--heads", str(demo / "heads"), "--prompts", str(demo / "sampled")])
     except FileNotFoundError as absent:
-        print(f"decoding the demo's prompts is left out: {absent}", file=sys.stderr)
+        print(f"decoding the demo's prompts is skipped: {absent}", file=sys.stderr)
     return not any([rescore(["bench", "decode", *run, *lm]) for run in runs])
 
 
@@ -112,7 +110,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", type=Path, default=DEMO)
     parser.add_argument(
-        "--shape", nargs="*", default=["1.5b", "7b"], help="of random weights to time (default: 1.5b 7b)"
+        "--shape", nargs="*", default=["1.5b", "7b"], help="shapes of random weights to time (default: 1.5b 7b)"
     )
     args = parser.parse_args()
     if not torch.cuda.is_available():

@@ -1,18 +1,17 @@
-"""Whether a build of an n-gram model survives being killed: `rescore lm build` is killed at random moments and resumed.
+"""Checks that `rescore lm build` is resumable: kills builds at random moments and resumes them.
 
     python tools/check/kill_build.py --kills 20 --seed 1 -- train.npy --vocab-size 50257 --eot 50256 --order 4
 
-What follows -- is given to `rescore lm build`, with -o and --work added. First the model is built undisturbed. Then it
-is built again, and SIGKILL ends the build and all its processes after a random part of the time that the first one
-took; the same command goes on in the same work folder, and is killed again, until it ends by itself. Its model must be
-that of the first build, byte for byte, and a model that is there after a kill must be whole. So it goes on, with an
-empty work folder, until the kills are used up. The exit status is 1 if a model differs or a build fails.
+Arguments after -- are passed to `rescore lm build`, with -o and --work added. The model is built once without
+interruption. Then builds are started from an empty work folder; each is killed with SIGKILL, with all its processes,
+after a random part of the first build's time, and restarted until it completes. Its model must equal the first one byte
+for byte, and a model that exists after a kill must be complete. This repeats until all kills are used. Exit status 1 if
+a model differs or a build fails.
 
-columns  build    number of the build from an empty work folder, attempt: of its starts
-         after    seconds from the start to the kill, or to the end
-         end      killed; equal or DIFFERS for a build that ended, the model against the first; FAILED for one that
-                  failed
-         writing  the file in the work folder that was written last: what the build was at
+columns  build    number of the build from an empty work folder; attempt: number of its start
+         after    seconds from the start to the kill or the end
+         end      killed; equal or DIFFERS for a completed build, compared with the first model; FAILED
+         writing  the file in the work folder that was written last
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ ROW = "{:>5}  {:>7}  {:>8}  {:8}  {}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """A build in a folder of its own: the command, its model and its work folder."""
+    """A build: its command, its model and its work folder, in a separate folder."""
 
     command: tuple[str, ...]
     folder: Path
@@ -50,7 +49,7 @@ class Build:
         return self.folder / "work"
 
     def run(self, seconds: float | None = None) -> tuple[int | None, float]:
-        """Exit status, or None if killed after `seconds` with all processes of its group; and how long it ran."""
+        """The exit status, None if the process group was killed after `seconds`; and the time it ran."""
         self.work.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         with open(self.folder / "log", "ab") as log:
@@ -70,7 +69,7 @@ class Build:
         return status, time.monotonic() - began
 
     def written_last(self) -> str:
-        """The file of the work folder that was changed last, and how many there are."""
+        """The last changed file of the work folder, and the number of files."""
         files = [(path.stat().st_mtime_ns, path) for path in self.work.rglob("*") if path.is_file()]
         return f"{max(files)[1].relative_to(self.work)} (of {len(files)})" if files else "-"
 
@@ -79,7 +78,7 @@ class Build:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of the process and those it started."""
+    """Kills the process and its children."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -88,12 +87,12 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def disturb(command: tuple[str, ...], folder: Path, kills: int, draw: random.Random) -> bool:
-    """Kill and resume builds until the kills are used up; whether all went well. Prints a row for each start."""
-    undisturbed = Build(command=command, folder=folder / "undisturbed")
-    status, seconds = undisturbed.run()
+    """Kills and resumes builds until all kills are used. Prints a row per start; returns whether all went well."""
+    uninterrupted = Build(command=command, folder=folder / "uninterrupted")
+    status, seconds = uninterrupted.run()
     if status:
-        raise SystemExit(f"the undisturbed build failed with exit status {status}:\n{undisturbed.log_tail()}")
-    print(f"undisturbed: {seconds:.1f} s, {undisturbed.out.stat().st_size:,} bytes")
+        raise SystemExit(f"the uninterrupted build failed with exit status {status}:\n{uninterrupted.log_tail()}")
+    print(f"uninterrupted: {seconds:.1f} s, {uninterrupted.out.stat().st_size:,} bytes")
     print(ROW.format("build", "attempt", "after", "end", "writing"), flush=True)
     number, used = 0, 0
     while used < kills:
@@ -105,7 +104,7 @@ def disturb(command: tuple[str, ...], folder: Path, kills: int, draw: random.Ran
             moment = draw.uniform(0, seconds) if used < kills else None
             status, took = build.run(moment)
             used += status is None
-            end = verdict(status, build.out, undisturbed.out)
+            end = verdict(status, build.out, uninterrupted.out)
             print(ROW.format(number, attempt, f"{took:.2f} s", end, build.written_last()), flush=True)
             if end in ("FAILED", "DIFFERS"):
                 print(build.log_tail())
@@ -115,7 +114,7 @@ def disturb(command: tuple[str, ...], folder: Path, kills: int, draw: random.Ran
 
 
 def verdict(status: int | None, out: Path, expected: Path) -> str:
-    """How a start ended; status None: it was killed."""
+    """How a start ended; status None means killed."""
     if status:
         return "FAILED"
     if status is None and not out.exists():
@@ -128,11 +127,11 @@ def verdict(status: int | None, out: Path, expected: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "build", nargs="+", metavar="-- ARGUMENT", help="what `rescore lm build` is given besides -o and --work"
+        "build", nargs="+", metavar="-- ARGUMENT", help="arguments of `rescore lm build` besides -o and --work"
     )
     parser.add_argument("--kills", type=int, default=20, help="default: 20")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments (default: 1)")
-    parser.add_argument("--folder", type=Path, help="where builds are put (default: that of temporary files)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the moments (default: 1)")
+    parser.add_argument("--folder", type=Path, help="folder for the builds (default: a temporary one)")
     parser.add_argument(
         "--rescore",
         default=f"{shlex.quote(sys.executable)} -m rescore.decode.cli",

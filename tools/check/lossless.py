@@ -1,11 +1,12 @@
-"""Greedy text with drafts against Hugging Face `generate`, token for token: families x weights x drafters x batches.
+"""Compares greedy text with drafts and Hugging Face `generate`, token for token: families x weights x drafters x
+batches.
 
     python tools/check/lossless.py data/demo/sampled --prompts 60 --tokens 24
 
 Small models of every family, with random weights and trained for seconds on the demo's text, continue real prompts with
-every drafter, alone and in ragged batches; every difference is counted. With `--dtype bfloat16`, where a wide pass and
-a narrow one may disagree about near ties, it counts the tokens that are not the argmax of one pass over the whole text,
-and how far below it they are. Exits 1 if a float32 text differs.
+every drafter, alone and in ragged batches; all differences are counted. With `--dtype bfloat16`, passes of different
+width may disagree on near ties, so the tokens that are not the argmax of one pass over the whole text are counted, with
+their distance to it. Exit status 1 if a float32 text differs.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
 PATHS, NODES, BATCH = 8, 24, 5
-VOCABULARY = 8192  # ids are taken modulo this, so that small models are not mostly tables
+VOCABULARY = 8192  # ids are taken modulo this, so that small models are not mostly embeddings
 
 
 def prompts_of(dump: Dump, count: int) -> list[np.ndarray]:
-    """Prompts of all tasks in turn, of 5 to 48 tokens, so that batches are ragged."""
+    """Prompts of all tasks in turn, 5 to 48 tokens long, so that batches are ragged."""
     tasks = []
     for task in dump.tasks:
         block = next(dump.blocks(task))
@@ -55,7 +56,7 @@ def prompts_of(dump: Dump, count: int) -> list[np.ndarray]:
 
 
 def text_of(dump: Dump) -> np.ndarray:
-    """All text of a dump in a row, for training small models."""
+    """The text of a dump, concatenated, to train small models on."""
     parts = [part for block in dump.blocks() for part in (block.prompt_tokens, block.tokens)]
     return np.concatenate(parts) % VOCABULARY
 
@@ -66,7 +67,7 @@ def model_of(text: np.ndarray, end: int) -> NGram:
 
 
 def reference(model: Small, prompt: np.ndarray, tokens: int) -> list[int]:
-    """What `generate` writes; of our own model, what the whole text, read anew for every token, says."""
+    """The text of `generate`; for our own model, the argmax of a pass over the whole text for every token."""
     ids = torch.from_numpy(prompt)[None]
     if hasattr(model.model, "generate"):
         out = model.model.generate(
@@ -84,7 +85,7 @@ def reference(model: Small, prompt: np.ndarray, tokens: int) -> list[int]:
 
 
 def drafters(model: Small, lm: NGram, other: Small) -> Iterator[tuple[str, Drafter | None, TreeLayout | BatchLayout]]:
-    """Every drafter; where the target reads no trees, their paths as rows."""
+    """All drafters; for a target without tree support, paths as rows."""
     slots, rescorer = HeadsLattice(heads=model.heads, top_k=8), Rescorer(lm, alpha=0.3)
     vocab_size = model.target.vocab_size
     wide = TreeLayout() if model.target.trees else BatchLayout(NODES)
@@ -104,7 +105,7 @@ def drafters(model: Small, lm: NGram, other: Small) -> Iterator[tuple[str, Draft
 
 @torch.inference_mode()
 def margins(model: Small, prompt: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """How far below the greatest each token's logit is, float64 [n], in one pass over the whole text."""
+    """Distance of each token's logit to the largest, float64 [n], in one pass over the whole text."""
     ids = torch.from_numpy(np.concatenate((prompt, tokens)))[None]
     if hasattr(model.model, "generate"):
         logits = model.model(input_ids=ids).logits if not model.model.config.is_encoder_decoder else None
@@ -119,10 +120,12 @@ def margins(model: Small, prompt: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dump", type=Path, help="whose prompts are continued; small models learn from its text")
+    parser.add_argument(
+        "dump", type=Path, help="dump whose prompts are continued and whose text trains the small models"
+    )
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=120, help="training steps of the trained models")
+    parser.add_argument("--steps", type=int, default=120, help="training steps of the trained models (default: 120)")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--json", type=Path)

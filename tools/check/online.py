@@ -1,9 +1,10 @@
-"""Decoding a dump's prompts again for real: the same texts, and for every drafter the passes that the replay counts.
+"""Decodes a dump's prompts again and checks that texts and passes of every drafter equal the replay's.
 
     python tools/check/online.py smollm2 data/demo/greedy --heads data/demo/heads --lm data/demo/demo.ngram \\
         --sequences 2
 
-Prints, per task and drafter, block efficiency replayed and online over the first sequences; exits 1 if a pass differs.
+Prints replayed and online block efficiency by task and drafter over the first sequences. Exit status 1 if a pass
+differs.
 """
 
 from __future__ import annotations
@@ -45,14 +46,12 @@ from rescore.lm.ngram import NGram
 
 PATHS = 16
 NODES = 32  # of calibrated trees
-WHOLE = 1 << 20  # positions of a prompt along which predictions count: all, as a dump has them
+WHOLE = 1 << 20  # prompt positions whose predictions count: all, as in a dump
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Accepted lengths of every verifying pass of some sequences, replayed and online; how many tokens their texts
-    have.
-    """
+    """Accepted lengths of all passes of some sequences, replayed and online, and the length of their texts."""
 
     task: str
     drafter: str
@@ -65,7 +64,7 @@ class Compared:
 
 
 def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]:
-    """Those of a replay, by its names. What dumps hold is rounded to float16, so these see the same."""
+    """The drafters by their names in a replay. They see predictions rounded to float16, as in dumps."""
     slots = HeadsLattice(heads=heads, top_k=top_k, logp_dtype="float16")
     return {
         "base": PathDrafter(slots),
@@ -85,7 +84,7 @@ def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]
 
 
 def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
-    """Closed and open lattices, without and with the running text, whose counts are soft or not."""
+    """Closed and open lattices, with and without the running text, with hard and soft counts."""
     forms = {
         "closed": Calibration(open=False),
         "open": Calibration(),
@@ -96,7 +95,7 @@ def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
 
 
 def decode_again(target: Target, dump: Dump, block: DumpBlock, drafter: Drafter, batch: int = 10) -> list[list[int]]:
-    """Accepted lengths of decoding the sequences of a block; ValueError if a text is not that of the dump."""
+    """Accepted lengths of decoding the sequences of a block; ValueError if a text differs from the dump's."""
     header, requests, texts = dump.header, [], []
     for s in range(block.sequences):
         part, prompt = slice(*block.offsets[s : s + 2]), block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])]
@@ -126,7 +125,7 @@ def decode_again(target: Target, dump: Dump, block: DumpBlock, drafter: Drafter,
 def compare(
     target: Target, heads: Heads, dump: Dump, rescorer: Rescorer, sequences: int, names: tuple[str, ...] = ()
 ) -> Iterator[Compared]:
-    """The first sequences of every task, for every drafter, or those named."""
+    """Compares the first sequences of every task, for all drafters or those named."""
     for task in dump.tasks:
         block = next(dump.blocks(task))
         block = block.part(0, min(sequences, block.sequences))
@@ -164,7 +163,7 @@ def main() -> int:
     rescorer = Rescorer(NGram.open(args.lm), alpha=args.alpha)
     model = open_model(args.model, heads=args.heads, dtype=torch.float32)
     if model.heads is None:
-        raise SystemExit(f"{args.model}: expected a model with heads, got none; name them with --heads")
+        raise SystemExit(f"{args.model}: expected a model with heads, got none; give --heads")
     found = list(
         track(
             compare(model.target, model.heads, Dump.open(args.dump), rescorer, args.sequences),

@@ -1,4 +1,4 @@
-"""Small models of every supported family, random or trained for seconds on the demo's text, with heads of their own."""
+"""Small models of every supported family with heads, random or trained for seconds on the demo's text."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FAMILIES = ("blockwise", *CONFIGS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Small:
-    """A model that verifies, its heads 2..h, and, of transformers' families, the model itself."""
+    """A target, its heads 2..h, and the transformers model, for families of transformers."""
 
     target: Target
     heads: Heads
@@ -63,7 +63,7 @@ class Small:
 def small(
     family: str, text: np.ndarray, vocab_size: int, *, steps: int, seed: int, dtype: torch.dtype = torch.float32
 ) -> Small:
-    """A model of the family; with `steps`, trained on so many batches of text int [n], else with random weights."""
+    """A model of the family, trained for `steps` batches of text int [n]; 0 gives random weights."""
     torch.manual_seed(seed)
     if family == "blockwise":
         model = BlockwiseTransformer(
@@ -90,7 +90,7 @@ def small(
 
 
 def train(module: nn.Module, logits: Callable[[Tensor], Tensor], text: np.ndarray, steps: int) -> None:
-    """All heads jointly; logits(ids [B, L]) -> [B, L, h, V]."""
+    """Trains all heads jointly; logits(ids [B, L]) -> [B, L, h, V]."""
     optimizer = torch.optim.AdamW(module.parameters(), lr=4e-3)
     stream = torch.from_numpy(text.astype(np.int64))
     for _ in range(steps):
@@ -106,7 +106,7 @@ def train(module: nn.Module, logits: Callable[[Tensor], Tensor], text: np.ndarra
 
 
 def _scatter(module: nn.Module) -> None:
-    """Random weights also where training starts from zero, so that untrained heads differ."""
+    """Randomises weights that training starts from zero, so that untrained heads differ."""
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.dim() == 2:

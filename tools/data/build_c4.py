@@ -1,16 +1,16 @@
-"""The recipe for C4: 2- to 4-gram models of its English part with GPT-2 tokens, on one machine or with a Spark cluster.
+"""Builds 2- to 4-gram models of English C4 with GPT-2 tokens, on one machine or with a Spark cluster.
 
     python tools/data/build_c4.py C4 --tokenizer tokenizer.json -o OUT [--counts-on spark --master URL]
 
-C4   the folder of c4-train.*-of-01024.json.gz and c4-validation.*-of-00008.json.gz (huggingface.co/datasets/allenai/c4,
-     folder en); with Spark any folder that it reads
-OUT  gets {2,3,4}gram.ngram and .arpa.gz, and the work folders; what is there already is not made again. With Spark,
-     the counts must lie where cluster and this machine both see them.
+C4   folder with c4-train.*-of-01024.json.gz and c4-validation.*-of-00008.json.gz (huggingface.co/datasets/allenai/c4,
+     folder en); with Spark any folder that Spark reads
+OUT  folder for {2,3,4}gram.ngram, .arpa.gz and the work folders; existing files are not made again. With Spark, the
+     counts must be visible to the cluster and to this machine.
 
-Prints the plan and what it will cost, asks, and then counts once, by `rescore lm count` or, with --counts-on spark, by
-`spark-submit count_spark.py`, and makes each model of the counts by `rescore lm build`. Costs follow from figures that
-were published or measured (the plan names the sources) and that options replace; --sample SHARD measures tokens per
-document and the speed of the tokenizer here.
+Prints the plan and its estimated cost, asks for confirmation, counts once with `rescore lm count` or, with --counts-on
+spark, `spark-submit count_spark.py`, and builds each model from the counts with `rescore lm build`. The estimate uses
+published or measured figures (the plan names the sources), which options override; --sample SHARD measures tokens per
+document and the tokenizer's speed on this machine.
 
 examples:
   python tools/data/build_c4.py c4/en --tokenizer gpt2.json -o models --dry-run
@@ -80,39 +80,47 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT")
     parser.add_argument(
-        "--orders", type=orders, default=(2, 3, 4), metavar="N,..", help="of the models (default: 2,3,4)"
+        "--orders", type=orders, default=(2, 3, 4), metavar="N,..", help="orders of the models (default: 2,3,4)"
     )
     parser.add_argument(
         "--min-count",
         default="1,1,2,4",
         metavar="C1,C2,..",
-        help="smallest count kept of each order (default: 1,1,2,4)",
+        help="smallest count kept for each order (default: 1,1,2,4)",
     )
-    parser.add_argument("--max-ngrams", default="100M", metavar="N", help="of each model (default: 100M)")
+    parser.add_argument("--max-ngrams", default="100M", metavar="N", help="size of each model (default: 100M)")
     parser.add_argument(
-        "--memory", type=amount, default="4G", metavar="BYTES", help="of rescore lm build (default: 4G)"
+        "--memory", type=amount, default="4G", metavar="BYTES", help="memory limit of rescore lm build (default: 4G)"
     )
-    parser.add_argument("--disk", type=amount, metavar="BYTES", help="for its work (default: what the estimate says)")
     parser.add_argument(
-        "--threads", type=int, default=os.cpu_count() or 1, metavar="N", help="of rescore lm build (default: all cores)"
+        "--disk", type=amount, metavar="BYTES", help="size limit of its work folder (default: the estimate)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="threads of rescore lm build (default: all cores)",
     )
     parser.add_argument(
         "--counts-on",
         choices=("machine", "spark"),
         default="machine",
-        help="where windows are counted (default: machine)",
+        help="where n-grams are counted (default: machine)",
     )
-    parser.add_argument("--counts", metavar="DIR", help="the folder of counts (default: OUT/counts)")
-    parser.add_argument("--master", metavar="URL", help="with spark: of the cluster (default: that of spark-submit)")
+    parser.add_argument("--counts", metavar="DIR", help="folder for the counts (default: OUT/counts)")
     parser.add_argument(
-        "--cores", type=int, default=64, metavar="N", help="with spark: of all executors together (default: 64)"
+        "--master", metavar="URL", help="with spark: URL of the cluster (default: that of spark-submit)"
+    )
+    parser.add_argument(
+        "--cores", type=int, default=64, metavar="N", help="with spark: cores of all executors together (default: 64)"
     )
     parser.add_argument(
         "--spark-conf",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="with spark: passed on to spark-submit; may be repeated",
+        help="with spark: argument passed to spark-submit; repeatable",
     )
     parser.add_argument(
         "--sample", type=Path, metavar="SHARD", help=f"measure the first {SAMPLE:,} documents of this shard"
@@ -132,7 +140,7 @@ def orders(text: str) -> tuple[int, ...]:
         values = ()
     if not values or values[0] < 2 or values[-1] > 4:
         raise argparse.ArgumentTypeError(
-            f"expected some of 2,3,4 (the growth of longer n-grams was not measured), got {text!r}"
+            f"expected some of 2,3,4 (no growth is known for longer n-grams), got {text!r}"
         )
     return values
 
@@ -142,20 +150,20 @@ def remote(path: str) -> bool:
 
 
 def check_inputs(args: argparse.Namespace) -> int:
-    """How many training shards there are: all, where they cannot be seen from here."""
+    """The number of training shards; 1024 if the folder is not on this machine."""
     if args.counts and remote(args.counts):
         raise SystemExit(
-            f"--counts {args.counts}: expected a folder that this machine sees too; "
-            "or run count_spark.py and rescore lm build one by one, and copy the counts"
+            f"--counts {args.counts}: expected a folder that this machine can read too; "
+            "or run count_spark.py, copy the counts, and run rescore lm build"
         )
     if remote(args.c4):
         if args.counts_on == "machine":
-            raise SystemExit(f"{args.c4}: expected a folder of this machine to count here; or --counts-on spark")
+            raise SystemExit(f"{args.c4}: expected a folder on this machine, or --counts-on spark")
         return SHARDS
     found = len(glob.glob(f"{glob.escape(args.c4)}/{TRAIN}"))
     if not found and not args.dry_run:
         raise SystemExit(
-            f"{args.c4}: expected the shards {TRAIN}, got none; they are folder en of "
+            f"{args.c4}: expected the shards {TRAIN}, got none; they are in folder en of "
             "huggingface.co/datasets/allenai/c4"
         )
     return found or SHARDS
@@ -167,7 +175,7 @@ def given_facts(args: argparse.Namespace) -> Facts:
 
 
 def sampled(facts: Facts, args: argparse.Namespace, console: Console) -> Facts:
-    """Tokens per document and tokens/s of one core, of the first documents of a shard."""
+    """Tokens per document and tokens/s of one core, on the first documents of a shard."""
     from rescore.lm.tokenizer import TextTokenizer
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -183,7 +191,7 @@ def sampled(facts: Facts, args: argparse.Namespace, console: Console) -> Facts:
     text_bytes = sum(len(text.encode()) for text in texts)
     console.print(
         f"sample of {len(texts):,} documents: {mean:.0f} +- {error:.0f} tokens each, "
-        f"{text_bytes / sum(lengths):.2f} bytes per token, {sum(lengths) / seconds:,.0f} tokens/s of a core"
+        f"{text_bytes / sum(lengths):.2f} bytes per token, {sum(lengths) / seconds:,.0f} tokens/s per core"
     )
     source = f"measured on {args.sample.name}"
     return facts.measured(
@@ -195,7 +203,7 @@ def sampled(facts: Facts, args: argparse.Namespace, console: Console) -> Facts:
 
 
 def plan(args: argparse.Namespace, costs: Costs) -> list[tuple[str, str, list[str]]]:
-    """What is run: name, what it makes, command."""
+    """The stages to run: name, file that it makes, command."""
     counts = args.counts or str(args.out / "counts")
     resources = [
         "--memory",
@@ -287,7 +295,7 @@ def show(
         table.add_row(name, low, high)
     console.print(table)
     for name, made, command in stages:
-        done = " (there already)" if Path(made).exists() else ""
+        done = " (exists)" if Path(made).exists() else ""
         console.print(f"{name}{done}:\n  {shlex.join(command)}")
 
 
@@ -295,7 +303,7 @@ def check_programs(args: argparse.Namespace) -> None:
     for program in ("rescore", *(["spark-submit"] if args.counts_on == "spark" else [])):
         if not shutil.which(program):
             raise SystemExit(
-                f"{program}: expected it in the path; install the "
+                f"{program}: not found on the path; install the "
                 f"package{' with its extra spark' if program != 'rescore' else ''}"
             )
 
@@ -304,7 +312,7 @@ def check_disk(args: argparse.Namespace, costs: Costs, console: Console) -> None
     args.out.mkdir(parents=True, exist_ok=True)
     free, needed = shutil.disk_usage(args.out).free, args.disk or costs.disk_bytes
     if free < needed:
-        console.print(f"[yellow]{args.out} has {free / 1e9:,.0f} GB free; the work may need {needed / 1e9:,.0f} GB[/]")
+        console.print(f"[yellow]{args.out} has {free / 1e9:,.0f} GB free; the build may need {needed / 1e9:,.0f} GB[/]")
 
 
 def agreed() -> bool:
@@ -316,11 +324,11 @@ def agreed() -> bool:
 
 def run(name: str, made: str, command: list[str], console: Console) -> None:
     if Path(made).exists():
-        console.print(f"{name}: {made} is there already")
+        console.print(f"{name}: {made} exists, skipped")
         return
     began = time.monotonic()
     if status := subprocess.run(command).returncode:
-        raise SystemExit(f"{name}: ended with status {status}; run this script again to go on from there")
+        raise SystemExit(f"{name}: failed with exit status {status}; run this script again to resume")
     console.print(f"{name}: {(time.monotonic() - began) / 3600:.1f} h")
 
 

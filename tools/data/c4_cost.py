@@ -1,4 +1,4 @@
-"""What building C4's models costs: figures with their sources, and what follows from them."""
+"""Estimates the cost of building models of C4, from figures with their sources."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
 HERE = "docs/use/ngram-building.md"
 
-# Distinct windows of up to n tokens, all and those that min-counts 1,1,2,4 keep; the exponents as fit_growth.py finds
-# them.
+# Distinct windows of up to n tokens, all and with min-counts 1,1,2,4; exponents measured by fit_growth.py.
 TEXT = 34_431_427
 ALL = {
     2: Growth(order=2, least=1, tokens=TEXT, distinct=4_135_065, exponent=0.645, deviation=0.007, change=-0.0252),
@@ -27,12 +26,12 @@ KEPT = {
     3: Growth(order=3, least=2, tokens=TEXT, distinct=3_196_861, exponent=0.950, deviation=0.005, change=-0.0272),
     4: Growth(order=4, least=4, tokens=TEXT, distinct=700_631, exponent=1.143, deviation=0.010, change=-0.0051),
 }
-COMBINED = 1 << 22  # windows that a Spark worker counts together
-PER_PARTITION = 4e6  # windows that one core adds up in some 500 MB of heap
+COMBINED = 1 << 22  # windows that a Spark worker pre-aggregates
+PER_PARTITION = 4e6  # windows that one core adds up in about 500 MB of heap
 
 
 def amount(text: str) -> int | float:
-    """A number above 0, perhaps with k, M, G or T."""
+    """A number above 0. Suffixes k, M, G and T are allowed."""
     factor = UNITS.get(text[-1:], 1)
     try:
         value = float(text[:-1] if factor > 1 else text) * factor
@@ -44,7 +43,7 @@ def amount(text: str) -> int | float:
 
 
 def gigabytes(size: float) -> str:
-    """As options take it: a whole number of G, at least 1."""
+    """A size as an option value: a whole number of G, at least 1."""
     return f"{max(1, math.ceil(size / 1e9))}G"
 
 
@@ -66,19 +65,19 @@ class Facts:
         "documents": "documents of the text",
         "text_bytes": "bytes of the text, unpacked",
         "bytes_per_token": "of the text",
-        "tokenize_rate": "tokens/s of a core that tokenizes",
-        "count_rate": "tokens/s of a core that counts, on one machine",
-        "ngram_rate": "n-grams/s of a core that merges, estimates and prunes",
-        "spark_rate": "tokens/s of a core of the cluster, from text to counts",
-        "window_bytes": "on disk of a counted window, sorted or in Parquet",
-        "shuffle_bytes": "of a counted window between Spark's stages",
+        "tokenize_rate": "tokenizing, tokens/s per core",
+        "count_rate": "counting on one machine, tokens/s per core",
+        "ngram_rate": "merging, estimating and pruning, n-grams/s per core",
+        "spark_rate": "text to counts on the cluster, tokens/s per core",
+        "window_bytes": "bytes on disk per counted window, sorted or in Parquet",
+        "shuffle_bytes": "bytes per counted window between Spark's stages",
     }
 
     documents: Fact = field(default=Fact(value=364_868_892, source=CARD))
     text_bytes: Fact = field(
         default=Fact(
             value=828_589_180_707 - 364_868_892 * 100,
-            source=f"{CARD}: 828.6 GB, less 100 bytes a document for its URL and time (assumed)",
+            source=f"{CARD}: 828.6 GB, minus 100 bytes per document for its URL and time (assumed)",
         )
     )
     bytes_per_token: Fact = field(
@@ -88,7 +87,7 @@ class Facts:
     count_rate: Fact = field(
         default=Fact(
             value=15e6,
-            source="docs/use/ngram-building.md: 1G tokens counted in 22 s on 2 cores, less a third for reading disks",
+            source="docs/use/ngram-building.md: 1G tokens counted in 22 s on 2 cores, minus a third for reading disks",
         )
     )
     ngram_rate: Fact = field(
@@ -106,7 +105,7 @@ class Facts:
 
     @classmethod
     def of(cls, given: dict[str, float]) -> Facts:
-        """The published and measured figures, but for those given."""
+        """The published and measured figures, with the given ones replaced."""
         return cls().measured("given", **given)
 
     def measured(self, source: str, **values: float) -> Facts:
@@ -119,9 +118,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Pairs are (low, high): distinct n-grams grow with an exponent that goes on falling, or with that of
-    34M tokens.
-    """
+    """Pairs are (low, high): distinct n-grams grow with an exponent that keeps falling, or with that of 34M tokens."""
 
     tokens: float
     windows: tuple[float, float]
@@ -140,7 +137,7 @@ class Costs:
         return self.machine_bytes[1]
 
     def rows(self, spark: bool) -> Iterator[tuple[str, str, str]]:
-        """Name, low and high of what the plan prints."""
+        """Rows of the plan: name, low, high."""
         billions = "{:,.1f}G".format
         yield "tokens", billions(self.tokens / 1e9), billions(self.tokens / 1e9)
         yield "distinct windows", *(billions(value / 1e9) for value in self.windows)
@@ -159,13 +156,13 @@ class Costs:
 
 
 def estimate(facts: Facts, *, share: float, orders: Sequence[int], cores: int, memory: float) -> Costs:
-    """Costs of this share of the text. Text is counted once; the counts serve all models."""
+    """The cost of this share of the text. Text is counted once for all models."""
     tokens = share * facts.text_bytes.value / facts.bytes_per_token.value
     top = orders[-1]
     windows = both(ALL[top], tokens)
     kept = {order: add(*(both(KEPT[n], tokens) for n in range(2, order + 1))) for order in orders}
-    # Runs of what fits into memory (16 bytes a window being sorted) are written, then merged; both are there at
-    # once, and the counts.
+    # Runs that fit into memory (16 bytes per window while sorting) are written and merged; both exist at the same
+    # time, and so do the counts.
     run = min(tokens, memory / 16)
     runs = tokens / run * ALL[top].at(run, falling=run > TEXT)
     machine = times(add(windows, windows, kept[top]), facts.window_bytes.value, plus=runs * facts.window_bytes.value)

@@ -1,10 +1,10 @@
-"""Messages of users, made from text sets, for a chat model to answer: what its heads are trained on.
+"""Makes user messages from text sets, for a chat model to answer when its heads are trained.
 
     python tools/data/chat_prompts.py DATA OUT
 
 reads the train splits in DATA (SQuAD, GSM8K, SciTLDR, QMSum, trivia, dialogues, Wikipedia, novels, design documents,
-government web) and writes OUT/train.jsonl and OUT/valid.jsonl: lines with `task` and `prompt`, in random order, the
-same for the same DATA. A document in twenty, by the hash of its text, gives prompts for valid.jsonl alone.
+government web) and writes OUT/train.jsonl and OUT/valid.jsonl: lines with `task` and `prompt`, shuffled
+deterministically. One document in twenty, by the hash of its text, gives prompts only for valid.jsonl.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Row = dict
-Prompts = Iterator[tuple[str, str]]  # the text that decides between train and valid, the message
-WORDS = (60, 320)  # of a passage
-SHARES = {  # prompts of each task
+Prompts = Iterator[tuple[str, str]]  # text whose hash decides between train and valid; message
+WORDS = (60, 320)  # shortest and longest passage
+SHARES = {  # prompts per task
     "math": 2500,
     "qa": 2600,
     "rag": 2600,
@@ -137,7 +137,7 @@ TONGUES = ("French", "German", "Spanish", "Italian", "Portuguese", "Dutch")
 def rows(data: Path, name: str) -> list[Row]:
     path = data / name / "train.jsonl.gz"
     if not path.exists():
-        raise SystemExit(f"{path}: no such file; expected DATA to hold the sets that the manifest names")
+        raise SystemExit(f"{path}: no such file; expected the text sets of the manifest in DATA")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
@@ -147,7 +147,7 @@ def listed(text: str) -> list[str]:
 
 
 class Sets:
-    """The text sets, and prompts drawn from them for ever."""
+    """Endless prompts, sampled from the text sets."""
 
     def __init__(self, data: Path, draw: random.Random):
         self.draw = draw
@@ -165,7 +165,7 @@ class Sets:
         self.prose = prose
 
     def passage(self, kinds: tuple[str, ...] = ("wiki", "fiction", "techdocs", "govweb")) -> tuple[str, str]:
-        """Whole paragraphs of a document, and what names the document."""
+        """Whole paragraphs of a document, and the document's name."""
         while True:
             row = self.draw.choice(self.prose[self.draw.choice(kinds)])
             paragraphs = [part for part in re.split(r"\n\s*\n", row["text"]) if len(part.split()) > 15]

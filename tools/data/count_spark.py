@@ -1,4 +1,4 @@
-"""Counts the windows of a text on an Apache Spark cluster, for `rescore lm build`.
+"""Counts n-grams of a text on an Apache Spark cluster, for `rescore lm build`.
 
     spark-submit tools/data/count_spark.py INPUT... -o OUT --tokenizer tokenizer.json [--order N]
 
@@ -7,12 +7,11 @@ INPUT   paths or globs, on any file system that Spark reads, of
         .parquet       a column of text, or of lists of token ids, each row
                        made of whole documents
         Quote globs, so that Spark expands them and not the shell.
-OUT     a folder that is not there yet, on a file system that driver and
-        executors share: Parquet files of n-grams and counts, and counts.json,
-        written last.
+OUT     a new folder on a file system that driver and executors share, for
+        Parquet files of n-grams and counts, and counts.json, written last.
 
-Executors need this package with its extra "spark". docs/use/ngram-building.md has the
-recipe, section "On a cluster".
+Executors need this package with its extra "spark"; see "On a cluster" in
+docs/use/ngram-building.md.
 
 examples:
   spark-submit --master spark://host:7077 tools/data/count_spark.py \\
@@ -85,39 +84,39 @@ def main(argv: list[str] | None = None) -> None:
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", metavar="INPUT")
-    parser.add_argument("-o", "--out", required=True, metavar="OUT", help="the folder to write")
+    parser.add_argument("-o", "--out", required=True, metavar="OUT", help="folder to write")
     parser.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json on the driver, for text"
     )
     parser.add_argument(
-        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)"
+        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: the usual ones, such as <|endoftext|>)"
     )
     parser.add_argument("--vocab-size", type=int, metavar="V", help="for token ids")
-    parser.add_argument("--eot", type=int, metavar="ID", help="their end-of-text id")
+    parser.add_argument("--eot", type=int, metavar="ID", help="end-of-text id of token lists")
     parser.add_argument("--order", type=int, default=4, metavar="N", help="length of the longest n-grams (default: 4)")
     parser.add_argument(
         "--field", default="text", metavar="NAME", help="JSON key or Parquet column of the documents (default: text)"
     )
-    parser.add_argument("--format", choices=("json", "parquet"), help="of the inputs (default: as their names say)")
+    parser.add_argument("--format", choices=("json", "parquet"), help="format of the inputs (default: by their names)")
     parser.add_argument(
         "--partitions",
         type=int,
         metavar="P",
-        help="of the shuffle (default: the session's spark.sql.shuffle.partitions)",
+        help="partitions of the shuffle (default: spark.sql.shuffle.partitions)",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="stop at the first malformed document instead of counting such documents"
+        "--strict", action="store_true", help="stop at the first malformed document instead of skipping it"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing OUT")
     parser.add_argument(
         "--master", metavar="URL", help="e.g. local[2] or spark://host:7077 (default: that of spark-submit)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     return parser.parse_args(argv)
 
 
 def session(master: str | None) -> Any:
-    """The Spark session; where all runs on this machine, its workers run this Python."""
+    """The Spark session. Local workers run this Python."""
     from pyspark.sql import SparkSession
 
     if master and master.startswith("local"):

@@ -1,10 +1,10 @@
-"""The demo's prompts: six tasks whose texts may be redistributed.
+"""Makes the demo's prompts: six tasks whose texts may be redistributed.
 
     python tools/data/demo_prompts.py DATA OUT.jsonl --each 20
 
-reads MT-Bench (Apache-2.0), HumanEval (MIT), GSM8K (MIT), SciTLDR (Apache-2.0), US government web pages and Python PEPs
-(public domain, CC0) and novels (public domain) in DATA, test splits all of them, and writes lines with `task`, `id` and
-`prompt`, the same for the same DATA.
+reads the test splits of MT-Bench (Apache-2.0), HumanEval (MIT), GSM8K (MIT), SciTLDR (Apache-2.0), US government web
+pages and Python PEPs (public domain, CC0) and novels (public domain) in DATA, and writes lines with `task`, `id` and
+`prompt`, deterministically.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ QUESTIONS = (
 
 def rows(path: Path) -> list[Row]:
     if not path.exists():
-        raise SystemExit(f"{path}: no such file; expected DATA to hold the sets that the manifest names")
+        raise SystemExit(f"{path}: no such file; expected the text sets of the manifest in DATA")
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
 def passage(text: str, draw: random.Random) -> str:
-    """Whole paragraphs from a random place on, cut behind so many words."""
+    """Whole paragraphs from a random position, cut to WORDS words."""
     paragraphs = [part.strip() for part in re.split(r"\n\s*\n", text) if len(part.split()) > 15]
     start = draw.randrange(max(1, len(paragraphs) - 3))
     words = "\n\n".join(paragraphs[start : start + 12]).split(" ")
@@ -44,7 +44,7 @@ def passage(text: str, draw: random.Random) -> str:
 
 
 def tasks(data: Path, draw: random.Random) -> dict[str, Iterator[tuple[str, str]]]:
-    """Of each task the ids and prompts, in random order."""
+    """Ids and prompts of each task, in random order."""
 
     def shuffled(name: str) -> list[Row]:
         found = rows(data / name)
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--each", type=int, default=20, metavar="N", help="prompts of a task (default: 20)")
+    parser.add_argument("--each", type=int, default=20, metavar="N", help="prompts per task (default: 20)")
     args = parser.parse_args()
     draw = random.Random("demo prompts")
     with open(args.out, "w", encoding="utf-8") as lines:

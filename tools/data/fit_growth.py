@@ -1,20 +1,18 @@
-"""How the number of distinct n-grams grows with the text, and what that says of a text many times as long.
+"""Measures how the number of distinct n-grams grows with the text, and extrapolates it to longer texts.
 
     python tools/data/fit_growth.py TOKENS.npy... --vocab-size V --eot ID [--order 4] [--min-count 1,1,2,4]
     [--tokens-wanted 180G] [--json FILE]
 
-Documents of all files are put into random order, so that every prefix is a sample of the whole. For each order n the
-distinct windows of up to n tokens (`rescore.lm.windows`) with at least the order's count are counted in prefixes of
-1/2^k of the text.
+The documents of all files are shuffled, so that every prefix is a random sample. For each order n, the distinct windows
+of up to n tokens (`rescore.lm.windows`) with at least the order's count are counted in prefixes of 1/2^k of the text.
 
 columns  n, count   of the n-grams
          distinct   in the whole text
-         exponent   log2 of the growth over the last doubling, b (Heaps' law: distinct ~ tokens^b); +- its standard
-                    deviation over the random orders of the documents
+         exponent   b, log2 of the growth over the last doubling (Heaps' law: distinct ~ tokens^b), +- its standard
+                    deviation over random orders of the documents
          change     of b from one doubling to the next: the slope of a line through the last four doublings
-         at ..      distinct at --tokens-wanted: with b as it falls by `change` (never below 0), and with b as it is
-                    now. The truth is expected between the two, since b falls, and falls ever more slowly in longer
-                    texts.
+         at ..      distinct at --tokens-wanted: if b keeps falling by `change` (not below 0), and if b stays constant.
+                    The true value is expected in between, since b falls more and more slowly.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ from rich.table import Table
 
 from rescore.lm.windows import Packing, group
 
-DOUBLINGS = 4  # of which the exponents are fitted
+DOUBLINGS = 4  # fitted by the line of exponents
 UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Distinct n-grams of `order` seen at least `least` times: in `tokens` tokens, and how that grows."""
+    """Distinct n-grams of `order` with a count of at least `least` in `tokens` tokens, and their growth."""
 
     order: int
     least: int
@@ -49,9 +47,7 @@ class Growth:
     change: float
 
     def at(self, tokens: float, falling: bool) -> float:
-        """Distinct n-grams of a text of `tokens` tokens, doubling by doubling; as the exponent falls, or as
-        it is now.
-        """
+        """Extrapolated distinct n-grams of `tokens` tokens, with a falling or a constant exponent."""
         doublings = math.log2(tokens / self.tokens)
         grown = min(0.0, doublings) * self.exponent  # a shorter text
         for number in range(1, math.ceil(doublings) + 1):
@@ -79,7 +75,11 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "tokens", nargs="+", type=Path, metavar="TOKENS.npy", help="each document followed by the end of text"
+        "tokens",
+        nargs="+",
+        type=Path,
+        metavar="TOKENS.npy",
+        help="token files, each document followed by the end of text",
     )
     parser.add_argument("--vocab-size", type=int, required=True, metavar="V")
     parser.add_argument("--eot", type=int, required=True, metavar="ID")
@@ -96,12 +96,12 @@ def arguments() -> argparse.Namespace:
         type=lambda text: float(text[:-1]) * UNITS[text[-1]],
         default=180e9,
         metavar="N",
-        help="the longer text, e.g. 180G (default)",
+        help="tokens to extrapolate to (default: 180G)",
     )
     parser.add_argument(
         "--orders-of-documents", type=int, default=3, metavar="R", help="random orders of the documents (default: 3)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     return parser.parse_args()
 
 
@@ -128,7 +128,7 @@ def fit(stream: NDArray[np.uint32], ends: NDArray[np.int64], order: int, args: a
 
 
 def shuffled(stream: NDArray[np.uint32], ends: NDArray[np.int64], eot: int, seed: int) -> NDArray[np.uint32]:
-    """The documents in random order, an end-of-text before the first."""
+    """The shuffled documents, with an end-of-text before the first."""
     begins = np.append(0, ends[:-1])
     order = np.random.default_rng(seed).permutation(len(ends))
     return np.concatenate([np.array([eot], np.uint32), *(stream[begins[i] : ends[i]] for i in order)])

@@ -1,10 +1,10 @@
-"""A large dump, made of a small one by repetition with noise: to see that reading takes time but no memory.
+"""Makes a large dump from a small one, by repetition with noise, to check that reading needs no more memory.
 
     python tools/data/large_dump.py data/demo/greedy large --rows 1000000
 
-Texts are repeated as they are. The log-probabilities of heads 2..h get Gaussian noise of `--noise` nats, the candidates
-new ranks, and every slot the mass that it had, so that no two repetitions are drafted alike. The last text is cut to
-make the number of rows exact.
+Texts are repeated unchanged. Log-probabilities of heads 2..h get Gaussian noise of `--noise` nats, candidates are
+ranked again, and every slot keeps its mass, so that repetitions have different drafts. The last text is cut to reach
+the exact number of rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rescore.lattice.dump_writer import SHARD_BYTES, DumpWriter
 def large_dump(
     small: Dump, out: Path, rows: int, *, noise: float = 0.2, seed: int = 0, shard_bytes: int = SHARD_BYTES
 ) -> None:
-    """Writes the dump `out` of `rows` rows, sequence by sequence."""
+    """Writes the dump `out` with `rows` rows."""
     rng = np.random.default_rng(seed)
     made_of = {
         "repeats": small.path.name,
@@ -49,7 +49,7 @@ def large_dump(
 
 
 def repeated(small: Dump) -> Iterator[dict[str, Any]]:
-    """The sequences of a dump, over and over."""
+    """The sequences of a dump, repeated endlessly."""
     while True:
         for block in small.blocks():
             for i in range(block.sequences):
@@ -62,9 +62,7 @@ def sequence_of(block: DumpBlock) -> dict[str, Any]:
 
 
 def noisy(ids: NDArray, logp: NDArray, noise: float, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Candidates [n, h, K] and their log-probabilities, those of heads 2..h changed; the writer keeps 16
-    bits of them.
-    """
+    """Candidates [n, h, K] and their log-probabilities, with noise for heads 2..h; written as float16."""
     mass = np.minimum(np.logaddexp.reduce(logp[:, 1:], axis=-1, keepdims=True), 0)
     changed = logp[:, 1:] + noise * rng.standard_normal(logp[:, 1:].shape, np.float32)
     changed += mass - np.logaddexp.reduce(changed, axis=-1, keepdims=True)

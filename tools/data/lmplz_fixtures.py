@@ -1,8 +1,8 @@
-"""The models that the tests of Kneser-Ney estimation compare with, made by KenLM.
+"""Makes the KenLM models that the tests of Kneser-Ney estimation compare with.
 
     python tools/data/lmplz_fixtures.py LMPLZ
 
-runs LMPLZ (github.com/kpu/kenlm, lm/builder) over tests/lm/lmplz/text.txt and writes the ARPA files beside it.
+runs LMPLZ (github.com/kpu/kenlm, lm/builder) on tests/lm/lmplz/text.txt and writes the ARPA files next to it.
 """
 
 from __future__ import annotations

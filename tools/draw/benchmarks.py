@@ -1,10 +1,10 @@
-"""Write bench-*.svg from reports of `rescore bench search --sweep --json` and `rescore bench batch --json`.
+"""Draws bench-*.svg from reports of `rescore bench search --sweep --json` and `rescore bench batch --json`.
 
     python tools/draw/benchmarks.py search-small.json search-large.json batch-large.json [-o docs/pictures]
 
-Microseconds per lattice (medians of searches, means of batches) by p, by slots, by candidates, by nodes of a tree, by
-lattices in a batch, and by the size of the model, which takes two search reports or more. What no report has is not
-drawn. Lines of a model are told apart by its n-grams. Needs matplotlib.
+Microseconds per lattice (medians of searches, means of batches) by p, slots, candidates, nodes of a tree, lattices in a
+batch, and size of the model, which needs at least two search reports. Charts without data are left out. Lines are
+labelled by the model's number of n-grams. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Rows = list[dict[str, Any]]
 
 
 def pictures(reports: list[Report]) -> dict[str, Figure]:
-    """File name and chart of each picture that the reports have the figures for."""
+    """File name and chart of each picture that the reports have data for."""
     searches = sorted((one for one in reports if one["bench"] == "search"), key=ngrams)
     batches = sorted((one for one in reports if one["bench"] == "batch"), key=ngrams)
     found = {}
@@ -76,7 +76,7 @@ def group_of(report: Report, name: str) -> Rows:
 
 
 def swept(searches: list[Report], group: str, key: str) -> Iterator[Line]:
-    """Of every report and every engine, its median by the size that varies."""
+    """A line per report and engine: its median by the varying size."""
     colours = iter(COLOURS * len(searches))
     for report in searches:
         rows = group_of(report, group)
@@ -87,7 +87,7 @@ def swept(searches: list[Report], group: str, key: str) -> Iterator[Line]:
 
 
 def batched(batches: list[Report]) -> Iterator[Line]:
-    """Of every report and every call, the mean by the size of the batch, on one thread."""
+    """A line per report and call: the mean by batch size, on one thread."""
     colours = iter(COLOURS * len(batches))
     for report in batches:
         for name in CALLS:
@@ -101,7 +101,7 @@ def batched(batches: list[Report]) -> Iterator[Line]:
 
 
 def by_model(searches: list[Report]) -> Iterator[Line]:
-    """The exact search, ours and OpenFst's, and trees: the median of the repetitions."""
+    """Lines of exact searches, ours and OpenFst's, and of trees: median of the runs."""
     wanted: list[tuple[str, str, str, Callable[[Report], bool]]] = [
         ("p = 16", HEADLINE, OURS, lambda case: True),
         ("OpenFst, p = 16", HEADLINE, ANCHOR, lambda case: True),
@@ -129,7 +129,7 @@ def picture(title: str, name: str, lines: list[Line]) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", nargs="+", type=Path, metavar="FILE", help="what --json wrote")
+    parser.add_argument("reports", nargs="+", type=Path, metavar="FILE", help="reports written by --json")
     parser.add_argument(
         "-o",
         "--output",

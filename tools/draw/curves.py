@@ -1,9 +1,9 @@
-"""Write docs/pictures/training-heads.svg from the curves of the demo's heads.
+"""Draws docs/pictures/training-heads.svg from the training curves of the demo's heads.
 
     python tools/draw/curves.py
 
-Recall of every slot's first candidate on held-out texts, along the positions that were taught in both of their runs.
-Needs matplotlib.
+Recall of every slot's first candidate on held-out texts by positions trained on, over both training runs. Needs
+matplotlib.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 CURVES = [ROOT / "data" / "demo" / name for name in ("curve.jsonl", "curve.further.jsonl")]
-BATCH = 1024  # positions a step
+BATCH = 1024  # positions per step
 
 
 def pictures() -> dict[str, Figure]:

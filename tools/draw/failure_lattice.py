@@ -1,4 +1,4 @@
-"""Write docs/pictures/failure-lattice.svg: the worked example (lm/example.py) composed, its failure arcs kept, and the
+"""Draws docs/pictures/failure-lattice.svg: the worked example (lm/example.py) composed, its failure arcs kept, and the
 probability of each node's best completion.
 
 python tools/draw/failure_lattice.py
@@ -19,12 +19,12 @@ CONTEXTS = {gram for gram, (_, backoff) in example.NGRAMS.items() if backoff != 
 
 
 def suffixes(context: Context) -> list[Context]:
-    """The longest suffix that is a state and all that it backs off to, shortest first."""
+    """The longest suffix that is a state, and all states it backs off to, shortest first."""
     return [context[start:] for start in range(len(context), -1, -1) if context[start:] in CONTEXTS]
 
 
 def layers() -> list[list[Context]]:
-    """The states of every layer, in the order of the core: shorter ones first."""
+    """The states of every layer in the core's order, shorter ones first."""
     found = [suffixes(example.HISTORY)]
     for slot in example.SLOTS:
         reached = {

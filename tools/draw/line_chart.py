@@ -1,4 +1,4 @@
-"""Line charts by matplotlib: lines named at their ends, the file the same whenever the figures are."""
+"""Line charts by matplotlib, with lines named at their ends and reproducible files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STYLE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """Points (x, y) under a name, drawn in a colour of `svg.COLOURS`."""
+    """A named line: points (x, y) and a colour of `svg.COLOURS`."""
 
     name: str
     colour: str
@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What it is called, whether it is logarithmic, and where its numbers stand (None: at round ones)."""
+    """An axis: its title, whether it is logarithmic, and its ticks (None for round numbers)."""
 
     title: str = ""
     logarithmic: bool = False
@@ -44,7 +44,7 @@ class Axis:
 
 
 def chart(title: str, x_axis: Axis, y_axis: Axis, lines: list[Line], form: str = ".2f") -> Figure:
-    """Lines over one pair of axes, each named at its end with its last value as `form` writes it."""
+    """A chart of lines, each named at its end with its last value in the format `form`."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=SIZE, layout="constrained")
         axes = figure.subplots()
@@ -77,7 +77,7 @@ def _scale(axis, given: Axis, values: list[float]) -> None:
 
 
 def _name_ends(axes, lines: list[Line], form: str) -> None:
-    """Each line's name beside its last point, moved up where names would touch."""
+    """Writes each line's name at its last point, moved up if names would overlap."""
     ends = [axes.transData.transform(line.points[-1])[1] * 72 / axes.figure.dpi for line in lines]
     for line, height, end in zip(lines, apart(ends), ends):
         axes.annotate(
@@ -92,12 +92,12 @@ def _name_ends(axes, lines: list[Line], form: str) -> None:
 
 
 def number(value: float) -> str:
-    """A number at an axis."""
+    """A tick label."""
     return f"{value:g}" if value < 1e5 else f"{value / 1e6:g}M"
 
 
 def apart(heights: list[float]) -> list[float]:
-    """The same heights, moved up where labels would touch."""
+    """The heights, moved up where labels would overlap."""
     placed = dict.fromkeys(range(len(heights)), 0.0)
     last = -math.inf
     for i in sorted(placed, key=heights.__getitem__):

@@ -1,4 +1,4 @@
-"""Write docs/pictures/: the worked example (lm/example.py) as a sausage, before and after rescoring, and as a tree.
+"""Draws docs/pictures/: the worked example (lm/example.py) as a sausage before and after rescoring, and as a tree.
 
 python tools/draw/pictures.py
 """
@@ -23,7 +23,7 @@ TRUTH = [example.LIONEL, example.MESSI, example.SCORED]
 
 
 def probability(word: int, context: tuple[int, ...]) -> float:
-    """p(word | context) of the example's trigram model, by Katz's recursion."""
+    """p(word | context) of the example's trigram model, by Katz backoff."""
     context = context[-2:]
     if (*context, word) in example.NGRAMS:
         return example.NGRAMS[(*context, word)][0]

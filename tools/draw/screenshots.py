@@ -1,9 +1,8 @@
-"""Screenshots of a report's page for the README and docs: its top, the headline plot, the lattice browser, on a desktop
-and a phone.
+"""Takes screenshots of a report for the README and docs: top, headline plot and lattice browser, on desktop and phone.
 
     python tools/draw/screenshots.py report.html -o docs/pictures
 
-Needs pillow, playwright and a Chromium (its own, one that is installed, or the one that CHROMIUM names).
+Needs pillow, playwright and a Chromium (playwright's, an installed one, or the one named by CHROMIUM).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def shots(browser: Any, path: Path) -> dict[str, bytes]:
 
 
 def show_lattice(page: Any) -> None:
-    """The browser at the pass whose rescored draft gets the most different tokens accepted beyond the base draft's."""
+    """Moves the browser to the pass whose rescored draft has the most distinct accepted tokens beyond the base's."""
     best = page.evaluate("""() => {
         const shown = JSON.parse(document.getElementById('data').textContent).browser.sequences;
         let best = [0, 0, -1];
@@ -64,7 +63,7 @@ def show_lattice(page: Any) -> None:
 
 
 def reduced(png: bytes) -> bytes:
-    """The same picture in fewer bytes."""
+    """The picture, recompressed."""
     from PIL import Image
 
     out = io.BytesIO()
@@ -80,14 +79,14 @@ def main() -> None:
         "--only",
         action="append",
         metavar="NAME",
-        help="write the picture of this name; may be given several times (default: those that README and docs show)",
+        help="write only the picture of this name; repeatable (default: those in README and docs)",
     )
     args = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
     program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
-        # A container's root has no sandbox.
+        # The sandbox does not work for root in a container.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         pictures = shots(browser, args.report)
         browser.close()

@@ -1,4 +1,4 @@
-"""What `rescore bench batch` does."""
+"""Runs `rescore bench batch`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def call(args: argparse.Namespace) -> None:
             "seed": args.seed,
             "left_out": left_out,
         },
-        checked=("drafts and trees of every batch size and number of threads, bit by bit those of single lattices",),
+        checked=(
+            "paths and trees of every batch size and number of threads with those of single lattices, bit for bit",
+        ),
         rows=tuple(rows),
     )
     bench_tables.finish(args, report, notes(report, lattices), parts(report))
@@ -79,7 +81,7 @@ def notes(report: BenchReport, lattices: BenchLattices) -> list[str]:
         f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; {settings['lattices']} lattices of {SLOTS} x {WIDTH} "
         f"of {settings['dump']}, alpha {settings['alpha']:g}",
         *filter(None, [made_of(lattices)]),
-        f"microseconds of a lattice by the clock on the wall, least of {settings['rounds']} rounds",
+        f"microseconds per lattice, wall-clock time, fastest of {settings['rounds']} rounds",
     ]
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
 

@@ -1,4 +1,4 @@
-"""What `rescore bench decode` does."""
+"""Runs `rescore bench decode`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SIZES = (16, 32, 64)  # of trees, beside auto
 BATCHES = [1, 8]
 RECYCLING = "token recycling 80"
-ROOM = 64  # tokens of drafts behind the longest text, for engines that want to know
+ROOM = 64  # tokens reserved for drafts after the longest text, in engines with a fixed context
 PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 
@@ -51,10 +51,10 @@ def call(args: argparse.Namespace) -> int:
     if args.replay:
         return bench_replay.call(args)
     if args.shape:
-        raise Misuse("--shape: is for --replay; --model says what is decoded")
+        raise Misuse("--shape is for --replay: leave it out with --model")
     for name in ("model", "prompts"):
         if getattr(args, name) is None:
-            raise Misuse(f"--{name}: expected one, or --replay for timing without a trained model")
+            raise Misuse(f"--{name}: expected a value, or --replay to time random weights")
     decoder = open_decoder(args)
     plans = chosen(args, list(plans_of(args, decoder.facts)))
     tasks = prompts_of(args, decoder)
@@ -99,9 +99,7 @@ def call(args: argparse.Namespace) -> int:
             "repeats": args.repeats,
             "threads": args.threads,
         },
-        checked=()
-        if different
-        else ("the texts of all drafters and of plain decoding, but those of drafts that are drawn",),
+        checked=() if different else ("texts of all drafters with those of plain decoding, except for sampled drafts",),
         rows=tuple(rows),
     )
     bench_tables.finish(
@@ -116,20 +114,22 @@ def call(args: argparse.Namespace) -> int:
     )
     if not different or args.temperature:
         return 0
-    print(f"rescore: {different} texts are not those of plain decoding", file=sys.stderr)
+    print(f"rescore: {different} texts differ from plain decoding", file=sys.stderr)
     return 1
 
 
 def facts_of(device: torch.device) -> dict[str, object]:
-    """The machine, and the device that passes ran on."""
+    """The machine, and the device that ran the passes."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     return {**bench_machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A row of the table: its name, the drafter's kind, None of what is not ours, and options that are not the command
-    line's.
+    """A row of the table.
+
+    kind     of our drafter; None for peers
+    options  that override the command line
     """
 
     name: str
@@ -138,7 +138,7 @@ class Plan:
 
 
 def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
-    """Every drafter that the model and what was given allow, and Hugging Face's own."""
+    """Every drafter that the model and the arguments allow, and the engine's own."""
     trees, paths = model.trees, args.paths or 16
     if model.heads:
         yield Plan(name="base", kind="base")
@@ -189,7 +189,7 @@ def llama_peers(args: argparse.Namespace, longest: int) -> LlamaPeers:
 def contenders_of(
     args: argparse.Namespace, decoder: Decoder, plans: Sequence[Plan], longest: int
 ) -> Iterator[Contender]:
-    """longest: of the prompts."""
+    """longest: tokens of the longest prompt."""
     drafters = Drafters(args, decoder, args.threads)
     drafters.check_inputs()
     if args.memory:
@@ -211,7 +211,7 @@ def contenders_of(
 
 
 def chosen(args: argparse.Namespace, plans: Sequence[Plan]) -> list[Plan]:
-    """Those of --only."""
+    """The plans named by --only, or all."""
     names = [one.name for one in plans]
     if unknown := [name for name in args.only if name not in names]:
         raise Misuse(f"--only {unknown[0]!r}: expected one of {', '.join(names)}{meant(unknown[0], names)}")
@@ -221,7 +221,7 @@ def chosen(args: argparse.Namespace, plans: Sequence[Plan]) -> list[Plan]:
 def figures_of(
     args: argparse.Namespace, target: Target, plans: Sequence[Plan], measured: Sequence[Contest]
 ) -> Iterator[dict[str, Any]]:
-    """Of every contender at one batch size, and whether its drafts paid: `payoff`, None of what is not ours."""
+    """The figures of every contender at one batch size. `payoff` says whether its drafts paid, None for peers."""
     by_name, plain = {plan.name: plan for plan in plans}, measured[0]
     costs = measure_of(target, plain.batch)
     for one in measured:
@@ -242,7 +242,7 @@ def figures_of(
 
 
 def prompts_of(args: argparse.Namespace, decoder: Decoder) -> dict[str, list[NDArray[np.int32]]]:
-    """The first prompts of every task."""
+    """The first --limit prompts of every task."""
     if not args.prompts.is_dir():
         read = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
         tasks = {task: [one.tokens for one in rows] for task, rows in read.items()}
@@ -258,7 +258,7 @@ def prompts_of(args: argparse.Namespace, decoder: Decoder) -> dict[str, list[NDA
     context = decoder.facts.context
     if context is not None and longest + args.max_tokens > context:
         raise ValueError(
-            f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context less "
+            f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context minus "
             f"--max-tokens), got {longest}"
         )
     return tasks
@@ -289,8 +289,8 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
         tasks = list(own[0]["tasks"])
         if len(tasks) > 1:
             for title, figure in (
-                ("tokens per second over those of plain", "times_plain"),
-                ("the same behind the prompts", "times_plain_behind_prompts"),
+                ("tokens per second, ratio to plain", "times_plain"),
+                ("the same after the prompts", "times_plain_behind_prompts"),
                 ("tokens per pass", "tokens_per_pass"),
             ):
                 found.append(of_tasks(f"{row.group}, {title}", row, tasks, figure))
@@ -298,7 +298,7 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
 
 
 def unpaid(row: BenchRow) -> Iterator[str]:
-    """Why drafts did not pay."""
+    """Lines that say why drafts did not pay, and what to try."""
     for name, one in row.engines.items():
         if one["payoff"] and not one["payoff"]["pays"]:
             yield f"{row.group}, {name}"
@@ -306,7 +306,7 @@ def unpaid(row: BenchRow) -> Iterator[str]:
 
 
 def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TablePart:
-    """A figure of every task, and its mean over them."""
+    """A figure for every task, and its mean over tasks."""
 
     def value(one: dict[str, Any]) -> float:
         found = one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
@@ -322,5 +322,5 @@ def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TableP
 
 
 def spread(value: dict[str, float], form: str) -> str:
-    """The median, and the least and the most."""
+    """The median, with minimum and maximum."""
     return f"{value['median']:{form}} ({value['min']:{form}}-{value['max']:{form}})"

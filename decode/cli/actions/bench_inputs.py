@@ -1,4 +1,4 @@
-"""What the benchmarks of searches are given: a model, and lattices of a dump or around a text."""
+"""Inputs of the search benchmarks: a model, and lattices from a dump or sampled around a text."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rescore.lm.ngram import NGram
 from rescore.lm.pieces import plan
 from rescore.lm.tokenize import tokens_of
 
-MOST_TOKENS = 10_000_000  # of a text that lattices are made around
+MOST_TOKENS = 10_000_000  # read from --text
 
-# (count, slots, width) to lattices.
+# Makes lattices: called with count=, slots= and width=.
 Source = Callable[..., BenchLattices]
 
 
 def open_inputs(args: argparse.Namespace) -> tuple[NGram, Dump | None, Source]:
-    """The model, the dump if lattices are a dump's, and what makes lattices: call it with count=, slots=, width=."""
+    """The model, the dump (None with --text), and the source of lattices."""
     if args.text:
         model = load(args.lm, resident=args.resident)
         return model, None, partial(lattices_of_text, text_of(args.text, model, MOST_TOKENS), model, seed=args.seed)
@@ -52,15 +52,15 @@ def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
 
 
 def made_of(lattices: BenchLattices) -> str:
-    """What of lattices no head gave, for a note; empty if nothing."""
+    """A note on the parts of lattices that no head predicted; empty if there are none."""
     slots, width = lattices.sausage.slots, lattices.sausage.width
     if lattices.drawn >= width:
-        return "made around places of the text, as of a head that is right in 40% of all slots"
-    parts = [f"those of {slots} slots are {lattices.joined(slots)} rows of the dump, joined"] * (
+        return "sampled around positions of the text, as from heads that are right in 40% of all slots"
+    parts = [f"lattices of {slots} slots are joined from {lattices.joined(slots)} rows of the dump"] * (
         lattices.joined(slots) > 1
     )
     parts += [
-        f"the dump has {width - lattices.drawn} candidates a slot: the last {lattices.drawn} of {width} are drawn "
+        f"the dump has {width - lattices.drawn} candidates per slot: the last {lattices.drawn} of {width} are sampled "
         "from the model"
     ] * (lattices.drawn > 0)
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""What `rescore bench lm` does."""
+"""Runs `rescore bench lm`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def call(args: argparse.Namespace) -> None:
     model = load(args.lm)
     tokens = text_of(args.text, model, args.most)
     if len(tokens) < bench_lm.LEAST:
-        raise ValueError(f"{args.text}: expected at least {bench_lm.LEAST} tokens to read, got {len(tokens)}")
+        raise ValueError(f"{args.text}: expected at least {bench_lm.LEAST} tokens to score, got {len(tokens)}")
     left_out: list[str] = []
     with tempfile.TemporaryDirectory() as name, output.stages() as stage:
         found = bench_lm.peers(model, args.lm, Path(name), set(args.without), left_out)
@@ -49,7 +49,7 @@ def call(args: argparse.Namespace) -> None:
             "rounds": args.rounds,
             "left_out": "; ".join(left_out) or None,
         },
-        checked=(f"costs of the text's first tokens, to {bench_lm.TOLERANCE:g} nats, of all engines that score",),
+        checked=(f"costs of the text's first tokens, to {bench_lm.TOLERANCE:g} nats, in all engines that score",),
         rows=(row,),
     )
     bench_tables.finish(args, report, notes(report, row), [by_engine(bench_lm.GROUP, "engine", row, FIGURES)])
@@ -59,7 +59,7 @@ def notes(report: BenchReport, row: BenchRow) -> list[str]:
     settings = report.settings
     found = [
         f"{settings['lm']}: {row.case['ngrams']:,} n-grams; {settings['tokens']:,} tokens of {settings['text']}",
-        f"microseconds of the thread's own clock, least of {settings['rounds']} rounds, median of calls of 1,000; "
-        "KenLM's calls are from Python, with words as text",
+        f"microseconds of thread CPU time, fastest of {settings['rounds']} rounds, median over calls of 1,000 tokens; "
+        "KenLM is called from Python, with words as text",
     ]
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])

@@ -1,4 +1,4 @@
-"""What `rescore bench passes` does."""
+"""Runs `rescore bench passes`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def call(args: argparse.Namespace) -> None:
     if args.json:
         output.check_place(args.json)
     if (args.model is None) == (args.shape is None):
-        raise Misuse("--model or --shape: expected one of them")
+        raise Misuse("--model, --shape: expected exactly one of them")
     torch.set_num_threads(args.threads)
     target = target_of(args)
     if target.context is not None and args.length + max(WIDTHS) > target.context:
         raise Misuse(
             f"--length {args.length}: expected at most {max(1, target.context - max(WIDTHS))}, "
-            f"since the model reads {target.context} tokens and the widest pass is of {max(WIDTHS)}"
+            f"since the model's context is {target.context} tokens and the widest pass reads {max(WIDTHS)}"
         )
     tables_: list[dict[str, Any]] = []
     with output.stages() as stage:

@@ -1,4 +1,4 @@
-"""What `rescore bench decode --replay` does."""
+"""Runs `rescore bench decode --replay`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def call(args: argparse.Namespace) -> int:
     for name in ("model", "heads", "tokenizer", "prompts", "draft_model", "neural", "nodes", "ahead", "settings"):
         if getattr(args, name):
             raise Misuse(
-                f"--{name.replace('_', '-')}: not used with --replay, whose weights are random and whose text is the "
-                "dump's"
+                f"--{name.replace('_', '-')}: not used with --replay, which has random weights and the dump's text"
             )
     dump = Dump.open(args.replay, allow_inexact=True)
     args.semantics = "failure"

@@ -1,4 +1,4 @@
-"""What `rescore bench search` does."""
+"""Runs `rescore bench search`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import remedy
 
-JOINED, MOST_SLOTS = 4, 32  # in a lattice of the sweep at most: rows of a dump; slots around a text
+JOINED, MOST_SLOTS = 4, 32  # limits of a lattice in the sweep: joined rows of a dump; slots around a text
 PACKAGES = ("rescore", "numpy", "pynini")
 SHORT = {
     OURS_EPSILON: "ours, eps",
@@ -53,7 +53,7 @@ def call(args: argparse.Namespace) -> None:
     bench_tables.check_places(args)
     model, dump, source = open_inputs(args)
     if args.every_lattice and dump is None:
-        raise Misuse("--every-lattice: is for the lattices of a dump; give --dump")
+        raise Misuse("--every-lattice needs --dump")
     most_slots = JOINED * (dump.header.heads - 1) if dump else MOST_SLOTS
     asked = bench_search.questions(
         tables=not args.headline,
@@ -98,20 +98,20 @@ def call(args: argparse.Namespace) -> None:
         },
         checked=(
             *checked,
-            "costs (to 1e-4 nats) and strings of engines of one kind, on every lattice "
-            f"timed{'' if program else '; C++ OpenFst was not there'}",
+            "costs (to 1e-4 nats) and paths of engines with the same semantics, on every timed lattice"
+            f"{'' if program else '; without C++ OpenFst'}",
         ),
         rows=tuple(rows),
     )
     bench_tables.finish(args, report, notes(report, lattices), parts(report))
 
 
-CPP_NAME, PYTHON_NAME = "openfst", "pywrapfst"  # of --without
+CPP_NAME, PYTHON_NAME = "openfst", "pywrapfst"  # values of --without
 
 
 def compiled(args: argparse.Namespace, folder: Path) -> tuple[Path | None, str]:
-    """The C++ program, and which peers are left out and why."""
-    left_out = [f"{name}: as asked" for name in args.without]
+    """The compiled C++ program, and the peers left out with the reason."""
+    left_out = [f"{name}: --without" for name in args.without]
     if PYTHON_NAME not in args.without and not has_python():
         left_out.append(f"pywrapfst: not installed ({remedy('pywrapfst')})")
     program = None
@@ -128,8 +128,8 @@ def has_python() -> bool:
 
 
 def lattices_for(asked: Sequence[Question], source: Source) -> dict[str, BenchLattices]:
-    """For each group lattices as large as its largest question, so that the dump's own are not joined or filled up
-    without need.
+    """Lattices of each group, only as large as its largest question needs: larger ones must be joined from rows and
+    filled up.
     """
     sizes = {}
     for group in dict.fromkeys(question.group for question in asked):
@@ -144,7 +144,7 @@ def equality(engines: Engines, dump: Dump) -> str:
     with output.stages() as stage:
         lattices = bench_equality.every_lattice(engines, dump, stage)
     return (
-        "costs (to 1e-4 nats) and strings of ours and C++ OpenFst, PhiMatcher, "
+        "costs (to 1e-4 nats) and paths of ours and C++ OpenFst, PhiMatcher, "
         f"on all {lattices:,} lattices of {dump.path}, p = {', '.join(map(str, bench_equality.PATHS))}"
     )
 
@@ -153,8 +153,8 @@ def notes(report: BenchReport, lattices: dict[str, BenchLattices]) -> list[str]:
     settings = report.settings
     found = [
         f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; lattices of {settings['dump']}, "
-        f"alpha {settings['alpha']:g}; microseconds of a lattice on one thread's own clock, "
-        f"least of {settings['rounds']} rounds"
+        f"alpha {settings['alpha']:g}; microseconds per lattice, CPU time of one thread, "
+        f"fastest of {settings['rounds']} rounds"
     ]
     for group, own in lattices.items():
         found.append("; ".join(filter(None, [f"{group}: {own.sausage.batch_size} lattices", made_of(own)])))
@@ -169,8 +169,8 @@ def parts(report: BenchReport) -> list[TablePart]:
         ]
         if group == TABLES:
             for title, cells in (
-                ("p best of 8 x 16 (table 12)", TABLE_12_MS),
-                ("the best one by slots x candidates (table 13)", TABLE_13_MS),
+                ("p best paths of 8 x 16 (table 12)", TABLE_12_MS),
+                ("best path by slots x candidates (table 13)", TABLE_13_MS),
             ):
                 rows = [
                     row
@@ -201,7 +201,7 @@ def parts(report: BenchReport) -> list[TablePart]:
         )
         if len(runs) > 1 and OURS in runs[0][0].engines and ANCHOR in runs[0][0].engines:
             found.append(
-                of_runs(f"{group}: x of {len(runs)} runs, of medians (of 99th percentiles)", labels, runs, SHORT)
+                of_runs(f"{group}: x in {len(runs)} runs, of medians (of 99th percentiles)", labels, runs, SHORT)
             )
     return found
 
@@ -211,7 +211,7 @@ def label(row: BenchRow) -> str:
     if row.group == SETTINGS:
         return str(case["setting"])
     if row.group not in (HEADLINE, *SWEEPS) and "paths" not in case:
-        return f"{case['nodes']} nodes" if "nodes" in case else f"{case['samples']} drafts"
+        return f"{case['nodes']} nodes" if "nodes" in case else f"{case['samples']} paths"
     return f"{case['slots']} x {case['candidates']}, " + (
         f"p = {case['paths']}" if "paths" in case else f"{case['nodes']} nodes"
     )

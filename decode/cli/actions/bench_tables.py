@@ -1,4 +1,4 @@
-"""How `rescore bench` shows what it found: one table for each group of rows, on the screen and as Markdown."""
+"""Tables of `rescore bench`: one for each group of rows, on the screen and as Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ MACHINE = ("cpu", "cores", "memory_gib", "load")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure by its name in a row, the header of its column (empty: the engine's name), and how it is written."""
+    """A figure of the table.
+
+    name    in a row
+    header  of its column; empty for the engine's name
+    form    format specification
+    """
 
     name: str
     header: str
@@ -41,7 +46,7 @@ OF_ENGINES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
-    """A table under a heading: a label and a cell of each column for every row."""
+    """A titled table: every row has a label and one cell per column."""
 
     title: str
     header: str
@@ -74,8 +79,9 @@ def of_engines(
     short: Mapping[str, str],
     figures: Sequence[Figure] = OF_TIMES,
 ) -> TablePart:
-    """Of rows the figures of every engine, each in a column of its own where the first row has it; short: names of
-    engines as headers.
+    """A table with one line per row, and a column for each engine and each figure that the first row has.
+
+    short: headers for names of engines
     """
     columns = [
         Column(
@@ -90,7 +96,7 @@ def of_engines(
 
 
 def by_engine(title: str, header: str, row: BenchRow, figures: Sequence[Figure]) -> TablePart:
-    """Of one row the figures of every engine, a line each."""
+    """A table of one row's figures, with one line per engine."""
     engines = list(row.engines)
     columns = [
         Column(figure.header, [written(row.engines[name].get(figure.name), figure.form) for name in engines])
@@ -105,7 +111,7 @@ def written(value: float | str | None, form: str) -> str:
 
 
 def of_runs(title: str, labels: list[str], runs: Sequence[Sequence[BenchRow]], short: Mapping[str, str]) -> TablePart:
-    """The ratios of every repetition of the whole: medians, and 99th percentiles in brackets."""
+    """The ratios of every run of the benchmark: of medians, and of 99th percentiles in brackets."""
     names = [name for name, own in runs[0][0].engines.items() if "times_ours" in own]
     cells = {
         name: [
@@ -129,7 +135,7 @@ def finish(
     parts: Sequence[TablePart],
     remarks: Sequence[str] = (),
 ) -> None:
-    """Print the tables, notes above and remarks below them, or write the figures where --json and --markdown say."""
+    """Prints notes, tables and remarks, and writes --json and --markdown."""
     lines = [machine_line(report), *notes, *(f"equal: {text}" for text in report.checked)]
     tables = [line for part in parts for line in part.shown(output.width())]
     output.report(args, report.to_json(), *lines, *tables, *(("", *remarks) if remarks else ()))
@@ -141,7 +147,7 @@ def finish(
 
 
 def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:
-    """Rows of decoding: for every batch size the figures of all drafters, each of which names both."""
+    """Groups figures by batch size, then drafter; each names both."""
     batches: dict[int, dict[str, dict[str, Any]]] = {}
     for one in found:
         figures = {name: value for name, value in one.items() if name not in ("drafter", "batch")}
@@ -152,7 +158,7 @@ def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:
 
 
 def check_places(args: argparse.Namespace) -> None:
-    """That the files to be written can be, before the work."""
+    """Raises before the work if an output file cannot be written."""
     for path in (args.json, args.markdown):
         if path:
             output.check_place(path)

@@ -1,4 +1,4 @@
-"""How far a build has come: a line for each stage, on standard error, only where somebody can see it."""
+"""Progress of a build: one line per stage on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rescore.decode.cli.arguments import printable
 
 
 class BuildProgress:
-    """Call it with a stage, what is done of what total, and how many items of which kind that were."""
+    """Called with the stage, the bytes done and in total, and the number of items and their unit."""
 
     def __init__(self) -> None:
         screen = Screen(stderr=True)
@@ -52,7 +52,7 @@ class BuildProgress:
         self._bar.update(self._task, completed=done, total=total or None, words=printable(self._words(items, unit)))
 
     def _words(self, items: int, unit: str) -> str:
-        """How many there were, and how many in a second; what was done by an earlier start does not count as quick."""
+        """The number of items and their rate; items of an interrupted earlier run do not count for the rate."""
         if not items:
             return unit
         seconds = self._bar.tasks[-1].elapsed or 0.0

@@ -1,4 +1,4 @@
-"""What `rescore calm calibrate` does."""
+"""Runs `rescore calm calibrate`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def call(args: argparse.Namespace) -> None:
 def table(found: dict[str, Any]) -> Table:
     best = found["threshold"]
     title = f"LOSSY: P(mean {found['risk']} risk > {found['delta']}) <= {found['epsilon']} at " + (
-        f"threshold {best}" if best is not None else "no threshold: only the full model will do"
+        f"threshold {best}" if best is not None else "no threshold; use the full model"
     )
     shown = Table(title=title, title_justify="left", caption=f"{found['texts']} texts, {found['depth']} layers")
     for name in ("threshold", "risk", "p-value", "layers", "valid"):

@@ -1,4 +1,4 @@
-"""What `rescore calm generate` does."""
+"""Runs `rescore calm generate`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rescore.decode.cli.actions.generate import encoded, read_prompts
 from rescore.decode.cli.arguments import Misuse, harmless
 from rescore.decode.loop.generate import Options, generate
 
-WARM_UP = 3  # tokens, before times are compared
+WARM_UP = 3  # tokens decoded before times are compared
 
 
 def call(args: argparse.Namespace) -> None:
     if args.json:
         output.check_place(args.json)
     if (args.calibration is None) == (args.threshold is None):
-        raise Misuse("expected either --calibration or --threshold, which is of one's own choice, got both or neither")
+        raise Misuse("--calibration, --threshold: expected exactly one of them")
     if args.calibration and (args.confidence or args.layers or args.decay is not None):
-        raise Misuse("--calibration: names confidence, layers and decay; leave --confidence, --layers and --decay out")
+        raise Misuse("--calibration sets confidence, layers and decay: leave out --confidence, --layers and --decay")
     prompts = read_prompts(args.prompts)
     calibrated = read_calibrated(args.calibration) if args.calibration else None
     model = open_exit_model(args)
@@ -59,7 +59,7 @@ def _report(
     return {
         "model": str(args.model),
         "guarantee": "LOSSY: "
-        + (f"calibrated, {args.calibration}" if args.calibration else "uncalibrated, texts may be anything"),
+        + (f"calibrated, {args.calibration}" if args.calibration else "uncalibrated, no bound on the difference"),
         "confidence": setting.confidence,
         "exits": list(setting.exits),
         "threshold": setting.threshold.value,
@@ -97,7 +97,7 @@ def _show(report: dict[str, Any]) -> None:
             print(f"\nthe model's own (risk {row['risk']:.3f}):\n{shown(row['plain'])}")
     lines = [
         ("guarantee", report["guarantee"]),
-        ("layers", f"{report['layers']:.2f} of {report['depth']} a token, mean"),
+        ("layers", f"{report['layers']:.2f} of {report['depth']} per token, mean"),
         ("seconds", f"{report['seconds']:.2f}"),
     ]
     if "plain_seconds" in report:

@@ -1,4 +1,4 @@
-"""Models that `rescore calm` leaves early, opened with their exits and prompts."""
+"""Opens models, exits and prompts for `rescore calm`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class ExitModel:
     heads: ExitHeads | None
 
     def setting(self, args: argparse.Namespace, threshold: float) -> ExitSetting:
-        """What --confidence, --layers and --decay ask for."""
+        """The setting of --confidence, --layers and --decay."""
         exits = self.heads.exits if self.heads else usual_exits(self.layered.depth)
         if self.heads and args.layers and not set(args.layers) <= set(self.heads.exits):
-            raise Misuse(f"--layers: expected some of the exits trained, {exits}, got {args.layers}")
+            raise Misuse(f"--layers: expected trained exits, some of {exits}, got {args.layers}")
         return ExitSetting(
             confidence=args.confidence or "softmax",
             exits=args.layers or exits,
@@ -44,12 +44,12 @@ class ExitModel:
 
 
 def open_exit_model(args: argparse.Namespace) -> ExitModel:
-    """The model of a command line; --exits are checked against it."""
+    """The model of the command line. --exits are checked against it."""
     torch.set_num_threads(args.threads)
     decoder = open_decoder(args)
     target = decoder.model.target
     if not isinstance(target, (CausalLMTarget, EncoderDecoderTarget)):
-        raise ValueError(f"{args.model}: expected a model of Hugging Face, got {decoder.facts.kind}")
+        raise ValueError(f"{args.model}: expected a Hugging Face model, got {decoder.facts.kind}")
     layered, heads = LayeredModel(target), None
     if getattr(args, "exits", None):
         heads = exits_of(args.exits, target.model)
@@ -57,11 +57,11 @@ def open_exit_model(args: argparse.Namespace) -> ExitModel:
 
 
 def chosen_prompts(args: argparse.Namespace, decoder: Decoder) -> list[Prompt]:
-    """Those of --prompts behind --skip and within --limit, that leave room for a text."""
+    """The prompts within --limit and after --skip. Raises ValueError if one leaves no room for a text."""
     tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
     found = [prompt for prompts in tasks.values() for prompt in prompts[args.skip :]]
     if not found:
-        raise ValueError(f"{args.prompts}: expected prompts behind --skip {args.skip}, got none")
+        raise ValueError(f"{args.prompts}: expected prompts after --skip {args.skip}, got none")
     for prompt in found:
         decoder.check_length(f"{args.prompts}, line {prompt.number + 1}", len(prompt.tokens), args.max_tokens)
     return found

@@ -1,4 +1,4 @@
-"""What `rescore calm train` does."""
+"""Runs `rescore calm train`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rescore.decode.cli.actions.calm_models import chosen_prompts, open_exit_mod
 from rescore.decode.training.own_texts import TextOptions, own_texts
 from rescore.decode.training.states import TextStates
 
-SHARES = (6, 3, 1)  # of texts that translations and classifiers are fitted to, and that are held out
+SHARES = (6, 3, 1)  # of texts: to fit maps, to fit classifiers, held out
 
 
 def call(args: argparse.Namespace) -> None:
@@ -52,7 +52,7 @@ def _texts(args: argparse.Namespace, ends: tuple[int, ...], prompts: list, targe
 
 
 def _parts(states: list[ExitStates]) -> list[ExitStates]:
-    """ValueError for fewer texts than there are shares."""
+    """The texts of each share, joined. ValueError if there are too few."""
     if len(states) < sum(SHARES):
         raise ValueError(f"--prompts: expected at least {sum(SHARES)} texts to train and test on, got {len(states)}")
     turn = [part for part, share in enumerate(SHARES) for _ in range(share)]

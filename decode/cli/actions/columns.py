@@ -1,4 +1,4 @@
-"""Tables of numbers with many columns, divided where a screen is too narrow for all of them."""
+"""Tables with many columns, split into several if the screen is too narrow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.table import Table
 
 from rescore.decode.cli.arguments import printable
 
-GAPS = (2, 1)  # blanks between columns: the wider where all columns fit then
-MAX_HEADER = 24  # longer names, which dumps allow, are shortened
+GAPS = (2, 1)  # blanks between columns: the wider gap if all columns fit with it
+MAX_HEADER = 24  # longer names are shortened
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A header and a cell for every label."""
+    """A header and one cell per label."""
 
     header: str
     cells: list[str]
@@ -26,7 +26,7 @@ class Column:
         return max(cell_len(text) for text in (short(self.header), *self.cells))
 
     def repeated(self, times: int) -> Column:
-        """A single cell for so many labels; more cells are left as they are."""
+        """A single cell, repeated; columns with several cells are unchanged."""
         return Column(self.header, self.cells * times) if len(self.cells) == 1 else self
 
 
@@ -36,7 +36,7 @@ def short(name: str) -> str:
 
 
 def columns_width(header: str, labels: Sequence[str], columns: Sequence[Column], gap: int) -> int:
-    """Columns of a screen that one table of all takes."""
+    """The width of one table with all columns, in characters."""
     return max(cell_len(text) for text in (header, *labels)) + sum(gap + column.width for column in columns)
 
 
@@ -49,7 +49,7 @@ def column_tables(
     gap: int | None = None,
     bold: Collection[str] = (),
 ) -> list[Table]:
-    """As many tables, one below the other, as the width asks for; the labels stand in each, on the left."""
+    """The columns as one or more tables that fit into the width. Each table repeats the labels on the left."""
     header, labels = printable(header), [printable(label) for label in labels]
     if gap is None:
         gap = next((gap for gap in GAPS if columns_width(header, labels, columns, gap) <= width), GAPS[-1])

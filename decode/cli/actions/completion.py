@@ -1,4 +1,4 @@
-"""What `rescore completion` does."""
+"""Runs `rescore completion`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def call(args: argparse.Namespace) -> None:
 
 
 def _files_by_name(one: argparse.ArgumentParser) -> None:
-    """Arguments that are paths complete to names of files."""
+    """Makes path arguments complete to file names."""
     for action in one._actions:
         if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():

@@ -1,4 +1,4 @@
-"""What `rescore cost` does."""
+"""Runs `rescore cost`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def call(args: argparse.Namespace) -> None:
     if args.paper:
         return paper(args)
     if args.model is None:
-        raise Misuse("--model: expected the shape of a model, or --paper for the paper's table")
+        raise Misuse("--model: expected a model's shape, or --paper for the paper's table")
     if not args.run and not args.way and not args.neural:
-        raise Misuse("--run, --way or --neural: expected what drafts bring, got none of them")
+        raise Misuse("--run, --way, --neural: expected at least one of them, for the tokens per pass of drafters")
     if args.passes and args.gpu:
-        raise Misuse("--passes: measured passes stand for a machine; leave out --gpu")
+        raise Misuse("--passes replaces the machine: leave out --gpu")
     shape, ways = inputs(args)
     precision = Precision(parameter=args.parameter_bytes, cache=args.cache_bytes)
     clock = clock_of(args, precision)
@@ -73,7 +73,7 @@ def call(args: argparse.Namespace) -> None:
 
 
 def inputs(args: argparse.Namespace) -> tuple[ModelShape, list[Way]]:
-    """The model with the heads that propose, and every way to draft."""
+    """The model's shape with its heads, and every way to draft."""
     shape = cost_inputs.open_shape(args.model)
     ways = cost_inputs.read_ways(args.run, args.dump) if args.run else []
     slots = args.slots if args.slots is not None else max((way.slots for way in ways), default=0)
@@ -86,20 +86,20 @@ def inputs(args: argparse.Namespace) -> tuple[ModelShape, list[Way]]:
         ways.append(neural(args, slots))
     names = [way.name for way in (PLAIN, *ways)]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise Misuse(f"--way {twice}: expected another name than those of the other ways")
+        raise Misuse(f"--way {twice}: expected a name that no other way has")
     if slots and not shape.block_parameters and shape.parameters is None:
         shape = shape.with_block_heads(slots)
     return shape, ways
 
 
 def neural(args: argparse.Namespace, slots: int) -> Way:
-    """The paper's local rescoring: one draft of T tokens, each found by a pass of the small model over what it chose
-    before.
+    """The paper's local rescoring: one draft of T tokens, each chosen by a pass of the small model over the previous
+    ones.
     """
     if not slots:
         raise Misuse("--neural: expected the number of heads, from --run or --slots, got none")
     if args.passes:
-        raise Misuse("--neural: the passes of a small model are not in measured ones; give --gpu instead of --passes")
+        raise Misuse("--neural: measured passes do not include the small model's; give --gpu instead of --passes")
     name, tokens = args.neural
     return Way(
         name="neural",
@@ -127,7 +127,7 @@ def clock_of(args: argparse.Namespace, precision: Precision) -> Clock:
 
 
 def chosen(text: str) -> Accelerator:
-    """By name, or of three numbers: GB/s, TFLOPS, GB."""
+    """An accelerator by its name, or by three numbers: GB/s, TFLOPS, GB."""
     parts = text.split(",")
     try:
         if len(parts) != 3:
@@ -200,7 +200,7 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
         f"{model['block_parameters'] / 1e9:.3f} billion by its heads, {settings['parameter_bytes']:g} bytes each",
         machine_line(report["machine"]),
         "",
-        "for each decoded token, one text at a time",
+        "per decoded token, one text at a time",
         *column_tables(
             "way",
             [printable(one["way"]) for one in tokens],
@@ -222,7 +222,7 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
         best = next(printable(one["way"]) for one in rows if one["fastest"])
         parts += [
             "",
-            f"{batch} text{'s' * (batch > 1)} at once behind {settings['length']:,} tokens; fastest: {best}",
+            f"{batch} text{'s' * (batch > 1)} at once after {settings['length']:,} tokens; fastest: {best}",
             *column_tables("way", [printable(one["way"]) for one in rows], columns(rows), width=width, bold={best}),
         ]
     return parts
@@ -230,7 +230,7 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
 
 def columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
     found = [
-        Column("ms a step", [f"{one['step_ms']:.2f}" for one in rows]),
+        Column("ms/step", [f"{one['step_ms']:.2f}" for one in rows]),
         Column("drafting", [f"{one['drafting_ms'] / one['step_ms']:.0%}" for one in rows]),
         Column("tokens/s", [f"{one['tokens_per_s']:,.0f}" for one in rows]),
         Column("x plain", [f"{one['times_plain']:.2f}" for one in rows]),
@@ -245,14 +245,13 @@ def machine_line(facts: dict[str, Any]) -> str:
     if "passes" in facts:
         return f"passes as measured in {facts['passes']}"
     return (
-        f"{facts['name']}: {facts['bandwidth'] / 1e9:,.0f} GB/s, of which {facts['bandwidth_share']:.0%} are reached, "
-        f"{facts['flops'] / 1e12:,.0f} TFLOPS, of which {facts['compute_share']:.0%}; a model of the time, "
-        "not a measurement"
+        f"{facts['name']}: {facts['bandwidth'] / 1e9:,.0f} GB/s ({facts['bandwidth_share']:.0%} reached), "
+        f"{facts['flops'] / 1e12:,.0f} TFLOPS ({facts['compute_share']:.0%} reached); predicted, not measured"
     )
 
 
 def paper(args: argparse.Namespace) -> None:
-    """The paper's table beside its reproduction."""
+    """Prints the paper's table and its reproduction."""
     computed = paper_cost.table_11()
     names = [column.name for column in paper_cost.TABLE_11]
     rows = [
@@ -266,6 +265,6 @@ def paper(args: argparse.Namespace) -> None:
     output.report(
         args,
         {"columns": names, "rows": rows},
-        "table 11 of blockwise-parallel-drafts.txt: computed (printed)",
-        *column_tables("for each decoded token", list(computed), cells, width=output.width()),
+        "table 11 of the paper: computed (printed)",
+        *column_tables("per decoded token", list(computed), cells, width=output.width()),
     )

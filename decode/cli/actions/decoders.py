@@ -1,4 +1,4 @@
-"""Models that the command line runs, and their tokenizers."""
+"""Opens the model of a command line and its tokenizer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ from rescore.lm.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decoder:
-    """What a model is, its tokenizer twice (for hashes and for prompts), and the ids that end a text, the chief one
-    first. The model itself is loaded when it is first asked for: first what can be checked without it should be.
+    """A model, loaded on first use so that arguments are checked before.
+
+    facts      of the model, known without loading it
+    tokenizer  for its hash and ids; text: encodes and decodes prompts
+    ends       ids that end a text, the main one first
     """
 
     facts: ModelFacts
@@ -39,7 +42,7 @@ class Decoder:
         return self.load()
 
     def check_length(self, what: str, prompt: int, most: int) -> None:
-        """ValueError if a prompt of so many tokens leaves no room for the text; `what` names it."""
+        """ValueError if a prompt of that many tokens leaves no room for `most` more; `what` names it."""
         context = self.facts.context
         if context is not None and self.facts.kind != "encoder-decoder" and prompt + most > context:
             raise ValueError(
@@ -49,13 +52,13 @@ class Decoder:
 
 
 def open_decoder(args: argparse.Namespace) -> Decoder:
-    """What --model, --engine, --heads, --tokenizer, --end-of-text, --device, --dtype and --chat name."""
+    """The model of --model, --engine, --heads, --tokenizer, --end-of-text, --device, --dtype and --chat."""
     hide_unseen_bars(args.model)
     facts, device = model_facts(args.model, args.heads), checked_device(args.device)
     chat = ChatTemplate(args.model) if args.chat else None
     path = args.tokenizer or facts.tokenizer
     if path is None:
-        raise Misuse(f"{args.model}: no tokenizer.json beside it; name one with --tokenizer")
+        raise Misuse(f"{args.model}: no tokenizer.json next to it; give --tokenizer")
     tokenizer = TextTokenizer.open(path, args.end_of_text)
     check_tokenizer(tokenizer, facts.vocab_size, str(args.model))
     return Decoder(
@@ -68,31 +71,31 @@ def open_decoder(args: argparse.Namespace) -> Decoder:
 
 
 def opened(args: argparse.Namespace, facts: ModelFacts, device: torch.device) -> OpenModel:
-    """The model, by the engine that was asked for."""
+    """The model, opened in the engine of --engine."""
     if getattr(args, "engine", None) is None:
         return open_model(args.model, heads=args.heads, dtype=args.dtype and getattr(torch, args.dtype), device=device)
     for name in ("device", "dtype"):
         if getattr(args, name) is not None:
-            raise Misuse(f"--{name}: the engine {args.engine} decides that itself; leave it out")
+            raise Misuse(f"--{name}: not used by the engine {args.engine}; leave it out")
     try:
         from rescore.decode.engines.llama_cpp.open import open_llama
     except ImportError as error:
         raise ValueError(str(error)) from None
-    torch.set_num_threads(1)  # its threads wait for work in turns that llama.cpp's would have
+    torch.set_num_threads(1)  # idle PyTorch threads spin and slow down llama.cpp's
     return open_llama(args.model, facts, heads=args.heads, threads=args.threads)
 
 
 def hide_unseen_bars(path: Path) -> None:
-    """The bars that transformers draws while it loads a folder are for a terminal alone, as ours are."""
+    """Turns off transformers' progress bars if standard error is not a terminal."""
     if (gguf_file(path) or (path / "config.json").exists()) and not sys.stderr.isatty():
-        with suppress(ImportError):  # told by whoever opens the model
+        with suppress(ImportError):  # reported when the model is opened
             from transformers.utils import logging
 
             logging.disable_progress_bar()
 
 
 def checked_device(name: str | None) -> torch.device:
-    """Misuse if there is no such device here."""
+    """The device; Misuse if this machine does not have it."""
     try:
         device = torch.device(name or "cpu")
         torch.empty(0, device=device)

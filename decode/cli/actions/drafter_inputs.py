@@ -1,4 +1,4 @@
-"""What drafters of a command line are made of: heads, language models, small models, settings. Each is opened once."""
+"""Inputs of drafters: heads, n-gram models, small models, settings. Each is opened once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rescore.lm.tokenizer import TextTokenizer
 
 
 class DrafterInputs:
-    """Of one command line and the model that it decodes with."""
+    """The inputs of one command line and its model."""
 
     def __init__(self, args: argparse.Namespace, decoder: Decoder, threads: int):
         self.args, self.decoder, self.threads = args, decoder, threads
@@ -37,7 +37,7 @@ class DrafterInputs:
         return self.decoder.model
 
     def check(self) -> None:
-        """ValueError or OSError for what is not there or does not go with the model, which is not loaded for it."""
+        """ValueError or OSError if an input is missing or does not match the model; does not load the model."""
         self.lms()
         if self.args.settings:
             self._settings(self.args.settings)
@@ -47,16 +47,16 @@ class DrafterInputs:
 
     @property
     def samples(self) -> bool:
-        """Whether text is drawn."""
+        """Whether text is sampled."""
         return bool(self.args.temperature)
 
     def lattice(self, top_k: int) -> HeadsLattice:
-        """That of the model's heads, which it has."""
+        """The lattice of the model's heads. The model must have some."""
         assert self.model.heads is not None
         return HeadsLattice(heads=self.model.heads, top_k=min(top_k, self.model.vocab_size))
 
     def memory(self) -> TextMemory | None:
-        """Of --memory: what the file holds, nothing yet if there is none."""
+        """The memory of --memory, empty if the file does not exist."""
         path = self.args.memory
         if path and self._memory is None:
             opened = partial(TextMemory.open, path) if path.exists() else TextMemory
@@ -64,9 +64,9 @@ class DrafterInputs:
         return self._memory
 
     def frozen_memory(self) -> None:
-        """What rounds decode again is not to be remembered of the round before."""
+        """Opens --memory read-only: later rounds decode the same prompts and must not find the earlier texts in it."""
         if not self.args.memory.exists():
-            raise FileNotFoundError(f"{self.args.memory}: expected texts that rescore generate --memory wrote")
+            raise FileNotFoundError(f"{self.args.memory}: expected a file written by `rescore generate --memory`")
         memory = self.memory()
         assert memory is not None
         memory.frozen = True
@@ -76,7 +76,7 @@ class DrafterInputs:
         return nodes if isinstance(nodes, int) else AutoWidth(self.model.target)
 
     def alpha(self, alpha: list[float] | None) -> list[float]:
-        """The weight of language models, one or one for each slot."""
+        """The weight of the n-gram models: one, or one per slot."""
         alpha = alpha or [DEFAULT_ALPHA]
         slots = self.model.heads.slots if self.model.heads else 1
         if len(alpha) not in (1, slots):
@@ -84,7 +84,7 @@ class DrafterInputs:
         return alpha
 
     def rescorer(self, alpha: list[float] | None) -> Rescorer:
-        """All models of --lm with their weights; the heads alone without any."""
+        """A rescorer with all models of --lm and their weights, or with none."""
         models = self.lms()
         if not models:
             return Rescorer(threads=self.threads)
@@ -92,9 +92,7 @@ class DrafterInputs:
         return Rescorer(models, alpha=weights, threads=self.threads)
 
     def calibrated(self, kind: str, path: Path) -> tuple[CalibratedRescorer, int]:
-        """The rescorer of closed or open trees, or of the blend, in a settings file, and the candidates that it was
-        tuned for.
-        """
+        """The rescorer of a kind of tree in a settings file (closed, open or blend), and the top-k it was tuned for."""
         settings = self._settings(path)
         sha256, slots = self.decoder.tokenizer.sha256, self.model.heads.slots if self.model.heads else 0
         try:
@@ -106,13 +104,13 @@ class DrafterInputs:
         return rescorer, settings.top_k
 
     def lms(self) -> list[NGram]:
-        """Those of --lm, of the model's vocabulary and tokenizer."""
+        """The models of --lm, checked against the model's vocabulary and tokenizer."""
         if self._lms is None:
             self._lms = [self._lm(path) for path, _ in self.args.lm]
         return self._lms
 
     def small(self, path: Path | None, option: str) -> Target:
-        """The small model of an option, of the same tokenizer where it comes with one."""
+        """The small model of an option. If it comes with a tokenizer, that must be the model's."""
         if path is None:
             raise Misuse(f"{option}: expected a small model for this drafter, got none")
         if path not in self._small:
@@ -125,7 +123,7 @@ class DrafterInputs:
         facts = model_facts(path)
         if facts.tokenizer and not _same(TextTokenizer.open(facts.tokenizer), self.decoder.tokenizer):
             raise ValueError(
-                f"{path}: expected a model of the same tokenizer as {self.args.model}, got one with other tokens"
+                f"{path}: expected a model with the same tokenizer as {self.args.model}, got one with other tokens"
             )
 
     def _settings(self, path: Path) -> Settings:

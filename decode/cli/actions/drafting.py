@@ -1,4 +1,4 @@
-"""Drafters as the command line asks for them."""
+"""Makes the drafters of a command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "a
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NamedDrafter:
-    """A drafter by its name in reports, None for plain decoding, and the layout of its drafts."""
+    """A drafter (None for plain decoding), its name in reports, and the layout of its drafts."""
 
     name: str
     drafter: Drafter | None
@@ -28,14 +28,14 @@ class NamedDrafter:
 
 
 class Drafters:
-    """Makes drafters of one command line."""
+    """The drafters of one command line."""
 
     def __init__(self, args: argparse.Namespace, decoder: Decoder, threads: int):
         self.args, self.facts = args, decoder.facts
         self.inputs = DrafterInputs(args, decoder, threads)
 
     def default(self) -> str:
-        """The drafter for what there is."""
+        """The drafter to use without --drafter."""
         if self.args.neural:
             return "neural"
         if self.args.draft_model:
@@ -47,7 +47,7 @@ class Drafters:
         return "blend" if self.facts.trees else "none"
 
     def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> NamedDrafter:
-        """The drafter of that kind; `changes` are options that differ from the command line's."""
+        """The drafter of that kind; `changes` override options of the command line."""
         factory = FACTORIES[kind]
         if factory.of_heads and not self.facts.heads:
             *others, last = (name for name, other in FACTORIES.items() if not other.of_heads)
@@ -61,27 +61,27 @@ class Drafters:
         return NamedDrafter(name=of_option(kind), drafter=factory.make(self.inputs, options), layout=laid)
 
     def check_inputs(self) -> None:
-        """That what was named is there and goes with the model, which is not loaded for it."""
+        """Raises if an input is missing or does not match the model; does not load the model."""
         self.inputs.check()
 
     def check_used(self, kind: str) -> None:
-        """Misuse for an option that the drafter does not look at."""
+        """Misuse for an option that the drafter ignores."""
         for name in OPTIONS:
             if name not in FACTORIES[kind].defaults and getattr(self.args, name):
                 users = ", ".join(other for other, factory in FACTORIES.items() if name in factory.defaults)
-                raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}; it is for {users}")
+                raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}, only by {users}")
         if kind in ("open-tree", "blend", "blend-without-heads") and self.args.settings and self.args.lm:
-            raise Misuse(f"--lm: the settings name the language model of {kind}; leave one of the two out")
+            raise Misuse(f"--lm: the settings already name the n-gram model of {kind}; leave out --lm or --settings")
         if self.args.alpha and not self.args.lm and kind != "neural":
-            raise Misuse("--alpha is for language models: give --lm as well")
+            raise Misuse("--alpha needs --lm")
 
     def _layout(self, factory: Factory, options: Mapping[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
         trees = self.facts.trees
         leaves = factory.leaves(self.inputs, options)
         if layout == "tree" and not trees and leaves != 1:
-            raise Misuse("--layout tree: this model reads no trees; use rows")
+            raise Misuse("--layout tree: this model does not support trees; use rows")
         if layout == "tree" or (layout is None and trees):
             return TreeLayout()
         if isinstance(leaves, str):
-            raise Misuse("--nodes auto: is for trees in one row; give a number of nodes")
+            raise Misuse("--nodes auto: only for trees in one row; give a number of nodes")
         return BatchLayout(leaves)

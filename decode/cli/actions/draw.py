@@ -1,4 +1,4 @@
-"""What `rescore draw` does."""
+"""Runs `rescore draw`."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.tree import TokenTree
 
-CONTEXT_TOKENS = 12  # shown in a picture's title
+CONTEXT_TOKENS = 12  # of the running text, shown in a picture's title
 BEST = 4  # steps drawn by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnStep:
-    """A row of a block, and how much further its rescored draft is accepted than its base draft.
+    """A row of a block.
 
-    sequence, position: of the row, in its task.
+    gain                accepted tokens of the rescored draft minus those of the base draft
+    sequence, position  of the row, in its task
     """
 
     gain: int
@@ -45,13 +46,13 @@ class DrawnStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDrafting:
-    """A way to draft trees, and its name."""
+    """A rescorer that drafts trees, and its name."""
 
     name: str
     rescorer: Rescorer | CalibratedRescorer
 
     def of_row(self, block: DumpBlock, row: int, nodes: int, top_k: int | None) -> TokenTree:
-        """The tree of a row, which the replay of its sequence drafts there."""
+        """The tree that a replay drafts at a row."""
         if isinstance(self.rescorer, Rescorer):
             return self.rescorer.tree(block.sausages([row], top_k)[0], block.history(row, self.rescorer.context), nodes)
         sequence = int(block.sequence_of[row])
@@ -61,8 +62,11 @@ class TreeDrafting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """What drafts: strings of the lattice, trees by the ending of their files, and candidates of a slot (None: all of
-    the dump).
+    """What is drawn.
+
+    strings  drafts paths of the lattice
+    trees    by the suffix of their files
+    top_k    candidates per slot; None for all in the dump
     """
 
     strings: Rescorer
@@ -98,30 +102,30 @@ def call(args: argparse.Namespace) -> None:
 
 def check_arguments(args: argparse.Namespace) -> None:
     if args.sequence is not None and args.position is None:
-        raise Misuse("--sequence says where --position counts: give --position as well")
+        raise Misuse("--sequence needs --position")
     if args.position is not None and args.best is not None:
-        raise Misuse("--best picks steps and --position names one: give one of the two")
+        raise Misuse("--best, --position: expected at most one of them")
     if args.position is not None and len(set(args.task or ())) > 1:
-        raise Misuse("--position is of one task: give --task once")
+        raise Misuse("--position needs a single task: give --task once")
     if is_file(args.out):
         if args.best not in (None, 1):
-            raise Misuse(f"-o {args.out}: one file has one step: give a folder, or --best 1")
+            raise Misuse(f"-o {args.out}: a file holds one step: give a folder, or --best 1")
         if args.format not in (None, args.out.suffix[1:]):
-            raise Misuse(f"--format {args.format}: -o {args.out} says otherwise")
+            raise Misuse(f"--format {args.format}: contradicts -o {args.out}")
         args.best = None if args.position is not None else 1
     elif args.out.exists() and not args.out.is_dir():
-        raise Misuse(f"{args.out}: expected a folder to write pictures to, got a file")
+        raise Misuse(f"{args.out}: expected a folder for the pictures, got a file")
     if args.settings and (args.lm or args.alpha is not None):
-        raise Misuse("--lm, --alpha: the settings name the models, whose weights they hold")
+        raise Misuse("--lm, --alpha: --settings already has models and weights; leave them out")
     if args.settings and args.top_k is not None:
-        raise Misuse("--top-k: the settings say how many candidates they were tuned for")
+        raise Misuse("--top-k: --settings already has the top-k it was tuned for; leave it out")
     for path in filter(None, (args.out if is_file(args.out) else args.out / "picture.svg", args.json)):
         output.check_place(path)
     pictures.check_format(form(args))
 
 
 def is_file(path: Path) -> bool:
-    """Whether a name is that of a picture; others are folders'."""
+    """Whether a path names a picture rather than a folder."""
     return path.suffix[1:] in pictures.FORMATS and not path.is_dir()
 
 
@@ -130,7 +134,7 @@ def form(args: argparse.Namespace) -> str:
 
 
 def drafting(args: argparse.Namespace, dump: Dump) -> tuple[Drawn, Rescorer]:
-    """Of the settings, else of the models; and the models' rescorer."""
+    """The drafters of the settings, else of the models; and the models' rescorer."""
     found = models.open_settings(args)
     rescorer = models.open_rescorer(args, [dump])
     if found is None:
@@ -163,7 +167,11 @@ def one_step(dump: Dump, task: str, args: argparse.Namespace) -> DrawnStep:
         if wanted - first < block.sequences:
             begin, end = block.offsets[wanted - first : wanted - first + 2].tolist()
             if args.position >= end - begin - 1:
-                has = f"has lattices at 0 to {end - begin - 2}" if end - begin > 1 else "is one token long and has none"
+                has = (
+                    f"has lattices at 0 to {end - begin - 2}"
+                    if end - begin > 1
+                    else "is one token long and has no lattice"
+                )
                 raise Misuse(f"--position {args.position}: sequence {wanted} of task {task!r} {has}")
             return DrawnStep(gain=0, block=block, row=begin + args.position, sequence=wanted, position=args.position)
         first += block.sequences
@@ -171,7 +179,7 @@ def one_step(dump: Dump, task: str, args: argparse.Namespace) -> DrawnStep:
 
 
 def best_steps(dump: Dump, tasks: list[str], drawn: Drawn, args: argparse.Namespace) -> list[DrawnStep]:
-    """The steps of the base replay at which the best rescored draft is accepted furthest beyond the base draft."""
+    """The steps of the base replay with the largest gain of the best rescored path."""
     steps: list[DrawnStep] = []
     with output.progress_bar() as bar:
         progress = bar.add_task(
@@ -189,7 +197,7 @@ def best_steps(dump: Dump, tasks: list[str], drawn: Drawn, args: argparse.Namesp
 
 
 def gains(block: DumpBlock, first: int, drawn: Drawn, args: argparse.Namespace) -> Iterator[DrawnStep]:
-    """The steps of a block that the base draft visits; `first`: sequences of the task before it."""
+    """The steps of a block in the base replay; `first`: number of the block's first sequence in its task."""
     sausages, truth, sequence_of = block.sausages(k=drawn.top_k), block.truth(), block.sequence_of
     histories = block.histories(slice(None), drawn.strings.context)
     drafts = drawn.strings.paths(sausages, histories, 1, semantics=args.semantics)
@@ -209,7 +217,7 @@ def gains(block: DumpBlock, first: int, drawn: Drawn, args: argparse.Namespace) 
 def files(
     dump: Dump, step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: argparse.Namespace
 ) -> Iterator[tuple[Path, str]]:
-    """The pictures of a step, as (path, SVG)."""
+    """The pictures of a step, as pairs of path and SVG."""
     name = f"{dump.header.kind}-{file_part(dump, step.block.task)}-{step.sequence}-{step.position}"
     lattice, *trees = (parts := draw(step, drawn, words, args)).values()
     if args.wide or is_file(args.out):
@@ -220,7 +228,7 @@ def files(
 
 
 def draw(step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: argparse.Namespace) -> dict[str, str]:
-    """The lattice and the trees of a step: SVG by the ending of the file's name."""
+    """The lattice and the trees of a step: SVG by the suffix of the file."""
     block, row = step.block, step.row
     sausage = block.sausages([row], drawn.top_k)[0]
     history = block.history(row, max(drawn.strings.context, CONTEXT_TOKENS))
@@ -240,6 +248,6 @@ def draw(step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: argpa
 
 
 def file_part(dump: Dump, task: str) -> str:
-    """The task in the name of a file; numbered where that is not the task's own name, so that no two are the same."""
+    """The task's name for file names. Names with other characters get a number, so that files do not collide."""
     plain = re.sub(r"[^A-Za-z0-9_.+]", "_", task)[:80]
     return plain if plain == task else f"{plain}.{dump.tasks.index(task)}"

@@ -1,4 +1,4 @@
-"""What `rescore dump info` does."""
+"""Runs `rescore dump info`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.lattice.dump import Dump
 
-IDENTITIES = ("seed", "end_of_text")  # numbers that count nothing
+IDENTITIES = ("seed", "end_of_text")  # numbers that are not counts, printed without separators
 
 
 def call(args: argparse.Namespace) -> None:
@@ -42,7 +42,7 @@ def tables(info: dict[str, Any], width: int) -> list[RenderableType]:
             "verified",
             "checksums and values of all shards"
             if info["verified"]
-            else "header, names and sizes (--verify: everything)",
+            else "header, names and sizes (--verify checks everything)",
         )
     )
     tasks = info["tasks"]

@@ -1,4 +1,4 @@
-"""What `rescore dump make` does."""
+"""Runs `rescore dump make`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SAMPLING = {"temperature": 0.7, "top_p": 1.0, "seed": 1}
 def call(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
     if given and args.kind != "sampled":
-        raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only sampled text is drawn, got --kind {args.kind}")
+        raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only for --kind sampled, got --kind {args.kind}")
     if args.out.exists():
-        raise FileExistsError(f"{args.out} exists; remove it first or write elsewhere")
+        raise FileExistsError(f"{args.out}: expected a new folder, got one that exists; remove it, or write to another")
     if args.json:
         output.check_place(args.json)
     sampling = Sampling(**{**SAMPLING, **given}) if args.kind == "sampled" else None

@@ -1,4 +1,4 @@
-"""What `rescore dump reduce` does."""
+"""Runs `rescore dump reduce`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLING = ("temperature", "top_p", "seed")
 
 def call(args: argparse.Namespace) -> None:
     if args.out.exists():
-        raise FileExistsError(f"{args.out} exists; remove it first or write elsewhere")
+        raise FileExistsError(f"{args.out}: expected a new folder, got one that exists; remove it, or write to another")
     if args.json:
         output.check_place(args.json)
     sampling, sources = sampling_of(args), sources_of(args)
@@ -42,16 +42,16 @@ def call(args: argparse.Namespace) -> None:
 
 
 def sampling_of(args: argparse.Namespace) -> dict[str, Any]:
-    """temperature, top_p and seed of sampled text; none of other text."""
+    """Temperature, top_p and seed of sampled text; empty for other kinds."""
     given = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
     if args.kind != "sampled":
         if given:
-            raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only sampled text is drawn, got --kind {args.kind}")
+            raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only for --kind sampled, got --kind {args.kind}")
         return {}
     if "temperature" not in given:
         raise Misuse(
-            "--kind sampled: expected --temperature, at which the text was drawn; without it, or without seeds, "
-            "text is --kind forced"
+            "--kind sampled: expected --temperature of the sampled text; if it or the seeds are unknown, use "
+            "--kind forced"
         )
     return {"top_p": 1.0, **given}
 
@@ -60,11 +60,11 @@ def sources_of(args: argparse.Namespace) -> list[LogitsSource]:
     """The files of logits with their tasks and texts."""
     for name in ("tokens", "task"):
         if (given := len(getattr(args, name))) not in (0, len(args.logits)):
-            raise Misuse(f"--{name}: expected one for each of {len(args.logits)} files of logits, got {given}")
+            raise Misuse(f"--{name}: expected one for each of the {len(args.logits)} files of logits, got {given}")
     names = args.task or [path.stem for path in args.logits]
     if not args.task and len(set(names)) < len(names):
         raise Misuse(
-            f"{' '.join(map(str, args.logits))}: expected files of different names, which become those of the tasks; "
+            f"{' '.join(map(str, args.logits))}: expected different file names, since they name the tasks; "
             "name the tasks with --task"
         )
     return [
@@ -74,7 +74,7 @@ def sources_of(args: argparse.Namespace) -> list[LogitsSource]:
 
 
 def describe(source: LogitsSource) -> dict[str, Any]:
-    """What dump.json tells of a file of logits."""
+    """A file of logits for the provenance in dump.json."""
     with open_logits(source.logits) as logits:
         return {
             "task": source.task,
@@ -89,7 +89,7 @@ def tokenizer_of(args: argparse.Namespace, vocab_size: int) -> Any:
     path: Path | None = args.tokenizer
     if path is None:
         if args.end_of_text:
-            raise Misuse("--end-of-text: expected --tokenizer as well, which knows the token's id")
+            raise Misuse("--end-of-text needs --tokenizer, which has the token's id")
         return None
     from rescore.lm.tokenizer import TextTokenizer
 
@@ -97,6 +97,6 @@ def tokenizer_of(args: argparse.Namespace, vocab_size: int) -> Any:
     if tokenizer.vocab_size > vocab_size:
         raise ValueError(
             f"{path}: expected at most the V = {vocab_size} tokens of {args.logits[0]}, got {tokenizer.vocab_size}; "
-            "name the tokenizer of the model that made them"
+            "give the tokenizer of the model that made them"
         )
     return tokenizer

@@ -1,4 +1,4 @@
-"""What `rescore env` does."""
+"""Runs `rescore env`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def environment() -> dict[str, Any]:
 
 
 def gpus() -> list[dict[str, Any]] | None:
-    """Those that torch sees; None without torch."""
+    """The GPUs that PyTorch sees; None without PyTorch."""
     if find_spec("torch") is None:
         return None
     import torch
@@ -58,7 +58,7 @@ def tables(found: dict[str, Any]) -> list[RenderableType]:
     own = found["machine"]
     rows = [
         ("rescore", found["rescore"]),
-        ("core", f"{found['core']} (this processor can run {', '.join(found['levels']) or 'the generic one alone'})"),
+        ("core", f"{found['core']} (this processor can run {', '.join(found['levels']) or 'only the generic one'})"),
         ("platform", found["platform"]),
         ("Python", found["python"]),
         ("processor", f"{own['cpu']}, {own['cores']} cores, {own['memory_gib']} GiB"),
@@ -72,5 +72,5 @@ def tables(found: dict[str, Any]) -> list[RenderableType]:
 
 def _gpus(found: list[dict[str, Any]] | None) -> str:
     if found is None:
-        return f"not asked: torch is missing ({remedy('torch')})"
-    return ", ".join(f"{one['name']} ({one['memory_gib']} GiB)" for one in found) or "none that torch sees"
+        return f"unknown: torch is missing ({remedy('torch')})"
+    return ", ".join(f"{one['name']} ({one['memory_gib']} GiB)" for one in found) or "none visible to torch"

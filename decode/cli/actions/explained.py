@@ -1,4 +1,4 @@
-"""Why drafts paid or did not, for commands that decode plainly as well."""
+"""Explains why drafts paid or did not, for commands that also decode plainly."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.loop.request import Statistics
 from rescore.decode.models.target import Target
 
-MEASURING_S = 2.0  # that measuring smaller passes may take
-REPEATS = 2  # of each width, behind one that is not counted
+MEASURING_S = 2.0  # time limit for measuring narrower passes
+REPEATS = 2  # timings of each width, after one that is not counted
 
 Measure = Callable[[float], "PassCosts | None"]
-"""Costs of passes that are narrower than most trees, given the seconds of a plain one; None where that takes long."""
+"""Costs of narrow passes, given the seconds of a plain one; None if measuring would take too long."""
 
 
 def measure_of(target: Target, rows: int = 1) -> Measure:
-    """Measures at the first call, and keeps what it found."""
+    """A `Measure` that runs at its first call and caches the result."""
     known: list[PassCosts | None] = []
 
     def measure(plain_s: float) -> PassCosts | None:
@@ -46,10 +46,10 @@ def explained(
     nodes: int | str | None,
     rows: int = 1,
 ) -> dict[str, Any] | None:
-    """Figures of the run, `why` drafts paid or not, and what to `try`, as lines; None where nothing was drafted.
+    """Figures of the run, and lines on `why` drafts paid or not and what to `try`; None if nothing was drafted.
 
     kind   of the drafter
-    nodes  of its trees, "auto" where it chooses among sizes itself
+    nodes  of its trees, "auto" if it chooses them itself
     """
     payoff = Payoff.of(drafted, plain, speedup)
     if payoff is None:
@@ -70,16 +70,16 @@ def explained(
 
 
 def told(found: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """The lines with their names."""
+    """The lines of `why` and `try`, with these names."""
     return [(name, line) for name in ("why", "try") for line in (found or {}).get(name, ())]
 
 
 def better(args: argparse.Namespace, kind: str) -> list[str]:
-    """What else could be drafted from."""
+    """Other sources to draft from."""
     if kind == "lm-alone":
-        return ["--drafter blend drafts from the text and from what the model predicted along it as well"]
+        return ["--drafter blend also drafts from the text and from the model's predictions along it"]
     if "lm" in FACTORIES[kind].defaults and not (args.lm or args.settings):
-        return ["an n-gram model of such texts (--lm) may have more accepted"]
+        return ["an n-gram model of similar texts (--lm) may raise acceptance"]
     return []
 
 
@@ -87,4 +87,4 @@ def faster(args: argparse.Namespace) -> list[str]:
     cores = os.cpu_count() or 1
     if args.threads >= cores or args.device not in (None, "cpu"):
         return []
-    return [f"{args.threads} of {cores} processors were used: with --threads {cores} wide passes may cost less"]
+    return [f"{args.threads} of {cores} processors were used: --threads {cores} may make wide passes cheaper"]

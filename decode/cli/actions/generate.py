@@ -1,4 +1,4 @@
-"""What `rescore generate` does."""
+"""Runs `rescore generate`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 
-WARM_UP = 3  # tokens, before times are compared
+WARM_UP = 3  # tokens decoded before times are compared
 
 
 def call(args: argparse.Namespace) -> None:
@@ -89,24 +89,24 @@ def call(args: argparse.Namespace) -> None:
 
 def read_prompts(words: list[str]) -> list[str]:
     if words.count("-") > 1:
-        raise Misuse("-: standard input can be read once only")
+        raise Misuse("-: standard input can be given only once")
     return [sys.stdin.read() if word == "-" else word for word in words]
 
 
 def shaping_of(args: argparse.Namespace) -> Shaping:
-    """What --temperature and its kin ask for."""
+    """Sampling and repetition penalty of the command line."""
     drawn = {"top_p": args.top_p, "top_k": args.sample_top_k, "seed": args.seed}
     given = {name: value for name, value in drawn.items() if value is not None}
     if args.temperature == 0:
         if given:
             option = {"top_k": "sample-top-k"}.get(next(iter(given)), next(iter(given))).replace("_", "-")
-            raise Misuse(f"--{option}: only drawn text looks at it; give --temperature above 0")
+            raise Misuse(f"--{option} needs sampled text; give --temperature above 0")
         return Shaping(repetition_penalty=args.repetition_penalty)
     return Shaping(sampling=Sampling(temperature=args.temperature, **given), repetition_penalty=args.repetition_penalty)
 
 
 def encoded(decoder: Decoder, text: str, number: int, most: int) -> NDArray[np.int32]:
-    """ValueError if there is nothing to encode, or no room for so many tokens behind it."""
+    """The ids of a prompt. ValueError if it is empty or leaves no room for `most` more tokens."""
     name = f"prompt {number + 1}"
     try:
         ids = decoder.text.encode(text)
@@ -124,14 +124,14 @@ def written(
     drafting: NamedDrafter,
     options: Options,
 ) -> tuple[list[tuple[list[int], Chunk]], list[str]]:
-    """Decodes and shows; of each prompt the tokens, the last chunk and the text that was shown."""
+    """Decodes the prompts and shows the texts. Returns tokens and last chunk of each prompt, and the shown texts."""
     texts: list[TextStream[int]] = [
         TextStream(decoder.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids
     ]
     headings = [heading(i + 1, len(prompts), prompt) for i, prompt in enumerate(prompts)]
     tokens: list[list[int]] = [[] for _ in ids]
     last: dict[int, Chunk] = {}
-    # Standard output may be JSON's, or closed.
+    # Standard output may be taken by the JSON, or closed.
     out = io.StringIO() if str(args.json) == "-" or sys.stdout is None else sys.stdout
     writer = Typewriter(texts, headings, colour=wants_colour(out, args.no_color), out=out)
     with writer:
@@ -144,7 +144,7 @@ def written(
 
 @contextmanager
 def not_remembered(memory: TextMemory | None) -> Iterator[None]:
-    """A memory stays as it is in the block."""
+    """Freezes a memory in the block."""
     if memory is not None:
         memory.frozen = True
     yield
@@ -153,7 +153,7 @@ def not_remembered(memory: TextMemory | None) -> Iterator[None]:
 
 
 def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDrafter, options: Options) -> None:
-    """First passes of all kinds take longer: neither side of the comparison is to pay for them."""
+    """Decodes a few tokens plainly and with drafts: first passes are slow and would distort the comparison."""
     short = [Request(prompt=one, max_tokens=min(WARM_UP, options.max_tokens)) for one in ids]
     generate(decoder.model.target, short, None, replace(options, layout=TreeLayout()))
     generate(decoder.model.target, short, drafting.drafter, options)
@@ -166,7 +166,7 @@ def compare(
     tokens: list[list[int]],
     totals: Totals,
 ) -> list[tuple[str, str]]:
-    """Notes the plain texts in the report, and tells how both compare."""
+    """Adds the plain texts to the report. Returns lines that compare plain and drafted decoding."""
     theirs = Totals.of([len(one.tokens) for one in plain], [one.statistics for one in plain])
     differing = [i for i, (one, mine) in enumerate(zip(plain, tokens)) if one.tokens.tolist() != mine]
     report["plain"] = {
@@ -192,7 +192,7 @@ def compare(
 
 
 def difference(decoder: Decoder, plain: list[int], drafted: list[int], number: int) -> list[tuple[str, str]]:
-    """Where a text first differs, and how both go on."""
+    """Lines that show both texts from the first difference."""
     at = next((i for i, (one, other) in enumerate(zip(plain, drafted)) if one != other), min(len(plain), len(drafted)))
     show = {"plain": plain, "drafted": drafted}
     return [

@@ -1,4 +1,4 @@
-"""The text and tokens that the command line names as INPUT."""
+"""Reads the text and tokens of INPUT arguments."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rescore.lm.sources import is_counts
 from rescore.lm.tokenize import Numbered, numbered_tokens
 from rescore.lm.tokenizer import Tokenizer
 
-TOLD = 100_000  # tokens between two words about the progress
+TOLD = 100_000  # tokens between two progress messages
 
 
 def pieces_of(
     args: argparse.Namespace, tokenizer: Tokenizer | None, vocab_size: int, names: Sequence[str] | None = None
 ) -> list[Piece]:
-    """The pieces of all inputs, or of those named."""
+    """The pieces of the inputs, or of `names`."""
     return plan(
         args.inputs if names is None else names,
         vocab_size=vocab_size,
@@ -33,13 +33,13 @@ def pieces_of(
 
 
 def read_options(args: argparse.Namespace) -> ReadOptions:
-    """How inputs are read. What standard input holds is lines of text where nothing says what its tokens are."""
+    """How inputs are read. Standard input is plain text if no option defines token ids."""
     stdin = args.stdin_format or ("jsonl" if args.tokenizer or args.vocab_size else "txt")
     return ReadOptions(text_field=args.text_field, documents=args.documents, dtype=args.dtype, stdin=stdin)
 
 
 def are_words(args: argparse.Namespace) -> bool:
-    """Whether all inputs are text and nothing says what its tokens are: then they are its words."""
+    """Whether the tokens are words: all inputs are text and no option defines token ids."""
     told = args.tokenizer or args.vocab_size is not None or args.eot is not None
     if told or any(is_counts(name) for name in args.inputs):
         return False
@@ -54,7 +54,7 @@ def read(
     eot: int | None,
     skipped: Skipped,
 ) -> Iterator[Numbered]:
-    """The documents of a piece (see `numbered_tokens`); with --strict nothing is skipped."""
+    """The documents of a piece, see `numbered_tokens`; --strict skips nothing."""
     return numbered_tokens(
         piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=None if args.strict else skipped
     )
@@ -63,7 +63,7 @@ def read(
 def telling(
     stage: Callable[[str], None], verb: str, arrays: Iterable[NDArray[Any]], path: str, before: int = 0
 ) -> Iterator[NDArray[Any]]:
-    """The arrays; says how many tokens have come, `before` those of other files."""
+    """Yields the arrays and shows the number of tokens so far; `before`: tokens of earlier files."""
     tokens, told = before, before
     for array in arrays:
         yield array
@@ -74,7 +74,7 @@ def telling(
 
 
 def remarks(skipped: Skipped) -> list[str]:
-    """Lines for the report about what was skipped."""
+    """Lines about skipped documents."""
     if not skipped:
         return []
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(skipped.reasons.items()))

@@ -1,4 +1,4 @@
-"""What `rescore lm build` does."""
+"""Runs `rescore lm build`."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def call(args: argparse.Namespace) -> None:
 
 @contextmanager
 def work_folder(args: argparse.Namespace) -> Iterator[WorkFolder]:
-    """That of --work, else one beside the model, which goes when the block ends well; for a model on standard output
-    one among temporary files, which goes in any case.
+    """The folder of --work; else one next to the model, removed if the block succeeds; for a model on standard output
+    a temporary one, always removed.
     """
     with ExitStack() as stack:
         if args.work is None and str(args.out) == "-":
@@ -97,7 +97,7 @@ def work_folder(args: argparse.Namespace) -> Iterator[WorkFolder]:
 
 
 def numbered(args: argparse.Namespace, work: WorkFolder, progress: BuildProgress) -> tuple[Sources, Vocabulary]:
-    """The text of all inputs as ids of its words, and these."""
+    """The text of all inputs as word ids, and the vocabulary."""
     pieces = inputs.pieces_of(args, Vocabulary.empty(), MAX_VOCABULARY)
     text = TokenSource(pieces, vocab_size=MAX_VOCABULARY, eot=END_OF_TEXT)
     sizes = [text.size(piece) for piece in range(len(text))]
@@ -112,7 +112,7 @@ def numbered(args: argparse.Namespace, work: WorkFolder, progress: BuildProgress
 
 
 def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: Tokenizer | None) -> Sources:
-    """All inputs: text, tokens and counts."""
+    """The source of all inputs: text, tokens and counts."""
     others = [name for name in args.inputs if not is_counts(name)]
     pieces = inputs.pieces_of(args, tokenizer, options.vocab_size, others)
     tokens = TokenSource(
@@ -123,7 +123,7 @@ def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: Tokeni
 
 
 def counts_of(names: Sequence[str]) -> Iterator[CountsFiles]:
-    """The inputs that are folders of counts, each opened when it is asked for; they alone need pyarrow."""
+    """The inputs that are folders of counts, opened lazily; only they need pyarrow."""
     for name in filter(is_counts, names):
         from rescore.lm.counts_files import open_counts
 
@@ -131,7 +131,7 @@ def counts_of(names: Sequence[str]) -> Iterator[CountsFiles]:
 
 
 def shown(report: dict[str, Any]) -> list[RenderableType]:
-    """The model, and how long each stage took."""
+    """Tables of the model and of the time of each stage."""
     stages = report["stages"]
     seconds = Column("seconds", [f"{own['seconds']:,.1f}" for own in stages])
     return [
@@ -142,7 +142,7 @@ def shown(report: dict[str, Any]) -> list[RenderableType]:
 
 
 def count_options(args: argparse.Namespace, tokenizer: Tokenizer | None) -> CountOptions:
-    """What is counted; folders of counts say themselves what their ids are."""
+    """Order, vocabulary and cut-offs; folders of counts have their own vocabulary size and end of text."""
     counted = next((one.header for one in counts_of(args.inputs)), None)
     known = tokenizer or counted
     vocab_size = args.vocab_size or (known.vocab_size if known else None)
@@ -165,7 +165,7 @@ def staged(
     args: argparse.Namespace,
     tokenizer: Tokenizer | None,
 ) -> NGram:
-    """All stages, of which those that were done before are not done again."""
+    """The model after all stages; stages finished by an earlier run are skipped."""
     estimated = build.estimate(build.count(source, adjusted=needs_adjusted(method)), method)
     words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
     metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer and tokenizer.sha256 else {}
@@ -173,14 +173,14 @@ def staged(
 
 
 def estimation(args: argparse.Namespace) -> EstimateOptions:
-    """How the model is estimated; an option of the other method is misuse."""
+    """The estimation options. Misuse for an option of the other method."""
     if args.method == "katz":
         if args.discount_fallback is not None:
-            raise Misuse("--discount-fallback: expected --method kneser-ney with it, got katz")
+            raise Misuse("--discount-fallback needs --method kneser-ney, got katz")
         return KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost)
     if args.textbook or args.unseen_cost is not None:
         option = "--textbook" if args.textbook else "--unseen-cost"
-        raise Misuse(f"{option}: expected --method katz with it, got kneser-ney")
+        raise Misuse(f"{option} needs --method katz, got kneser-ney")
     return KneserNeyOptions(discount_fallback=args.discount_fallback)
 
 
@@ -193,7 +193,7 @@ def pruning(args: argparse.Namespace) -> PruneOptions | None:
 def heldout_perplexity(
     model: NGram, pieces: list[Any], args: argparse.Namespace, tokenizer: Tokenizer | None, options: CountOptions
 ) -> dict[str, Any]:
-    """Of text that the model has not seen."""
+    """The perplexity of --heldout."""
     skipped = Skipped()
     found = chain.from_iterable(
         inputs.read(piece, args, tokenizer, options.vocab_size, options.eot, skipped) for piece in pieces
@@ -203,7 +203,7 @@ def heldout_perplexity(
 
 
 def facts(work: WorkFolder) -> dict[str, Any]:
-    """What the build took."""
+    """Time, memory and disk of the build."""
     return {
         "stages": [{"stage": name, "seconds": round(seconds, 3)} for name, seconds in work.seconds().items()],
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,

@@ -1,4 +1,4 @@
-"""What `rescore lm convert` does."""
+"""Runs `rescore lm convert`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rescore.lm.tokenizer import TextTokenizer
 def call(args: argparse.Namespace) -> None:
     check_out(args)
     if (args.symbols or args.failure_label) and args.out.suffix != ".fst":
-        raise Misuse(f"--symbols and --failure-label are for OpenFst files, not {args.out}")
+        raise Misuse(f"--symbols, --failure-label: only for .fst output, not {args.out}")
     if args.symbols:
         output.check_place(args.symbols)
     if args.quantise and args.out.suffix != ".ngram":
-        raise Misuse(f"--quantise: only .ngram files have room for rounded costs, not {args.out}")
+        raise Misuse(f"--quantise: only for .ngram output, not {args.out}")
     tokenizer = models.open_tokenizer(args)
     with output.stages() as stage:
         stage(f"reading {args.model}")
@@ -32,7 +32,7 @@ def call(args: argparse.Namespace) -> None:
         else:
             model = read_model(args)
         if args.quantise:
-            stage("rounding costs")
+            stage("quantising")
             model = model.quantised()
         stage(f"writing {args.out}")
         info = write_fst(model, args) if args.out.suffix == ".fst" else write_model(model, args)
@@ -40,7 +40,7 @@ def call(args: argparse.Namespace) -> None:
 
 
 def write_fst(model: NGram, args: argparse.Namespace) -> dict[str, Any]:
-    """Save it as OpenFst, with symbols where asked for; what was written, for reports."""
+    """Saves the model as OpenFst, and --symbols. Returns the report."""
     args.out.parent.mkdir(parents=True, exist_ok=True)
     save(model, args.out, failure_label=args.failure_label)
     label = f"{args.failure_label} (failure)" if args.failure_label else "0 (epsilon)"
@@ -53,7 +53,7 @@ def write_fst(model: NGram, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def named(model: NGram, tokenizer: TextTokenizer, args: argparse.Namespace) -> NGram:
-    """The model with what the tokenizer tells: words, end of text, hash."""
+    """The model with the tokenizer's words, end of text and hash."""
     try:
         model.require_tokenizer(tokenizer.sha256, args.vocab_size or tokenizer.vocab_size)
     except ValueError as error:
@@ -64,8 +64,8 @@ def named(model: NGram, tokenizer: TextTokenizer, args: argparse.Namespace) -> N
     for token, (mine, its) in enumerate(zip(model.words or (), words)):
         if mine != its and token != tokenizer.eot:
             raise ValueError(
-                f"{args.model}: word {token}, {mine!r}, is {its!r} in the tokenizer: expected its words in the order "
-                "of their ids"
+                f"{args.model}: expected the tokenizer's words in the order of their ids, got word {token} = {mine!r}, "
+                f"in the tokenizer {its!r}"
             )
     metadata = {"eot": tokenizer.eot, **model.metadata, "tokenizer": tokenizer.sha256}
     return replace(model, words=words, metadata=metadata)

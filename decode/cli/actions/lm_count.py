@@ -1,4 +1,4 @@
-"""What `rescore lm count` does."""
+"""Runs `rescore lm count`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ def call(args: argparse.Namespace) -> None:
     if args.json:
         output.check_place(args.json)
     if args.out.exists() and any(args.out.iterdir()):
-        raise ValueError(
-            f"{args.out}: expected an empty folder to write counts to; name another, or remove what is there"
-        )
+        raise ValueError(f"{args.out}: expected a new or empty folder for the counts; name another, or empty it")
     tokenizer = models.open_tokenizer(args)
     options = count_options(args, tokenizer)
     source = source_of(args, options, tokenizer)

@@ -1,4 +1,4 @@
-"""What `rescore lm diff` does."""
+"""Runs `rescore lm diff`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rescore.decode.cli.actions.model_files import read_model
 from rescore.decode.cli.arguments import printable
 from rescore.lm.diff import ModelDifference, Shared, difference
 
-MAX_VALUE = 100  # characters of a value that is shown
+MAX_VALUE = 100  # characters shown of a value
 
 
 def call(args: argparse.Namespace) -> int:
-    """1 if the models differ."""
+    """Returns 1 if the models differ."""
     if args.json:
         output.check_place(args.json)
     with output.stages() as stage:
@@ -35,7 +35,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def tables(found: ModelDifference, width: int) -> Iterator[RenderableType]:
-    """The n-grams by order, the contexts by length."""
+    """Tables of n-grams by order and of contexts by length."""
     for name, rows in (("order", found.ngrams), ("context", found.contexts)):
         if rows:
             counts = [
@@ -50,14 +50,14 @@ def tables(found: ModelDifference, width: int) -> Iterator[RenderableType]:
 
 
 def remarks(found: ModelDifference, words: Sequence[str] | None) -> Iterator[str]:
-    """Where the costs differ most, what else differs."""
+    """Lines on the largest differences in cost, and on the metadata."""
     for what, rows in (("cost", found.ngrams), ("backoff cost", found.contexts)):
         for row in rows:
             if row.worst is not None:
                 yield f"{what} of {spelled(row, words)}: {row.a:.6g} in A, {row.b:.6g} in B"
     for name, (a, b) in found.facts.items():
         yield printable(f"{name}: {short(a)} in A, {short(b)} in B")
-    yield "the models are the same" if found.same else "the models differ"
+    yield "the models are equal" if found.same else "the models differ"
 
 
 def spelled(row: Shared, words: Sequence[str] | None) -> str:

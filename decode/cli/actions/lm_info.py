@@ -1,4 +1,4 @@
-"""What `rescore lm info` does, and how all of `rescore lm` shows a model."""
+"""Runs `rescore lm info`, and has the tables of a model for all of `rescore lm`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
 
-IDENTITIES = ("eot", "bos", "eos")  # numbers that count nothing
-MAX_VALUE = 200  # characters of a value that is shown
+IDENTITIES = ("eot", "bos", "eos")  # numbers that are not counts, printed without separators
+MAX_VALUE = 200  # characters shown of a value
 
 
 def call(args: argparse.Namespace) -> None:
@@ -31,7 +31,7 @@ def call(args: argparse.Namespace) -> None:
 
 
 def tables(info: dict[str, Any], width: int) -> list[RenderableType]:
-    """The facts of a model, and its n-grams by order."""
+    """The metadata of a model, and its n-grams by order."""
     counted, discounts, rest = by_order(info)
     rows = [(name, value) for name, value in flat(rest) if name != "verified" and value is not None]
     if info.get("verified"):
@@ -53,7 +53,7 @@ def tables(info: dict[str, Any], width: int) -> list[RenderableType]:
 
 
 def by_order(info: dict[str, Any]) -> tuple[list[int], list[list[float]], dict[str, Any]]:
-    """The n-grams counted and the discounts of every order, as far as the metadata hold them, and all else."""
+    """Counted n-grams and discounts of every order, empty if the metadata lack them; and the rest of the metadata."""
     rest = {name: value for name, value in info.items() if name != "ngrams"}
     orders, estimation = len(info["ngrams"]), rest.get("estimation")
     if not isinstance(estimation, dict):
@@ -75,7 +75,7 @@ def by_order(info: dict[str, Any]) -> tuple[list[int], list[list[float]], dict[s
 
 
 def fallbacks(info: dict[str, Any], orders: int) -> list[str]:
-    """For each order the counts that Good-Turing gave no discount in (0, 1) for, as far as the metadata hold them."""
+    """For each order the counts for which Good-Turing gave no discount in (0, 1), if the metadata have them."""
     estimation = info.get("estimation")
     found = estimation.get("discounts") if isinstance(estimation, dict) else None
     lists = (
@@ -93,7 +93,7 @@ def fallbacks(info: dict[str, Any], orders: int) -> list[str]:
 
 
 def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Names and values of nested objects, "outer: inner"; the metadata of a file may hold anything."""
+    """Names ("outer: inner") and values of nested objects. The metadata of a file may hold anything."""
     for name, item in value.items():
         if isinstance(item, dict) and len(prefix) < MAX_VALUE:
             yield from flat(item, f"{prefix}{name}: ")

@@ -1,4 +1,4 @@
-"""What `rescore lm merge` does."""
+"""Runs `rescore lm merge`."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def call(args: argparse.Namespace) -> None:
 
 
 def chosen(args: argparse.Namespace) -> Mixture:
-    """What the command line says of the weights."""
+    """The mixture of the command line."""
     count = len(args.models)
     if count < 2:
-        raise Misuse("expected at least two models, got one; `rescore lm convert` and `prune` take one")
+        raise Misuse("MODEL: expected at least two models, got one")
     if args.weights is not None and len(args.weights) != count:
         raise Misuse(f"--weights: expected one for each of the {count} models, got {len(args.weights)}")
     if args.weights is None:
@@ -80,7 +80,7 @@ def chosen(args: argparse.Namespace) -> Mixture:
 
 
 def named(stage: Callable[[str], None], args: argparse.Namespace, path: Any, tokenizer: TextTokenizer | None) -> NGram:
-    """A model, of the tokenizer if there is one; errors name it."""
+    """Reads a model and checks it against the tokenizer, if there is one. Errors name the model."""
     stage(f"reading {path}")
     model = read_model(
         args,
@@ -103,7 +103,7 @@ def read_heldout(
     tokenizer: TextTokenizer | None,
     skipped: Skipped,
 ) -> tuple[list[NDArray[Any]], int | None]:
-    """The tokens of --tune, and the end of text before them."""
+    """The tokens of --tune, and the end-of-text id."""
     knows = next((model for model in given if model.metadata.get("eot") is not None), given[0])
     eot, size = end_of_text(knows, args, tokenizer), knows.vocab_size
     tokens = tokenizer or models.vocabulary_of(knows, eot)
@@ -118,7 +118,7 @@ def read_heldout(
 
 
 def told(found: TunedMixture, file: str) -> dict[str, Any]:
-    """Perplexities of the held-out text, None where they exceed any number."""
+    """Perplexities of the held-out text, None if infinite."""
 
     def of(nats: float) -> float | None:
         return math.exp(nats / found.tokens) if nats < 700 * found.tokens else None
@@ -133,7 +133,7 @@ def told(found: TunedMixture, file: str) -> dict[str, Any]:
 
 
 def mixed(parts: Sequence[dict[str, Any]], heldout: dict[str, Any], width: int) -> list[Table]:
-    """The models with their weights, and the perplexities of held-out text."""
+    """Tables of the models, their weights, and the perplexities of the held-out text."""
     labels = [part["model"] for part in parts]
     weights, ngrams = [f"{part['weight']:.6f}" for part in parts], [f"{part['ngrams']:,}" for part in parts]
     if not heldout:

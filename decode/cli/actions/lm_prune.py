@@ -1,4 +1,4 @@
-"""What `rescore lm prune` does."""
+"""Runs `rescore lm prune`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `rescore lm score` does."""
+"""Runs `rescore lm score`."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def call(args: argparse.Namespace) -> None:
 
 
 def check_places(args: argparse.Namespace) -> None:
-    """OSError or Misuse if outputs cannot be written, or standard input is to be read twice."""
+    """OSError or Misuse if an output cannot be written or standard input is given twice."""
     output.check_streams(args)
     for path in filter(None, (args.json, args.per_line, args.per_token)):
         output.check_place(path)
     if str(args.model) == "-" and "-" in args.inputs:
-        raise Misuse("expected one of MODEL and INPUT on standard input (-), got both")
+        raise Misuse("MODEL, INPUT: expected at most one on standard input (-), got both")
 
 
 def check_tokenizer(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> None:
-    """ValueError if the model is not of the tokenizer."""
+    """ValueError if the model was built with another tokenizer."""
     if tokenizer:
         try:
             model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
@@ -80,8 +80,8 @@ def check_tokenizer(model: NGram, args: argparse.Namespace, tokenizer: TextToken
 def boundaries(
     model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None
 ) -> tuple[int | None, int | None]:
-    """The id that ends documents, and that of the context in which they begin if it is another: those of `end_of_text`,
-    or </s> and <s> of a model over sentences.
+    """The id that ends documents, and the id of their first context if it differs: those of `end_of_text`, or </s> and
+    <s> of a sentence model.
     """
     eos, bos = (model.metadata.get(name) for name in ("eos", "bos"))
     if args.eot is None and model.end_of_text is None and isinstance(eos, int):
@@ -92,25 +92,25 @@ def boundaries(
 def open_rows(
     args: argparse.Namespace, model: NGram, eot: int | None, unknown: int | None, outputs: ExitStack
 ) -> ScoreRows | None:
-    """Where rows go, files that appear whole; None if none are asked for."""
+    """The writer of --per-line and --per-token; None without them."""
     if not (args.per_line or args.per_token):
         return None
     if eot is None:
-        raise Misuse("--per-line and --per-token: expected the end-of-text id that separates documents: give --eot")
+        raise Misuse("--per-line, --per-token: expected an end-of-text id that separates documents: give --eot")
     files = [outputs.enter_context(output_to(path)) if path else None for path in (args.per_line, args.per_token)]
     return ScoreRows(model, eot, unknown, *files)
 
 
 def figures(found: Perplexity, unknown: int | None) -> dict[str, Any]:
-    """For JSON; unknown words told where the model has <unk>."""
+    """The figures for JSON, with unknown words if the model has <unk>."""
     if unknown is None:
         return found.to_json()
     return {**found.to_json(), "oov": found.oov, "without_oov": found.without_oov()}
 
 
 def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> int | None:
-    """The id that separates documents: --eot, else the model's, else the tokenizer's, else none (files are scored from
-    no context).
+    """The id that separates documents: --eot, else the model's, else the tokenizer's, else None (files are then scored
+    without a context).
     """
     eot = model.metadata.get("eot") if args.eot is None else args.eot
     if eot is None and tokenizer:
@@ -121,7 +121,7 @@ def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer
 
 
 def tables(files: Sequence[dict[str, Any]], overall: dict[str, Any], width: int) -> Iterator[Table | str]:
-    """The files, and what all of them come to; then the orders."""
+    """Tables of the files and their total, and of the orders."""
     rows = [*files, {"file": "overall", **overall}] if len(files) > 1 else files
     columns = [tokens(rows), *nats(rows)]
     if "oov" in overall:

@@ -1,4 +1,4 @@
-"""What `rescore lm verify` does."""
+"""Runs `rescore lm verify`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS = {True: "pass", False: "FAIL", None: "not checked"}
 
 
 def call(args: argparse.Namespace) -> int:
-    """1 if a check fails."""
+    """Returns 1 if a check fails."""
     if args.json:
         output.check_place(args.json)
     with output.stages() as stage:

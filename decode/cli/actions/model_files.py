@@ -1,4 +1,4 @@
-"""Models that `rescore lm` reads and writes."""
+"""Reads and writes the models of `rescore lm`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def read_model(
     eot: int | None = None,
     verify: bool | None = None,
 ) -> NGram:
-    """The model that the command line names, or one of those; --words is for it unless an ARPA file is written."""
+    """The model at `path` or MODEL."""
     return load(path or args.model, arpa=arpa_options(args, vocab_size, eot), verify=verify)
 
 
 def arpa_options(args: argparse.Namespace, vocab_size: int | None = None, eot: int | None = None) -> ArpaOptions:
-    """How an ARPA file that the command line names is read."""
+    """How ARPA files are read. --words applies to the input unless an ARPA file is written."""
     out = getattr(args, "out", None)
     words: Words = "auto" if out is None or is_arpa(out) else args.words
     return ArpaOptions(words=words, vocab_size=args.vocab_size or vocab_size, eot=eot if args.eot is None else args.eot)
 
 
 def write_model(model: NGram, args: argparse.Namespace) -> dict[str, Any]:
-    """Save it under --out; what was written, for reports."""
+    """Saves the model as --out. Returns the report."""
     args.out.parent.mkdir(parents=True, exist_ok=True)
     if not is_arpa(args.out):
         save(model, args.out)
@@ -44,24 +44,24 @@ def write_model(model: NGram, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def write_arpa_file(model: NGram, path: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Save it as ARPA, its words as text where they can be; how, for reports. A note says if sentences do not end."""
+    """Saves the model as ARPA and prints a note if it has no sentence ends. Returns the fields for the report."""
     if args.eot is not None and model.end_of_text is None:
         model = replace(model, metadata={**model.metadata, "eot": args.eot})
     words, why = arpa_words(model, args.words)
     ends = args.sentence_ends or ends_sentences(model, words == "text")
     save(model, path, words=words, sentence_ends=ends)
-    own = model.metadata.get("eos") is not None  # a model over sentences, whose <s> and </s> are words
+    own = model.metadata.get("eos") is not None  # a sentence model: <s> and </s> are among its words
     if not ends and not own:
         eot = "" if model.end_of_text is not None else ", with --eot,"
         output.note(
-            f"{path} has no sentence ends: its <s> and </s> are place holders, and scores of sentences by KenLM mean "
-            f"nothing; --sentence-ends{eot} writes the end of text as both"
+            f"{path} has no sentence ends: its <s> and </s> are placeholders, and KenLM's sentence scores are "
+            f"meaningless; --sentence-ends{eot} writes the end of text as both"
         )
     return {"arpa_words": f"decimal ids, as {why}" if why else words, "sentence_ends": ends or own}
 
 
 def arpa_words(model: NGram, wanted: str) -> tuple[Literal["text", "ids"], str | None]:
-    """Whether the words are written as text or ids, and why not as text if that was not asked for."""
+    """Whether words are written as text or ids, and the reason if `wanted` is auto and they are ids."""
     if wanted != "auto":
         return ("ids" if wanted == "ids" else "text"), None
     if model.words is None:
@@ -74,6 +74,6 @@ def check_out(args: argparse.Namespace) -> None:
     """OSError or Misuse if the outputs cannot be written."""
     output.check_streams(args)
     if args.sentence_ends and not any(map(is_arpa, filter(None, (args.out, getattr(args, "arpa", None))))):
-        raise Misuse(f"--sentence-ends: only ARPA files have them, not {args.out}")
+        raise Misuse(f"--sentence-ends: only for ARPA output, not {args.out}")
     for path in filter(None, (args.out, args.json)):
         output.check_place(path)

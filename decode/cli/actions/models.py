@@ -1,4 +1,4 @@
-"""Dumps, models and tokenizers that the command line names, opened and checked against each other."""
+"""Opens dumps, models and tokenizers, and checks them against each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rescore.lm.vocabulary import Vocabulary
 
 
 def open_dumps(paths: Sequence[Path], args: argparse.Namespace) -> list[Dump]:
-    """The dumps, each of which has the wanted tasks and candidates."""
+    """The dumps; Misuse if one lacks a task or has fewer candidates than --top-k."""
     if twice := next(
         (path for i, path in enumerate(paths) if path.resolve() in [other.resolve() for other in paths[:i]]), None
     ):
@@ -30,7 +30,9 @@ def open_dumps(paths: Sequence[Path], args: argparse.Namespace) -> list[Dump]:
     for dump in dumps:
         check_tasks(dump, args.task or ())
         if getattr(args, "top_k", None) and args.top_k > dump.header.top_k:
-            raise Misuse(f"--top-k {args.top_k}: the dump {dump.path} has {dump.header.top_k} candidates per slot")
+            raise Misuse(
+                f"--top-k {args.top_k}: expected at most {dump.header.top_k}, the candidates per slot of {dump.path}"
+            )
     return dumps
 
 
@@ -42,13 +44,13 @@ def check_tasks(dump: Dump, wanted: Sequence[str]) -> None:
 
 
 def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
-    """The models of --lm with their weights, of the dumps' vocabulary and tokenizer."""
+    """A rescorer with the models of --lm, checked against the dumps' vocabulary and tokenizer."""
     if not args.lm:
         if args.alpha is not None or args.semantics != "failure":
-            raise Misuse("--alpha and --semantics are for language models: give --lm as well")
+            raise Misuse("--alpha, --semantics: need --lm")
         return Rescorer(threads=args.threads)
     if args.semantics == "epsilon" and len(args.lm) > 1:
-        raise Misuse("--semantics epsilon is for one language model; several have no common backoff arcs")
+        raise Misuse("--semantics epsilon: expected one --lm; several models have no common backoff arcs")
     models = []
     for path, _ in args.lm:
         models.append(open_ngram(path, dumps[0]))
@@ -68,19 +70,19 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
 
 
 def open_settings(args: argparse.Namespace) -> Settings | None:
-    """Those of --settings; their models are the command's unless --lm names others."""
+    """The settings of --settings. Sets --lm to their models if it is not given."""
     if not args.settings:
         return None
     settings = Settings.load(args.settings)
     if not args.lm:
-        settings.open_models()  # each is there, and the one that it was
+        settings.open_models()  # raises if one is missing or has changed
         args.lm = [(model.path, 1 / len(settings.models)) for model in settings.models]
     return settings
 
 
 @contextmanager
 def naming(dump: Dump) -> Iterator[None]:
-    """Errors in the block say which dump they are of."""
+    """Adds the dump's path to errors raised in the block."""
     try:
         yield
     except ValueError as error:
@@ -90,7 +92,7 @@ def naming(dump: Dump) -> Iterator[None]:
 
 
 def weights(args: argparse.Namespace) -> list[float]:
-    """Alpha, for all slots or one per slot."""
+    """Alpha: one value, or one per slot."""
     return [DEFAULT_ALPHA] if args.alpha is None else args.alpha
 
 
@@ -100,7 +102,7 @@ def open_ngram(path: Path, dump: Dump, *, resident: bool = False) -> NGram:
 
 
 def open_words(args: argparse.Namespace, dump: Dump, rescorer: Rescorer) -> Sequence[str] | None:
-    """The tokens as text: from the tokenizer, else from the first model, else none."""
+    """The text of every token: from --tokenizer, else from the first model, else None."""
     if not args.tokenizer:
         return rescorer.models[0].words if rescorer.models else None
     tokenizer = TextTokenizer.open(args.tokenizer)
@@ -113,23 +115,22 @@ def open_words(args: argparse.Namespace, dump: Dump, rescorer: Rescorer) -> Sequ
 
 
 def open_tokenizer(args: argparse.Namespace) -> TextTokenizer | None:
-    """That of --tokenizer."""
+    """The tokenizer of --tokenizer, or None."""
     if not args.tokenizer:
         if args.end_of_text:
-            raise Misuse("--end-of-text names a token of --tokenizer: give that as well")
+            raise Misuse("--end-of-text needs --tokenizer")
         return None
     tokenizer = TextTokenizer.open(args.tokenizer, args.end_of_text)
     if args.vocab_size and args.vocab_size < tokenizer.vocab_size:
         raise Misuse(
-            f"--vocab-size {args.vocab_size}: the tokenizer {args.tokenizer} has {tokenizer.vocab_size} tokens"
+            f"--vocab-size {args.vocab_size}: expected at least {tokenizer.vocab_size}, the tokens of {args.tokenizer}"
         )
     return tokenizer
 
 
 def vocabulary_of(model: NGram, eot: int | None) -> Vocabulary | None:
-    """The words of a model as a tokenizer, None for models of a tokenizer's tokens, of ids, and without <unk>.
-
-    eot  the id that ends sentences, without which there is none either
+    """The words of a word model as a tokenizer. None for models of tokens or ids, without <unk>, or without `eot`, the
+    id that ends sentences.
     """
     if model.words is None or UNK not in model.words or eot is None or "tokenizer" in model.metadata:
         return None

@@ -1,4 +1,4 @@
-"""What `rescore oracle` does."""
+"""Runs `rescore oracle`."""
 
 from __future__ import annotations
 

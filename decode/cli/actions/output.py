@@ -1,4 +1,4 @@
-"""What verbs print and write: tables, progress bars, JSON, files that appear whole."""
+"""Output of the verbs: tables, progress bars, JSON, files written atomically."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rich.table import Column, Table
 from rescore.decode.cli.arguments import Misuse, harmless, printable
 from rescore.lm.atomic import replacing
 
-PIPE_WIDTH = 120  # columns that tables are laid out for where there is no terminal; lines are not broken there
+PIPE_WIDTH = 120  # width of tables without a terminal; lines are not broken there
 UNBROKEN = 10_000
-JSON_VERSION = 1  # of what --json writes: another one where a field goes, or means another thing
-STREAMS = ("out", "arpa", "per_line", "per_token")  # options whose value may be - for standard output
+JSON_VERSION = 1  # of the --json format: changes if a field is removed or changes its meaning
+STREAMS = ("out", "arpa", "per_line", "per_token")  # options that take - for standard output
 
 
 class Screen(Console):
-    """A console that takes no text for markup, and spells out in it what would steer a terminal."""
+    """A console that interprets no markup and escapes control characters in text."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -50,13 +50,13 @@ def console(*, stderr: bool = False) -> Screen:
 
 
 def width() -> int:
-    """Columns that a table should keep to."""
+    """The greatest width of a table, in characters."""
     out = console()
     return out.width if out.is_terminal else PIPE_WIDTH
 
 
 def show(*parts: RenderableType, stderr: bool = False) -> None:
-    """Print tables and lines, without blanks at the ends of lines where there is no terminal."""
+    """Prints tables and lines, without trailing blanks."""
     screen = console(stderr=stderr)
     with screen.capture() as captured:
         for part in parts:
@@ -65,12 +65,12 @@ def show(*parts: RenderableType, stderr: bool = False) -> None:
 
 
 def note(text: str) -> None:
-    """Something to know, on standard error, whatever else is asked for."""
+    """Prints a note on standard error, also with --json."""
     print(f"note: {printable(text)}", file=sys.stderr)
 
 
 def facts(rows: list[tuple[str, Any]]) -> Table:
-    """Names and values, a line each."""
+    """Names and values, one pair per line."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -80,7 +80,7 @@ def facts(rows: list[tuple[str, Any]]) -> Table:
 
 
 def text(value: Any) -> str:
-    """A value as a person reads it: yes and no, thousands, at most six digits after the point."""
+    """A value for people: yes or no, separated thousands, at most six significant digits."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -91,9 +91,9 @@ def text(value: Any) -> str:
 
 
 def progress_bar() -> Progress:
-    """A bar on standard error, only where somebody can see it."""
+    """A progress bar on standard error, if that is a terminal."""
     screen = Screen(stderr=True)
-    # Gives way to the figures.
+    # The description shrinks first.
     what = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))
     return Progress(
         what,
@@ -109,7 +109,9 @@ def progress_bar() -> Progress:
 
 @contextmanager
 def stages() -> Iterator[Any]:
-    """What long work without a known end is at: call it with a text; shown on standard error, only to a terminal."""
+    """A spinner for work of unknown length, on standard error if that is a terminal. Yields a function that sets its
+    text.
+    """
     screen = Screen(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -124,7 +126,7 @@ def stages() -> Iterator[Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """To standard output for `-`, else to a file that appears whole."""
+    """Writes to standard output for `-`, else to a file, atomically."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     if str(path) == "-":
         print(text, end="")
@@ -134,15 +136,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_figures(args: Any, value: dict[str, Any]) -> None:
-    """Writes figures as JSON where --json asks, with the format's name and version (docs/reference/json.md)."""
+    """Writes the figures to --json, with the format's name and version (docs/reference/json.md)."""
     if args.json:
         form = {"format": f"rescore-{args.does.replace('_', '-')}", "version": JSON_VERSION}
-        write_json(args.json, {**form, **value, **form})  # first, and in place of those of a file that is shown
+        write_json(args.json, {**form, **value, **form})  # first in order, and not overridden by fields of value
 
 
 def report(args: Any, value: Any, *parts: RenderableType) -> None:
-    """The figures as JSON if --json asks for them, and as tables unless they went to standard output; tables give way
-    to what else is written there, and go to standard error.
+    """Writes the figures to --json, and prints the tables unless the JSON went to standard output. If something else
+    does, the tables go to standard error.
     """
     write_figures(args, value)
     if str(args.json) != "-":
@@ -155,40 +157,40 @@ def piped(args: Any) -> list[str]:
 
 
 def check_streams(args: Any) -> None:
-    """Misuse if two outputs are to go to standard output."""
+    """Misuse if more than one output goes to standard output."""
     names = piped(args) + (["--json"] if str(args.json) == "-" else [])
     if len(names) > 1:
-        raise Misuse(f"expected one output at most on standard output (-), got {' and '.join(names)}")
+        raise Misuse(f"expected at most one output on standard output (-), got {' and '.join(names)}")
 
 
 def check_place(path: Path) -> None:
-    """OSError or Misuse if a file cannot be written there: found before the work, not after it."""
+    """OSError or Misuse if a file cannot be written there. Called before the work."""
     if str(path) == "-":
         return
     if path.is_dir():
-        raise Misuse(f"{path}: expected the name of a file to write, got that of a folder")
+        raise Misuse(f"{path}: expected a file to write, got a folder")
     folder = next((folder for folder in path.absolute().parents if folder.exists()), Path("/"))
     if not folder.is_dir():
-        raise Misuse(f"{path}: cannot be written, since {folder} is not a folder")
+        raise Misuse(f"{path}: cannot be written: {folder} is not a folder")
     if not os.access(folder if not is_special(path) else path, os.W_OK):
         raise PermissionError(f"{path}: no permission to write in {folder}; name another folder")
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is a pipe or device, which is written to and not replaced."""
+    """Whether it is a pipe or device, which must be written to in place."""
     return path.exists() and not path.is_file()
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that takes its name when the block ends, its folder made where missing; a pipe or
-    device as it is.
+    """A binary file that appears under its name when the block ends; missing folders are created. Pipes and devices are
+    written in place.
     """
     if is_special(path):
         with open(path, "wb") as file:
             yield file
         return
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # so that a symbolic link is kept
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         yield file

@@ -1,4 +1,4 @@
-"""What `rescore report` does."""
+"""Runs `rescore report`."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from rescore.decode.tuning.tune_trees import tune_trees
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
 
-MODEL, GPU, LENGTH = "7b", "h100", 1024  # of the costs, where only one of them is given
+MODEL, GPU, LENGTH = "7b", "h100", 1024  # defaults of the costs, if one of the three is given
 
 
 def call(args: argparse.Namespace) -> None:
     for path in filter(None, (args.out, args.markdown, args.json)):
         output.check_place(path)
     if str(args.json) == "-" == str(args.markdown):
-        raise Misuse("--json and --markdown: one of the two can go to standard output")
+        raise Misuse("--json, --markdown: expected at most one on standard output (-), got both")
     if args.neural is None and (args.neural_alpha is not None or args.neural_paths is not None):
-        raise Misuse("--neural-alpha and --neural-paths are for a neural model: give --neural as well")
-    plotly_source()  # its absence is told before the work
+        raise Misuse("--neural-alpha, --neural-paths: need --neural")
+    plotly_source()  # raises before the work if it is missing
     (dump,) = models.open_dumps([args.dump], args)
     if args.settings and args.lm:
-        raise Misuse("--lm: the settings name the models, whose weights they hold")
+        raise Misuse("--lm: --settings already has models and weights; leave it out")
     made = report_headless.made(args, dump) if dump.header.heads == 1 else of_heads(args, dump)
     write(args.out, page(made))
     if args.markdown:
@@ -84,9 +84,7 @@ def of_heads(args: argparse.Namespace, dump: Dump) -> Report:
 def trees_of(
     args: argparse.Namespace, dump: Dump, rescorer: Rescorer, split: Split, found: Settings | None
 ) -> TreeCalibrations:
-    """Calibrations of the settings; else tuned here, where there is one model and a tuning part that is not reported
-    on.
-    """
+    """The calibrations of --settings; else tuned here if there is one model and the tuning part is not reported on."""
     if found:
         found.check(
             vocab_size=dump.header.vocab_size,
@@ -123,7 +121,7 @@ def measured(
 
 
 def neural_of(args: argparse.Namespace, dump: Dump, advance: Callable[[int], None]) -> Neural:
-    """That of --neural; PyTorch is needed for it alone."""
+    """The neural rescorer of --neural; only it needs PyTorch."""
     with needed_for("--neural"):
         import torch
 
@@ -141,10 +139,10 @@ def neural_alpha(args: argparse.Namespace) -> float:
 
 
 def costs(args: argparse.Namespace) -> CostOptions | None:
-    """None where neither a model nor a machine is given."""
+    """The options of predicted costs; None without a model and a machine."""
     if not (args.model or args.gpu or args.passes):
         if args.length is not None:
-            raise Misuse("--length is of the cost of drafts: give --model, --gpu or --passes as well")
+            raise Misuse("--length needs --model, --gpu or --passes")
         return None
     args.model, args.length = args.model or MODEL, args.length or LENGTH
     shape = cost_inputs.open_shape(args.model)
@@ -184,7 +182,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def command(args: argparse.Namespace) -> Sequence[str]:
-    """The words that ask for the same figures."""
+    """The command that reproduces the report's figures."""
     words = ["rescore", "report", str(args.dump)]
     words += ["--untuned"] if args.untuned else []
     for path, weight in args.lm:

@@ -1,4 +1,4 @@
-"""What `rescore report` does with a dump of a model without heads."""
+"""Runs `rescore report` on a dump of a model without heads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rescore.decode.tuning.tune_blend import BLEND
 from rescore.decode.tuning.tuned_drafters import check_dump
 from rescore.lattice.dump import Dump
 
-# What is about lattices of heads, and its value where it is not given.
+# Options about lattices of heads, with their defaults.
 OF_HEADS = {
     "alpha": None,
     "semantics": "failure",
@@ -40,7 +40,7 @@ def made(args: argparse.Namespace, dump: Dump) -> Report:
     for name, value in OF_HEADS.items():
         if getattr(args, name) != value:
             option = f"--{name.replace('_', '-')}"
-            raise Misuse(f"{option}: is for dumps of models with heads, {args.dump} is of one without")
+            raise Misuse(f"{option}: only for dumps of models with heads; {args.dump} has none")
     found = models.open_settings(args)
     if found:
         check_dump(found, dump)
@@ -79,7 +79,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def command(args: argparse.Namespace) -> Sequence[str]:
-    """The words that ask for the same figures."""
+    """The command that reproduces the report's figures."""
     words = ["rescore", "report", str(args.dump)]
     if args.settings:
         words += ["--settings", str(args.settings)]

@@ -1,4 +1,4 @@
-"""Which sequences `rescore report` may tell of."""
+"""The split of a dump into tuning part and held-out part for `rescore report`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from rescore.lattice.dump import Dump
 
 
 def split_of(args: argparse.Namespace, dump: Dump, found: Settings | None) -> tuple[bool, Split]:
-    """Whether the settings were tuned on this dump, and the split: theirs then, else that of --tune-sequences."""
+    """Whether the settings were tuned on this dump, and the split: that of the settings if so, else of
+    --tune-sequences.
+    """
     own = found is not None and is_tuned_on(found, dump)
     if own and args.tune_sequences is not None:
-        raise Misuse("--tune-sequences: the settings have divided the dump")
+        raise Misuse("--tune-sequences: --settings already has the split of this dump; leave it out")
     return own, found.split if found and own else Split.of_dump(dump, args.tune_sequences)

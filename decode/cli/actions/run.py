@@ -1,4 +1,4 @@
-"""What `rescore run` does."""
+"""Runs `rescore run`."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from rescore.lattice.dump import Dump
 
 TIMED = {"paths": (PARALLEL_RESCORED,), "tree": (sized(TREE, max(TREE_SIZES)), sized(BLENDED, max(headless.SIZES)))}
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
-# What the models add to the heads, and the heads to the model.
+# Gain of the models over heads alone, and of heads over the model alone.
 COMPARED = (
     (RESCORED, BASE),
     (PARALLEL_RESCORED, PARALLEL_BASE),
     *((sized(TREE, n), sized(HEADS_TREE, n)) for n in TREE_SIZES),
     *((sized(TREE, n), sized(LM_ALONE, n)) for n in MODEL_SIZES),
 )
-# What tuning adds, what open lattices add, to heads alone too, and what heads add to the model and the running text.
+# Gain of tuning, of open lattices (also over heads alone), and of heads over model and running text.
 TUNED_PAIRS = (
     (CALIBRATED_TREE, TREE),
     (OPEN_TREE, CALIBRATED_TREE),
@@ -108,26 +108,26 @@ def open_memory(args: argparse.Namespace, dumps: Sequence[Dump]) -> TextMemory |
         return None
     header = dumps[0].header
     if header.heads > 1:
-        raise Misuse(f"--memory: is for dumps of models without heads, {dumps[0].path} has some")
+        raise Misuse(f"--memory: only for dumps of models without heads; {dumps[0].path} has heads")
     if header.end_of_text is None:
-        raise Misuse(f"--memory: {dumps[0].path} does not say which token ends a text")
+        raise Misuse(f"--memory: {dumps[0].path} has no end-of-text id")
     return TextMemory.open(args.memory, vocab_size=header.vocab_size, end=header.end_of_text, frozen=True)
 
 
 def check_alike(dumps: Sequence[Dump], args: argparse.Namespace) -> None:
-    """Misuse for dumps of models with and without heads together, and for what those without do not have."""
+    """Misuse for a mix of dumps with and without heads, and for options that need heads."""
     without = [dump for dump in dumps if dump.header.heads == 1]
     if not without:
         return
     if len(without) < len(dumps):
-        raise Misuse(f"{without[0].path}: a dump of a model without heads; replay it by itself, other drafters apply")
+        raise Misuse(f"{without[0].path}: the dump of a model without heads has other drafters; replay it alone")
     for name, value in (("drafts", args.drafts), ("alpha", args.alpha)):
         if value is not None:
-            raise Misuse(f"--{name}: is for dumps of models with heads, {without[0].path} has none")
+            raise Misuse(f"--{name}: only for dumps of models with heads; {without[0].path} has none")
 
 
 def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
-    """Writes the p rescored drafts of every row that they visit."""
+    """A listener that writes the p rescored paths of every row they visit."""
 
     def add(block, worth, visited) -> None:
         writer.add(str(dump.path), block, worth[PARALLEL_RESCORED].drafts, visited[PARALLEL_RESCORED])
@@ -136,9 +136,8 @@ def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
 
 
 def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings | None) -> list[SplitPart | None]:
-    """What is replayed of each dump, None for all of it.
-
-    Of the dump that settings were tuned on, what they were not tuned on.
+    """The part of each dump to replay, None for all of it. The default for the dump that settings were tuned on is its
+    held-out part.
     """
     parts = []
     for dump in dumps:
@@ -146,9 +145,9 @@ def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings
         name = args.part or ("heldout" if tuned else "all")
         if args.tune_sequences is not None and (tuned or name == "all"):
             raise Misuse(
-                "--tune-sequences: the settings have divided the dump"
+                "--tune-sequences: --settings already has the split of this dump; leave it out"
                 if tuned
-                else "--tune-sequences divides the dump: give --part tune or --part heldout as well"
+                else "--tune-sequences needs --part tune or --part heldout"
             )
         split = settings.split if settings and tuned else None
         parts.append(None if name == "all" else (split or Split.of_dump(dump, args.tune_sequences)).part(name))
@@ -209,12 +208,12 @@ def to_json(
 
 
 def timed(result: DumpResult) -> dict[str, str]:
-    """The drafters whose times are told."""
+    """The drafters whose times are reported."""
     return {key: name for key, names in TIMED.items() for name in names if name in result.names}
 
 
 def uncertainty(resampled: Resampled, pairs: Sequence[tuple[str, str]], task: str | None = None) -> dict[str, Any]:
-    """Intervals, and differences of pairs of drafters, of a task or of the mean over tasks."""
+    """Intervals, and differences of pairs of drafters, for a task or for the mean over tasks."""
     differences = []
     for name, against in pairs:
         difference = resampled.difference(name, against, task)

@@ -1,4 +1,4 @@
-"""The report of `rescore run` as tables."""
+"""Tables of `rescore run`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ BOLD = (TREE, CALIBRATED_TREE, OPEN_TREE, BLENDED, TUNED_BLEND)
 
 
 def tables(report: Report, width: int) -> list[RenderableType]:
-    """Settings, each dump's table (side by side where they fit into `width`, else their means are), times."""
+    """Settings, a table per dump, differences and times. Tables stand side by side if they fit into `width`, else a
+    table of means comes first.
+    """
     drafters = report["settings"]["drafters"]
     labels = [*drafters, "", *facts_of(report)]
     bold = {name for name in drafters if split(name)[0] in BOLD}
@@ -39,7 +41,7 @@ def tables(report: Report, width: int) -> list[RenderableType]:
 
 
 def side_by_side(labels: list[str], found: list[tuple[str, list[Column]]], width: int) -> int | None:
-    """The blanks between columns with which several tables stand side by side; None where they do not fit."""
+    """The gap between columns with which the tables fit side by side; None if they do not."""
     for gap in GAPS:
         widths = [columns_width("drafter", labels, columns, gap) for _, columns in found]
         if len(found) > 1 and sum(widths) + GUTTER * (len(found) - 1) <= width:
@@ -49,13 +51,13 @@ def side_by_side(labels: list[str], found: list[tuple[str, list[Column]]], width
 
 def title(report: Report, overall: Report) -> str:
     sampled = f", temperature {overall['temperature']:g}" if overall["temperature"] else ""
-    part = "" if overall["part"] == "all" else f", the {overall['part']} part alone"
+    part = "" if overall["part"] == "all" else f", {overall['part']} part"
     alike = sum(other["kind"] == overall["kind"] for other in report["overall"]) > 1
     return f"block efficiency, {overall['kind']}{sampled}{part}" + (f" ({overall['dump']})" if alike else "")
 
 
 def means_columns(report: Report) -> list[Column]:
-    """Of every dump: verified where it differs from the first's, mean and half its interval, headroom."""
+    """For every dump: verified if it differs from the first dump's, mean, half its interval, headroom."""
     drafters = report["settings"]["drafters"]
     columns: list[Column] = []
     for overall in report["overall"]:
@@ -80,10 +82,7 @@ def half_widths(report: Report, overall: Report) -> list[str]:
 
 
 def difference_tables(report: Report, width: int) -> list[RenderableType]:
-    """Of every dump: differences of drafters in the mean over the tasks, their intervals, p-values.
-
-    None without a model.
-    """
+    """For every dump: differences of drafters in the mean over tasks, intervals, p-values. Empty without a model."""
     found = [overall["differences"] for overall in report["overall"]]
     if not found[0]:
         return []
@@ -107,9 +106,7 @@ def difference_tables(report: Report, width: int) -> list[RenderableType]:
 
 
 def dump_columns(report: Report, overall: Report) -> list[Column]:
-    """verified, one column a task, mean and half its interval, headroom: cells of every drafter, then of the other
-    facts.
-    """
+    """Columns verified, one per task, mean, half its interval, headroom: cells of every drafter, then of the facts."""
     drafters, facts = report["settings"]["drafters"], facts_of(report)
     blank = [""] * (1 + len(facts))
     columns = [Column("verified", [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters] + blank)]
@@ -132,7 +129,7 @@ def duel(outcome: str) -> Callable[[Report], str]:
     return lambda task: f"{task['rescored_against_base'][outcome]:,}"
 
 
-# What is told of each task below its block efficiencies: of any, and where base and rescored drafts were replayed.
+# Facts of each task, below its block efficiencies: of any dump, and of dumps with heads.
 FACTS: dict[str, Callable[[Report], str]] = {
     "sequences": lambda task: f"{task['sequences']:,}",
     "tokens": lambda task: f"{task['tokens']:,}",
@@ -161,9 +158,9 @@ def settings_line(report: Report) -> str:
     candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
     tuned = f"; tuned as in {settings['tuned']}" if settings["tuned"] else ""
     if sized(BLENDED, 16) in settings["drafters"]:
-        return f"a model without heads; {models or 'no language model (--lm)'}"
+        return f"model without heads; {models or 'no n-gram model (--lm)'}"
     if not models:
-        return f"no language model (--lm): rescored is base; {candidates}p = {settings['paths']}{tuned}"
+        return f"no n-gram model (--lm): rescored equals base; {candidates}p = {settings['paths']}{tuned}"
     return f"{models}: {weight}, {candidates}p = {settings['paths']}, {settings['semantics']} semantics{tuned}"
 
 

@@ -1,4 +1,4 @@
-"""The rows that `rescore lm score` writes for each document and each token, as tab-separated values."""
+"""The tab-separated rows of `rescore lm score`, one per document or token."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TOKEN = ("file", "line", "token", "order", "oov", "log10_p", "nats")
 
 
 class ScoreRows:
-    """Rows of documents, each ended by `eot`, to files where these are wanted."""
+    """Writes rows of documents, each ended by `eot`."""
 
     def __init__(
         self, model: NGram, eot: int, unknown: int | None, per_line: BinaryIO | None, per_token: BinaryIO | None
     ) -> None:
-        """unknown: the id of <unk>, if there is one"""
+        """unknown: the id of <unk>, if any. per_line, per_token: None to write none."""
         self._words, self._eot, self._unknown = model.words, eot, unknown
         self._per_line, self._per_token = per_line, per_token
         self._file, self._lines, self._documents = "", deque[int](), 0
@@ -35,11 +35,11 @@ class ScoreRows:
             _write(file, [names])
 
     def reading(self, found: Iterable[Numbered], file: str) -> Iterator[NDArray[Any]]:
-        """The tokens of a file, whose scores are to be added in the same order."""
+        """Yields the tokens of a file. Their scores must be added in the same order."""
         self._file, self._documents = printable(file), 0
         for documents in found:
             lines = documents.lines()
-            if lines is None:  # of a file of tokens: counted
+            if lines is None:  # a token file: documents are numbered
                 first = self._documents + 1
                 lines = list(range(first, first + int((documents.tokens == self._eot).sum())))
             self._documents += len(lines)
@@ -47,7 +47,7 @@ class ScoreRows:
             yield documents.tokens
 
     def add(self, scored: Scored) -> None:
-        """The next tokens; a document may come in several parts."""
+        """Adds the next tokens; a document may come in several parts."""
         ends = (np.flatnonzero(scored.tokens == self._eot) + 1).tolist()
         size = len(scored.tokens)
         oov = np.zeros(size, bool) if self._unknown is None else scored.tokens == self._unknown

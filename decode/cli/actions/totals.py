@@ -1,4 +1,4 @@
-"""What texts have cost, as figures and as lines."""
+"""Passes, tokens and times of decoded texts, as figures and as lines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from rescore.decode.loop.request import Statistics
 class Totals:
     """Sums over the texts of a call.
 
-    passes, tokens  passes of the target that each text took part in, prompts' included, and the tokens that they gave
-    accepted        verifying passes that accepted at least 1, 2, .. draft tokens
-    drafted         draft tokens verified; steps: passes that verified drafts
-    drafting_s, verifying_s  wall time
+    passes, tokens  target passes of each text, the prompt's included, and the tokens they gave
+    steps           passes that verified drafts
+    accepted        of these, passes that accepted at least 1, 2, .. draft tokens
+    drafted         draft tokens verified
+    drafting_s, verifying_s  wall-clock time
     """
 
     texts: int
@@ -72,7 +73,7 @@ class Totals:
         }
 
     def facts(self) -> list[tuple[str, str]]:
-        """Names and values, as they are told behind a text."""
+        """Names and values, as printed after a text."""
         steps = max(1, self.steps)
         rows = [
             ("tokens", f"{self.tokens:,}" + (f" in {self.texts} texts" if self.texts > 1 else "")),

@@ -1,4 +1,4 @@
-"""What `rescore train bita` does."""
+"""Runs `rescore train bita`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `rescore train heads` does."""
+"""Runs `rescore train heads`."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def call(args: argparse.Namespace) -> None:
 
 
 def choose_form(args: argparse.Namespace) -> None:
-    """Slots, layers and draft vocabulary: those asked for, or those of the heads to start from."""
+    """Sets slots, layers and draft vocabulary to those of --start or to the defaults."""
     asked = [name for name in FORM if getattr(args, name) is not None]
     if args.start and asked:
         raise ValueError(
-            f"--{asked[0].replace('_', '-')}: expected none beside --start, whose heads bring their own, "
-            f"got {getattr(args, asked[0])}"
+            f"--{asked[0].replace('_', '-')} {getattr(args, asked[0])}: not used with --start, whose heads have their "
+            "own; leave it out"
         )
     form = asdict(read_form(args.start)) if args.start else FORM
     for name in set(FORM).difference(asked):
@@ -117,7 +117,7 @@ class _Run:
         return figures, _table(figures)
 
     def _heads(self, lessons: Lessons) -> ConditionedHeads:
-        """Those to start from, or new ones, which say what the model says."""
+        """The heads of --start, or new ones, which predict what the model predicts."""
         args, model = self.args, self.model
         embedding, table = (one.weight.float() for one in (model.get_input_embeddings(), model.get_output_embeddings()))
         if args.start:
@@ -131,7 +131,10 @@ def _estimated(found: Estimate, there: int, out: Path) -> Table:
     free = shutil.disk_usage(next(path for path in (out, *out.absolute().parents) if path.exists())).free
     return output.facts(
         [
-            ("answers", f"{found.tokens:,} tokens behind {found.prompt_tokens:,} of prompts; {there:,} are there"),
+            (
+                "answers",
+                f"{found.tokens:,} tokens to generate after {found.prompt_tokens:,} of prompts; {there:,} exist",
+            ),
             ("texts", minutes(found.texts_seconds)),
             ("heads", f"{minutes(found.heads_seconds)} at most"),
             ("disk", f"{found.disk / 1e9:,.2f} GB, of {free / 1e9:,.0f} GB free"),
@@ -141,7 +144,7 @@ def _estimated(found: Estimate, there: int, out: Path) -> Table:
 
 def _table(figures: dict[str, Any]) -> Table:
     title = (
-        f"{figures['heads']}: {figures['parameters']:,} weights, {figures['tokens']:,} tokens; of those held out "
-        f"{figures['lost']:.2%} lie outside the draft vocabulary; step {figures['best']['step']}"
+        f"{figures['heads']}: {figures['parameters']:,} weights, {figures['tokens']:,} tokens, "
+        f"{figures['lost']:.2%} of held-out tokens outside the draft vocabulary; step {figures['best']['step']}"
     )
     return recalls_table(title, "slot", figures["best"])

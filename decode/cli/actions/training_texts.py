@@ -1,4 +1,4 @@
-"""The first stage of any training: the model's own texts, and its states along them."""
+"""The first stage of training: the model's own texts, and its states along them."""
 
 from __future__ import annotations
 
@@ -30,45 +30,44 @@ STATES, TEXTS = "states", "texts.npy"
 
 
 def open_texts(args: argparse.Namespace) -> TrainingTexts:
-    """Of the model, prompts and folder that were asked for."""
+    """The texts of the command line's model, prompts and folder."""
     torch.set_num_threads(args.threads or idle_processors())
     args.dtype = args.dtype or fast_dtype(checked_device(args.device))
     decoder = open_decoder(args)
     if decoder.facts.kind != "causal-lm":
-        raise ValueError(f"{args.model}: expected a causal language model of Hugging Face, got {decoder.facts.kind}")
+        raise ValueError(f"{args.model}: expected a causal language model from Hugging Face, got {decoder.facts.kind}")
     tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, references=args.read)
     prompts = sorted((one for task in tasks.values() for one in task), key=lambda one: one.number)
     return TrainingTexts(args, decoder, fitting(prompts, 1 if args.read else args.max_tokens, decoder.facts.context))
 
 
 def fitting(prompts: list[Prompt], answer: int, context: int | None) -> list[Prompt]:
-    """Those that leave room for an answer of so many tokens in the model's context, references cut where it ends.
-
-    Says how many are left out or cut. ValueError if none fits.
+    """The prompts that leave room for an answer of `answer` tokens in the model's context, with references cut at its
+    end. Prints how many are left out or cut. ValueError if none fits.
     """
     if context is None:
         return prompts
     found = [one for one in prompts if len(one.tokens) + answer <= context]
-    room = f"{context - answer} tokens (the context of {context} less {answer} for an answer)"
+    room = f"{context - answer} tokens (the context of {context} minus {answer} for an answer)"
     if not found:
         shortest = min(len(one.tokens) for one in prompts)
         raise ValueError(f"--prompts: expected prompts of at most {room}, got none; the shortest has {shortest}")
     told = Screen(stderr=True, soft_wrap=True)
     if len(found) < len(prompts):
-        told.print(f"{len(prompts) - len(found):,} of {len(prompts):,} prompts have more than {room} and are left out")
+        told.print(f"{len(prompts) - len(found):,} of {len(prompts):,} prompts are longer than {room} and are left out")
     if cut := sum(len(one.tokens) + len(one.reference) > context for one in found):
-        told.print(f"{cut:,} references go beyond the context of {context} tokens and are cut there")
+        told.print(f"{cut:,} references exceed the context of {context} tokens and are cut there")
     return [replace(one, reference=one.reference[: context - len(one.tokens)]) for one in found]
 
 
 def idle_processors() -> int:
-    """Those that nothing keeps busy: threads that wait for each other on a busy machine are slower than one."""
+    """The number of idle processors: threads that wait for each other on busy ones are slower than a single thread."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, count - round(os.getloadavg()[0]))
 
 
 def fast_dtype(device: torch.device) -> str:
-    """bfloat16 where the device multiplies it itself."""
+    """bfloat16 if the device multiplies it in hardware, else float32."""
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
@@ -76,7 +75,7 @@ def fast_dtype(device: torch.device) -> str:
 
 
 class TrainingTexts:
-    """Texts of a model, in a folder's `states`: those that are there, and those still to come."""
+    """A model's texts in the folder `states`: existing ones, and those still to generate."""
 
     def __init__(self, args: argparse.Namespace, decoder: Decoder, prompts: list[Prompt]):
         self.args, self.decoder, self.prompts = args, decoder, prompts
@@ -112,7 +111,7 @@ class TrainingTexts:
         return {**told, "max_tokens": args.max_tokens, "temperatures": list(args.temperature), "seed": args.seed}
 
     def left(self) -> list[Prompt]:
-        """The prompts without a text yet, as many as --tokens asks for where the lengths are known."""
+        """The prompts without a text, up to --tokens where the lengths of the texts are known."""
         done, wanted = self.store.numbers(), self.wanted
         prompts = [one for one in self.prompts if one.number not in done]
         if wanted is None:
@@ -124,11 +123,11 @@ class TrainingTexts:
 
     @property
     def wanted(self) -> int | None:
-        """Tokens still to come, None for those of all prompts."""
+        """Tokens still to generate; None for all prompts."""
         return self.args.tokens and self.args.tokens - self.store.tokens
 
     def write(self) -> None:
-        """The texts that are not there yet."""
+        """Generates the missing texts and writes them."""
         args, store, prompts, wanted = self.args, self.store, self.left(), self.wanted
         if prompts:
             if args.read:
@@ -147,7 +146,7 @@ class TrainingTexts:
 
 @contextmanager
 def bar(name: str, total: int | None, unit: str) -> Iterator[Any]:
-    """A bar with speed and time left; call it with what is done and words behind it."""
+    """A progress bar with rate and time left. Yields a function that takes the amount done and a text to append."""
     screen = Screen(stderr=True)
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -168,7 +167,7 @@ def bar(name: str, total: int | None, unit: str) -> Iterator[Any]:
 
 
 def run_training(training: TrainingRun, what: str) -> dict[str, Any]:
-    """Train under a bar; the last validation that was the best so far, as its curve has it."""
+    """Trains with a progress bar. Returns the best validation, as recorded in the curve."""
     with bar(what, training.steps, "steps") as advance:
         said = Screen(stderr=True)
         latest: list[training_run.Progress] = []
@@ -188,7 +187,7 @@ def _line(progress: training_run.Progress) -> str:
 
 
 def recalls_table(title: str, what: str, best: dict[str, Any]) -> Table:
-    """A row for each slot or mask of the best validation."""
+    """A table with the best validation of each slot or mask."""
     table = Table(title=title, title_justify="left")
     table.add_column(what)
     for name in ("loss", *(f"recall@{k}" for k in best["recall"])):

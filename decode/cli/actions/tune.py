@@ -1,4 +1,4 @@
-"""What `rescore tune` does."""
+"""Runs `rescore tune`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATHS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Settings without values, all that was tried, the values of the tuning part, and the replay of the rest."""
+    """The tuned settings (without values), the trials, and functions that replay the tuning part and the rest."""
 
     settings: Settings
     trials: Any
@@ -54,11 +54,11 @@ def call(args: argparse.Namespace) -> None:
     split = Split.of_dump(dump, args.tune_sequences)
     with output.stages() as stage:
         found = (of_blend if headless else of_heads)(args, dump, lms, split, stage)
-        stage("what it brings on the tuning part")
+        stage("replaying the tuning part")
         settings = replace(found.settings, values=found.values())
-        if args.out:  # before the rest is looked at
+        if args.out:  # before the held-out part is read
             settings.save(args.out)
-        stage("what it brings on the held-out part")
+        stage("replaying the held-out part")
         heldout = heldout_json(found.heldout(), args.seed)
     folder = args.out.resolve().parent if args.out else Path.cwd()
     report = {
@@ -72,19 +72,17 @@ def call(args: argparse.Namespace) -> None:
 
 
 def check_options(args: argparse.Namespace, headless: bool) -> None:
-    """Misuse for what is not there to be tuned."""
+    """Misuse for options that the dump's model has no use for."""
     if not headless and not args.lm:
-        raise Misuse(f"--lm: expected a model to tune; {args.dump} is of a model with heads")
+        raise Misuse(f"--lm: expected at least one model, since {args.dump} is of a model with heads")
     if headless and len(args.lm) > 1:
         raise Misuse(
-            f"--lm: expected one at most, since {args.dump} is of a model without heads, got {len(args.lm)}; "
-            "mix them with rescore lm merge"
+            f"--lm: expected at most one, since {args.dump} is of a model without heads, got {len(args.lm)}; "
+            "merge them with `rescore lm merge`"
         )
     for name in ("paths", "top_k", "per_task") if headless else ():
         if getattr(args, name):
-            raise Misuse(
-                f"--{name.replace('_', '-')}: is for dumps of models with heads, {args.dump} is of one without"
-            )
+            raise Misuse(f"--{name.replace('_', '-')}: only for dumps of models with heads; {args.dump} has none")
 
 
 def of_heads(
@@ -142,7 +140,7 @@ def open_lm(path: Path, dump: Dump) -> NGram:
 
 
 def trials(tuned: Tuned) -> Report:
-    """All that was tried on the tuning part; numbers that were tried are pairs with what they brought."""
+    """All trials on the tuning part: the values tried and their block efficiency."""
 
     def scalar(one: ScalarTuning) -> Report:
         return {

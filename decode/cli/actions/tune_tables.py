@@ -1,4 +1,4 @@
-"""The report of `rescore tune` as tables."""
+"""Tables of `rescore tune`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> 
     lines = [*heldout_tables(report, dump, width), "", *weight_tables(report, width)]
     if report["settings"]["trees"] is None:
         lines.append(
-            "trees: not calibrated, since a calibration weighs one model: make one of several with rescore lm merge, "
-            "and tune that"
+            "trees: not calibrated, since a calibration has one model; merge the models with `rescore lm merge` and "
+            "tune the result"
         )
     return [*lines, written(args)]
 
 
 def blend_tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> list[RenderableType]:
-    """The same of a model without heads."""
+    """`tables` for a model without heads."""
     tuned = report["settings"]["trees"][BLEND]["overall"]
     found = {"default": HEADLESS.text, "tuned": tuned["text"]}, {"default": HEADLESS.shares, "tuned": tuned["soft"]}
     columns = [
@@ -47,11 +47,11 @@ def blend_tables(report: Report, dump: Dump, args: argparse.Namespace, width: in
 
 
 def written(args: argparse.Namespace) -> str:
-    return f"settings: {args.out}" if args.out else "settings: not written; -o FILE keeps them"
+    return f"settings: {args.out}" if args.out else "settings: not written; use -o FILE"
 
 
 def heldout_tables(report: Report, dump: Dump, width: int) -> list[RenderableType]:
-    """What was tuned on, and the drafters' block efficiency on either part."""
+    """The split, and the drafters' block efficiency on both parts."""
     heldout, settings = report["heldout"], report["settings"]
     rows = heldout["drafters"]
     columns = [Column("tuning", [f"{settings['values'][name]:.3f}" for name in rows])]
@@ -93,7 +93,7 @@ def p_value(row: Report) -> str:
 
 
 def weight_tables(report: Report, width: int) -> list[RenderableType]:
-    """What was chosen for all tasks together, head by head, and the strengths of the running text, for tasks too."""
+    """The weights of each head for all tasks together, and the strengths of the running text, also by task."""
     settings, tried = report["settings"], report["trials"]
     paths, trees = settings["paths"], settings["trees"] or {}
     columns = [Column("paths: head", listed(paths["head"]))]
@@ -109,8 +109,8 @@ def weight_tables(report: Report, width: int) -> list[RenderableType]:
         ]
     heads = [str(slot + 2) for slot in range(settings["slots"])]
     lines: list[RenderableType] = [
-        f"one alpha for all slots: {tried['scalar']['best']:.3g} serves {settings['p']} paths best, "
-        f"{tried['scalar_trees']['best']:.3g} uncalibrated trees"
+        f"best alpha for all slots: {tried['scalar']['best']:.3g} for {settings['p']} paths, "
+        f"{tried['scalar_trees']['best']:.3g} for uncalibrated trees"
     ]
     lines += ["", *column_tables("head", heads, [column.repeated(len(heads)) for column in columns], width=width)]
     if trees:
@@ -128,5 +128,5 @@ def listed(values: list[float]) -> list[str]:
 
 
 def text(calibration: Report) -> str:
-    """Strengths of the contexts of 0, 1, .. tokens."""
+    """The strengths of contexts of 0, 1, .. tokens."""
     return ", ".join(f"{value:.3g}" for value in calibration["text"]) if calibration["text"] else "not used"

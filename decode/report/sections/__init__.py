@@ -1,1 +1,1 @@
-"""The sections of the page, one topic a file."""
+"""The sections of the page, one topic per file."""

@@ -1,4 +1,4 @@
-"""How far drafts are accepted, position by position."""
+"""Acceptance of drafts by position."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def section(found: Sequence[Acceptance]) -> Section:
         key="acceptance",
         title="Acceptance",
         prose=(
-            "The share of a drafter's verified drafts that are accepted up to each position, "
-            "over the passes of its own replay: where drafts break off. A steep start says that the first "
-            "slots matter most, and that nodes spent on later ones are rarely reached.",
+            "The share of a drafter's drafts that are accepted up to each position, over the passes of its own replay. "
+            "If the curve falls steeply at first, the first slots matter most, and nodes at later ones are rarely "
+            "reached.",
         ),
         parts=(_plot(found), _table(found)),
     )
@@ -33,7 +33,7 @@ def _plot(found: Sequence[Acceptance]) -> Plot:
     ] * (len(tasks) > 1)
     return Plot(
         title="Drafts accepted up to a position",
-        alt="Falling curves of the share of drafts that are accepted up to each position, one for each drafter.",
+        alt="Falling curves of the share of drafts accepted up to each position, one per drafter.",
         views=views,
         layout=plots.axes(
             "position in the draft", "share of drafts", y_tickformat=".0%", x_dtick=1, y_rangemode="tozero"
@@ -64,7 +64,7 @@ def _table(found: Sequence[Acceptance]) -> Table:
 
 
 def _shares(found: Sequence[Acceptance]) -> dict[str, list[float | None]]:
-    """Of all tasks together."""
+    """The shares of every drafter, all tasks together."""
     out = {}
     for name in dict.fromkeys(one.drafter for one in found):
         own = [one for one in found if one.drafter == name]

@@ -1,4 +1,4 @@
-"""Tokens per pass as the text grows."""
+"""Tokens per pass by the length of the text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rescore.decode.replay.drafters.names import split
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 
-LEAST_PASSES = 30  # of a bin that is shown
+LEAST_PASSES = 30  # smaller bins are not shown
 
 
 def section(found: Sequence[AlongText]) -> Section:
@@ -20,33 +20,33 @@ def section(found: Sequence[AlongText]) -> Section:
         key="along-text",
         title="Along the text",
         prose=(
-            "Tokens per pass against the length of the text so far: a longer running text offers more to copy from as "
-            "it grows. Both plots show the same passes; in the second one tasks with long prompts stand further "
-            f"right, so look at one task at a time. Bins of fewer than {LEAST_PASSES} passes are left out.",
+            "Tokens per pass against the length of the text so far: a longer running text offers more to copy from. "
+            "Both plots show the same passes. In the second, tasks with long prompts lie further to the right, so "
+            f"compare within one task. Bins of fewer than {LEAST_PASSES} passes are left out.",
         ),
         parts=(_plot(found, "generated"), _plot(found, "read"), _table(found)),
     )
 
 
-def _plot(found: Sequence[AlongText], behind: str) -> Plot:
+def _plot(found: Sequence[AlongText], measure: str) -> Plot:
     title = {"generated": "tokens generated before the pass", "read": "tokens read before the pass, prompt included"}
     tasks = list(dict.fromkeys(one.task for one in found))
-    views = [PlotView(name="all tasks", traces=_curves(found, behind))]
+    views = [PlotView(name="all tasks", traces=_curves(found, measure))]
     views += [
-        PlotView(name=task, traces=_curves([one for one in found if one.task == task], behind)) for task in tasks
+        PlotView(name=task, traces=_curves([one for one in found if one.task == task], measure)) for task in tasks
     ] * (len(tasks) > 1)
     ticks = [float(point) for view in views for trace in view.traces for point in trace["x"]]
     return Plot(
-        title=f"Tokens per pass by {title[behind]}",
-        alt=f"Curves of tokens per pass over {title[behind]}, one for each drafter.",
+        title=f"Tokens per pass by {title[measure]}",
+        alt=f"Curves of tokens per pass over {title[measure]}, one per drafter.",
         views=views,
-        layout=plots.axes(f"{title[behind]}, from", "tokens per target pass", **plots.powers(ticks)),
+        layout=plots.axes(f"{title[measure]}, from", "tokens per target pass", **plots.powers(ticks)),
     )
 
 
-def _curves(found: Sequence[AlongText], behind: str) -> list[dict]:
+def _curves(found: Sequence[AlongText], measure: str) -> list[dict]:
     traces = []
-    for name, (passes, tokens) in _sums(found, behind).items():
+    for name, (passes, tokens) in _sums(found, measure).items():
         bins = np.flatnonzero(passes >= LEAST_PASSES)
         family = families.family_of(name)
         traces.append(
@@ -76,18 +76,18 @@ def _table(found: Sequence[AlongText]) -> Table:
         for place in shown
     ]
     return Table(
-        title="Tokens per pass by tokens generated before it, all tasks together",
+        title="Tokens per pass by tokens generated before the pass, all tasks together",
         headers=("tokens", *sums),
         rows=rows,
     )
 
 
-def _sums(found: Sequence[AlongText], behind: str) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Passes and tokens of each drafter's bins, over tasks."""
+def _sums(found: Sequence[AlongText], measure: str) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Passes and tokens of each drafter by bin, summed over tasks."""
     return {
         name: (
-            np.sum([getattr(one, behind) for one in found if one.drafter == name], axis=0),
-            np.sum([getattr(one, f"{behind}_tokens") for one in found if one.drafter == name], axis=0),
+            np.sum([getattr(one, measure) for one in found if one.drafter == name], axis=0),
+            np.sum([getattr(one, f"{measure}_tokens") for one in found if one.drafter == name], axis=0),
         )
         for name in dict.fromkeys(one.drafter for one in found)
     }

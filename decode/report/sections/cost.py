@@ -1,4 +1,4 @@
-"""What the drafts would bring on a machine: the cost model fed with this dump's block efficiencies."""
+"""Predicted speed on a machine: the cost model with this dump's block efficiencies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LENGTHS = (128, 2048)  # of the cache in the table of bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostOptions:
-    """shape and its name, where the time comes from and its name, tokens in the cache."""
+    """A model's shape and its name, a clock and the name of its machine, and the tokens in the cache."""
 
     name: str
     shape: ModelShape
@@ -44,11 +44,13 @@ class CostOptions:
 def ways(
     figures: Figures, drafting: Mapping[str, float], slots: int, paths: int, small: ModelShape | None = None
 ) -> list[tuple[str, Way]]:
-    """The drafters whose cost is told, by family: one and p paths, trees, the language model alone, greedy neural
+    """The drafters with a predicted cost, by family: one and p paths, trees, the language model alone, greedy neural
     rescoring.
 
-    drafting: seconds for each lattice; small: the neural rescorer's shape, without which it is left out. So is its
-    beam, whose passes of several rows are not modelled.
+    drafting  seconds per lattice
+    small     the neural rescorer's shape; without it the rescorer is left out
+
+    The neural beam is left out: the cost model has no passes of several rows.
     """
     found = []
     for name, efficiency in figures.overall["block_efficiency"].items():
@@ -85,13 +87,15 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
         for batch, found in by_batch.items()
     )
     modelled = (
-        ", but for the neural rescorer's passes, which are modelled too" if any(way.small for way in all_ways) else ""
+        ", except for the neural rescorer's passes, which are predicted too"
+        if any(way.small for way in all_ways)
+        else ""
     )
     source = (
-        "Times are a model, not a measurement: the longer of memory time and compute time, "
-        f"at assumed shares of the data sheet. Drafting is timed here{modelled}."
+        "Times are predicted, not measured: the longer of memory time and compute time, at assumed shares of the data "
+        f"sheet's figures. Drafting is measured on this machine{modelled}."
         if isinstance(options.clock, Roofline)
-        else "Passes are as measured; heads are not in them."
+        else "Passes are measured, without heads."
     )
     return Section(
         lead=True,
@@ -99,17 +103,17 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
         title=f"Cost: {options.name} on {options.machine}",
         cites="table 11",
         prose=(
-            f"What these block efficiencies would bring a model of the shape {options.name} on {options.machine}, "
-            f"behind {options.length:,} tokens of text. {source}",
-            f"The fastest there, {best}. Drafts help while a pass waits for memory; "
-            "with many texts at once it waits for arithmetic, and every verified token costs.",
+            f"The speed of a model of shape {options.name} on {options.machine} with these block efficiencies, after "
+            f"{options.length:,} tokens of text. {source}",
+            f"Fastest: {best}. Drafts pay while passes are bound by memory. With many texts at once they are bound by "
+            "arithmetic, and every verified token costs time.",
         ),
         parts=(_plot(options, drafters), _times(by_batch), _bytes(options, all_ways)),
     )
 
 
 def _batches(options: CostOptions, wanted: Sequence[int]) -> Sequence[int]:
-    """Those measured, where passes were."""
+    """The measured batches if passes were measured, else `wanted`."""
     return sorted(options.clock.passes) if isinstance(options.clock, Stopwatch) else wanted
 
 
@@ -144,10 +148,10 @@ def _plot(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Plot:
         views.append(PlotView(name=f"{wanted} verified tokens", traces=[*traces, even]))
     views.sort(key=lambda view: view.name != "16 verified tokens")
     return Plot(
-        title="Speed against plain decoding",
+        title="Speed relative to plain decoding",
         alt=(
             "Curves of tokens per second, as a multiple of plain decoding, over the number of texts decoded at once. "
-            "Below 1 drafts do not pay."
+            "Below 1, drafts do not pay."
         ),
         views=views,
         layout=plots.axes("texts at once", "times plain decoding", **plots.powers([float(batch) for batch in batches])),
@@ -159,7 +163,7 @@ def _times(by_batch: dict[int, list[Forecast]]) -> Table:
     strong: set[int] = set()
     best = {fastest(found).way.name for found in by_batch.values()}
     for place, one in enumerate(next(iter(by_batch.values()))):
-        if not _told(one.way, best):
+        if not _tabled(one.way, best):
             continue
         cells: list[Cell] = []
         for found in by_batch.values():
@@ -190,15 +194,15 @@ def _times(by_batch: dict[int, list[Forecast]]) -> Table:
     )
 
 
-def _told(way: Way, best: Collection[str] = ()) -> bool:
-    """Whether tables have it: all paths, trees at a few budgets, and what is the fastest somewhere."""
+def _tabled(way: Way, best: Collection[str] = ()) -> bool:
+    """Whether tables show it: all paths, trees at a few budgets, and the fastest at any batch."""
     return way.name in best or way.rows > 1 or way.verified < min(EQUAL) or round(way.verified) in EQUAL
 
 
 def _bytes(options: CostOptions, drafters: Sequence[Way]) -> Table:
     """The paper's table 11 for this dump."""
     rows = []
-    for way in (PLAIN, *(way for way in drafters if _told(way))):
+    for way in (PLAIN, *(way for way in drafters if _tabled(way))):
         own = per_token(options.shape, way, length=options.length, precision=options.precision)
         cache = [
             per_token(options.shape, way, length=length, precision=options.precision).cache_bytes for length in LENGTHS
@@ -221,4 +225,4 @@ def _bytes(options: CostOptions, drafters: Sequence[Way]) -> Table:
         *(f"GB cache, {length}" for length in LENGTHS),
         "GFLOP",
     )
-    return Table(title="Moved and computed for each decoded token, one text at a time", headers=headers, rows=rows)
+    return Table(title="Bytes moved and operations per decoded token, one text at a time", headers=headers, rows=rows)

@@ -1,4 +1,4 @@
-"""Paired differences between drafters: what the language model adds to the heads, and the heads to the model."""
+"""Paired differences between drafters: the gain of the language model over heads, and of heads over the model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ SIGNIFICANT = 0.05
 
 
 def section(figures: Figures, keep: Callable[[str, str], bool] = lambda drafter, against: True) -> Section:
-    """keep: whether to tell of a pair."""
+    """keep: selects the pairs to show."""
     return Section(
         key="differences",
         title="Differences",
         prose=(
-            "Each drafter less another at the same budget, on the same sequences: "
-            "the mean over tasks of block efficiency, its interval, and the two-sided p-value "
-            "of no difference. The last columns count the tasks on which the first is better or worse with p below "
-            "0.05; nothing is corrected for many comparisons.",
+            "The block efficiency of a drafter minus that of another at the same budget, on the same sequences: mean "
+            "over tasks, its interval, and the two-sided p-value. The last columns count the tasks on which the first "
+            "is better or worse with p below 0.05. P-values are not corrected for multiple comparisons.",
         ),
         parts=(table(figures, keep),),
     )
@@ -43,7 +42,7 @@ def table(figures: Figures, keep: Callable[[str, str], bool]) -> Table:
 
 
 def row(mean: dict[str, Any], tasks: list[dict[str, Any]]) -> tuple[Cell, ...]:
-    """Of one pair: its mean over tasks, and each task's own."""
+    """The row of one pair: its mean over tasks, and the number of tasks it is better or worse on."""
     sure = [one["value"] for one in tasks if one["p_value"] is not None and one["p_value"] < SIGNIFICANT]
     interval = None if mean["low"] is None else (mean["low"], mean["high"])
     return (

@@ -1,4 +1,4 @@
-"""Block efficiency against what a pass verifies, and the paper's table 4 for this dump."""
+"""Block efficiency against verified tokens per pass, and the paper's table 4 for this dump."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ TABLED: dict[str, tuple[int | None, ...]] = {
     STATIC_RECYCLING: (80,),
 }
 CURVES = 4
-# Curves that are shown first, of each group the first that there is.
+# Curves shown first: of each group the first that was replayed.
 HEADLINE = (
     (OPEN_TREE,),
     (CALIBRATED_TREE, TREE),
@@ -92,14 +92,12 @@ def section(figures: Figures) -> Section:
         title="Block efficiency",
         cites="table 4",
         prose=(
-            "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. "
-            "Further left is cheaper, further up is better: "
-            "drafters are compared at the same number of verified tokens per pass. The oracle, among all curves, is "
-            "the most that any choice among the "
-            "heads' candidates can reach. Open trees and the LM alone draw on the whole vocabulary and may pass it.",
-            "Headroom is the share of the way from the base draft to the oracle. "
-            "In the paper 16 rescored paths recover 17–55% of it, 33% on average, "
-            "and verify 128 tokens to do so. "
+            "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
+            "cheaper, further up is better: compare drafters at the same number of verified tokens per pass. The "
+            "oracle (shown with all curves) is the upper bound of any choice among the heads' candidates. Open trees "
+            "and the LM alone also draft other tokens and may exceed it.",
+            "Headroom is the distance from the base draft to the oracle, in tokens per pass. In the paper, 16 rescored "
+            "paths recover 17–55% of it, 33% on average, with 128 verified tokens. "
             f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
             f"seed {figures.seed}).",
         ),
@@ -108,24 +106,24 @@ def section(figures: Figures) -> Section:
 
 
 def of_blend(figures: Figures) -> Section:
-    """The same of a model without heads."""
+    """The section for a model without heads."""
     return Section(
         lead=True,
         key="efficiency",
         title="Tokens per pass",
         prose=(
             "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
-            "cheaper, further up is better: drafters are compared at the same number of verified tokens per pass. "
+            "cheaper, further up is better: compare drafters at the same number of verified tokens per pass. "
             f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
             f"seed {figures.seed}).",
-            "A replay knows no predictions behind rejected nodes, which decoding counts as well.",
+            "A replay lacks the predictions after rejected nodes, which decoding also counts.",
         ),
         parts=(plot(figures.overall, figures.tasks), table(figures.overall, figures.tasks)),
     )
 
 
 def tiles(overall: Values) -> tuple[Tile, ...]:
-    """The figures that a reader should know first."""
+    """The headline figures."""
     efficiency, headroom, verified = (
         overall[name] for name in ("block_efficiency", "headroom_recovered", "verified_per_pass")
     )
@@ -154,7 +152,7 @@ def plot(overall: Values, tasks: Sequence[Values]) -> Plot:
         title="Tokens per pass against verified tokens per pass",
         alt=(
             "Curves of tokens per pass over verified tokens per pass, one per kind of drafter; "
-            "the tables below hold the same figures."
+            "the tables below have the same figures."
         ),
         labelled=True,
         views=views,
@@ -189,7 +187,7 @@ def _curves(figures: Values) -> list[dict[str, Any]]:
 
 
 def headline(names: Collection[str]) -> list[str]:
-    """The drafters without their budgets whose curves are shown first, four at most."""
+    """The drafters, without budget, whose curves are shown first; at most CURVES."""
     found = (next((name for name in others if name in names), None) for others in HEADLINE)
     return [name for name in found if name is not None][:CURVES]
 
@@ -224,10 +222,10 @@ def table(overall: Values, tasks: Sequence[Values]) -> Table:
 
 
 def _most(values: dict[str, float | None], form: str) -> str:
-    """Who has the greatest value, the oracle apart."""
+    """The drafter with the largest value, the oracle excluded."""
     known = {name: value for name, value in values.items() if value is not None and name != ORACLE}
     best = max(known, key=known.__getitem__, default=None)
-    return "" if best is None else f"most: {best}, {known[best]:{form}}"
+    return "" if best is None else f"best: {best}, {known[best]:{form}}"
 
 
 def _headroom(overall: Values, tasks: Sequence[Values]) -> Table:
@@ -253,7 +251,7 @@ def _headroom(overall: Values, tasks: Sequence[Values]) -> Table:
 
 
 def _interval(figures: Values, name: str, measure: str = "block_efficiency") -> tuple[float, float] | None:
-    """The bootstrap's, where there is one."""
+    """The bootstrap interval, if there is one."""
     return numbers.interval(figures["interval"].get(measure, {}).get(name))
 
 
@@ -262,7 +260,7 @@ def _drafter(name: str) -> Cell:
 
 
 def tabled(overall: Values) -> list[str]:
-    """The paper's and `rescore run`'s rows, baselines at two budgets; the plot has them all."""
+    """The rows of the paper and of `rescore run`, and baselines at two budgets; the plot has all."""
     return [
         name for name in overall["block_efficiency"] if split(name)[1] in TABLED.get(split(name)[0], (None, *EQUAL))
     ]
@@ -273,7 +271,7 @@ def _strong(overall: Values) -> frozenset[int]:
 
 
 def paper_table() -> Table:
-    """Table 4 of the paper, with the headroom that its figures give."""
+    """Table 4 of the paper, with the headroom computed from its figures."""
     rows = []
     for name, base, ngram, neural, parallel, rescored, oracle in PAPER:
         share = (rescored - base) / (oracle - base)

@@ -1,4 +1,4 @@
-"""How sure the heads are, and what that says of their drafts."""
+"""Entropy of the heads, and block efficiency of the base draft by h_max."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def section(found: Entropies) -> Section:
         title="Entropy",
         cites="figures 2, 3",
         prose=(
-            "The entropy of each head's distribution over the whole vocabulary, in nats, at every position. "
-            "Later heads are less sure; h_max is the last head up to which the "
-            "mean never falls, and in the paper block efficiency rises with it over the tasks.",
+            "The entropy of each head's distribution over the whole vocabulary, in nats, over all positions. Later "
+            "heads usually have a higher entropy; h_max is the last head up to which the mean never falls. In the "
+            "paper, block efficiency rises with h_max over the tasks.",
             _regression(found),
         ),
         parts=(_histograms(found), _scatter(found), _table(found)),
@@ -25,7 +25,7 @@ def section(found: Entropies) -> Section:
 def _regression(found: Entropies) -> str:
     line = found.regression
     if line is None:
-        return "Here h_max or block efficiency is the same on all tasks, so there is nothing to regress."
+        return "Here h_max or block efficiency is equal on all tasks, so there is no regression."
     return (
         f"Here, over {len(found.tasks)} tasks: block efficiency = {line.intercept:.2f} "
         f"{'+' if line.slope >= 0 else '−'} {abs(line.slope):.2f} h_max, Pearson's r = {line.r:.2f}."
@@ -36,7 +36,7 @@ def _histograms(found: Entropies) -> Plot:
     middles = ((found.edges[1:] + found.edges[:-1]) / 2).round(3).tolist()
     return Plot(
         title="Distribution of entropy by head",
-        alt="Density of the entropy of every head: a curve for each head, the later the further to the right.",
+        alt="Density of the entropy, one curve per head.",
         views=[PlotView(name=task.task, traces=_densities(task, middles)) for task in found.tasks],
         layout=plots.axes("entropy, nats", "density"),
     )
@@ -70,7 +70,7 @@ def _scatter(found: Entropies) -> Plot:
         )
     return Plot(
         title="Block efficiency of the base draft against h_max",
-        alt="One point for each task, and the least-squares line.",
+        alt="One point per task, and the least-squares line.",
         views=[PlotView(name="all tasks", traces=traces)],
         layout=plots.axes("h_max", "tokens per target pass", x_dtick=1, x_range=[0, len(found.tasks[0].mean) + 1]),
     )

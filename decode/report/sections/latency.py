@@ -1,4 +1,4 @@
-"""How long one search takes, ours beside OpenFst, as measured by `rescore bench search`, and what the paper printed."""
+"""Time of one search, ours and OpenFst's, as measured by `rescore bench search`, and the paper's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rescore.decode.report.content import Facts, Section, Table
 
 
 def section(times: SearchTimes, name: str) -> Section:
-    """name: of the file."""
+    """name: of the file with the times."""
     facts = times.facts
     return Section(
         key="latency",
@@ -19,25 +19,24 @@ def section(times: SearchTimes, name: str) -> Section:
         cites="tables 12, 13",
         prose=(
             f"Milliseconds of one thread to rescore one lattice, from {name}: the median over "
-            f"{facts.get('lattices', 'the')} lattices, below it the 99th percentile, and how many times the median "
-            "of our search for the same answer. All engines rescored the same lattices in one run, "
-            "and those of one kind gave the same answers. "
+            f"{facts.get('lattices', 'the')} lattices; below it the 99th percentile, and the ratio to the median of "
+            "our search with the same semantics. All engines rescored the same lattices in one run, and engines with "
+            "the same semantics gave the same results. "
             f"The model has {times.ngrams:,} n-grams.",
-            "The last column is what the paper printed: OpenFst, a 4-gram model of C4 of about 100M n-grams, "
-            "the average of 10 runs on a processor that it does not name "
-            "(Kim et al., appendix I.2). It is no measurement of this machine.",
+            "The last column is from the paper: OpenFst with a 4-gram model of C4 of about 100M n-grams, mean of 10 "
+            "runs on an unnamed processor (Kim et al., appendix I.2). It was not measured on this machine.",
         ),
         parts=(
             _table(
                 times,
-                "Time for the p best strings of 8 × 16",
+                "Time for the p best paths of 8 × 16",
                 "p",
                 {cell: str(cell[2]) for cell in TABLE_12_MS},
                 TABLE_12_MS,
             ),
             _table(
                 times,
-                "Time for the best string, by slots × candidates",
+                "Time for the best path, by slots × candidates",
                 "slots × candidates",
                 {cell: f"{cell[0]} × {cell[1]}" for cell in TABLE_13_MS},
                 TABLE_13_MS,

@@ -8,24 +8,21 @@ from rescore.decode.report.content import Section
 
 
 def section(browser: dict[str, Any]) -> Section:
-    """browser: what `report.browser.browser` gives."""
+    """browser: result of `report.browser.browser`."""
     added = (
-        " and what the language models add to its cost, in nats, after the first tokens of the rescored draft"
+        " and the cost that the language models add, in nats, given the earlier tokens of the rescored draft"
         if browser["lm"]
         else ""
     )
     prose = [
-        f"Step through the passes that a tree of {browser['nodes']} nodes takes, with the buttons or the arrow keys. "
-        "Every column is a head, every cell one of its "
-        f"candidates: the head's probability{added}. The truth is framed and ticked, dots mark the drafts' choices, "
-        "and a tree's accepted path is drawn bold. "
-        "In the text, the underlined bold token was certain before drafting, "
-        "green ones are what this pass gets accepted.",
+        f"Step through the passes of a tree of {browser['nodes']} nodes with the buttons or the arrow keys. Each "
+        f"column is a head, and each cell a candidate with the head's probability{added}. The true token is framed and "
+        "ticked, dots mark the tokens of the drafts, and a tree's accepted path is bold. In the text, the root token "
+        "is bold and underlined; tokens accepted in this pass are green.",
     ]
     if browser["lm"]:
         prose.append(
-            "The open tree is what the open drafter would propose in the same place; "
-            "its passes would go on from other places."
+            "The open tree is drafted at the same position; a replay of open trees would visit other positions."
         )
     if browser["left_out"]:
         prose.append(f"{browser['left_out']} sequences were left out to keep the page small.")

@@ -1,4 +1,4 @@
-"""What loses the tokens that a pass might have brought."""
+"""Why draft tokens are lost."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SERIES = {"absent": "other", "lm": "paths-base", "budget": "lm-alone", "heads": 
 
 
 def section(found: Sequence[LostTokens], *, budget: int, larger: int) -> Section:
-    """budget, larger: nodes of the tree that is looked into, and of the one that it is held against."""
+    """budget: nodes of the analysed tree; larger: nodes of the tree it is compared with."""
     return Section(
         key="lost",
         title="Lost tokens",
         prose=(
-            f"At every pass of the tree of {budget} nodes the first rejected position has one cause, "
-            "the first that holds: the true token is not among the candidates; the heads alone would have "
-            f"had it, so the language model misranked it; a tree of {larger} nodes has it, so the budget lost it; "
-            "else heads and language model together rank it too low. The shares are of "
-            "the tokens lost behind that position, and sum to 1.",
+            f"In every pass of the tree of {budget} nodes, the first rejected position has one cause, the first of "
+            "these that holds: the true token is not among the candidates; the tree of the heads alone has it, so the "
+            f"language model misranked it; a tree of {larger} nodes has it, so it is lost to the budget; otherwise "
+            "heads and language model together rank it too low. The shares are of all tokens lost from that position "
+            "on, and sum to 1.",
         ),
         parts=(_plot(found), _table(found)),
     )
@@ -41,7 +41,7 @@ def _plot(found: Sequence[LostTokens]) -> Plot:
     ]
     return Plot(
         title="Lost tokens by cause",
-        alt="Stacked bars, one for each task, of the share of lost tokens by cause.",
+        alt="Stacked bars of the share of lost tokens by cause, one per task.",
         views=[PlotView(name="all tasks", traces=traces)],
         layout=plots.axes("", "share of lost tokens", y_tickformat=".0%", barmode="stack"),
     )
@@ -66,7 +66,7 @@ def _table(found: Sequence[LostTokens]) -> Table:
 
 
 def _most(found: Sequence[LostTokens]) -> str:
-    """The cause that loses most, the mean over tasks."""
+    """The cause of most lost tokens, mean over tasks."""
     shares = [share for one in found if (share := one.to_json()["tokens_share"])]
     means = {cause: sum(share[cause] for share in shares) / len(shares) for cause in CAUSES if shares}
     worst = max(means, key=means.__getitem__, default=None)

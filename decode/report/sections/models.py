@@ -1,4 +1,4 @@
-"""Language models side by side: orders of one, and several."""
+"""Comparison of language models: orders of the first, and several models."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 
 def section(orders: EfficiencyTable, several: EfficiencyTable | None, seed: int) -> Section:
-    """orders: the first model cut to each order; several: all models by themselves, where there is more than one."""
+    """orders: the first model truncated to each order; several: each model alone, if there are several."""
     parts: list[Plot | Table] = [
         _plot(orders.to_json(seed), "Orders of the first language model"),
         _table(orders.to_json(seed), "Orders of the first language model"),
     ]
     if several:
         parts += [
-            _plot(several.to_json(seed), "The language models by themselves"),
-            _table(several.to_json(seed), "The language models by themselves"),
+            _plot(several.to_json(seed), "Each language model alone"),
+            _table(several.to_json(seed), "Each language model alone"),
         ]
     return Section(
         key="models",
         title="Language models",
         cites="tables 7, 9",
         prose=(
-            "The best string of the lattice, and the p best, with the language model cut to lower orders: "
-            "how much of the gain needs the longer contexts. All have the same weight alpha.",
-            "In the paper 2-grams do nearly as well as 4-grams, and in-domain models no better than general ones.",
+            "The best path and the p best paths of the lattice with the language model truncated to lower orders, "
+            "which shows how much of the gain needs longer contexts. All have the same weight alpha.",
+            "In the paper, 2-grams do nearly as well as 4-grams, and in-domain models no better than general ones.",
         ),
         parts=parts,
     )
@@ -51,7 +51,7 @@ def _plot(table: dict[str, Any], title: str) -> Plot:
 
     return Plot(
         title=title,
-        alt="Block efficiency of the best string and of the p best with each language model.",
+        alt="Block efficiency of the best path and of the p best paths with each language model.",
         views=[
             PlotView(name="mean over tasks", traces=traces(None)),
             *(PlotView(name=task, traces=traces(task)) for task in table["tasks"]),

@@ -1,4 +1,4 @@
-"""The paper's local rescoring with a small neural model, beside the n-gram models."""
+"""The paper's local rescoring with a small neural model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rescore.decode.report.neural import Neural, milliseconds
 
 
 def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, seed: int) -> Section:
-    """result: of the drafters, the neural ones among them; orders: the first language model cut to each order, with the
-    neural ones beside.
+    """result: of all drafters, with the neural ones; orders: the first language model truncated to each order, and the
+    neural drafters.
     """
     beam = (
-        f" The beam holds {neural.paths} strings; what it held at any slot is verified as a tree, "
-        "to be compared with trees of as many nodes rather than with paths."
+        f" The beam holds {neural.paths} paths. All prefixes it held are verified as a tree, so compare it with trees "
+        "of as many nodes rather than with paths."
         if NEURAL_BEAM in neural.names
         else ""
     )
@@ -27,12 +27,11 @@ def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, 
         cites="algorithm 2, tables 4, 9",
         prose=(
             f"The lattice rescored slot by slot with {neural.name} at weight {neural.alpha:g}, which is not tuned: "
-            "the best candidate after those chosen before, greedily. "
-            f"A neural model has no states that paths share, so its globally best string cannot be searched for.{beam}",
-            f"It ran on {neural.machine}, all sequences of a block side by side, its reading of the text included; "
-            "only lattices that decoding visits are rescored. Times are wall times. "
-            "Its block efficiencies are in the first table of the page and, beside the orders of the n-gram model, "
-            "in that of language models.",
+            "each slot takes the best candidate given the earlier choices. Paths share no states of a neural model, so "
+            f"its globally best path cannot be searched for.{beam}",
+            f"It ran on {neural.machine} with all sequences of a block as a batch. Only lattices that decoding visits "
+            "are rescored. Times are wall-clock times and include reading the text. Block efficiencies are in the "
+            "first table of the page and in the table of language models.",
         ),
         parts=(_times(neural, result), _differences(neural, orders.result if orders else result, orders, seed)),
     )
@@ -53,7 +52,7 @@ def _times(neural: Neural, result: DumpResult) -> Table:
         )
     return Table(
         title="Time of neural rescoring",
-        headers=("draft", "lattices", "ms for a lattice", "verified", "block efficiency"),
+        headers=("draft", "lattices", "ms per lattice", "verified", "block efficiency"),
         rows=rows,
     )
 
@@ -73,14 +72,14 @@ def _differences(neural: Neural, result: DumpResult, orders: EfficiencyTable | N
             )
         )
     return Table(
-        title="Neural rescoring less others, block efficiency on the same sequences",
+        title="Neural rescoring minus others, block efficiency on the same sequences",
         headers=("draft", "against", *tasks, "mean", "p of the mean"),
         rows=rows,
     )
 
 
 def compared(neural: Neural, orders: EfficiencyTable | None) -> list[tuple[str, str]]:
-    """The greedy draft with every best string, the beam with the p best and with the greedy draft."""
+    """Pairs to compare: the greedy draft with every best path; the beam with the p best paths and the greedy draft."""
     rows = dict(orders.rows) if orders else {}
     pairs = [(NEURAL, BASE), *((NEURAL, name) for name, facts in rows.items() if facts["model"] and facts["p"] == 1)]
     if NEURAL_BEAM in neural.names:

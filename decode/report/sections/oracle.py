@@ -1,4 +1,4 @@
-"""How far any choice among the candidates could go."""
+"""The oracle: the upper bound of any choice among the candidates."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ MEAN = "mean over tasks"
 
 
 def section(found: EfficiencyTable, seed: int) -> Section:
-    """found: what `oracle_efficiency` gives."""
+    """found: result of `oracle_efficiency`."""
     table = found.to_json(seed)
     return Section(
         key="oracle",
         title="Oracle",
         cites="figure 6, tables 4, 9, 10",
         prose=(
-            "The longest prefix of the true text that the first k candidates of each head allow: "
-            "the ceiling of every rescorer of this lattice. k = 1 is the base draft. "
-            "Where the curves still rise at the right, more candidates would help; "
-            "where those of few heads lie on top of those of many, later heads bring nothing yet.",
+            "The oracle drafts the longest prefix of the true text that the first k candidates of each head contain. "
+            "It bounds every rescorer of this lattice; k = 1 is the base draft. If the curves still rise at the right, "
+            "more candidates would help. If the curves of few and of many heads coincide, the later heads add nothing.",
         ),
         parts=(_plot(table), _by_task(table), _by_heads(table)),
     )
@@ -35,7 +34,7 @@ def _plot(table: dict[str, Any]) -> Plot:
     ]
     return Plot(
         title="Oracle block efficiency against candidates per head",
-        alt="Curves of oracle block efficiency over the number of candidates k, one for each number of heads.",
+        alt="Curves of oracle block efficiency over the number of candidates k, one per number of heads.",
         views=views,
         layout=plots.axes(
             "candidates per head, k", "tokens per target pass", **plots.powers([float(k) for k in _values(table, "k")])
@@ -81,7 +80,7 @@ def _by_heads(table: dict[str, Any]) -> Table:
     heads, mean = _values(table, "heads"), {(row["k"], row["heads"]): row["mean"] for row in table["rows"]}
     rows = [(numbers.count(k), *(numbers.decimal(mean[k, number], 3) for number in heads)) for k in _values(table, "k")]
     return Table(
-        title="The same with fewer heads, mean over tasks",
+        title="Oracle block efficiency with fewer heads, mean over tasks",
         headers=("k", *(f"{number} heads" for number in heads)),
         rows=rows,
     )

@@ -14,7 +14,7 @@ CURVES = ((RESCORED, PARALLEL_RESCORED, "paths"), (BASE, PARALLEL_BASE, "paths-b
 
 
 def section(figures: Figures, p: int) -> Section:
-    """p: the paths that `parallel_*` of the main table have."""
+    """p: number of paths of the drafters parallel base and parallel rescored."""
     views = [
         PlotView(name="mean over tasks", traces=_traces(figures.overall, p)),
         *(PlotView(name=task["task"], traces=_traces(task, p)) for task in figures.tasks),
@@ -25,8 +25,8 @@ def section(figures: Figures, p: int) -> Section:
         title="Parallel paths",
         cites="figure 7",
         prose=(
-            "The p best strings of the lattice, verified as a batch: the paper's method. "
-            "Each path more is T tokens more to verify, and most share their beginning.",
+            "The p best paths of the lattice, verified as a batch: the paper's method. Each path adds T tokens to "
+            "verify, although most paths share a prefix.",
         ),
         parts=(
             Plot(
@@ -73,7 +73,7 @@ def _table(figures: Figures, p: int) -> Table:
                 )
                 rows.append((numbers.text(many), numbers.count(budget), *per_task, mean))
     return Table(
-        title="Block efficiency of the p best strings",
+        title="Block efficiency of the p best paths",
         headers=("draft", "p", *(task["task"] for task in figures.tasks), "mean"),
         rows=rows,
     )

@@ -1,4 +1,4 @@
-"""Where the figures come from: the dump, the models, the settings, the versions."""
+"""Provenance of the figures: dump, models, settings, versions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from typing import Any
 from rescore.decode.report.content import Facts, Section
 from rescore.lattice.dump import Dump
 
-LONGEST = 240  # characters of a value of a file's
-OURS = 10_000  # and of a setting, the command among them
+LONGEST = 240  # characters shown of a value from a file
+OURS = 10_000  # characters shown of a setting, such as the command
 PACKAGES = ("rescore", "numpy", "plotly", "tokenizers")
 
 
 def section(dump: Dump, models: Sequence[tuple[str, Mapping[str, Any]]], settings: Mapping[str, Any]) -> Section:
-    """models: path and facts (`NGram.info`) of each; settings: what the figures were made with, the command
-    among it.
-    """
+    """models: path and facts (`NGram.info`) of each model; settings: the report's, including the command."""
     parts = [
         Facts(title="Settings", rows=rows(settings, longest=OURS)),
         Facts(title=f"Dump {dump.path}", rows=rows(dump.info(), without=("tasks",))),
@@ -27,8 +25,8 @@ def section(dump: Dump, models: Sequence[tuple[str, Mapping[str, Any]]], setting
     parts += [Facts(title=f"Language model {path}", rows=rows(facts)) for path, facts in models]
     parts.append(Facts(title="Versions", rows=rows(versions())))
     prose = (
-        "What is needed to make these figures again. Every number on this page is computed from the dump; "
-        "nothing is estimated unless its section says so.",
+        "The inputs needed to reproduce these figures. Every number on this page is computed from the dump; sections "
+        "with predicted figures say so.",
     )
     return Section(key="provenance", title="Provenance", prose=prose, parts=parts, lead=True)
 

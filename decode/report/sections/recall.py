@@ -1,4 +1,4 @@
-"""Where the true token ranks, before and after rescoring."""
+"""The rank of the true token before and after rescoring."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def section(found: Sequence[TaskRecall]) -> Section:
         key="recall",
         title="Recall",
         prose=(
-            "Recall@k of a head is how often the true token is among its first k candidates. "
-            "On the true path only positions count whose earlier true tokens are all in the "
-            "lattice, as a draft that reaches the slot needs; there the rank is told by the head's cost alone, "
-            "and with the language model's added in that context.",
-            "The gap between recall@1 before and after rescoring is what the language model repairs; "
-            "what is left up to the dashed line is in the lattice, but misranked.",
+            "Recall@k of a head is the share of positions at which its first k candidates hold the true token. Curves "
+            "on the true path count only positions whose earlier true tokens are all in the lattice, as a draft must "
+            "contain them to reach the slot; there, candidates are ranked by the head's cost alone, and by the "
+            "rescored cost.",
+            "The gap between recall@1 before and after rescoring is the gain of the language model. The remaining gap "
+            "to the dashed line is the share of true tokens in the lattice that are still misranked.",
         ),
         parts=(_plot(found), _table(found)),
     )
@@ -43,10 +43,7 @@ def _plot(found: Sequence[TaskRecall]) -> Plot:
     ] * (len(found) > 1)
     return Plot(
         title="Recall@1 by head, and the share in the lattice",
-        alt=(
-            "Recall at 1 over the heads: of the heads by themselves, on the true path by the heads, "
-            "and on the true path rescored."
-        ),
+        alt=("Recall at 1 over the heads: at all positions, on the true path, and on the true path after rescoring."),
         views=views,
         layout=plots.axes("head", "share of positions", y_tickformat=".0%", x_dtick=1),
     )
@@ -91,14 +88,14 @@ def _table(found: Sequence[TaskRecall]) -> Table:
         rows.append((numbers.count(head), *cells))
     headers = ("head", *(f"{COLUMNS[key]} @{k}" for key, _, _ in KINDS for k in shown))
     return Table(
-        title="Recall@k of the heads at all positions, on the true path, and there rescored; all tasks together",
+        title="Recall@k at all positions, on the true path, and on the true path rescored; all tasks together",
         headers=headers,
         rows=rows,
     )
 
 
 def _rates(found: Sequence[TaskRecall]) -> Rates:
-    """Recall of all positions of these tasks together, NaN for heads that were never asked."""
+    """Recall over all positions of these tasks, NaN for heads without positions."""
     out = {}
     for key, _, _ in KINDS:
         parts: list[Recall] = [getattr(task, key) for task in found]

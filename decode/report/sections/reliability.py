@@ -1,4 +1,4 @@
-"""Whether q is what it says: nodes' probability against how often they were accepted."""
+"""Calibration of q: the probability of nodes against the share that was accepted."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 TICKS = (0.001, 0.01, 0.1, 1.0)
-LEAST_NODES = 30  # of a point of the plot
+LEAST_NODES = 30  # bins with fewer nodes are not plotted
 
 
 def section(found: Sequence[Reliability], drafter: str) -> Section:
-    """drafter: as the page names it."""
+    """drafter: its name on the page."""
     return Section(
         key="reliability",
-        title="Is q right?",
+        title="Calibration of q",
         prose=(
-            f"Every node that the {drafter} drafted, by the probability that q gave to its prefix, and how often such "
-            "nodes were accepted. On the dashed line q is what it says. Below it q is too sure, above it too modest. "
-            "The sum of q over a tree's nodes is the number of tokens that it expects to be accepted.",
+            f"The nodes drafted by {drafter}, binned by the probability q of their prefix, and the share of them that "
+            "was accepted. On the dashed line q is calibrated; below it q is overconfident, above it underconfident. "
+            "The sum of q over a tree's nodes is its expected number of accepted tokens.",
         ),
         parts=(_plot(found), _bins(found), _tasks(found)),
     )
@@ -35,7 +35,7 @@ def _plot(found: Sequence[Reliability]) -> Plot:
     ticks = {"tickvals": list(TICKS), "ticktext": [f"{tick:g}" for tick in TICKS]}
     return Plot(
         title="Accepted share of nodes against their q",
-        alt="Points of the accepted share of nodes over their q beside the diagonal; the table below has the figures.",
+        alt="Points of the accepted share of nodes over their q, and the diagonal; the table below has the figures.",
         views=views,
         layout=plots.axes(
             "q of the prefix",
@@ -55,7 +55,7 @@ def _traces(found: Sequence[Reliability]) -> list[dict]:
     ends = [TICKS[0], TICKS[-1]]
     return [
         plots.curve("accepted", np.round(x, 5).tolist(), np.round(y, 5).tolist(), series="open", texts=texts),
-        plots.curve("as q says", ends, ends, series="oracle", dash="dash", mode="lines"),
+        plots.curve("calibrated", ends, ends, series="oracle", dash="dash", mode="lines"),
     ]
 
 
@@ -80,7 +80,7 @@ def _tasks(found: Sequence[Reliability]) -> Table:
         cells = [numbers.decimal(value) for value in (expected, accepted, ratio)]
         rows.append((numbers.text(one.task), numbers.count(one.passes), *cells))
     return Table(
-        title="Accepted tokens of a pass, expected and found",
+        title="Accepted tokens per pass, expected and observed",
         headers=("task", "passes", "expected", "accepted", "expected / accepted"),
         rows=rows,
     )

@@ -1,4 +1,4 @@
-"""Repetition in drafts before and after rescoring, and whether it is what rescoring repairs."""
+"""Repetition in drafts before and after rescoring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SERIES = {BASE: "paths-base", RESCORED: "paths"}
 
 
 def section(figures: Figures) -> Section:
-    """The rescored draft is the best string of the lattice with the language model."""
+    """The rescored draft is the best path of the lattice with the language model."""
     parts: list[Plot | Table] = [_plot(figures), _repetition(figures)]
     if all("rescored_against_base" in task for task in figures.tasks):
         parts.append(_duels(figures))
@@ -20,11 +20,10 @@ def section(figures: Figures) -> Section:
         title="Repetition",
         cites="tables 3, 5",
         prose=(
-            "Heads do not see each other's choice, so drafts stutter. The plot is the share of neighbouring draft "
-            "tokens that are equal; the longest run is a mean over drafts.",
-            "A step is a win where the rescored draft is accepted further than the base draft. "
-            "It repairs where it wins and loses the base draft's repetition, and regresses where "
-            "it loses and brings repetition in.",
+            "Heads do not see each other's choice, so drafts repeat tokens. The plot shows the share of neighbouring "
+            "draft tokens that are equal; the longest run is a mean over drafts.",
+            "The rescored draft wins a step if it is accepted further than the base draft. A win that removes a "
+            "repetition is a repair; a loss that introduces one is a regression.",
         ),
         parts=parts,
     )
@@ -39,7 +38,7 @@ def _plot(figures: Figures) -> Plot:
     ]
     return Plot(
         title="Neighbouring draft tokens that are equal",
-        alt="Bars of the share of equal neighbours in drafts, a pair for each task: the base and the rescored draft.",
+        alt="Bars of the share of equal neighbours in the base and the rescored draft, one pair per task.",
         views=[PlotView(name="all tasks", traces=traces)],
         layout=plots.axes("", "equal neighbours", y_tickformat=".0%", barmode="group"),
     )

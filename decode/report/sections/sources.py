@@ -1,4 +1,4 @@
-"""What each source adds to the blend of a model without heads: one left out at a time."""
+"""The gain of each source of the blend, by leaving one out at a time."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def section(figures: Figures) -> Section:
         key="sources",
         title="What each source adds",
         prose=(
-            "The blend without one of its sources, with the same weights otherwise: without the n-gram model, the "
-            "running text and what the target predicted along it remain; without soft counts, text counts tokens that "
-            "came, not what was predicted. The n-gram model alone reads no text.",
+            "The blend with one source left out and the same weights otherwise. Without the n-gram model, the running "
+            "text and the target's own predictions along it remain. Without soft counts, the running text counts only "
+            "the tokens that occurred, not the predictions. The n-gram model alone uses neither.",
         ),
         parts=(_plot(figures), differences.table(figures, of_sources)),
     )
 
 
 def of_sources(drafter: str, against: str) -> bool:
-    """Whether two drafters are blends, or a source alone."""
+    """Whether both drafters are blends or a source alone."""
     return {split(drafter)[0], split(against)[0]} <= set(SOURCES)
 
 
@@ -43,14 +43,14 @@ def _plot(figures: Figures) -> Plot:
     ]
     return Plot(
         title="Tokens per pass with and without each source",
-        alt="Bars of tokens per pass for each task: the n-gram model alone, the blend without a source, the blend.",
+        alt="Bars of tokens per pass by task: the n-gram model alone, the blend without a source, the blend.",
         views=views,
         layout=plots.axes("", "tokens per target pass", barmode="group", y_rangemode="tozero"),
     )
 
 
 def _bars(figures: Figures, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Of the drafters that were replayed."""
+    """Bars of the drafters that were replayed."""
     tasks = [task["task"] for task in figures.tasks]
     traces = []
     for name in names:

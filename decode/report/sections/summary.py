@@ -1,4 +1,4 @@
-"""What the figures come to, in a few sentences that are true of this dump."""
+"""The main results in a few sentences."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ PUBLISHED = {
 }
 SOURCES = {
     sized(LM_ALONE, 16): "the n-gram model alone",
-    sized(WITHOUT_LM, 16): "without the n-gram model",
-    sized(WITHOUT_SOFT, 16): "without the model's own predictions",
+    sized(WITHOUT_LM, 16): "the blend without the n-gram model",
+    sized(WITHOUT_SOFT, 16): "the blend without the model's own predictions",
 }
 
 
@@ -60,17 +60,17 @@ def section(figures: Figures) -> Section:
 
 
 def of_blend(figures: Figures) -> Section:
-    """The same of a model without heads."""
+    """The section for a model without heads."""
     efficiency = figures.overall["block_efficiency"]
     name = TUNED_BLEND if sized(TUNED_BLEND, 16) in efficiency else BLENDED
-    yields = [f"{efficiency[one]:.2f} with {n} nodes{_range(figures, one)}" for n in EQUAL for one in [sized(name, n)]]
+    yields = [f"{efficiency[one]:.2f}{_range(figures, one)} with {n} nodes" for n in EQUAL for one in [sized(name, n)]]
     prose = [
-        f"The {'tuned ' if name == TUNED_BLEND else ''}blend yields {' and '.join(yields)} tokens per pass; "
-        "plain decoding has 1."
+        f"Tokens per pass of the {'tuned ' if name == TUNED_BLEND else ''}blend: {', '.join(yields)}. Plain decoding "
+        "has 1."
     ]
     for others, told in (
-        (PUBLISHED, "At 16 nodes, by default, it yields"),
-        (SOURCES, "Its sources: at 16 nodes it yields"),
+        (PUBLISHED, "The blend with 16 nodes and default weights, in tokens per pass:"),
+        (SOURCES, "The gain of its sources, likewise:"),
     ):
         parts = [
             f"{_signed(one)} {text}{_p(one)}"
@@ -79,8 +79,8 @@ def of_blend(figures: Figures) -> Section:
         ]
         prose += [f"{told} {'; '.join(parts)}."] if parts else []
     if tuned := [one for n in EQUAL if (one := _difference(figures, sized(TUNED_BLEND, n), sized(BLENDED, n)))]:
-        parts = [f"at {n} nodes {_signed(one)} the default{_p(one)}" for n, one in zip(EQUAL, tuned)]
-        prose.append(f"Tuned weights yield {'; '.join(parts)}.")
+        parts = [f"with {n} nodes {_signed(one)} the default{_p(one)}" for n, one in zip(EQUAL, tuned)]
+        prose.append(f"Tuned weights, in tokens per pass: {'; '.join(parts)}.")
     if loops := _loops(figures):
         prose.append(loops)
     return Section(key="summary", title="In short", prose=prose, lead=True)
@@ -93,33 +93,32 @@ def _headroom(figures: Figures) -> str:
         (task["block_efficiency"][ORACLE] - task["block_efficiency"][BASE], task["task"]) for task in figures.tasks
     ]
     most = (
-        f" There is most of it on {max(tasks)[1]} ({max(tasks)[0]:.2f}), least on {min(tasks)[1]} "
+        f" {max(tasks)[1]} has the most headroom ({max(tasks)[0]:.2f}), {min(tasks)[1]} the least "
         f"({min(tasks)[0]:.2f})."
         if len(tasks) > 1
         else ""
     )
     return (
-        f"The heads' own draft yields {base:.2f} tokens per pass{_range(figures, BASE)}, "
-        f"the best choice among their candidates {oracle:.2f}: a headroom of {oracle - base:.2f}.{most}"
+        f"The base draft yields {base:.2f} tokens per pass{_range(figures, BASE)}, the best choice among the heads' "
+        f"candidates {oracle:.2f}: a headroom of {oracle - base:.2f}.{most}"
     )
 
 
 def _trees(figures: Figures, n: int) -> str:
-    """What the language model adds to a tree of n nodes."""
+    """The gain of the language model in a tree of n nodes."""
     overall = figures.overall
     if sized(TREE, n) not in overall["block_efficiency"] or sized(TREE, n) not in overall["headroom_recovered"]:
         return ""
     share, alone = (overall["headroom_recovered"][sized(name, n)] for name in (TREE, HEADS_TREE))
     difference = _difference(figures, sized(TREE, n), sized(HEADS_TREE, n))
     return (
-        f"A tree of {n} nodes with the language model recovers {share:.0%} of the "
-        f"headroom{_range(figures, sized(TREE, n), 'headroom_recovered')}, "
-        f"without it {alone:.0%}: the language model {_effect(difference)}."
+        f"A tree of {n} nodes recovers {share:.0%}{_range(figures, sized(TREE, n), 'headroom_recovered')} of the "
+        f"headroom with the language model and {alone:.0%} without it: the language model {_effect(difference)}."
     )
 
 
 def _calibrated(figures: Figures) -> str:
-    """What honest probabilities are worth to the same trees."""
+    """The gain of calibration in the same trees."""
     shares = figures.overall["headroom_recovered"]
     found = [
         (n, name, difference)
@@ -128,11 +127,12 @@ def _calibrated(figures: Figures) -> str:
         if name in shares and (difference := _difference(figures, name, sized(TREE, n)))
     ]
     parts = [
-        f"at {n} nodes {shares[name]:.0%}{_range(figures, name, 'headroom_recovered')}, {_signed(one)} before{_p(one)}"
+        f"{shares[name]:.0%}{_range(figures, name, 'headroom_recovered')} with {n} nodes, {one['value']:.2f} tokens "
+        f"per pass more than uncalibrated ones{_p(one)}"
         for n, name, one in found
     ]
     return (
-        f"Calibrated trees recover more of it: {'; '.join(parts)}."
+        f"Calibrated trees recover more of the headroom: {'; '.join(parts)}."
         if parts and all(_sign(one) > 0 for *_, one in found)
         else ""
     )
@@ -145,22 +145,22 @@ def _paths(figures: Figures) -> str:
     verified = figures.overall["verified_per_pass"]
     if not verified[sized(TREE, 16)]:  # sequences of one token leave nothing to draft
         return ""
-    word = {1: "beats", 0: "does not differ significantly from", -1: "falls behind"}[_sign(difference)]
+    word = {1: "beats", 0: "does not differ significantly from", -1: "is worse than"}[_sign(difference)]
     return (
-        f"The tree of 16 nodes {word} the best paths of the lattice, which verify "
-        f"{verified[PARALLEL_RESCORED] / verified[sized(TREE, 16)]:.0f} times as many tokens{_p(difference)}."
+        f"The tree of 16 nodes {word} the p best paths{_p(difference)}, which verify "
+        f"{verified[PARALLEL_RESCORED] / verified[sized(TREE, 16)]:.0f} times as many tokens."
     )
 
 
 def _neural(figures: Figures) -> str:
-    """The paper's two ways to rescore beside each other, one string each."""
+    """Compares the paper's two ways to rescore, one path each."""
     difference = _difference(figures, NEURAL, RESCORED)
     if difference is None:
         return ""
     efficiency = figures.overall["block_efficiency"]
     return (
-        f"Rescored slot by slot with the neural model the draft yields {efficiency[NEURAL]:.2f} tokens per "
-        f"pass{_range(figures, NEURAL)}, {_signed(difference)} the best string with the language model{_p(difference)}."
+        f"The draft rescored slot by slot with the neural model yields {efficiency[NEURAL]:.2f} tokens per "
+        f"pass{_range(figures, NEURAL)}, {_signed(difference)} the best path with the language model{_p(difference)}."
     )
 
 
@@ -169,29 +169,32 @@ def _control(figures: Figures) -> str:
     found = [(n, difference) for n in EQUAL if (difference := _difference(figures, sized(TREE, n), sized(LM_ALONE, n)))]
     if not found:
         return ""
-    parts = [f"at {n} nodes {_against(difference)}{_p(difference)}" for n, difference in found]
+    parts = [f"with {n} nodes {_against(difference)}{_p(difference)}" for n, difference in found]
     weak = any(_sign(difference) < 0 for _, difference in found)
-    moral = " Where it does, these heads add nothing to it as long as they alone propose." if weak else ""
-    return f"The control, the language model drafting without any head: {', '.join(parts)}.{moral}"
+    moral = " In that case the heads' candidates add nothing to those of the language model." if weak else ""
+    return f"The control, the language model drafting without heads: {', '.join(parts)}.{moral}"
 
 
 def _open(figures: Figures) -> str:
-    """What it brings to let the language model and the running text propose as well."""
+    """The gain of candidates from the language model and the running text."""
     efficiency = figures.overall["block_efficiency"]
     parts = []
     for n in EQUAL:
         against = [
             (name, difference)
-            for name, other in (("the closed tree", TREE), ("language model and text without heads", LM_AND_TEXT))
+            for name, other in (
+                ("the closed tree", TREE),
+                ("language model and running text without heads", LM_AND_TEXT),
+            )
             if (difference := _difference(figures, sized(OPEN_TREE, n), sized(other, n)))
         ]
         if against:
             parts.append(
-                f"at {n} nodes {efficiency[sized(OPEN_TREE, n)]:.2f} tokens per pass, "
+                f"{efficiency[sized(OPEN_TREE, n)]:.2f} tokens per pass with {n} nodes, "
                 f"{' and '.join(f'{_signed(one)} {name}{_p(one)}' for name, one in against)}"
             )
     return (
-        "Open trees, in which the language model and the running text propose tokens that no head lists: "
+        "Open trees, in which the language model and the running text also propose tokens that no head lists, yield "
         f"{'; '.join(parts)}."
         if parts
         else ""
@@ -203,15 +206,15 @@ def _loops(figures: Figures) -> str:
     if not loops:
         return ""
     return (
-        f"Mind that text loops in {', '.join(f'{share:.0%} of {task}' for task, share in loops.items())}: "
-        "loops flatter every drafter."
+        f"Caution: text loops in {', '.join(f'{share:.0%} of {task}' for task, share in loops.items())}, which "
+        "inflates the tokens per pass of every drafter."
     )
 
 
 def _against(difference: dict[str, Any]) -> str:
     word = {
         1: "heads and language model together beat it",
-        0: "heads and language model together do not differ from it",
+        0: "heads and language model together do not differ significantly from it",
         -1: "it beats heads and language model together",
     }[_sign(difference)]
     return f"{word} by {abs(difference['value']):.2f}" if _sign(difference) else word
@@ -220,7 +223,7 @@ def _against(difference: dict[str, Any]) -> str:
 def _effect(difference: dict[str, Any] | None) -> str:
     if difference is None or _sign(difference) == 0:
         return "makes no significant difference"
-    change = "adds" if difference["value"] > 0 else "takes"
+    change = "adds" if difference["value"] > 0 else "costs"
     return f"{change} {abs(difference['value']):.3f} tokens per pass{_p(difference)}"
 
 
@@ -237,7 +240,7 @@ def _difference(figures: Figures, name: str, against: str) -> dict[str, Any] | N
 
 
 def _sign(difference: dict[str, Any]) -> int:
-    """1 or -1 where it is significant, else 0."""
+    """1 or -1 if the difference is significant, else 0."""
     if difference["p_value"] is None or difference["p_value"] >= SIGNIFICANT:
         return 0
     return 1 if difference["value"] > 0 else -1

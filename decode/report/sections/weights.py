@@ -1,4 +1,4 @@
-"""The weight of the language model: what the paper's grid would choose, task by task."""
+"""The weight of the language model, chosen on the paper's grid for each task."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def section(found: Weights, trees: TreeCalibrations) -> Section:
         title="Weights",
         cites="table 8",
         prose=(
-            "Block efficiency of the best string of the lattice over the paper's grid of alpha, "
-            "on each task's tuning sequences, against the best of the grid; the table tells what the chosen "
-            "weight brings on the held-out sequences. A flat top says that one weight serves all.",
-            f"Trees under a calibrated q have a weight of each kind for every head, {trees.source}: "
-            "what head and language model count, how much of the heads' liking for frequent words is "
-            "taken back (prior), and what a token costs more that a head does not list (floor).",
+            "Block efficiency of the best path of the lattice over the paper's grid of alpha, on each task's tuning "
+            "sequences, relative to the best alpha. The table has the gain of the chosen weight on the held-out "
+            "sequences. If the curves are flat at the top, one weight suits all tasks.",
+            f"Trees under a calibrated q have four weights per head ({trees.source}): those of the head and of the "
+            "language model (alpha), a correction for the heads' bias towards frequent tokens (prior), and an extra "
+            "cost of tokens that the head does not list (floor).",
         ),
         parts=(_plot(found), _table(found), _calibrations(trees)),
     )
 
 
 def _calibrations(trees: TreeCalibrations) -> Table:
-    """Of closed and open trees, slot by slot, and what the running text's contexts count."""
+    """The weights of closed and open trees for each slot, and the strengths of the running text's contexts."""
     rows = []
     for name, calibration in trees.rows():
         text = "not used" if calibration.text is None else ", ".join(f"{strength:.3g}" for strength in calibration.text)
@@ -73,11 +73,11 @@ def _plot(found: Weights) -> Plot:
     ]
     return Plot(
         title="Block efficiency on the tuning sequences, relative to the best weight",
-        alt="A curve for each task over alpha, 100% at the best weight.",
+        alt="Curves over alpha, one per task, with 100% at the best weight.",
         views=[PlotView(name="all tasks", traces=traces)],
         layout=plots.axes(
             "alpha",
-            "of the best",
+            "share of the best",
             **plots.powers([alpha for alpha in found.grid if alpha in TICKS]),
             y_tickformat=".1%",
         ),
@@ -101,5 +101,7 @@ def _table(found: Weights) -> Table:
         )
     headers = ("task", "alpha chosen", "tuning", "held out", "gain over base, held out", "p")
     return Table(
-        title="The weight chosen on the tuning sequences, and what it brings on the rest", headers=headers, rows=rows
+        title="The weight chosen on the tuning sequences, and its gain on the held-out sequences",
+        headers=headers,
+        rows=rows,
     )

@@ -1,5 +1,5 @@
-// The lattice browser: one pass of one sequence at a time, as the tree's replay visits them. The address says which:
-// #lattices?task=..&sequence=..&position=.., and &tree=open, &ranks=all where these are chosen.
+// The lattice browser: one pass of one sequence at a time, in the order of the tree's replay. The address has the state:
+// #lattices?task=..&sequence=..&position=.., with &tree=open and &ranks=all if selected.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent).browser;
   const place = document.getElementById("browser");
@@ -15,7 +15,7 @@
     return element;
   }
   const label = (token) => (data.words ? data.words[token] || "∅" : String(token));
-  // in running text: blanks as blanks, and line breaks break the line
+  // in running text: blanks and line breaks as they are
   const spelled = (token) => data.words[token].replace(/^·+|·+$/g, (dots) => " ".repeat(dots.length)).replaceAll("↵", "↵\n");
   const percent = (value) => (value < 0.1 ? "<0.1%" : `${value < 10 ? value.toFixed(1) : value.toFixed(0)}%`);
 
@@ -39,10 +39,10 @@
     const accepted = truth.slice(0, pass.accepted.tree);
     const rest = sequence.tokens.slice(pass.row + 1 + accepted.length);
     text.replaceChildren(
-      words(sequence.prompt, "prompt"), words(done, "done"), words([sequence.tokens[pass.row]], "certain"),
+      words(sequence.prompt, "prompt"), words(done, "done"), words([sequence.tokens[pass.row]], "root"),
       words(accepted, "accepted"), words(rest, "rest"),
     );
-    const now = text.querySelector(".certain");
+    const now = text.querySelector(".root");
     text.scrollTop = now.offsetTop - text.clientHeight / 2;
   }
 
@@ -60,10 +60,10 @@
     const isTrue = truth[slot] === token;
     const figures = [percent(pass.p[slot][rank])];
     if (data.lm) figures.push(`+${pass.lm[slot][rank].toFixed(1)}`);
-    const described = [isTrue && "the truth", marks.includes("base") && "base draft", marks.includes("best") && "rescored draft"].filter(Boolean);
+    const described = [isTrue && "the true token", marks.includes("base") && "base draft", marks.includes("best") && "rescored draft"].filter(Boolean);
     const inside = make("div", { class: "candidate", style: `--p: ${Math.min(100, pass.p[slot][rank])}%`, title: [label(token), ...described].join(", ") });
     const line = make("div", {}, make("span", { class: "token" }, label(token)));
-    if (isTrue) line.append(make("span", { class: "tick", role: "img", "aria-label": "the truth" }, "✓"));
+    if (isTrue) line.append(make("span", { class: "tick", role: "img", "aria-label": "the true token" }, "✓"));
     line.append(...marks.map((mark) => make("span", { class: `dot ${mark}`, role: "img", "aria-label": mark === "base" ? "base draft" : "rescored draft" })));
     inside.append(line, make("small", {}, figures.join(" ")));
     return make("td", isTrue ? { class: "true" } : {}, inside);
@@ -89,7 +89,7 @@
 
   function showTree(pass, truth) {
     const listed = (token, depth) => pass.ids[depth - 1].includes(token);
-    const told = tree === "open" ? [make("p", { class: "gist" }, "Dashed: proposed by the language model or the text, listed by no head.")] : [];
+    const told = tree === "open" ? [make("p", { class: "gist" }, "Dashed: proposed by the language model or the running text, listed by no head.")] : [];
     const picture = drawTree(pass[tree], sequence.tokens[pass.row], truth, label, listed);
     trees.replaceChildren(...told, make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": kinds[tree] }, picture));
   }
@@ -105,7 +105,7 @@
     task.value = sequence.task;
     number.replaceChildren(...data.sequences.filter((one) => one.task === sequence.task).map((one) => new Option(`sequence ${one.number}`, data.sequences.indexOf(one))));
     number.value = data.sequences.indexOf(sequence);
-    count.value = pass ? `pass ${step + 2} of ${sequence.passes.length + 1}` : "the prompt's pass wrote it all";
+    count.value = pass ? `pass ${step + 2} of ${sequence.passes.length + 1}` : "the prompt's pass generated the whole text";
     if (!pass) return [text, verdict, grid, trees].forEach((one) => one.replaceChildren(), (more.hidden = true));
     const truth = sequence.tokens.slice(pass.row + 1, pass.row + 1 + pass.ids.length);
     showText(pass, truth);
@@ -114,14 +114,14 @@
     showTree(pass, truth);
   }
 
-  // What is shown, in the address; not in the history, where every step would be one.
+  // Writes the state to the address, without an entry in the history for every step.
   function tell() {
     const state = new URLSearchParams({ task: sequence.task, sequence: sequence.number, position: sequence.passes[step]?.row ?? 0 });
     if (tree !== "tree") state.set("tree", tree);
     if (allRanks) state.set("ranks", "all");
     history.replaceState(null, "", `#lattices?${state}`);
   }
-  // The other way round: the pass that begins at the position or last before it. Whether the address is the browser's.
+  // Reads the state from the address: the last pass at or before the position. False if the address has no state.
   function follow() {
     const [, query] = location.hash.match(/^#lattices\?(.*)$/) ?? [];
     if (query === undefined) return false;
@@ -179,5 +179,5 @@
     text, verdict, make("div", { class: "beside" }, make("div", { class: "lattice" }, grid, more), trees),
   );
   arrive();
-  plots.started.then(() => follow() && place.scrollIntoView()); // plots above it have their height now
+  plots.started.then(() => follow() && place.scrollIntoView()); // again, when the plots above have their height
 })();

@@ -1,4 +1,4 @@
-// Files made in the page: figures as CSV, tables as pictures. Names of files say what is in them.
+// Files made in the page: figures as CSV, tables as pictures. File names are made from titles.
 const files = (() => {
   const named = (what, ending) =>
     `${`${document.title} ${what}`.normalize("NFKD").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 120)}.${ending}`;
@@ -14,7 +14,7 @@ const files = (() => {
     setTimeout(() => URL.revokeObjectURL(address), 10000);
   }
 
-  // RFC 4180. What a spreadsheet would read as a formula is kept from it by an apostrophe.
+  // RFC 4180. An apostrophe keeps spreadsheets from reading a cell as a formula.
   function cell(value) {
     if (value === null || value === undefined) return "";
     if (typeof value === "number") return String(value);
@@ -26,7 +26,7 @@ const files = (() => {
     saveBlob(new Blob([content], { type: "text/csv" }), named(what, "csv"));
   }
 
-  // Rows of { text, note }, the first the header's.
+  // Rows of { text, note }; the first is the header.
   function picture(rows, what) {
     const [line, small, pad, scale] = [22, 13, 10, 2];
     const canvas = document.createElement("canvas");
@@ -63,7 +63,7 @@ const files = (() => {
     canvas.toBlob((blob) => saveBlob(blob, named(what, "png")));
   }
 
-  // Buttons that save what is named, where scripts run at all.
+  // Buttons that save a plot or table.
   function buttons(what, savePicture, saveFigures) {
     const group = document.createElement("span");
     group.className = "save";

@@ -1,4 +1,4 @@
-// The names of curves: in a legend that hides and shows them, or at their ends.
+// The names of curves: in a legend that toggles them, or at their ends.
 const legend = (() => {
   const plain = (name) => new DOMParser().parseFromString(name, "text/html").body.textContent; // names are escaped for plotly
   const dashes = { dash: "6 4", dot: "2 3", dashdot: "6 3 2 3" };
@@ -14,7 +14,7 @@ const legend = (() => {
     return picture;
   }
 
-  // hidden: names that are not drawn; a click turns one, a double click leaves one alone or brings all back.
+  // hidden: names that are not drawn. A click toggles a curve; a double click shows only this curve, or all again.
   function show(place, traces, hidden, redraw) {
     place.replaceChildren(...traces.map((trace) => {
       const button = document.createElement("button");
@@ -40,7 +40,7 @@ const legend = (() => {
     return blanks.length ? `${name.slice(0, blanks[0])}<br>${name.slice(blanks[0] + 1)}` : name;
   };
 
-  // Annotations at the last point of each curve, apart from one another; y and pixels: the axis' range and length.
+  // Annotations at the last point of each curve, without overlap. y: range of the axis; pixels: its length.
   function ends(traces, { logarithmic, y, pixels, narrow }) {
     const gap = narrow ? 30 : 16;
     const found = traces.map((trace) => {
@@ -59,7 +59,7 @@ const legend = (() => {
     });
   }
 
-  // Pixels that the names need beside the plot.
+  // Width of the names beside the plot, in pixels.
   const room = (traces, narrow) => 18 + Math.max(...traces.map(({ name }) => Math.max(...(narrow ? broken(name) : name).split("<br>").map((part) => part.length * (narrow ? 6.2 : 7.4)))));
 
   return { show, ends, room, plain };

@@ -1,4 +1,4 @@
-// The menu of sections closes when one is chosen, on a click elsewhere, and on Escape.
+// The menu of sections closes on a choice, on a click elsewhere, and on Escape.
 (() => {
   const menu = document.getElementById("menu");
   document.addEventListener("click", (event) => {

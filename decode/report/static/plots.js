@@ -1,7 +1,7 @@
-// The plots: plotly unpacked, every figure drawn in the page's colours, and drawn again when these change.
+// The plots: unpacks plotly, draws every figure in the page's colours, and redraws it when these change.
 const plots = (() => {
   const data = JSON.parse(document.getElementById("data").textContent).plots;
-  const paperWidth = 640; // px, what a sheet holds
+  const paperWidth = 640; // px that fit on a printed page
   const drawn = [];
 
   async function unpack() {
@@ -27,14 +27,14 @@ const plots = (() => {
     return { ...copy, line: { width: 2, ...trace.line, color: colour }, marker: { size: 7, ...trace.marker, color: colour } };
   }
 
-  // The curves that a plot names at their ends, or all of them.
+  // The curves to draw: those named at their ends, or all.
   const labelled = (one) => one.figure.labelled && !one.all;
   function shown(one) {
     const traces = one.figure.views[one.view].traces;
     return (labelled(one) ? traces.filter((trace) => !trace.meta?.further) : traces).map(coloured);
   }
 
-  // From the lowest bar to the highest, with some air.
+  // The y range: from the lowest error bar to the highest, with a margin.
   function reach(traces) {
     const values = traces.flatMap(({ y, error_y: bars }) => y.flatMap((value, place) =>
       value === null ? [] : [value - (bars?.arrayminus[place] ?? 0), value + (bars?.array[place] ?? 0)]));
@@ -43,7 +43,7 @@ const plots = (() => {
     return [low - air, high + air];
   }
 
-  // From the first point to the last; names at ends stand beside it.
+  // The x range: from the first point to the last, with a margin; names at the ends are outside.
   function across(traces, logarithmic) {
     const values = traces.flatMap(({ x }) => (logarithmic ? x.map(Math.log10) : x));
     const [low, high] = [Math.min(...values), Math.max(...values)];
@@ -85,7 +85,7 @@ const plots = (() => {
     return Plotly.react(one.canvas, visible, layout(one, width, visible), { displayModeBar: false });
   }
 
-  // Title and view of what is shown.
+  // Title and view of a plot.
   const title = (one) => one.element.querySelector("figcaption").textContent;
   const told = (one) => (one.figure.views.length > 1 ? `${title(one)} ${one.figure.views[one.view].name}` : title(one));
 
@@ -98,7 +98,7 @@ const plots = (() => {
     files.save(await Plotly.toImage({ data: traces, layout: made }, { format: "png", width, height: 560, scale: 2 }), files.named(told(one), "png"));
   }
 
-  // Every view and every curve, a point a row; low and high: the interval's ends.
+  // Every view and curve, one row per point; low and high are the interval's ends.
   function saveFigures(one) {
     const rows = [["view", "curve", one.figure.layout.xaxis.title.text || "x", one.figure.layout.yaxis.title.text || "y", "low", "high"]];
     for (const view of one.figure.views) {

@@ -1,11 +1,11 @@
-// A cell's text without its note, and the note.
+// Splits a cell into its text and its note.
 function parts(cell) {
   const note = cell.querySelector("small")?.textContent ?? "";
   return { text: note ? cell.textContent.slice(0, -note.length) : cell.textContent, note };
 }
 const pictureRows = (table) => [...table.rows].map((row) => [...row.cells].map(parts));
 
-// Figures in full; a column of notes, such as intervals, follows where cells have some.
+// Figures in full precision. A column of notes, such as intervals, follows if cells have some.
 function figureRows(table) {
   const body = [...table.tBodies[0].rows];
   const noted = [...table.tHead.rows[0].cells].map((_, column) => body.some((row) => row.cells[column].querySelector("small")));
@@ -20,7 +20,7 @@ function figureRows(table) {
   ];
 }
 
-// Folded tables are printed open.
+// Folded tables are unfolded for printing.
 theme.onChange(() => {
   for (const one of document.querySelectorAll("details.folded")) {
     if (theme.printing() && !one.open) one.open = one.dataset.printed = true;
@@ -31,7 +31,7 @@ theme.onChange(() => {
   }
 });
 
-// A click on a header sorts by its column, another one the other way round. Rows without a figure stay last.
+// A click on a header sorts by its column, a second click reverses the order. Rows without a figure stay last.
 for (const table of document.querySelectorAll("table")) {
   const title = table.closest("details").querySelector(".caption").textContent;
   table.closest(".scroll").before(files.buttons(title, () => files.picture(pictureRows(table), title), () => files.csv(figureRows(table), title)));
@@ -40,7 +40,7 @@ for (const table of document.querySelectorAll("table")) {
   headers.forEach((header, column) => {
     header.querySelector("button").addEventListener("click", () => {
       const numeric = [...rows.rows].some((row) => "value" in row.cells[column].dataset);
-      const first = numeric ? "descending" : "ascending"; // the greatest figure is what one looks for
+      const first = numeric ? "descending" : "ascending"; // the largest figures first
       const other = numeric ? "ascending" : "descending";
       const way = header.getAttribute("aria-sort") === first ? other : first;
       headers.forEach((one) => one.removeAttribute("aria-sort"));

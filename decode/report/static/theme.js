@@ -1,4 +1,4 @@
-// Light and dark: as the system says, until the reader says otherwise. Paper is light.
+// Light or dark: the system's setting until the reader chooses. Printing is light.
 const theme = (() => {
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -22,7 +22,7 @@ const theme = (() => {
     apply();
   });
   system.addEventListener("change", apply);
-  // Before the sheets are laid out, and where only the medium changes.
+  // Before printing, and when only the medium changes.
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));
   matchMedia("print").addEventListener("change", (event) => print(event.matches));

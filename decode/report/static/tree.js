@@ -1,4 +1,4 @@
-// A token tree as SVG: columns are heads, a node's row is the mean of its children's; the accepted path is drawn bold.
+// A token tree as SVG: columns are heads, a node lies midway between its first and last child; the accepted path is bold.
 const drawTree = (() => {
   const size = { chip: 84, gap: 14, row: 30, height: 24, top: 24 };
   const svg = (name, attributes, text) => {
@@ -8,8 +8,8 @@ const drawTree = (() => {
     return element;
   };
 
-  // nodes: [token, parent, percent]; certain: the root's token; truth: tokens that follow it; listed(token, depth): whether a head lists it
-  return (nodes, certain, truth, label, listed) => {
+  // nodes: [token, parent, percent]; root: the root token; truth: tokens that follow it; listed(token, depth): whether a head lists it
+  return (nodes, root, truth, label, listed) => {
     const children = [...nodes, null].map(() => []);
     const depth = [];
     nodes.forEach(([, parent], node) => {
@@ -57,7 +57,7 @@ const drawTree = (() => {
       );
       picture.append(group);
     };
-    chip(nodes.length, label(certain), "", "certain");
+    chip(nodes.length, label(root), "", "root");
     nodes.forEach(([token, , percent], node) => {
       const kind = [accepted.has(node) && "true", !listed(token, depth[node]) && "proposed"].filter(Boolean).join(" ");
       chip(node, label(token), percent < 0.1 ? "<0.1%" : `${percent < 10 ? percent.toFixed(1) : percent.toFixed(0)}%`, kind);

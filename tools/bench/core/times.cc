@@ -1,7 +1,7 @@
-// Times of the core's searches without Python: warm, and behind a sweep of the caches as a forward pass makes it.
+// Times the core's searches without Python: with warm caches, and after a sweep of the caches, as by a forward pass.
 //
 // usage: times MODEL LATTICES SWEEP_MB ROUNDS. times.py writes both files and compiles this with the core's sources.
-// Prints a row for each search and state of the caches: name, then the least microseconds of each lattice.
+// Prints a row per search and state of the caches: name, then the fastest microseconds of each lattice.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ using namespace rescore;
 
 namespace {
 
-// A mapped file of arrays, each its size in bytes, then padding to 64 bytes, then the bytes, padded again.
+// A mapped file of arrays. Each is its size in bytes, padded to 64 bytes, then its bytes, padded to 64.
 class File {
  public:
   explicit File(const char* name) {

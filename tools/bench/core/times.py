@@ -1,8 +1,8 @@
-"""Times of the core's searches without Python, warm and behind a sweep of the caches, compiled for any processor.
+"""Times the core's searches without Python, compiled for any processor, with warm and with swept caches.
 
 usage: python tools/bench/core/times.py MODEL.ngram --dump DUMP [--march x86-64-v3] [--sweep 256] [--rounds 5]
 
-Prints microseconds of a lattice, median and 99th percentile over lattices of the least of the rounds.
+Prints microseconds per lattice: median and 99th percentile over lattices, each with its fastest round.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--dump", type=Path, required=True)
     parser.add_argument("--march", default="native")
     parser.add_argument("--lattices", type=int, default=100)
-    parser.add_argument("--sweep", type=int, default=256, help="MB that are written before each cold search")
+    parser.add_argument("--sweep", type=int, default=256, help="MB to write before each cold search (default: 256)")
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
