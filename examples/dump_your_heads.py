@@ -22,7 +22,9 @@ text = tokenizer(" sunlight is scattered by the air, and blue light is scattered
 
 header = DumpHeader(
     model="smollm2",
-    tokenizer_sha256=hashlib.sha256(opened.tokenizer.read_bytes()).hexdigest(),  # so that a wrong n-gram model is refused
+    tokenizer_sha256=hashlib.sha256(
+        opened.tokenizer.read_bytes()
+    ).hexdigest(),  # so that a wrong n-gram model is refused
     vocab_size=opened.vocab_size,
     heads=1 + heads.slots,
     top_k=16,
@@ -34,6 +36,8 @@ with torch.inference_mode(), DumpWriter(sys.argv[1], header) as writer:
     rows = slice(len(prompt) - 1, None)  # row i: after the prompt and i tokens of the text
     ids, logp, entropy = top_of_logits(out.logits[0, rows, None], 16)  # head 1 is the model's own
     more = top_of_heads(heads.of_hidden(out.hidden_states[-1][0, rows], torch.tensor(text)), 16, heads.vocabulary)
-    ids, logp, entropy = (torch.cat([torch.tensor(one), torch.tensor(two)], 1).numpy() for one, two in zip((ids, logp, entropy), more))
+    ids, logp, entropy = (
+        torch.cat([torch.tensor(one), torch.tensor(two)], 1).numpy() for one, two in zip((ids, logp, entropy), more)
+    )
     writer.add("science", prompt=prompt, tokens=text, topk_ids=ids, topk_logp=logp, entropy=entropy)
 print(f"{sys.argv[1]}: {len(text)} rows of {1 + heads.slots} heads")

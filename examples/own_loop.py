@@ -33,7 +33,9 @@ with torch.inference_mode():
         out = model(ids, attention_mask=mask, position_ids=places, past_key_values=cache, output_hidden_states=True)
         passes += 1
 
-        verdict = greedy.verify(out.logits[0].argmax(-1), tree)  # nodes that the model writes itself, and its next token
+        verdict = greedy.verify(
+            out.logits[0].argmax(-1), tree
+        )  # nodes that the model writes itself, and its next token
         text, root = [*text, *tree.tokens[list(verdict.accepted)].tolist()], verdict.token
         kept = [0, *(1 + node for node in verdict.accepted)]  # of this pass, in the cache and as the next hidden state
         hidden = out.hidden_states[-1][:, kept[-1]]

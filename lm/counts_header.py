@@ -1,6 +1,6 @@
 """`counts.json`: what a folder of window counts says about itself.
 
-The format is described in docs/use/ngram-building.md.
+The format is described in docs/use/ngram-models-on-a-cluster.md.
 """
 
 from __future__ import annotations

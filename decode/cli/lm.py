@@ -57,7 +57,7 @@ COUNT = """\
 Count the n-grams of text or tokens (inputs as of `rescore lm build`, text with
 --tokenizer) on one of many machines: a folder of Parquet files and counts.json, which `rescore lm
 build` takes as input, alone or with others, and adds up. Folders of counts are
-inputs here too: that merges them into one. docs/use/ngram-building.md has the form.
+inputs here too: that merges them into one. docs/use/ngram-models-on-a-cluster.md has the form.
 """
 
 COUNT_EXAMPLES = """\

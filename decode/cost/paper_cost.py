@@ -1,7 +1,7 @@
 """The paper's table 11 as the paper counted it (blockwise-parallel-drafts.txt, appendix I.1).
 
 The paper prints the table without its formulas. These give every printed digit from the paper's own inputs (table 6,
-the block efficiencies of table 11, h = 9, p = 16); docs/use/cost-model.md derives them. They are kept apart from
+the block efficiencies of table 11, h = 9, p = 16); docs/lab/paper-costs.md derives them. They are kept apart from
 `cost_model`, which counts what a pass moves and computes, because two of them do not count that:
 
 - the cache holds `hidden` numbers for each layer, key and value, not the attention's `width`: 8 times too many here;

@@ -12,7 +12,7 @@ from fit_growth import Growth
 
 UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
-HERE = "docs/use/ngram-building.md"
+HERE = "docs/lab/ngram-models.md"
 
 # Distinct windows of up to n tokens, all and those that min-counts 1,1,2,4 keep; the exponents as fit_growth.py finds
 # them.
@@ -88,14 +88,14 @@ class Facts:
     count_rate: Fact = field(
         default=Fact(
             value=15e6,
-            source="docs/use/ngram-building.md: 1G tokens counted in 22 s on 2 cores, less a third for reading disks",
+            source="docs/lab/ngram-models.md: 1G tokens counted in 22 s on 2 cores, less a third for reading disks",
         )
     )
     ngram_rate: Fact = field(
         default=Fact(
             value=1.25e6,
             source=(
-                "docs/use/ngram-building.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; "
+                "docs/lab/ngram-models.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; "
                 "rounded up"
             ),
         )

@@ -11,7 +11,7 @@ OUT     a folder that is not there yet, on a file system that driver and
         executors share: Parquet files of n-grams and counts, and counts.json,
         written last.
 
-Executors need this package with its extra "spark". docs/use/ngram-building.md has the
+Executors need this package with its extra "spark". docs/use/ngram-models-on-a-cluster.md has the
 recipe, section "On a cluster".
 
 examples:
