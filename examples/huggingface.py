@@ -16,8 +16,8 @@ tokenizer = AutoTokenizer.from_pretrained(folder)
 model = AutoModelForCausalLM.from_pretrained(folder).eval()
 
 question = (
-    "Correct the spelling: The ligth of the sun is made of many colors. The air scaters blue ligth more than red ligth, "
-    "so the sky looks blue at noon and red in the evening."
+    "Correct the spelling: The ligth of the sun is made of many colors. The air scaters blue ligth more than red "
+    "ligth, so the sky looks blue at noon and red in the evening."
 )
 chat = [{"role": "user", "content": question}]
 inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
