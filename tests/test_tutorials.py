@@ -6,6 +6,7 @@ with figures must be there with the same figures. Blocks of `console` show outpu
 Indented `rescore` lines are only parsed. Pages that load SmolLM2 are slow; what they print is not compared.
 """
 
+import ast
 import json
 import os
 import re
@@ -151,6 +152,14 @@ def test_the_commands_of_the_page_parse(name):
         )
         if words and not PLACEHOLDERS.search(line):
             assert parser().parse_args(words[1:]).verb == words[1]
+
+
+def test_the_programs_of_pages_are_python():
+    """Those that need an engine or a GPU too; `..` stands for what is left out."""
+    for path in USE.glob("*.md"):
+        for block in blocks(path.name):
+            if block.language == "python":
+                ast.parse(block.text.replace("(..)", "(None)"), path.name)
 
 
 def anchors(path) -> set[str]:
