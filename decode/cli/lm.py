@@ -59,7 +59,7 @@ Count n-grams of text or tokens on one of several machines, into a folder of
 Parquet files and counts.json. `rescore lm build` adds up such folders. Inputs
 are those of `rescore lm build`; text needs --tokenizer. Folders of counts are
 inputs too, which merges them. The format is described in
-docs/use/ngram-building.md.
+docs/use/ngram-models-on-a-cluster.md.
 """
 
 COUNT_EXAMPLES = """\

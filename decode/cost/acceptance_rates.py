@@ -16,7 +16,7 @@ EDGES = np.array(
     [0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8] + [0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995]
 )
 # Percent accepted per bin, for the first, the second, the third and fourth, and later tokens of a draft. Greedy text of
-# six tasks, SmolLM2-135M-Instruct, default calibration without heads (docs/use/engines.md).
+# six tasks, SmolLM2-135M-Instruct, default calibration without heads (docs/lab/engines.md).
 PERCENT = (
     (1, 2, 7, 11, 18, 32, 30, 63, 58, 71, 74, 41, 67, 80, 72, 84, 88, 94, 98, 98),
     (1, 2, 6, 10, 17, 31, 27, 61, 57, 70, 74, 49, 67, 80, 72, 84, 88, 94, 98, 98),

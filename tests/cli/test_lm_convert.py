@@ -287,7 +287,7 @@ def test_symbols_refused(models, capsys, tmp_path):
 def test_the_openfst_example_of_the_docs(capsys, tmp_path, monkeypatch):
     """Its commands and its program, as they stand there; what it prints is -ln p by the model."""
     pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
-    page = (ROOT / "docs/use/ngram-building.md").read_text(encoding="utf-8").split("### OpenFst")[1]
+    page = (ROOT / "docs/use/from-kenlm-and-opengrm.md").read_text(encoding="utf-8").split("## OpenFst")[1]
     commands = re.findall(r"^    rescore (.+)$", page, re.M)[:2]
     program = re.search(r"```python\n(.*?)```", page, re.S)[1]
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from fit_growth import Growth
 
 UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
-HERE = "docs/use/ngram-building.md"
+HERE = "docs/lab/ngram-models.md"
 
 # Distinct windows of up to n tokens, all and with min-counts 1,1,2,4; exponents measured by fit_growth.py.
 TEXT = 34_431_427
@@ -87,14 +87,14 @@ class Facts:
     count_rate: Fact = field(
         default=Fact(
             value=15e6,
-            source="docs/use/ngram-building.md: 1G tokens counted in 22 s on 2 cores, minus a third for reading disks",
+            source="docs/lab/ngram-models.md: 1G tokens counted in 22 s on 2 cores, minus a third for reading disks",
         )
     )
     ngram_rate: Fact = field(
         default=Fact(
             value=1.25e6,
             source=(
-                "docs/use/ngram-building.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; "
+                "docs/lab/ngram-models.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; "
                 "rounded up"
             ),
         )

@@ -11,7 +11,7 @@ OUT     a new folder on a file system that driver and executors share, for
         Parquet files of n-grams and counts, and counts.json, written last.
 
 Executors need this package with its extra "spark"; see "On a cluster" in
-docs/use/ngram-building.md.
+docs/use/ngram-models-on-a-cluster.md.
 
 examples:
   spark-submit --master spark://host:7077 tools/data/count_spark.py \\
