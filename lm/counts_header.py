@@ -1,4 +1,4 @@
-"""The header of a folder of window counts, `counts.json`. docs/use/ngram-models-on-a-cluster.md describes the format."""
+"""The header of a folder of window counts, `counts.json`. docs/use/ngram-models-on-a-cluster.md has the format."""
 
 from __future__ import annotations
 

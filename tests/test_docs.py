@@ -41,7 +41,7 @@ def test_pages_quoted_by_the_code_exist():
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in (".py", ".pyi", ".h", ".cc", ".sh", ".yml") and "build" not in path.parts:
-                for name in re.findall(r"docs/[\w/-]+\.(?:md|json|svg)", path.read_text(encoding="utf-8")):
+                for name in re.findall(r"(?<![\w])docs/[\w/-]+\.(?:md|json|svg)", path.read_text(encoding="utf-8")):
                     assert (ROOT / name).exists(), f"{path.relative_to(ROOT)}: {name}"
 
 
