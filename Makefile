@@ -108,7 +108,7 @@ check-aarch64: develop
 docs: $(VENV)/installed
 	$(PIP) install -c constraints.txt "mkdocs-material>=9.5,<10" "mkdocstrings-python>=1.10"
 	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -f tools/docs/mkdocs.yml
-	@echo "build/site/index.html"
+	@echo "build/site/index.html; to search it: $(RUN)/python -m http.server -d build/site"
 
 develop: $(VENV)/created
 	$(PIP) install -c constraints.txt -e ".[test,dev]"

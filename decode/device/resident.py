@@ -109,7 +109,7 @@ def _check(arrays: Arrays) -> None:
             )
     if (arrays.arc_begin[1:] < arrays.arc_begin[:-1]).any() or int(arrays.arc_begin[-1]) != arcs:
         raise ValueError(
-            f"model: arc_begin: expected non-decreasing numbers, up to {arcs} arcs; "
+            f"model: arc_begin: expected numbers that never decrease, up to {arcs} arcs; "
             "check its file with `rescore lm verify`"
         )
 

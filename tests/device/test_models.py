@@ -110,7 +110,7 @@ def test_models_are_copied_once_while_somebody_has_them(worked):
     ],
 )
 def test_arrays_that_lead_outside_are_refused(worked, name, at, value):
-    """As a damaged file may hold them that was opened without being read."""
+    """Arrays of a damaged file that was opened without a full check."""
     model, _ = worked
     arrays = Arrays(*(array.copy() for array in model.arrays))
     getattr(arrays, name)[at] = value
@@ -119,7 +119,7 @@ def test_arrays_that_lead_outside_are_refused(worked, name, at, value):
 
 
 class Damaged:
-    """A model as far as it is looked at."""
+    """The part of a model that is read."""
 
     def __init__(self, arrays, model):
         self.arrays, self.core, self.order, self.vocab_size = arrays, model.core, model.order, model.vocab_size
