@@ -148,7 +148,7 @@ def test_what_cannot_be_is_refused(world, trained, capsys):
     asked = calibrate(world, "--delta", "1", "-o", world / "no")
     assert "--delta: expected a number below 1, got 1" in cli.refusal(capsys, *asked, status=2)
     asked = calibrate(world, "--skip", "20", "-o", world / "no")
-    assert "expected prompts behind --skip 20, got none" in cli.refusal(capsys, *asked)
+    assert "expected prompts after --skip 20, got none" in cli.refusal(capsys, *asked)
     asked = [*generate_, "--threshold", "0.5", "--calibration", "x", "w5"]
     assert "--calibration, --threshold: expected exactly one of them" in cli.refusal(capsys, *asked, status=2)
     asked = [*generate_, "--calibration", "x", "--decay", "4", "w5"]
