@@ -152,7 +152,7 @@ def test_what_cannot_be_is_refused(world, trained, capsys):
     asked = [*generate_, "--threshold", "0.5", "--calibration", "x", "w5"]
     assert "--calibration, --threshold: expected exactly one of them" in cli.refusal(capsys, *asked, status=2)
     asked = [*generate_, "--calibration", "x", "--decay", "4", "w5"]
-    assert "--calibration: names confidence, layers and decay" in cli.refusal(capsys, *asked, status=2)
+    assert "--calibration sets confidence, layers and decay" in cli.refusal(capsys, *asked, status=2)
 
 
 def test_our_own_models_have_no_exits(world, capsys):
