@@ -266,8 +266,8 @@ def test_runs_and_sweeps(world, capsys, compiled):
     result = cli.call(capsys, *call(world, "--headline", "--repeat", 2, "--without", "pywrapfst"))
     assert (
         result.status == 0
-        and f"{HEADLINE}: x of 2 runs" in result.out
-        and "left out: pywrapfst: as asked" in result.out
+        and f"{HEADLINE}: x in 2 runs" in result.out
+        and "left out: pywrapfst: --without" in result.out
         and "table 12" not in result.out
     )
     report = cli.figures(
@@ -356,9 +356,7 @@ def test_a_text_instead_of_a_dump(world, capsys, no_compiler, tmp_path):
     ]
     result = cli.call(capsys, *words)
     assert result.status == 0 and f"{HEADLINE}: 2 lattices; sampled around positions of the text" in result.out
-    assert "--every-lattice: is for the lattices of a dump; give --dump" in cli.refusal(
-        capsys, *words, "--every-lattice", status=2
-    )
+    assert "--every-lattice needs --dump" in cli.refusal(capsys, *words, "--every-lattice", status=2)
 
 
 def test_every_lattice_needs_the_peer(world, capsys):

@@ -148,11 +148,11 @@ def test_what_cannot_be_is_refused(world, trained, capsys):
     asked = calibrate(world, "--delta", "1", "-o", world / "no")
     assert "--delta: expected a number below 1, got 1" in cli.refusal(capsys, *asked, status=2)
     asked = calibrate(world, "--skip", "20", "-o", world / "no")
-    assert "expected prompts behind --skip 20, got none" in cli.refusal(capsys, *asked)
+    assert "expected prompts after --skip 20, got none" in cli.refusal(capsys, *asked)
     asked = [*generate_, "--threshold", "0.5", "--calibration", "x", "w5"]
     assert "--calibration, --threshold: expected exactly one of them" in cli.refusal(capsys, *asked, status=2)
     asked = [*generate_, "--calibration", "x", "--decay", "4", "w5"]
-    assert "--calibration: names confidence, layers and decay" in cli.refusal(capsys, *asked, status=2)
+    assert "--calibration sets confidence, layers and decay" in cli.refusal(capsys, *asked, status=2)
 
 
 def test_our_own_models_have_no_exits(world, capsys):

@@ -427,13 +427,13 @@ def test_options_are_checked(tmp_path, capsys):
     assert "--task: expected one for each of the 1 files of logits, got 2" in refused(
         "--kind", "forced", "--task", "a", "--task", "b"
     )
-    assert "--tokens: expected one for each of 2 files of logits, got 1" in refused(
+    assert "--tokens: expected one for each of the 2 files of logits, got 1" in refused(
         tmp_path / "y.npy", "--tokens", tmp_path / "x.npz", "--kind", "forced"
     )
     assert "y.npy: expected the texts in a .npz or .safetensors file; name one with --tokens" in refused(
         tmp_path / "y.npy", "--kind", "forced", status=1
     )
-    assert "--end-of-text: expected --tokenizer as well" in refused("--kind", "forced", "--end-of-text", "</s>")
+    assert "--end-of-text needs --tokenizer" in refused("--kind", "forced", "--end-of-text", "</s>")
     assert "tokenizer.json: expected at most the V = 20 tokens of" in refused(
         "--kind", "forced", "--tokenizer", tmp_path / "tokenizer.json", status=1
     )
