@@ -144,7 +144,7 @@ def test_what_cannot_be_is_refused(world, trained, capsys):
     asked = calibrate(world, "--thresholds", "0.5,0.6", "-o", world / "no")
     assert "expected decreasing numbers" in cli.call(capsys, *asked).err
     asked = calibrate(world, "--layers", "3,2", "-o", world / "no")
-    assert "expected rising layers" in cli.call(capsys, *asked).err
+    assert "expected increasing layers" in cli.call(capsys, *asked).err
     asked = calibrate(world, "--delta", "1", "-o", world / "no")
     assert "--delta: expected a number below 1, got 1" in cli.refusal(capsys, *asked, status=2)
     asked = calibrate(world, "--skip", "20", "-o", world / "no")
