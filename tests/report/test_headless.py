@@ -203,4 +203,4 @@ def test_options_of_heads(world, capsys, more):
 def test_several_models(world, capsys):
     twice = ("--lm", world / "lm.ngram") * 2
     refused = cli.refusal(capsys, "report", world / "dump", *twice, "-o", world / "x.html")
-    assert "mix them with rescore lm merge" in refused
+    assert "merge them with `rescore lm merge`" in refused

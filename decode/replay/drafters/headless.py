@@ -69,7 +69,7 @@ def headless_drafters(
     if len(rescorer.models) > 1:
         raise ValueError(
             f"models: expected at most one for a dump without heads, got {len(rescorer.models)}; "
-            "mix them with rescore lm merge"
+            "merge them with `rescore lm merge`"
         )
     model = rescorer.models[0] if rescorer.models else None
     drafters: list[ReplayDrafter] = [
