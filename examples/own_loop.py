@@ -9,6 +9,7 @@ import torch
 from transformers import AutoTokenizer, DynamicCache
 
 from rescore import HeadsLattice, NGram, Rescorer, open_model
+from rescore.decode.models.slot_layers import CACHE  # "cache" since transformers 5.24, "past_key_values" before
 from rescore.decode.verify import greedy
 
 opened = open_model("smollm2", heads="data/demo/heads")  # stands for your model and your heads
@@ -20,7 +21,7 @@ chat = [{"role": "user", "content": "Tom has 3 apples and buys 4 more. How many 
 text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 start, cache, end = len(text), DynamicCache(), set(opened.end_of_text)
 with torch.inference_mode():
-    out = model(torch.tensor([text]), past_key_values=cache, output_hidden_states=True)
+    out = model(torch.tensor([text]), output_hidden_states=True, **{CACHE: cache})
     hidden, root, passes = out.hidden_states[-1][:, -1], int(out.logits[0, -1].argmax()), 1
     while not end & {root, *text[start:]} and len(text) < start + 64:
         past, text = len(text), [*text, root]  # the cache holds `past` tokens; the root token's place is `past`
@@ -32,7 +33,7 @@ with torch.inference_mode():
         seen = torch.ones(1 + tree.size, past + 1 + tree.size, dtype=torch.bool)  # all see the text and the root
         seen[0, past + 1 :], seen[1:, past + 1 :] = False, torch.from_numpy(tree.ancestor_mask())
         mask = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)[None, None]
-        out = model(ids, attention_mask=mask, position_ids=places, past_key_values=cache, output_hidden_states=True)
+        out = model(ids, attention_mask=mask, position_ids=places, output_hidden_states=True, **{CACHE: cache})
         passes += 1
 
         verdict = greedy.verify(out.logits[0].argmax(-1), tree)  # the nodes that the model writes itself, and its next

@@ -20,7 +20,7 @@ from torch import Tensor
 from rescore.decode.models.block import Block
 from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.models.slot_layers import SlotLayers, attention_mask
+from rescore.decode.models.slot_layers import CACHE, SlotLayers, attention_mask
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _PROBE_WINDOW = 3
@@ -74,8 +74,8 @@ class CausalLMTarget:
             **tokens,
             position_ids=block.positions,
             attention_mask=self.masks(block),
-            past_key_values=layers,
             use_cache=True,
+            **{CACHE: layers},
         ).last_hidden_state
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from rescore.decode.models.block import Block
 from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.models.slot_layers import DynamicCache, EncoderDecoderCache, SlotLayers, attention_mask
+from rescore.decode.models.slot_layers import CACHE, DynamicCache, EncoderDecoderCache, SlotLayers, attention_mask
 
 
 class EncodedCache(SlotCache):
@@ -92,8 +92,8 @@ class EncoderDecoderTarget:
             input_ids=first,
             encoder_hidden_states=encoded,
             encoder_attention_mask=inside,
-            past_key_values=EncoderDecoderCache(DynamicCache(), cross),
             use_cache=True,
+            **{CACHE: EncoderDecoderCache(DynamicCache(), cross)},
         )
         cross.batch_repeat_interleave(copies)
         cache = EncodedCache(
@@ -154,10 +154,12 @@ class EncoderDecoderTarget:
             attention_mask=attention_mask(block.seen(), self.decoder.config._attn_implementation, self.model.dtype),
             encoder_hidden_states=cache.encoded[every],
             encoder_attention_mask=cache.inside[every],
-            past_key_values=EncoderDecoderCache(
-                SlotLayers(cache, start), cache.cross if rows is None else cache.cross_of(rows)
-            ),
             use_cache=True,
+            **{
+                CACHE: EncoderDecoderCache(
+                    SlotLayers(cache, start), cache.cross if rows is None else cache.cross_of(rows)
+                )
+            },
         ).last_hidden_state
 
     @torch.no_grad()

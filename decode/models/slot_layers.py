@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -12,12 +13,17 @@ from rescore.lattice.extras import needed_for
 
 with needed_for("a model of Hugging Face"):
     from transformers import Cache, DynamicCache, EncoderDecoderCache
+    from transformers.modeling_outputs import BaseModelOutputWithPast
 
-__all__ = ["DynamicCache", "EncoderDecoderCache", "SlotLayers", "attention_mask"]
+__all__ = ["CACHE", "DynamicCache", "EncoderDecoderCache", "SlotLayers", "attention_mask"]
+
+# The argument of a model's forward and of generate that holds the cache, and the field of their outputs.
+# transformers 5.24 renamed it; older versions do not know the new name.
+CACHE = "cache" if "cache" in {field.name for field in fields(BaseModelOutputWithPast)} else "past_key_values"
 
 
 class SlotLayers(Cache):
-    """A `SlotCache` as the `past_key_values` of one pass, after `SlotCache.begin`.
+    """A `SlotCache` as the cache of one pass, after `SlotCache.begin`.
 
     start  number of tokens in the rows, for models that derive positions from it; arbitrary if rows differ, when the
            model is given its positions

@@ -21,7 +21,7 @@ from rescore.decode.models.bita import BitaTokens, same_group
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.models.slot_layers import Cache
+from rescore.decode.models.slot_layers import CACHE, Cache
 from rescore.decode.training.state_store import Shard
 
 
@@ -97,8 +97,8 @@ def group_states(target: CausalLMTarget, tokens: BitaTokens, groups: Groups) -> 
         inputs_embeds=tokens.masks.to(dtype).repeat(rows, count, 1),
         position_ids=block.positions,
         attention_mask=target.masks(block),
-        past_key_values=GroupLayers(cache, longest, tokens, dtype),
         use_cache=True,
+        **{CACHE: GroupLayers(cache, longest, tokens, dtype)},
     ).last_hidden_state
     return hidden.unflatten(1, (count, masks))
 

@@ -21,6 +21,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.slot_layers import CACHE
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.lm.ngram import NGram
 
@@ -137,7 +138,7 @@ def test_keys_and_values_of_skipped_layers_are_projections_of_the_exit_state():
     target.read(Block.chain(ids[:, 4:], torch.tensor([4]), 5), cache)
     assert cache.layers == [[DEPTH, 2]]
     full = transformers.DynamicCache()
-    model(input_ids=ids, past_key_values=full)
+    model(input_ids=ids, **{CACHE: full})
     state = model.model(input_ids=ids, output_hidden_states=True).hidden_states[2][:, 4:]
     cos, sin = model.model.rotary_emb(state, position_ids=torch.tensor([[4]]))
     for number, layer in enumerate(model.model.layers):

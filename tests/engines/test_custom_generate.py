@@ -26,6 +26,7 @@ from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
+from rescore.decode.models.slot_layers import CACHE
 from rescore.lm.build import build
 
 torch.set_num_threads(1)
@@ -327,7 +328,7 @@ def test_a_dict_with_scores_logits_and_cache(family, arguments):
         for mine, theirs in zip(got[name], expected[name]):
             close(mine, theirs)
     text = torch.nn.functional.pad(inputs["attention_mask"], (0, got.sequences.shape[1] - 10), value=1).bool()
-    for mine, theirs in zip(got.past_key_values.layers, expected.past_key_values.layers):
+    for mine, theirs in zip(getattr(got, CACHE).layers, getattr(expected, CACHE).layers):
         assert type(mine) is type(theirs) and mine.get_seq_length() == theirs.get_seq_length() == text.shape[1]
         seen = text[:, -theirs.keys.shape[2] :, None]
         for states, others in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
@@ -355,7 +356,7 @@ def test_a_chat_continues_from_its_cache(family, batch):
         for kind, cache in caches.items():
             drafted = {"drafted": True, "handed over": turn == 0, "handed back": turn > 0}[kind]
             drafting = {"custom_generate": Drafting(Prophet(texts_of(inputs, expected)))} if drafted else {}
-            got = model.generate(**inputs, **arguments, past_key_values=cache, **drafting)
+            got = model.generate(**inputs, **arguments, **{CACHE: cache}, **drafting)
             assert got.tolist() == expected.tolist(), (turn, kind)
             assert cache.get_seq_length() == expected.shape[1] - 1
         more = torch.randint(3, V, (len(batch), 4), generator=draw)
@@ -374,7 +375,7 @@ def test_heads_with_state_continue_from_a_cache_too():
             max_new_tokens=6,
             do_sample=False,
             eos_token_id=None,
-            past_key_values=cache,
+            **{CACHE: cache},
             custom_generate=Drafting(heads, nodes=8),
         )
         assert got.tolist() == expected.tolist() and cache.get_seq_length() == expected.shape[1] - 1
@@ -387,9 +388,9 @@ def test_heads_with_state_continue_from_a_cache_too():
 def test_an_empty_cache_with_windows_is_filled():
     model, inputs = tiny_transformers.shared("mistral"), one(9)
     caches = [DynamicCache(config=model.config) for _ in range(2)]
-    expected = model.generate(**inputs, max_new_tokens=9, do_sample=False, past_key_values=caches[0])
+    expected = model.generate(**inputs, max_new_tokens=9, do_sample=False, **{CACHE: caches[0]})
     got = model.generate(
-        **inputs, max_new_tokens=9, do_sample=False, past_key_values=caches[1], custom_generate=Drafting(Prophet([]))
+        **inputs, max_new_tokens=9, do_sample=False, **{CACHE: caches[1]}, custom_generate=Drafting(Prophet([]))
     )
     assert got.tolist() == expected.tolist()
     assert caches[1].layers[0].keys.shape == caches[0].layers[0].keys.shape
@@ -448,7 +449,7 @@ def test_without_heads_a_chat_continues_from_its_cache():
     drafting = Drafting(nodes=10)
     for _ in range(3):
         expected = model.generate(**inputs, **arguments)
-        got = model.generate(**inputs, **arguments, past_key_values=cache, custom_generate=drafting)
+        got = model.generate(**inputs, **arguments, **{CACHE: cache}, custom_generate=drafting)
         assert got.tolist() == expected.tolist()
         ids = torch.cat((expected, one(4, seed=9)["input_ids"]), dim=1)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -489,7 +490,7 @@ def test_mask_tokens_continue_from_a_cache(family, tmp_path):
     assert first.sequences.tolist() == expected.tolist()
     ids = torch.cat((expected, one(4, seed=9)["input_ids"]), dim=1)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    got = model.generate(**inputs, **arguments, past_key_values=first.past_key_values, custom_generate=drafting)
+    got = model.generate(**inputs, **arguments, **{CACHE: getattr(first, CACHE)}, custom_generate=drafting)
     assert got.tolist() == model.generate(**inputs, **arguments).tolist()
     assert model.generate(**ragged(), **arguments, custom_generate=drafting).tolist() == (
         model.generate(**ragged(), **arguments).tolist()
@@ -656,11 +657,7 @@ REFUSED = {
         "position_ids: expected those of the attention mask",
     ),
     "static cache": (
-        dict(
-            past_key_values=lambda: transformers.StaticCache(
-                config=tiny_transformers.shared("llama").config, max_cache_len=30
-            )
-        ),
+        {CACHE: lambda: transformers.StaticCache(config=tiny_transformers.shared("llama").config, max_cache_len=30)},
         "expected a DynamicCache without offloading, got StaticCache; give a transformers.DynamicCache",
     ),
     "context": (
@@ -744,12 +741,12 @@ def test_caches_that_are_refused():
     model, drafting, inputs = tiny_transformers.shared("mistral"), Drafting(NO_DRAFTS), one(9)
 
     def filled(cache):
-        model(**inputs, past_key_values=cache)
+        model(**inputs, **{CACHE: cache})
         return cache
 
     def refused(message, cache, **more):
         with pytest.raises(ValueError, match=message):
-            model.generate(**{**longer, **more}, past_key_values=cache, max_new_tokens=4, custom_generate=drafting)
+            model.generate(**{**longer, **more}, **{CACHE: cache}, max_new_tokens=4, custom_generate=drafting)
 
     longer = {
         "input_ids": torch.nn.functional.pad(inputs["input_ids"], (0, 3), value=4),

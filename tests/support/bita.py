@@ -8,6 +8,7 @@ from transformers import DynamicCache
 
 from rescore.decode.models.bita import BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.slot_layers import CACHE
 
 
 @torch.no_grad()
@@ -30,10 +31,10 @@ def plain_reading(model, tokens: BitaTokens, text: list[int]) -> torch.Tensor:
     code reads, but for the text, which was read without the prompts.
     """
     ids = torch.tensor([text])
-    read = model(input_ids=ids, use_cache=True).past_key_values
+    read = getattr(model(input_ids=ids, use_cache=True), CACHE)
     cache = DynamicCache()
     for layer, (key, value) in enumerate(zip(tokens.keys, tokens.values)):
         own = read.layers[layer]
         cache.update(torch.cat((key[None], own.keys), dim=2), torch.cat((value[None], own.values), dim=2), layer)
     positions = len(text) + torch.arange(tokens.form.masks)[None]
-    return model(inputs_embeds=tokens.masks[None], past_key_values=cache, position_ids=positions).logits[0]
+    return model(inputs_embeds=tokens.masks[None], **{CACHE: cache}, position_ids=positions).logits[0]

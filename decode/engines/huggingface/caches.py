@@ -15,6 +15,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.slot_layers import CACHE
 
 Layers = list[tuple[Tensor, Tensor]]
 """Keys and values [1, attention heads, slots, head width] of one row, one pair per layer."""
@@ -24,28 +25,27 @@ def checked_cache(cache: Any, rows: int) -> int:
     """Returns how many tokens a cache holds, padding included; ValueError unless it is a DynamicCache that keeps all
     tokens in every layer.
     """
-    remedy = "give a transformers.DynamicCache(), or leave past_key_values out"
+    remedy = f"give a transformers.DynamicCache(), or leave {CACHE} out"
     if type(cache) is not DynamicCache or cache.offloading:
         got = "one that offloads" if getattr(cache, "offloading", False) else type(cache).__name__
-        raise ValueError(f"past_key_values: expected a DynamicCache without offloading, got {got}; {remedy}")
+        raise ValueError(f"{CACHE}: expected a DynamicCache without offloading, got {got}; {remedy}")
     layers: list[Any] = cache.layers
     for layer in layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
             raise ValueError(
-                f"past_key_values: expected layers of keys and values only, got a {type(layer).__name__}; {remedy}"
+                f"{CACHE}: expected layers of keys and values only, got a {type(layer).__name__}; {remedy}"
             )
     held = cache.get_seq_length()
     for layer in layers:
         if held and (layer.keys is None or layer.keys.shape[-2] != held):
             got = "none" if layer.keys is None else f"the last {layer.keys.shape[-2]}"
             raise ValueError(
-                f"past_key_values: expected all {held} tokens in every layer, got {got} in a {type(layer).__name__}; "
+                f"{CACHE}: expected all {held} tokens in every layer, got {got} in a {type(layer).__name__}; "
                 f"{remedy}; made without a config, its layers keep all tokens"
             )
         if held and layer.keys.shape[0] != rows:
             raise ValueError(
-                f"past_key_values: expected {rows} rows, those of input_ids and num_return_sequences, "
-                f"got {layer.keys.shape[0]}"
+                f"{CACHE}: expected {rows} rows, those of input_ids and num_return_sequences, got {layer.keys.shape[0]}"
             )
     return held
 

@@ -14,6 +14,7 @@ from transformers import DynamicCache
 from transformers.generation import GenerationMode
 
 from rescore.decode.engines.huggingface.caches import checked_cache
+from rescore.decode.models.slot_layers import CACHE
 
 _HERE = "custom_generate"
 _REMEDIES = {
@@ -26,7 +27,7 @@ _BEAMS = "give num_beams=1, without constraints"
 _KNOWN = {
     "attention_mask",
     "position_ids",
-    "past_key_values",
+    CACHE,
     "use_cache",
     "logits_to_keep",
     "output_attentions",
@@ -185,7 +186,7 @@ def _fill(criteria: Any, config: Any) -> int | None:
 
 def _cache(ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -> DynamicCache | None:
     """Returns the cache to fill: the user's own, or the one that `generate` made if the result is to include it."""
-    cache = kwargs.get("past_key_values")
+    cache = kwargs.get(CACHE)
     if cache is None or not (wrapped or getattr(cache, "_is_user_defined", False)):
         return None
     held = checked_cache(cache, len(ids))
@@ -193,7 +194,7 @@ def _cache(ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -
     whole = getattr(config, "_mask_length", ids.shape[1]) if mask is None else mask.shape[1]
     if held and (held >= ids.shape[1] or whole != ids.shape[1]):
         raise ValueError(
-            f"past_key_values: expected input_ids to hold the cache's {held} tokens and at least one more, "
+            f"{CACHE}: expected input_ids to hold the cache's {held} tokens and at least one more, "
             f"got {ids.shape[1]}; give all ids of the text"
         )
     return cache

@@ -13,6 +13,7 @@ from rescore.decode.engines.huggingface.caches import Layers, RememberingTarget,
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.row import CallRow
 from rescore.decode.engines.huggingface.steps import Steps
+from rescore.decode.models.slot_layers import CACHE
 
 
 def output_of(
@@ -32,7 +33,8 @@ def output_of(
         return sequences
     raw, processed = _scores(rows, columns) if call.scores or call.logits else ((), ())
     fields: dict[str, Any] = {"scores": processed if call.scores else None, "logits": raw if call.logits else None}
-    return GenerateDecoderOnlyOutput(sequences=cast(torch.LongTensor, sequences), past_key_values=call.cache, **fields)
+    fields[CACHE] = call.cache
+    return GenerateDecoderOnlyOutput(sequences=cast(torch.LongTensor, sequences), **fields)
 
 
 def _read_fill(row: CallRow, sequences: Tensor, written: int, target: RememberingTarget) -> Layers:
