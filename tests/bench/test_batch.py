@@ -112,6 +112,8 @@ def test_table_without_a_compiler(world, capsys, monkeypatch, tmp_path):
         and NATIVE not in result.out
         and "native call" in result.out
     )
+    result = cli.call(capsys, *call(world, "--threads", 1, "--markdown", "-"))
+    assert result.out.startswith("## rescore bench batch\n") and "native call" in result.err
 
 
 def test_a_library_that_does_not_link(monkeypatch, tmp_path):

@@ -142,8 +142,7 @@ def finish(
     if args.markdown:
         body = [f"- {plain(line)}" for line in lines] + [""] + [line for part in parts for line in part.markdown()]
         body += [f"- {plain(line)}" for line in remarks]
-        with output.writing(args.markdown) as file:
-            file.write("\n".join([f"## rescore bench {report.bench}", "", *body]).encode())
+        output.write_text(args.markdown, "\n".join([f"## rescore bench {report.bench}", "", *body]))
 
 
 def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:

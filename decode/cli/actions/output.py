@@ -29,7 +29,7 @@ from rescore.lm.atomic import replacing
 PIPE_WIDTH = 120  # width of tables without a terminal; lines are not broken there
 UNBROKEN = 10_000
 JSON_VERSION = 1  # of the --json format: changes if a field is removed or changes its meaning
-STREAMS = ("out", "arpa", "per_line", "per_token")  # options that take - for standard output
+STREAMS = ("out", "arpa", "per_line", "per_token", "markdown")  # options that take - for standard output
 
 
 class Screen(Console):
@@ -125,14 +125,18 @@ def stages() -> Iterator[Any]:
         yield lambda stage: bar.update(task, description=printable(stage))
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_text(path: Path, text: str) -> None:
     """Writes to standard output for `-`, else to a file, atomically."""
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     if str(path) == "-":
         print(text, end="")
         return
     with writing(path) as file:
-        file.write(text.encode())
+        file.write(text.encode("utf-8", "replace"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes to standard output for `-`, else to a file, atomically."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def write_figures(args: Any, value: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from rescore.decode.bench.search_times import read_search
@@ -49,9 +48,9 @@ def call(args: argparse.Namespace) -> None:
     if args.settings and args.lm:
         raise Misuse("--lm: --settings already has models and weights; leave it out")
     made = report_headless.made(args, dump) if dump.header.heads == 1 else of_heads(args, dump)
-    write(args.out, page(made))
+    output.write_text(args.out, page(made))
     if args.markdown:
-        write(args.markdown, markdown(made))
+        output.write_text(args.markdown, markdown(made))
     if args.json:
         output.write_json(args.json, report_json(made))
 
@@ -209,11 +208,3 @@ def command(args: argparse.Namespace) -> Sequence[str]:
     for task in args.task or ():
         words += ["--task", task]
     return words
-
-
-def write(path: Path, content: str) -> None:
-    if str(path) == "-":
-        print(content, end="")
-        return
-    with output.writing(path) as file:
-        file.write(content.encode("utf-8", "replace"))
