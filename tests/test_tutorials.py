@@ -1,4 +1,4 @@
-"""What the pages of docs/use show works: tutorials are run from top to bottom, links resolve, commands parse.
+"""What the pages of docs/use show works: tutorials are run from top to bottom, commands parse.
 
 In a page, a fenced block of `sh` or `python` is run, in order, in a folder that has the repository's `data` and
 `examples`; lines that install something are left out. A block of `text` after it shows its output: every shown line
@@ -99,6 +99,16 @@ def test_the_tutorial_runs(name, folder, request):
     assert checked > 3 or name in LOADING, f"{name} shows no output"  # passes depend on rounding, times on the machine
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/use/dumped-logits.md"])
+def test_the_indented_commands_run(page, folder, smollm2):
+    """In order. Timing every drafter takes minutes: tests/bench run it on a small model."""
+    pytest.importorskip("plotly")
+    lines = re.findall(r"^    (rescore .*)$", (ROOT / page).read_text(encoding="utf-8"), re.M)
+    assert len(lines) >= 2
+    run(folder, ["bash", "-e"], "\n".join(line for line in lines if not line.startswith("rescore bench")))
+
+
 def test_every_example_has_a_test():
     tested = {"huggingface.py", "own_loop.py", "dump_your_heads.py", "llama_cpp.py", "lattice.ipynb"}
     assert {path.name for path in (ROOT / "examples").iterdir() if path.suffix} == tested | {"README.md"}
@@ -163,29 +173,3 @@ def test_the_programs_of_pages_are_python():
         for block in blocks(path.name):
             if block.language == "python":
                 ast.parse(block.text.replace("(..)", "(None)"), path.name)
-
-
-def anchors(path) -> set[str]:
-    """The anchors that GitHub makes of a page's headings."""
-    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
-    titles = re.findall(r"^#+ (.+)$", text, re.M)
-    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", title) for title in titles]
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in plain}
-
-
-PARTS = [part for part in (USE, ROOT / "docs" / "lab") if (part / "index.md").exists()]
-
-
-@pytest.mark.parametrize(
-    "path", sorted(page for part in PARTS for page in part.glob("*.md")), ids=lambda path: path.name
-)
-def test_links_resolve(path):
-    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
-        if "://" in link:
-            continue
-        target, _, anchor = link.partition("#")
-        file = (path.parent / target).resolve() if target else path
-        if file.parent.parent == ROOT / "docs" and not (file.parent / "index.md").exists():
-            continue  # a part of the docs that is being written
-        assert file.exists(), f"{path.name}: {link}"
-        assert not anchor or anchor in anchors(file), f"{path.name}: {link}"
