@@ -106,7 +106,7 @@ check-aarch64: develop
 
 # Links and anchors are checked; the API is read from the installed package.
 docs: $(VENV)/installed
-	$(PIP) install -c constraints.txt "mkdocs-material>=9.5,<10" "mkdocstrings-python>=1.10" "ruff>=0.12"
+	$(PIP) install -c constraints.txt "rescore[docs]"
 	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -f tools/docs/mkdocs.yml
 	@echo "build/site/index.html; to search it: $(RUN)/python -m http.server -d build/site"
 

@@ -46,9 +46,8 @@ class AcceptanceRates:
         Columns [n] of a `TokenTree`, or [B, n] of several trees; parents precede their children.
         """
         accepted, tested = self._faded()
-        shape = (-1, logq.shape[-1]) if logq.size else (0, 0)
         p = _core.acceptance(
-            logq.reshape(shape), parents.reshape(shape), depths.reshape(shape), EDGES, ROWS, accepted / tested
+            np.atleast_2d(logq), np.atleast_2d(parents), np.atleast_2d(depths), EDGES, ROWS, accepted / tested
         )
         return p.reshape(logq.shape)
 

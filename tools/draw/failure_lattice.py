@@ -6,12 +6,10 @@ python tools/draw/failure_lattice.py
 
 from __future__ import annotations
 
-from pathlib import Path
+from shapes import write
 
 from rescore.lattice import svg
 from rescore.lm import example
-
-ROOT = Path(__file__).resolve().parents[2]
 
 Context = tuple[int, ...]
 COLUMN, ROW, CHIP, TOP, LEFT = 272, 58, 152, 104, 24
@@ -124,6 +122,4 @@ def arc(t: int, row: int, state: Context, token: int, found: list[list[Context]]
 
 
 if __name__ == "__main__":
-    target = ROOT / "docs" / "pictures" / "failure-lattice.svg"
-    target.write_text(draw(), encoding="utf-8")
-    print(target)
+    write("failure-lattice.svg", draw())

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
+from shapes import write
 
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm import example
-
-ROOT = Path(__file__).resolve().parents[2]
 
 TRUTH = [example.LIONEL, example.MESSI, example.SCORED]
 
@@ -55,11 +53,8 @@ def pictures() -> dict[str, str]:
 
 
 def main() -> None:
-    folder = ROOT / "docs" / "pictures"
-    folder.mkdir(parents=True, exist_ok=True)
     for name, content in pictures().items():
-        (folder / name).write_text(content, encoding="utf-8")
-        print(folder / name)
+        write(name, content)
 
 
 if __name__ == "__main__":

@@ -157,7 +157,8 @@ def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:
 
 
 def check_places(args: argparse.Namespace) -> None:
-    """Raises before the work if an output file cannot be written."""
+    """Raises before the work if an output file cannot be written, or two outputs go to standard output."""
+    output.check_streams(args)
     for path in (args.json, args.markdown):
         if path:
             output.check_place(path)
