@@ -41,18 +41,13 @@ def path(tmp_path_factory):
     return folder / "report.html"
 
 
-@pytest.fixture(scope="module")
-def opened(browser, path):
+@pytest.fixture
+def visit(browser, path):
+    """The page, newly opened; it complains of nothing and asks for nothing."""
     with chromium.Visit(browser, path) as one:
         yield one
-
-
-@pytest.fixture
-def visit(opened, path):
-    """One visit for all tests that leave the page usable; it complains of nothing and asks for nothing."""
-    yield opened
-    assert opened.complaints == []
-    assert opened.requests == [f"file://{path}"]
+        assert one.complaints == []
+        assert one.requests == [f"file://{path}"]
 
 
 def test_plots_are_drawn(visit):
