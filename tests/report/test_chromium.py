@@ -141,18 +141,17 @@ def size(png: bytes) -> tuple[int, int]:
     return struct.unpack(">II", png[16:24])
 
 
-def test_the_address_leads_to_a_lattice(browser, path):
+def test_the_address_leads_to_a_lattice(visit, browser, path):
     """What is shown is in the address, and the address shows it again; ranks and the tree as well."""
-    with chromium.Visit(browser, path) as visit:
-        page = visit.page
-        page.get_by_label("Task", exact=True).select_option(HOSTILE_TASK)
-        page.get_by_label("Sequence", exact=True).select_option(index=1)
-        page.get_by_role("button", name="Next pass").click()
-        page.get_by_label("Tree", exact=True).select_option("open")
-        address, text = page.evaluate("location.hash"), page.locator(".browser .text").inner_text()
-        query = parse_qs(address.partition("?")[2])
-        assert address.startswith("#lattices?") and query["task"] == [HOSTILE_TASK] and query["sequence"] == ["1"]
-        assert query["tree"] == ["open"] and int(query["position"][0]) > 0
+    page = visit.page
+    page.get_by_label("Task", exact=True).select_option(HOSTILE_TASK)
+    page.get_by_label("Sequence", exact=True).select_option(index=1)
+    page.get_by_role("button", name="Next pass").click()
+    page.get_by_label("Tree", exact=True).select_option("open")
+    address, text = page.evaluate("location.hash"), page.locator(".browser .text").inner_text()
+    query = parse_qs(address.partition("?")[2])
+    assert address.startswith("#lattices?") and query["task"] == [HOSTILE_TASK] and query["sequence"] == ["1"]
+    assert query["tree"] == ["open"] and int(query["position"][0]) > 0
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto(f"file://{path}{address}")
     page.wait_for_selector("html[data-plots=drawn]", state="attached")
