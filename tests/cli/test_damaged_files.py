@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 for package in ("gguf", "pyarrow", "tokenizers"):
     pytest.importorskip(package)
@@ -38,6 +38,8 @@ from rescore.decode.tuning.settings import Settings
 from rescore.lm.formats import save
 from rescore.lm.fst_write import const_parts
 from rescore.lm.ngram import NGram
+
+torch.set_num_threads(1)  # a forked process has no copy of its parent's OpenMP threads, and would wait for them
 
 pytestmark = [
     pytest.mark.slow,
