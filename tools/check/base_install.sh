@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs a wheel without extras into a new environment and checks size, start-up times, the demo's dumps, and the errors for
-# missing packages. usage: base_install.sh WHEEL
+# Installs a wheel without extras into a new environment and checks size, start-up times, the demo's dumps, the errors for
+# missing packages, and that all of its cores agree. usage: base_install.sh WHEEL
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 most_mb=150
@@ -43,3 +43,7 @@ cp README.md "$folder/text.txt"
 echo "lm build, of words: done"
 missing tokenizers lm build "$folder/text.txt" --tokenizer data/demo/tokenizer.json -o "$folder/lm.ngram"
 missing transformers generate --model smollm2 hello
+
+# Tests that compare the wheel's cores, outside the checkout.
+"$run/python" -m pip --disable-pip-version-check -q install -c constraints.txt hypothesis pytest
+"$run/python" -m pytest -q -p no:cacheprovider tests/test_core.py
