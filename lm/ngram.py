@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -271,10 +271,18 @@ class NGram:
             **{name: value for name, value in self.metadata.items() if name != "ngrams"},
         }
 
-    def require_tokenizer(self, tokenizer: str, vocab_size: int | None = None) -> None:
-        """Raises ValueError if the model was made with another tokenizer (hash) or has another vocabulary size."""
+    def require_tokenizer(
+        self,
+        tokenizer: str,
+        vocab_size: int | None = None,
+        words: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
+        """Raises ValueError if the model was made with another tokenizer (hash) or has another vocabulary size.
+
+        words: makes the text of every id; the same ids in a file of another hash, such as one converted from GGUF, pass
+        """
         mine = self.metadata.get("tokenizer")
-        if mine is not None and mine != tokenizer:
+        if mine not in (None, tokenizer) and (words is None or self.words != tuple(words())):
             raise ValueError(
                 f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer"
             )

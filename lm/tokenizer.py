@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.extras import needed_for
+from rescore.lm.hub import hub_folder, is_hub_name
 from rescore.lm.vocabulary import Vocabulary
 from rescore.lm.word_ids import WordIds, is_word_wise
 
@@ -40,11 +41,11 @@ class TextTokenizer:
 
     @classmethod
     def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
-        """Opens a tokenizer file, or the tokenizer.json of a folder.
+        """Opens a tokenizer file, or the tokenizer.json of a folder or of a model of the Hub (`rescore.lm.hub`).
 
         end_of_text: name of the end-of-text token; None tries the usual names. ValueError if there is no such token.
         """
-        path = Path(path)
+        path = hub_folder(path, [FILE_NAME]) if is_hub_name(path) else Path(path)
         if path.is_dir() and not (path / FILE_NAME).is_file():
             raise FileNotFoundError(f"{path}: expected a {FILE_NAME} in this folder, as in a model's folder")
         file = path / FILE_NAME if path.is_dir() else path

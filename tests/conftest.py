@@ -7,6 +7,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.paths import ROOT
 
+# Read when huggingface_hub and OpenMP are first loaded. No test asks the Hub. Tests run side by side, and a forked
+# process has no copy of its parent's OpenMP threads and would wait for them, so there are none.
+os.environ["HF_HUB_OFFLINE"] = "1"
+for variable in ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT"):
+    os.environ.setdefault(variable, "1")
+
 # Without a GPU, kernels are interpreted; Triton reads this when it is first imported.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -36,9 +42,10 @@ def demo() -> Path:
 @pytest.fixture(scope="session")
 def smollm2() -> str:
     """The name of SmolLM2-135M-Instruct, where the package that ships it is installed."""
-    gguf = pytest.importorskip("rescore.decode.models.gguf")
+    from rescore.decode.models.located import located
+
     try:
-        gguf.gguf_file("smollm2")
+        located("smollm2")
     except FileNotFoundError as absent:
         pytest.skip(str(absent))
     return "smollm2"

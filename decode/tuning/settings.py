@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,8 +121,18 @@ class Settings:
             values=values,
         )
 
-    def check(self, *, vocab_size: int, slots: int, tokenizer_sha256: str | None = None) -> None:
-        """Raises ValueError unless the settings fit such lattices. slots: 0 for a model without heads."""
+    def check(
+        self,
+        *,
+        vocab_size: int,
+        slots: int,
+        tokenizer_sha256: str | None = None,
+        words: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
+        """Raises ValueError unless the settings fit such lattices.
+
+        slots: 0 for a model without heads. words: makes the text of every id, as in `NGram.require_tokenizer`.
+        """
         if bool(self.slots) != bool(slots):
             kinds = [f"a model with heads of {n} slots" if n else "a model without heads" for n in (self.slots, slots)]
             raise ValueError(f"settings: tuned for {kinds[0]}, got {kinds[1]}: tune on a dump of this model")
@@ -131,7 +142,8 @@ class Settings:
         ):
             if mine != theirs:
                 raise ValueError(f"settings: tuned for {mine} {what}, got {theirs}: tune on a dump of this model")
-        if self.tokenizer_sha256 and tokenizer_sha256 and self.tokenizer_sha256 != tokenizer_sha256:
+        known = self.tokenizer_sha256 in (None, tokenizer_sha256) or tokenizer_sha256 is None
+        if not known and not (words and self.models and self.open_models()[0].words == tuple(words())):
             raise ValueError(
                 f"settings: expected tokenizer {self.tokenizer_sha256}, got {tokenizer_sha256}: "
                 "tune on a dump of this model"

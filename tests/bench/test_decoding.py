@@ -22,8 +22,6 @@ from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):

@@ -10,8 +10,6 @@ from rescore.decode.bench.recycling import RecyclingDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 
-torch.set_num_threads(1)
-
 
 class Watched(RecyclingDrafter):
     """Records the steps and the drafts proposed for them."""

@@ -25,8 +25,6 @@ from rescore.decode.models.slot_layers import CACHE
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)
-
 DEPTH = 5
 LLAMAS = ("llama", "llama-tied", "llama-eager")
 PROMPTS = [np.array([3, 4, 5, 6]), np.array([7, 8]), np.array([9, 1, 1, 2, 30, 4])]

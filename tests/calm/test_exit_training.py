@@ -16,8 +16,6 @@ from rescore.decode.calm.exit_training import area, fit_exits, logistic, ridge, 
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 
-torch.set_num_threads(1)
-
 WIDTH, DEPTH = 6, 5
 
 

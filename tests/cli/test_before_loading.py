@@ -69,7 +69,7 @@ CASES = [
     ),
     (f"{GENERATE} --paths 3 w1", 2, "--paths: not used by the drafter blend"),
     (f"{GENERATE} --drafter none --lm LM w1", 2, "--lm: not used by the drafter none"),
-    (f"{GENERATE} --draft-model GONE w1", 1, "GONE: expected a model, a file model.safetensors or a folder"),
+    (f"{GENERATE} --draft-model GONE w1", 1, "GONE: expected a model (a folder, a .gguf or .safetensors file"),
     (f"{GENERATE} --draft-model SMALL w1", 1, "SMALL: expected a model with the same tokenizer as MODEL"),
     (f"{GENERATE} --drafter draft-model w1", 2, "--draft-model: expected a small model for this drafter, got none"),
     (f"{GENERATE} --heads MODEL --drafter neural w1", 2, "--neural: expected a small model for this drafter, got none"),
@@ -83,7 +83,7 @@ CASES = [
     (f"{GENERATE} --dtype int8 w1", 2, "argument --dtype: invalid choice: 'int8'"),
     (f"{GENERATE} --device teapot w1", 2, "--device teapot: expected a device of this machine"),
     (f"{GENERATE} --max-tokens 64 w1", 1, "prompt 1: 1 tokens and --max-tokens 64: expected at most 64 together"),
-    ("generate --model GONE w1", 1, "GONE: expected a model, a file model.safetensors or a folder"),
+    ("generate --model GONE w1", 1, "GONE: expected a model (a folder, a .gguf or .safetensors file"),
     (f"{GENERATE} --tokenizer GONE w1", 1, "GONE: No such file or directory"),
     (f"{BENCH} --only tree", 2, "--only 'tree': expected one of blend 16, blend 32, blend 64, blend auto, token"),
     (f"{BENCH} --lm OTHER_V", 1, f"OTHER_V: n-gram model: expected a vocabulary of {V}, got {V + 1}"),
@@ -116,6 +116,7 @@ def test_without_a_mistake_the_weights_are_missed(world, capsys):
 
 def test_settings_of_another_model(world, capsys, tmp_path):
     settings = json.loads(world["SETTINGS"].read_text())
+    settings["models"][0]["path"] = str(world["LM"])
     call = [world.get(word, word) for word in f"{GENERATE} --heads MODEL --settings".split()]
     for name, value, message in (
         ("vocab_size", V + 1, f"tuned for {V + 1} tokens in the vocabulary, got {V}"),

@@ -39,8 +39,6 @@ from rescore.lm.formats import save
 from rescore.lm.fst_write import const_parts
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)  # a forked process has no copy of its parent's OpenMP threads, and would wait for them
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits are those of Linux"),

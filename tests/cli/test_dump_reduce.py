@@ -34,7 +34,6 @@ def made(tmp_path_factory):
 
     from rescore.decode.models.medusa import MedusaHeads
 
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("medusa")
     llama = build("llama")
     llama.save_pretrained(folder / "model")

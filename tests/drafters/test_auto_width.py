@@ -34,8 +34,6 @@ from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 from rescore.lm.build import build
 
-torch.set_num_threads(1)
-
 # Node 2 is a child of node 0, node 4 of node 1.
 TREE = TokenTree.from_parents(range(7), (-1, -1, 0, 0, 1, 2, 2))
 LOGQ = np.log(np.array([[0.6, 0.3, 0.2, 0.1, 0.05, 0.04, 0.03]], np.float32))

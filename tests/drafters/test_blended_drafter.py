@@ -23,7 +23,6 @@ from rescore.lattice.sausage import blank
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)
 NODES = [9, None]
 PROMPTS = [text(4 + 3 * i, seed=50 + i).astype(np.int64) for i in range(5)]
 

@@ -20,7 +20,6 @@ from rescore.decode.verify import BlockVerification, GreedyBlockVerification, To
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
 
-torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
 SAMPLING = Sampling(temperature=2.5, top_k=9, top_p=0.95, seed=4)
 PENALTY = 1.4

@@ -14,7 +14,6 @@ from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)
 PROMPTS = [text(n, seed=n) for n in (9, 4, 12)]
 OPTIONS = Options(max_tokens=20)
 

@@ -17,7 +17,6 @@ from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build
 
-torch.set_num_threads(1)
 WORDS = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=0)
 
 

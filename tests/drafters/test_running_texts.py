@@ -20,8 +20,6 @@ from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
 from rescore.decode.verify.draft import Draft
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)
-
 
 class Watched(TreeDrafter):
     """Keeps the steps and the texts of one request."""

@@ -29,7 +29,6 @@ from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.slot_layers import CACHE
 from rescore.lm.build import build
 
-torch.set_num_threads(1)
 V = tiny_transformers.V
 FAMILIES = ("llama", "gpt2", "qwen2", "mistral")
 PIECES = ("<pad>", "<s>", "</s>", *"abcdefghijklmnopqrstuvwxyz", "th", "he", "ing", "ou", "at", "on", " ", ".")

@@ -25,8 +25,6 @@ from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 
-torch.set_num_threads(1)
-
 TOKENS = 14
 PROMPTS = [np.array(ids) for ids in ([4, 5, 6, 4, 5], [9], [11, 30, 2, 8, 11, 30, 2, 8, 11], [7, 7, 7])]
 

@@ -17,7 +17,6 @@ from rescore.decode.loop.request import Request
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 
-torch.set_num_threads(1)
 CHAIN = Scripted(lambda history: [[1, 2, 3, 4, 5, 6]])
 TREE = Scripted(lambda history: [[1, 2, 3, 4, 5, 6], [1, 7, 8, -1, -1, -1]])
 

@@ -23,7 +23,6 @@ from rescore.lattice.tensors import TensorSausage
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)
 CPU = torch.device("cpu")
 
 

@@ -21,7 +21,6 @@ from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarg
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
 
-torch.set_num_threads(1)
 K = 5
 
 

@@ -29,7 +29,6 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 from rescore.lm.build import build
 
-torch.set_num_threads(1)
 SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=4)
 PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(7)]
 ENDS = Stopping(tokens=frozenset({END}))

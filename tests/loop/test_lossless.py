@@ -15,7 +15,6 @@ from rescore.lattice.dump import Dump
 check_lossless = load_tool("check/lossless")
 small_models = load_tool("check/small_models")
 
-torch.set_num_threads(1)
 TOKENS = 12
 
 

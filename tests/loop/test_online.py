@@ -24,8 +24,6 @@ from rescore.lm.ngram import NGram
 
 check_online = load_tool("check/online")
 
-torch.set_num_threads(1)
-
 
 def tiny_dump(folder, kind: str) -> Dump:
     """A dump of the tiny model, K = 8, of 12 prompts and at most 24 tokens each."""

@@ -35,7 +35,6 @@ from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
 from rescore.lm.build import build
 
-torch.set_num_threads(1)
 WORDS = 4
 
 

@@ -23,8 +23,6 @@ from rescore.decode.models.open import open_model
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree
 
-torch.set_num_threads(1)
-
 PLAIN = ["llama", "llama-tied", "llama-eager", "qwen3", "gpt2", "gpt-neox", "granite", "cohere", "deepseek-v3"]
 WINDOWED = ["mistral", "gemma2", "gemma3", "qwen2"]
 TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))

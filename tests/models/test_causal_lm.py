@@ -15,8 +15,6 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree
 
-torch.set_num_threads(1)
-
 TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
 
 

@@ -17,8 +17,6 @@ from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.heads import DraftStep
 from rescore.lattice.top import top_of_logits
 
-torch.set_num_threads(1)
-
 WIDTH, V, IDS = 6, 23, [1, 4, 5, 9, 22]
 EMBEDDING, TABLE = (torch.randn(V, WIDTH, generator=torch.Generator().manual_seed(i)) for i in (1, 2))
 

@@ -28,8 +28,6 @@ from rescore.decode.models.open import open_model
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)
-
 DEPTH = 4
 PROMPTS = [np.array([3, 4, 5, 6]), np.array([7, 8]), np.array([9, 1, 1, 2, 30, 4])]
 FAMILIES = {

@@ -15,8 +15,6 @@ from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree
 
-torch.set_num_threads(1)
-
 PROMPTS = [np.array([5, 3, 8, 1, 30, 2]), np.array([7, 7, 1]), np.array([11])]
 
 

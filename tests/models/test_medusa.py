@@ -17,8 +17,6 @@ from torch import nn
 from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.medusa import MedusaHeads
 
-torch.set_num_threads(1)
-
 WIDTH, V = 6, 11
 BACKBONE = nn.Linear(WIDTH, V, bias=False)
 

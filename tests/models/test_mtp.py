@@ -19,8 +19,6 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.mtp import MtpHeads
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(autouse=True)
 def without_gradients():

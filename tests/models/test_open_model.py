@@ -23,8 +23,6 @@ from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.open import open_model
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(autouse=True)
 def without_gradients():

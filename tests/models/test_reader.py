@@ -16,7 +16,6 @@ from support.tiny_blockwise import CONFIG, V, untrained
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.models.reader import Reader
 
-torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
 ids = st.lists(st.integers(0, V - 1), min_size=1, max_size=6)
 

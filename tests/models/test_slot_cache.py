@@ -14,8 +14,6 @@ from rescore import _core
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(autouse=True)
 def seeded():

@@ -28,7 +28,6 @@ from rescore.decode.verify import TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 
-torch.set_num_threads(1)
 V = 40
 PROMPTS = [np.arange(3, 3 + n) * 7 % V for n in (4, 9, 6)]
 

@@ -32,7 +32,6 @@ from rescore.lattice.tree import TokenTree
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
-torch.set_num_threads(1)
 K = 8
 
 

@@ -18,7 +18,6 @@ from rescore.decode.replay.worth import visited_rows
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.lattice.dump import Dump
 
-torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1, vocab_size=dumps.V))
 
 

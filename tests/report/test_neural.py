@@ -25,7 +25,6 @@ from rescore.decode.report.sections.cost import CostOptions
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
-torch.set_num_threads(1)
 ALPHA = 0.7
 PAIRS = "Neural rescoring minus others, block efficiency on the same sequences"
 

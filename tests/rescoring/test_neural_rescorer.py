@@ -24,7 +24,6 @@ from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 
-torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
 
 

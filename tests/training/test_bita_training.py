@@ -20,8 +20,6 @@ from rescore.decode.training.bita_groups import Groups, TaughtText, group_states
 from rescore.decode.training.bita_training import BitaOptions, BitaTraining
 from rescore.decode.training.training_run import best_of
 
-torch.set_num_threads(1)
-
 OPTIONS = BitaOptions(texts=4, groups=8, rounds=6, rate=0.02, every=30)
 
 

@@ -18,8 +18,6 @@ from rescore.decode.training.heads_training import HeadsTraining, TrainingOption
 from rescore.decode.training.lessons import Lessons
 from rescore.decode.training.training_run import best_of
 
-torch.set_num_threads(1)
-
 WIDTH, V, SLOTS = 8, 24, 3
 TABLE = torch.randn(V, WIDTH, generator=torch.Generator().manual_seed(1))
 NEXT = np.random.default_rng(2).permutation(V)

@@ -16,7 +16,6 @@ from rescore.decode.training.own_texts import TextOptions, own_texts
 from rescore.decode.training.states import States, read_states
 from rescore.decode.verify.sampling import Sampling
 
-torch.set_num_threads(1)
 END, MOST, NAMES = (2, 5), 12, ("llama", "qwen2", "gpt2")
 
 

@@ -23,8 +23,6 @@ CHAIN_RULES = [token, block, greedy_block]
 SEEDS = st.integers(0, 2**32 - 1)
 FORK = TokenTree.from_drafts(np.array([[0, 1], [0, 2], [1, -1]]))  # nodes: 0, 0 1, 0 2, 1
 
-torch.set_num_threads(1)
-
 
 def probs(rng, *shape: int) -> np.ndarray:
     return rng.dirichlet(np.ones(shape[-1]), shape[:-1])

@@ -24,7 +24,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from rescore.decode.cli import main as rescore
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.models.gguf import gguf_file
+from rescore.decode.models.located import located
 from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
 from rescore.decode.training.lessons import Lessons
 from rescore.decode.training.training_run import Progress
@@ -95,7 +95,7 @@ def decode(demo: Path, shapes: list[str]) -> bool:
     lm = ["--lm", str(demo / "demo.ngram"), "--device", "cuda"]
     runs = [["--replay", str(demo / "sampled"), "--shape", shape, "--batch", "1", "--batch", "32"] for shape in shapes]
     try:
-        gguf_file(MODEL)
+        located(MODEL)
         runs.insert(0, ["--model", MODEL, "--heads", str(demo / "heads"), "--prompts", str(demo / "sampled")])
     except FileNotFoundError as absent:
         print(f"decoding the demo's prompts is skipped: {absent}", file=sys.stderr)

@@ -27,7 +27,7 @@ from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.gguf import gguf_file
+from rescore.decode.models.located import located
 from rescore.decode.models.model_facts import ModelFacts
 from rescore.decode.models.target import Target
 from rescore.decode.replay.drafters.names import LM_ALONE, PARALLEL_RESCORED, of_option, sized
@@ -181,9 +181,7 @@ def llama_names() -> tuple[str, ...]:
 def llama_peers(args: argparse.Namespace, longest: int) -> LlamaPeers:
     from rescore.decode.bench.llama_cpp import LlamaPeers
 
-    file = gguf_file(args.model)
-    assert file is not None, "the engine has opened it"
-    return LlamaPeers(file, context=longest + args.max_tokens + ROOM, threads=args.threads)
+    return LlamaPeers(located(args.model), context=longest + args.max_tokens + ROOM, threads=args.threads)
 
 
 def contenders_of(

@@ -16,7 +16,8 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.dump_make import check_tokenizer
 from rescore.decode.loop.prompt_text import PromptText
 from rescore.decode.models.chat import ChatTemplate
-from rescore.decode.models.gguf import gguf_file
+from rescore.decode.models.gguf import is_gguf
+from rescore.decode.models.located import located
 from rescore.decode.models.model_facts import ModelFacts, model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.lm.tokenizer import TextTokenizer
@@ -85,9 +86,10 @@ def opened(args: argparse.Namespace, facts: ModelFacts, device: torch.device) ->
     return open_llama(args.model, facts, heads=args.heads, threads=args.threads)
 
 
-def hide_unseen_bars(path: Path) -> None:
+def hide_unseen_bars(model: Path) -> None:
     """Turns off transformers' progress bars if standard error is not a terminal."""
-    if (gguf_file(path) or (path / "config.json").exists()) and not sys.stderr.isatty():
+    place = located(model, weights=False)
+    if (is_gguf(place) or (place / "config.json").exists()) and not sys.stderr.isatty():
         with suppress(ImportError):  # reported when the model is opened
             from transformers.utils import logging
 

@@ -94,13 +94,13 @@ class DrafterInputs:
     def calibrated(self, kind: str, path: Path) -> tuple[CalibratedRescorer, int]:
         """The rescorer of a kind of tree in a settings file (closed, open or blend), and the top-k it was tuned for."""
         settings = self._settings(path)
-        sha256, slots = self.decoder.tokenizer.sha256, self.model.heads.slots if self.model.heads else 0
+        slots = self.model.heads.slots if self.model.heads else 0
         try:
-            settings.check(vocab_size=self.model.vocab_size, slots=slots, tokenizer_sha256=sha256)
+            settings.check(vocab_size=self.model.vocab_size, slots=slots)
             rescorer = settings.calibrated(kind, threads=self.threads)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        rescorer.model.require_tokenizer(sha256, self.model.vocab_size)
+        self._require_tokenizer(rescorer.model, path)
         return rescorer, settings.top_k
 
     def lms(self) -> list[NGram]:
@@ -133,6 +133,7 @@ class DrafterInputs:
                 vocab_size=self.decoder.facts.vocab_size,
                 slots=settings.slots,
                 tokenizer_sha256=self.decoder.tokenizer.sha256,
+                words=self._words,
             )
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
@@ -141,11 +142,18 @@ class DrafterInputs:
     def _lm(self, path: Path) -> NGram:
         vocab_size = self.decoder.facts.vocab_size
         model = load(path, arpa=ArpaOptions(vocab_size=vocab_size, eot=self.decoder.ends[0]))
+        self._require_tokenizer(model, path)
+        return model
+
+    def _words(self) -> tuple[str, ...]:
+        return self.decoder.tokenizer.words(self.decoder.facts.vocab_size)
+
+    def _require_tokenizer(self, model: NGram, path: Path) -> None:
+        vocab_size = self.decoder.facts.vocab_size
         try:
-            model.require_tokenizer(self.decoder.tokenizer.sha256, vocab_size)
+            model.require_tokenizer(self.decoder.tokenizer.sha256, vocab_size, self._words)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        return model
 
 
 def _same(one: TextTokenizer, other: TextTokenizer) -> bool:

@@ -10,7 +10,7 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.continuations import ContinuationOptions
 from rescore.decode.loop.dump_make import DumpSource, check_lengths, make_dump, provenance
 from rescore.decode.loop.prompts import read_prompts
-from rescore.decode.models.gguf import gguf_file
+from rescore.decode.models.located import located
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
 
@@ -44,7 +44,7 @@ def call(args: argparse.Namespace) -> None:
         tokenizer=decoder.tokenizer,
         name=args.name or args.model.name,
         provenance=provenance(
-            gguf_file(args.model) or args.model,
+            located(args.model),
             args.prompts,
             max_tokens=args.max_tokens,
             limit=args.limit,

