@@ -14,7 +14,6 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BlendedDrafter": "decode.drafters.blended_drafter",
-    "CalibratedRescorer": "decode.rescoring.calibrated",
     "Calibration": "decode.rescoring.calibration",
     "Drafting": "decode.engines.huggingface.drafting",
     "Dump": "lattice.dump",

@@ -9,7 +9,6 @@ from rescore.decode.loop.generate import Options as Options
 from rescore.decode.loop.generate import generate as generate
 from rescore.decode.loop.generate import stream as stream
 from rescore.decode.models.open import open_model as open_model
-from rescore.decode.rescoring.calibrated import CalibratedRescorer as CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration as Calibration
 from rescore.decode.rescoring.rescorer import Rescorer as Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory as TextMemory

@@ -20,7 +20,7 @@ from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.openfst.search import String, disagreement, run_search, strings_of
 from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES
 from rescore.decode.bench.results import BenchRow
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEFAULT
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
@@ -138,7 +138,7 @@ class Engines:
     """
 
     rescorer: Rescorer
-    calibrated: CalibratedRescorer
+    calibrated: CalibratedTrees
     file: Path
     program: Path | None
     fst: python_search.Model | None
@@ -151,7 +151,7 @@ class Engines:
         write_const(file, model, alpha=alpha)
         return cls(
             rescorer=Rescorer(model, alpha=alpha),
-            calibrated=CalibratedRescorer(model, replace(DEFAULT, text=None, soft=())),
+            calibrated=CalibratedTrees(model, replace(DEFAULT, text=None, soft=())),
             file=file,
             program=program,
             fst=python_search.read_model(file) if python else None,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Chosen on the validation splits of the demo's tasks (docs/lab/weights.md), not on the data that the demo reports.
-DEFAULT_ALPHA = 0.3
+from rescore.decode.rescoring import DEFAULT_ALPHA
+
 DEFAULT_TOP_K = 16
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
 SEMANTICS = ("failure", "epsilon")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.cli import arguments, drafting_arguments, model_arguments
+from rescore.decode.rescoring import DEFAULT_ALPHA
 
 SHAPES = ("tiny", "1.5b", "7b")
 
@@ -291,9 +292,9 @@ def add_lattices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alpha",
         type=arguments.real(0, 1000),
-        default=arguments.DEFAULT_ALPHA,
+        default=DEFAULT_ALPHA,
         metavar="A",
-        help=f"weight of the n-gram costs (default: {arguments.DEFAULT_ALPHA})",
+        help=f"weight of the n-gram costs (default: {DEFAULT_ALPHA})",
     )
     parser.add_argument(
         "--seed",

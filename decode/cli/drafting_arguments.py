@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from rescore.decode.cli import arguments
+from rescore.decode.rescoring import DEFAULT_ALPHA
 
 DRAFTERS = (
     "blend",
@@ -42,7 +43,7 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         "--alpha",
         type=arguments.alpha,
         metavar="A[,A..]",
-        help=(f"weight of the n-gram costs, one for all slots or one per slot (default: {arguments.DEFAULT_ALPHA})"),
+        help=(f"weight of the n-gram costs, one for all slots or one per slot (default: {DEFAULT_ALPHA})"),
     )
     parser.add_argument(
         "--settings",

@@ -6,8 +6,8 @@ from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.models.target import Target
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lm.ngram import NGram
 
@@ -49,6 +49,6 @@ class BlendedDrafter(TreeDrafter):
         if calibration is None and lattice is None:
             calibration = HEADLESS
         model, least = (lm, 0.0) if lm else (NGram.uniform(target.vocab_size), ALIKE)
-        rescorer = CalibratedRescorer(model, calibration, memory=memory, least=least, threads=threads)
+        rescorer = Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
         size = nodes or AutoWidth(target)
         super().__init__(lattice, rescorer, nodes=size, depth=depth, prompt=prompt, rejected=rejected)

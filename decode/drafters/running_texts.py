@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rescore import _core
 from rescore.decode.models.heads import DraftStep, LastPass
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import TOP
 from rescore.lattice.logit_rows import logit_rows
 
@@ -59,9 +59,7 @@ class RunningTexts:
     With rejected=False and the whole prompt, a replay of a dump drafts the same.
     """
 
-    def __init__(
-        self, rescorer: CalibratedRescorer, requests: int, *, prompt: int | None = None, rejected: bool = True
-    ):
+    def __init__(self, rescorer: CalibratedTrees, requests: int, *, prompt: int | None = None, rejected: bool = True):
         self.texts = [rescorer.text() for _ in range(requests)]
         self._soft = bool(rescorer.calibration.soft)
         self._prompt, self._rejected = prompt, rejected

@@ -14,7 +14,6 @@ from rescore.decode.drafters.drafter import EMPTY, DrafterSession
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import CalibratedSearch, PlainSearch, TreeSearch
 from rescore.decode.models.heads import DraftStep, HeadsSession, Memoryless
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
@@ -26,10 +25,10 @@ class TreeDrafter:
     """Drafts the n most probable prefixes of the rescored lattice (docs/reference/concepts.md, token trees).
 
     lattice   of the model's heads; None drafts without heads, which takes a calibrated rescorer
-    rescorer  a `Rescorer` of closed lattices, or a `CalibratedRescorer`, whose lattices may be open
+    rescorer  its trees are drafted; None: those of the heads alone
     nodes     n, or an `AutoWidth`, which chooses it at each step
-    depth     maximal depth of the tree, with a calibrated rescorer: past the heads, n-gram model and text draft alone.
-              None: as `CalibratedRescorer.depth`; 16 without heads
+    depth     maximal depth of the tree, with a calibrated q: past the heads, n-gram model and text draft alone.
+              None: as `CalibratedTrees.depth`; 16 without heads
     prompt    positions at the prompt's end where the target's predictions count in the running text (soft counts);
               None: as many as decoding can earn back
     rejected  whether its predictions after rejected nodes count
@@ -40,7 +39,7 @@ class TreeDrafter:
     def __init__(
         self,
         lattice: HeadsLattice | None,
-        rescorer: Rescorer | CalibratedRescorer | None = None,
+        rescorer: Rescorer | None = None,
         *,
         nodes: int | AutoWidth = 64,
         depth: int | None = None,
@@ -50,23 +49,23 @@ class TreeDrafter:
         if isinstance(nodes, int) and not 1 <= nodes <= 1024:
             raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
         rescorer = rescorer or Rescorer()
-        if isinstance(rescorer, Rescorer) and (lattice is None or depth is not None):
+        if rescorer.calibrated is None and (lattice is None or depth is not None):
             what = "lattice: expected that of heads" if lattice is None else f"depth: expected None, got {depth}"
-            raise ValueError(f"{what}; use a CalibratedRescorer to draft without heads or past them")
+            raise ValueError(f"{what}; leave out alpha and head of the rescorer to draft without heads or past them")
         if depth is not None and not 1 <= depth <= _core.MAX_SLOTS:
             raise ValueError(f"depth: expected trees of depth 1..{_core.MAX_SLOTS}, got {depth}")
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
         self.prompt, self.rejected = prompt, rejected
         self.depth = depth
-        if depth is None and isinstance(rescorer, CalibratedRescorer):
-            self.depth = DEPTH if lattice is None else rescorer.depth
+        if depth is None and rescorer.calibrated is not None:
+            self.depth = DEPTH if lattice is None else rescorer.calibrated.depth
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         heads = self.lattice.heads.open(len(prompts)) if self.lattice else None
         search: TreeSearch
-        if isinstance(self.rescorer, CalibratedRescorer):
+        if self.rescorer.calibrated is not None:
             search = CalibratedSearch(
-                self.rescorer, len(prompts), depth=self.depth, prompt=self.prompt, rejected=self.rejected
+                self.rescorer.calibrated, len(prompts), depth=self.depth, prompt=self.prompt, rejected=self.rejected
             )
         else:
             search = PlainSearch(self.rescorer)

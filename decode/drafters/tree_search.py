@@ -13,7 +13,7 @@ from torch import Tensor
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.running_texts import RunningTexts
 from rescore.decode.models.heads import DraftStep
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import blank
 from rescore.lattice.trees import Trees
@@ -74,7 +74,7 @@ class CalibratedSearch:
     """Search under a calibrated q, `depth` slots deep; reads each request's text if the calibration uses it."""
 
     def __init__(
-        self, rescorer: CalibratedRescorer, requests: int, *, depth: int | None, prompt: int | None, rejected: bool
+        self, rescorer: CalibratedTrees, requests: int, *, depth: int | None, prompt: int | None, rejected: bool
     ):
         self._rescorer, self._depth = rescorer, depth
         texts = requests if rescorer.reads_text else 0

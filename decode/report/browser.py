@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.replay.drafters.calibrated import trees_of_block
 from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.weights import alpha_of_slots
@@ -112,7 +112,7 @@ def _of_block(
     drawn = {"tree": trees}
     if rescorer.models:
         drawn["open"] = trees_of_block(
-            CalibratedRescorer(rescorer.models[0], options.calibration, threads=rescorer.threads),
+            CalibratedTrees(rescorer.models[0], options.calibration, threads=rescorer.threads),
             block.part(0, wanted),
             options.nodes,
         )

@@ -30,7 +30,7 @@ from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.split import Split
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.report.calibrations import TreeCalibrations
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lattice.dump import Dump
@@ -51,7 +51,7 @@ def report_drafters(
 
     ValueError if a model's vocabulary or tokenizer is not that of the dump.
     """
-    check_models(dump, rescorer)
+    check_models(dump, rescorer.models)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k
     drafters: list[ReplayDrafter] = [
         PathReplay(rescorer=heads, budgets=paths(BASE, PARALLEL_BASE, options.paths), top_k=k)
@@ -70,7 +70,7 @@ def report_drafters(
             ModelReplay(model=rescorer.models[0], budgets=of_sizes(LM_ALONE, NODES), threads=rescorer.threads)
         )
         for name, calibration in trees.rows():
-            calibrated = CalibratedRescorer(rescorer.models[0], calibration, threads=rescorer.threads)
+            calibrated = CalibratedTrees(rescorer.models[0], calibration, threads=rescorer.threads)
             drafters.append(CalibratedReplay(rescorer=calibrated, budgets=of_sizes(name, NODES), top_k=k))
     return [*drafters, *others, OracleReplay(widths={ORACLE: k})]
 

@@ -28,7 +28,7 @@ class ArrayRescorer:
         self.alpha = checked_alpha(alpha, len(self.models))
         self.head = checked_head(head)
         self.threads = threads
-        self._vocab_size = self.models[0].vocab_size if self.models else ALL
+        self.vocab_size = self.models[0].vocab_size if self.models else ALL
         self._plain_head = bool((self.head == 1).all())
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
@@ -70,7 +70,7 @@ class ArrayRescorer:
 
     def _call(self, sausage: Sausage, history: ArrayLike) -> tuple[Any, ...]:
         ids, cost = (sausage.ids, sausage.cost) if sausage.is_batch else (sausage.ids[None], sausage.cost[None])
-        histories = token_ids(history, "history", self._vocab_size)
+        histories = token_ids(history, "history", self.vocab_size)
         histories = histories if histories.ndim == 2 else histories[None]
         if histories.ndim != 2 or len(histories) != len(ids):
             raise ValueError(

@@ -16,13 +16,12 @@ from rescore.decode.rescoring.calibration import DEFAULT, DEPTH, Calibration
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.token_ids import token_ids
-from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
 
-class CalibratedRescorer:
-    """An n-gram model and a calibration; drafts token trees. Merge several models into one with `rescore lm merge`.
+class CalibratedTrees:
+    """An n-gram model and a calibration; drafts token trees, for `Rescorer`.
 
     memory: texts of earlier requests, interpolated between the running text and the model. least: the smallest q of a
     node in open trees.
@@ -49,7 +48,7 @@ class CalibratedRescorer:
 
     def __repr__(self) -> str:
         memory = f", memory={self.memory!r}" if self.memory else ""
-        return f"CalibratedRescorer({self.model!r}, {self.calibration!r}{memory})"
+        return f"CalibratedTrees({self.model!r}, {self.calibration!r}{memory})"
 
     @property
     def context(self) -> int:
@@ -75,16 +74,19 @@ class CalibratedRescorer:
         histories: NDArray[np.int32],
         n: int = 64,
         *,
-        texts: Sequence[_core.ContextModel] = (),
+        texts: Sequence[_core.ContextModel] | None = None,
         depth: int | None = None,
     ) -> Trees:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
         histories  the tokens decoded so far, [B, m] with padding -1 in front
-        texts      one for each lattice, made by `text` and extended by all of the text since; ValueError if missing.
-                   Empty if the calibration does not use the running text
+        texts      one for each lattice, made by `text` and extended by all of the text since; None counts the histories
+                   anew. Empty if the calibration does not use the running text
         depth      slots of the trees; those past the lattices' own are open slots without candidates
         """
+        histories = self._ids(histories, "histories")
+        if texts is None:
+            texts = [self.text(row[np.argmax(row != -1) :]) for row in histories] if self.reads_text else []
         if len(texts) != (expected := len(sausages.ids) if self.reads_text else 0):
             why = (
                 f"those of {expected} lattices"
@@ -99,7 +101,7 @@ class CalibratedRescorer:
         return Trees.of_core(
             _core.open_tree(
                 self.model.core,
-                self._ids(histories, "histories"),
+                histories,
                 sausages.ids,
                 sausages.cost,
                 alpha,
@@ -134,13 +136,3 @@ class CalibratedRescorer:
         Open trees that read the running text go past the heads' slots, since the text may predict further.
         """
         return DEPTH if self.calibration.open and self.reads_text else None
-
-    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
-        """Returns the tree of a single lattice. history: the whole text so far [m]; its n-grams are counted anew. See
-        `trees`.
-        """
-        tokens = self._ids(history, "history")
-        single = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
-        last = tokens[None, max(0, len(tokens) - self.context) :]
-        texts = [self.text(tokens)] if self.reads_text else []
-        return self.trees(single, last, n, texts=texts, depth=depth)[0]

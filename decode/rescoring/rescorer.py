@@ -1,7 +1,9 @@
-"""Drafts of sausage lattices, rescored by n-gram models: the p best paths, the best token tree, samples.
+"""Drafts of sausage lattices, rescored by n-gram models: the best token tree, the p best paths, samples.
 
-The rescored cost of w_1..w_T is sum_t [ head_t * cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim
-et al., "Exploring and Improving Blockwise Parallel Drafts", section 7.2; here exact, with failure arcs.
+Trees are those of a calibrated q (docs/how/calibrated-q.md), in which the n-gram model and the text so far also propose
+tokens that no head lists. Paths and samples have a rescored cost: that of w_1..w_T is
+sum_t [ head_t * cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim et al., "Exploring and Improving
+Blockwise Parallel Drafts", section 7.2; here exact, with failure arcs.
 """
 
 from __future__ import annotations
@@ -12,10 +14,16 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rescore import _core
+from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.array_rescorer import ArrayRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
+from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.normalised import NormalisedLattice
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.token_ids import token_ids
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
@@ -28,31 +36,49 @@ if TYPE_CHECKING:
 
 SEMANTICS = ("failure", "epsilon")
 MOST_CAPACITY = 1 << 16
+OF_TENSORS = "with tensors: torch manages the memory of results"
 
 
 class Rescorer:
-    """N-gram models and their weights; drafts paths and trees from lattices.
+    """An n-gram model, and how it is weighed against the heads; drafts trees and paths from lattices.
 
-    models    one NGram, several, or none (the heads alone)
-    alpha     weight of the models' costs: one for all, one per model [J], or one per model and slot [J, T]
-    head      weight of the heads' costs, the inverse of their temperature: one for all slots, or one per slot [T]
-    threads   for batches
-    capacity  on a GPU, the tuples of model states that `paths` and `normalise` keep per slot (docs/use/gpu.md)
+    models       one NGram, several, or none (the heads alone)
+    alpha, head  weights of the models' costs (one for all, one per model [J], or one per model and slot [J, T]) and of
+                 the heads' (one for all slots, or one per slot [T]), from 0 to 1000. With either, or without a single
+                 model, trees too follow the rescored cost; the default of `paths` and `normalise` is alpha 0.3, head 1
+    calibration  weights of q (`Calibration`, from `rescore tune`); None: the defaults
+    memory       texts of earlier requests, another source of q; least: the smallest q of a node
+    threads      for batches
+    capacity     on a GPU, the tuples of model states that `paths` and `normalise` keep per slot (docs/use/gpu.md)
 
-    Weights are from 0 to 1000. Lattices are arrays, or tensors (`TensorSausage`, with int32 histories). Results for
-    tensors stay on their device, without synchronisation.
+    calibrated: searches trees under q; None if trees follow the rescored cost. Lattices are arrays; with alpha or head
+    also tensors (`TensorSausage`, with int32 histories), whose results stay on their device, without synchronisation.
     """
 
     def __init__(
         self,
         models: NGram | Sequence[NGram] = (),
         *,
-        alpha: ArrayLike = 1.0,
-        head: ArrayLike = 1.0,
+        alpha: ArrayLike | None = None,
+        head: ArrayLike | None = None,
+        calibration: Calibration | None = None,
+        memory: TextMemory | None = None,
+        least: float = 0.0,
         threads: int = 1,
         capacity: int = 2048,
     ):
-        models = (models,) if isinstance(models, NGram) else models
+        models = (models,) if isinstance(models, NGram) else tuple(models)
+        self.calibrated: CalibratedTrees | None = None
+        if alpha is None and head is None and len(models) == 1:
+            self.calibrated = CalibratedTrees(models[0], calibration, memory=memory, least=least, threads=threads)
+        elif alpha is None and len(models) > 1:
+            raise ValueError(
+                f"alpha: expected weights of {len(models)} models, got none; or merge the models into one "
+                "(`rescore.interpolate`), for trees under a calibrated q"
+            )
+        elif calibration is not None or memory is not None:
+            raise ValueError("calibration, memory: expected one model and neither alpha nor head beside them")
+        alpha, head = DEFAULT_ALPHA if alpha is None else alpha, 1.0 if head is None else head
         self.array = ArrayRescorer(models, alpha=alpha, head=head, threads=threads)
         self.models, self.alpha, self.head, self.threads = self.array.models, self.array.alpha, self.array.head, threads
         if not 1 <= capacity <= MOST_CAPACITY:
@@ -62,11 +88,16 @@ class Rescorer:
 
     def __repr__(self) -> str:
         models = ", ".join(map(repr, self.models))
+        if self.calibrated is not None:
+            memory = f", memory={self.calibrated.memory!r}" if self.calibrated.memory else ""
+            return f"Rescorer({models}, calibration={self.calibrated.calibration!r}{memory})"
         return f"Rescorer([{models}], alpha={self.alpha.tolist()}, head={self.head.tolist()})"
 
     @property
     def context(self) -> int:
-        """How many tokens of the history the models read: N - 1 of the longest."""
+        """How many tokens of the history the models read: N - 1 of the longest, or the memory's."""
+        if self.calibrated is not None:
+            return self.calibrated.context
         return max((model.order - 1 for model in self.models), default=0)
 
     def on(self, device: torch.device) -> TensorRescorer:
@@ -116,29 +147,69 @@ class Rescorer:
         if semantics not in SEMANTICS:
             raise ValueError(f"semantics: expected one of {', '.join(SEMANTICS)}, got {semantics!r}")
         if not isinstance(sausage, Sausage):
-            _refuse_out(out)
+            _refuse("out", out, OF_TENSORS)
             return self.on(sausage.device).paths(sausage, history, p, semantics)
         return self.array.paths(sausage, history, p, semantics, out)
 
+    def text(self, tokens: ArrayLike = ()) -> _core.ContextModel:
+        """Returns the n-gram counts of a running text that begins with `tokens`; extend them as the text grows."""
+        if self.calibrated is None:
+            raise ValueError("text: only trees under a calibrated q read the running text; leave out alpha and head")
+        return self.calibrated.text(tokens)
+
     @overload
-    def trees(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, out: Trees | None = None) -> Trees: ...
+    def trees(
+        self,
+        sausage: Sausage,
+        history: ArrayLike,
+        n: int = 64,
+        *,
+        texts: Sequence[_core.ContextModel] | None = None,
+        depth: int | None = None,
+        out: Trees | None = None,
+    ) -> Trees: ...
     @overload
     def trees(self, sausage: TensorSausage, history: torch.Tensor, n: int = 64) -> TensorTrees: ...
 
     def trees(
-        self, sausage: Sausage | TensorSausage, history: Any, n: int = 64, *, out: Trees | None = None
+        self,
+        sausage: Sausage | TensorSausage,
+        history: Any,
+        n: int = 64,
+        *,
+        texts: Sequence[_core.ContextModel] | None = None,
+        depth: int | None = None,
+        out: Trees | None = None,
     ) -> Trees | TensorTrees:
-        """Returns the trees of the n most probable prefixes of a batch of lattices; `history` and `out` as in `paths`.
+        """Returns the trees of the n most probable prefixes of a batch of lattices.
 
-        q(w | prefix) is the softmax over the slot's candidates of -(head cost + sum_j alpha_j * (-ln p_j)).
+        history  the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
+        texts    of a calibrated q: the running text of each lattice (`text`), which the caller extends; None counts the
+                 histories anew, and with them the last N - 1 tokens of each history are enough
+        depth    of a calibrated q: slots of the trees; those past the lattices' own are open slots without candidates
+        out      of the rescored cost: trees from a call of the same sizes, to overwrite and return
+
+        With alpha or head, q(w | prefix) is the softmax over the slot's candidates of -(rescored cost).
         """
+        if self.calibrated is not None:
+            if not isinstance(sausage, Sausage):
+                raise TypeError(
+                    f"trees: expected a Sausage of arrays for the calibrated q, got {type(sausage).__name__}; "
+                    "give alpha for trees on a device"
+                )
+            _refuse("out", out, "with a calibrated q")
+            batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
+            history = token_ids(history, "history", self.array.vocab_size)
+            return self.calibrated.trees(batch, np.atleast_2d(history), n, texts=texts, depth=depth)
+        _refuse("texts", texts, "with alpha or head, whose trees read no text")
+        _refuse("depth", depth, "with alpha or head, whose trees have the lattice's slots")
         if not isinstance(sausage, Sausage):
-            _refuse_out(out)
+            _refuse("out", out, OF_TENSORS)
             return self.on(sausage.device).trees(sausage, history, n)
         return self.array.trees(sausage, history, n, out)
 
-    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
-        """Returns the tree of the n most probable prefixes of a single lattice."""
+    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
+        """Returns the tree of the n most probable prefixes of a single lattice; arguments as in `trees`."""
         if not isinstance(sausage, Sausage):
             raise TypeError(
                 f"tree: expected a Sausage of arrays, got {type(sausage).__name__}; use trees, "
@@ -146,7 +217,7 @@ class Rescorer:
             )
         if sausage.is_batch:
             raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
-        return self.trees(sausage, history, n)[0]
+        return self.trees(sausage, history, n, depth=depth)[0]
 
     @overload
     def normalise(
@@ -175,6 +246,6 @@ class Rescorer:
         return self.array.states(histories)
 
 
-def _refuse_out(out: object) -> None:
-    if out is not None:
-        raise TypeError("out: expected none with tensors: torch manages the memory of results")
+def _refuse(name: str, given: object, why: str) -> None:
+    if given is not None:
+        raise TypeError(f"{name}: expected none {why}")

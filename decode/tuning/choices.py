@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.decode.replay.drafters.calibrated import running_texts
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.tuning.logit import Choices
 from rescore.lattice.dump_block import DumpBlock
@@ -111,7 +111,7 @@ def text_probabilities(
     p = model_probabilities(block, model, tokens)
     if text is None:
         return p
-    rescorer = CalibratedRescorer(model, Calibration(text=text, soft=soft))
+    rescorer = CalibratedTrees(model, Calibration(text=text, soft=soft))
     truth, strength = block.truth(), np.array(text, np.float64)
     for rows, texts in running_texts(rescorer, block):
         for row, counts in zip(rows.tolist(), texts):

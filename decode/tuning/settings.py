@@ -11,7 +11,6 @@ from typing import Any
 
 from rescore import __version__
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.weights import MOST
@@ -159,7 +158,7 @@ class Settings:
             raise ValueError("settings: tuned for a model without heads, which has only trees of kind 'blend'")
         return self.paths.rescorer(self.open_models(), threads)
 
-    def calibrated(self, kind: str = "open", *, task: str | None = None, threads: int = 1) -> CalibratedRescorer:
+    def calibrated(self, kind: str = "open", *, task: str | None = None, threads: int = 1) -> Rescorer:
         """Makes a rescorer for trees.
 
         kind: "open", "closed" or "alone" (the n-gram model without heads); "blend" for a model without heads. task: use
@@ -167,7 +166,7 @@ class Settings:
         """
         calibration = self.calibration(kind, task)
         model = self.open_models()[0] if self.models else NGram.uniform(self.vocab_size)
-        return CalibratedRescorer(model, calibration, threads=threads)
+        return Rescorer(model, calibration=calibration, threads=threads)
 
     def calibration(self, kind: str, task: str | None = None) -> Calibration:
         """Returns a kind's calibration, for a task if it has its own. ValueError if there is none."""

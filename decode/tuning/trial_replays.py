@@ -16,7 +16,7 @@ from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_blocks
 from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.replay.worth import ReplayDrafter
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.tuning.path_weights import PathWeights
 from rescore.lattice.dump import Dump
@@ -92,7 +92,7 @@ class TrialReplays:
             (kind, calibration, tuple(tasks)),
             tasks,
             lambda threads: CalibratedReplay(
-                rescorer=CalibratedRescorer(self.models[0], calibration, threads=threads),
+                rescorer=CalibratedTrees(self.models[0], calibration, threads=threads),
                 budgets={str(n): n for n in SIZES},
                 top_k=1 if kind == "alone" else self.top_k,
             ),

@@ -14,7 +14,6 @@ from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.split import Split
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.line_search import Trials, climb
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency
 from rescore.decode.tuning.tune import tuning_part
@@ -57,7 +56,7 @@ def tune_blend(
         raise ValueError(
             f"tune_blend: expected a dump without heads, got {dump.path} with {dump.header.heads}: use tune"
         )
-    check_models(dump, Rescorer(model or ()))
+    check_models(dump, [model] if model else [])
     part = tuning_part(dump, split)
     search = _Search(TrialReplays(dump, [model] if model else [], part, threads=threads), advance)
     for factor, difference in SWEEPS:

@@ -25,7 +25,7 @@ from rescore.decode.replay.drafters.standard import (
 )
 from rescore.decode.replay.split import digest
 from rescore.decode.replay.worth import ReplayDrafter, Worth
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
@@ -67,7 +67,7 @@ def tuned_drafters(
     """
     check_dump(settings, dump)
     models = settings.open_models() if models is None else models
-    check_models(dump, Rescorer(models))
+    check_models(dump, models)
     assert settings.paths is not None, "settings for a model with heads have weights of paths"
     of_paths = settings.paths.rescorer(models, threads)
     drafters: list[ReplayDrafter] = [
@@ -116,9 +116,7 @@ def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1
     """Returns OPEN_TREE and LM_AND_TEXT with default calibrations."""
     forms = {OPEN_TREE: (DEFAULT, top_k, TREE_SIZES), LM_AND_TEXT: (HEADLESS, 1, MODEL_SIZES)}
     return [
-        CalibratedReplay(
-            rescorer=CalibratedRescorer(model, one, threads=threads), budgets=of_sizes(row, sizes), top_k=k
-        )
+        CalibratedReplay(rescorer=CalibratedTrees(model, one, threads=threads), budgets=of_sizes(row, sizes), top_k=k)
         for row, (one, k, sizes) in forms.items()
     ]
 
@@ -126,7 +124,7 @@ def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1
 def tree_replay(
     settings: Settings, model: NGram, kind: str, row: str, sizes: Sequence[int], threads: int, task: str | None
 ) -> ReplayDrafter:
-    rescorer = CalibratedRescorer(model, settings.calibration(kind, task), threads=threads)
+    rescorer = CalibratedTrees(model, settings.calibration(kind, task), threads=threads)
     name = row if task is None else by_task(row)
     return CalibratedReplay(
         rescorer=rescorer, budgets=of_sizes(name, sizes), top_k=1 if kind == "alone" else settings.top_k

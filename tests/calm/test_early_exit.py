@@ -22,7 +22,7 @@ from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.slot_layers import CACHE
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lm.ngram import NGram
 
 DEPTH = 5
@@ -201,7 +201,7 @@ def test_batches_and_drafts_change_no_text(name):
     assert [one.tokens.tolist() for one in together] == [one.tokens.tolist() for one in alone]
     assert [one.layers.tolist() for one in together] == [one.layers.tolist() for one in alone]
     assert min(layers for one in alone for layers in one.layers) < DEPTH
-    drafter = TreeDrafter(None, CalibratedRescorer(NGram.uniform(V)), nodes=8, depth=3)
+    drafter = TreeDrafter(None, Rescorer(NGram.uniform(V)), nodes=8, depth=3)
     drafted = generate(target, PROMPTS, drafter, Options(max_tokens=10))
     assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in alone]
 

@@ -15,7 +15,7 @@ from rescore.decode.loop.request import Finish, Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise import BlockwiseConfig
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -46,7 +46,7 @@ def both(target, prompts, options, *, nodes=9, lm=None):
 
 def test_one_token_repeated():
     """It is all that ever follows: chains of it, however long the text is."""
-    rescorer = CalibratedRescorer(NGram.uniform(1000), HEADLESS)
+    rescorer = CalibratedTrees(NGram.uniform(1000), HEADLESS)
     for length in (1000, 100_000):
         running = rescorer.text()
         running.extend(np.full(length, 7, np.int32))

@@ -15,8 +15,9 @@ from rescore.decode.drafters.running_texts import RunningTexts, top_predictions
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
 from rescore.lm.ngram import NGram
 
@@ -40,7 +41,7 @@ class Watched(TreeDrafter):
 @pytest.mark.parametrize("rejected", [False, True])
 def test_counts_are_those_of_the_models_own_predictions(rejected):
     prompt = text(9, seed=3)
-    drafter = Watched(None, CalibratedRescorer(NGram.uniform(V), HEADLESS), nodes=5, depth=3, rejected=rejected)
+    drafter = Watched(None, Rescorer(NGram.uniform(V), calibration=HEADLESS), nodes=5, depth=3, rejected=rejected)
     generate(BlockwiseTarget(trained()), [prompt], drafter, Options(max_tokens=12))
     twin = Text(prompt[:1].tolist(), HEADLESS.text, None, [*HEADLESS.soft, 0.0])
     for step in drafter.steps:
@@ -78,7 +79,7 @@ def test_only_the_end_of_a_long_prompt_is_predicted():
     prompt, seen = text(30, seed=4), Steps()
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
     first = seen.steps[0]
-    rescorer = CalibratedRescorer(NGram.uniform(V), HEADLESS)
+    rescorer = CalibratedTrees(NGram.uniform(V), HEADLESS)
     short, whole = (RunningTexts(rescorer, 1, prompt=most) for most in (5, 1000))
     for texts in (short, whole):
         texts.read(first)
@@ -95,7 +96,7 @@ def test_only_the_end_of_a_long_prompt_is_predicted():
 def test_of_steps_that_were_not_read_only_the_tokens_count():
     prompt, seen = text(9, seed=3), Steps()
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    texts = RunningTexts(CalibratedRescorer(NGram.uniform(V), HEADLESS), 1, prompt=0)
+    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1, prompt=0)
     for step in (seen.steps[0], seen.steps[4]):
         texts.read(step)
     history = seen.steps[4].histories[0].tolist()

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, TextStreamer
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StopStringCriteria
 
-from rescore import CalibratedRescorer, Drafting, NGram, Rescorer, TextMemory
+from rescore import Drafting, NGram, Rescorer, TextMemory
 from rescore.decode.drafters.auto_width import MOST
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
@@ -465,7 +465,7 @@ def test_heads_of_the_model_draft_trees(family, tmp_path):
         Drafting(tmp_path / "heads", rescorer=Rescorer(ngram(), alpha=0.5), nodes=30, top_k=6),
         Drafting(str(tmp_path / "heads")),
         Drafting(tmp_path / "heads", lm=ngram(), nodes=30),
-        Drafting(tmp_path / "heads", rescorer=CalibratedRescorer(ngram()), nodes=30),
+        Drafting(tmp_path / "heads", rescorer=Rescorer(ngram()), nodes=30),
     ):
         for _ in range(2):
             assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()

@@ -14,7 +14,7 @@ from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter
 from rescore.decode.rescoring.best_chain import best_chain
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import UNSEEN
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import blank
@@ -41,7 +41,7 @@ def lm():
 
 def anew(lm, text, n, depth, memory=None):
     """The tree with all of the text counted at once."""
-    rescorer = CalibratedRescorer(lm, UNSEEN, memory=memory)
+    rescorer = CalibratedTrees(lm, UNSEEN, memory=memory)
     history = text[None, -max(1, rescorer.context) :].astype(np.int32)
     return rescorer.trees(blank(1, 1), history, n, texts=[rescorer.text(text)], depth=depth)[0]
 
@@ -126,7 +126,7 @@ def test_predictions_of_the_target_count(lm):
     ids = np.stack([draw.permutation(V)[:8] for _ in text]).astype(np.int32)
     p = np.sort(draw.dirichlet(np.ones(8), len(text)).astype(np.float32))[:, ::-1].copy()
     drafter = TextDrafter(lm)
-    wanted = CalibratedRescorer(lm, UNSEEN)
+    wanted = CalibratedTrees(lm, UNSEEN)
     counts, at = wanted.text(text[:10]), 10
     drafter.trees([DraftRow.of_tokens(text[:10])], 9)
     for end in (11, 14, 20, 21):

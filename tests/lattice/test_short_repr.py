@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rescore.decode.loop.request import Finish, Generation, Statistics
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
@@ -16,7 +15,7 @@ from rescore.lm.ngram import NGram
 BATCH = Sausage.from_logits(np.random.default_rng(0).standard_normal((3, 5, 5000)).astype(np.float32), 8)
 LATTICE = Sausage(ids=BATCH.ids[0], cost=BATCH.cost[0])
 LM = NGram.uniform(5000)
-TREE = CalibratedRescorer(LM).tree(LATTICE, [1], 64)
+TREE = Rescorer(LM, alpha=1.0).tree(LATTICE, [1], 64)
 GENERATION = Generation(
     tokens=np.arange(5, dtype=np.int32), finish=Finish.LENGTH, statistics=Statistics(accepted=[2, 0], drafted=[3, 4])
 )
@@ -31,8 +30,8 @@ GENERATION = Generation(
         (Rescorer(LM, alpha=0.5), f"Rescorer([{LM}], alpha=[[0.5]], head=[1.0])"),
         (TextMemory(vocab_size=9, end=1), "TextMemory(0 of 1,048,576 tokens)"),
         (GENERATION, None),
-        (Rescorer(LM).paths(BATCH, np.zeros((3, 1), np.int32), 4), None),
-        (Rescorer(LM).trees(BATCH, np.zeros((3, 1), np.int32), 4), None),
+        (Rescorer(LM, alpha=1.0).paths(BATCH, np.zeros((3, 1), np.int32), 4), None),
+        (Rescorer(LM, alpha=1.0).trees(BATCH, np.zeros((3, 1), np.int32), 4), None),
         (LM.to_tables(), None),
     ],
 )

@@ -50,7 +50,7 @@ def test_tensors_are_answered_in_tensors(worked, batch, semantics):
 
 @pytest.mark.parametrize("local", [False, True])
 def test_distributions(worked, batch, local):
-    rescorer = Rescorer(worked[0])
+    rescorer = Rescorer(worked[0], alpha=1.0)
     found = rescorer.normalise(TensorSausage.of(batch, CPU), torch.from_numpy(HISTORY), temperature=0.5, local=local)
     wanted = rescorer.normalise(batch, HISTORY, temperature=0.5, local=local)
     uniforms = np.random.default_rng(0).random((1, 4, 3))
@@ -67,7 +67,7 @@ def test_distributions(worked, batch, local):
 
 def test_a_single_sausage(worked):
     model, sausage = worked
-    rescorer, single = Rescorer(model), TensorSausage.of(sausage, CPU)
+    rescorer, single = Rescorer(model, alpha=1.0), TensorSausage.of(sausage, CPU)
     assert rescorer.paths(single, torch.from_numpy(HISTORY[0]), 2).tokens.shape == (2, 3)
     assert rescorer.trees(single, torch.from_numpy(HISTORY[0]), 2).tokens.shape == (1, 2)
     assert rescorer.normalise(single, torch.from_numpy(HISTORY[0])).sample(
@@ -97,7 +97,7 @@ def test_one_tree_is_one_of_arrays(worked):
         TypeError,
         match="tree: expected a Sausage of arrays, got TensorSausage; use trees, whose result stays on the device",
     ):
-        Rescorer(worked[0]).tree(TensorSausage.of(worked[1], CPU), HISTORY[0])
+        Rescorer(worked[0], alpha=1.0).tree(TensorSausage.of(worked[1], CPU), HISTORY[0])
 
 
 def test_capacity_is_checked():

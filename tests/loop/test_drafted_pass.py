@@ -35,7 +35,9 @@ def test_trees_in_tensors_are_laid_as_trees(lm):
     """Of different sizes, so that there is padding."""
     ids = torch.tensor([[[1, 2], [3, 4]], [[5, -1], [-1, -1]], [[-1, -1], [-1, -1]]], dtype=torch.int32)
     cost = torch.where(ids < 0, torch.inf, torch.tensor([0.5, 1.5]))
-    trees = Rescorer(lm).trees(TensorSausage(ids=ids, cost=cost), torch.tensor([[1], [2], [3]], dtype=torch.int32), 6)
+    trees = Rescorer(lm, alpha=1.0).trees(
+        TensorSausage(ids=ids, cost=cost), torch.tensor([[1], [2], [3]], dtype=torch.int32), 6
+    )
     found = TreeLayout().lay_tensors(trees, torch.tensor([7, 8, 9]), torch.tensor([3, 0, 5]), 12)
     wanted = TreeLayout().lay([trees.host()[b] for b in range(3)], [7, 8, 9], [3, 0, 5], CPU).block
     assert found.end == 12 and wanted.end == 5 + 7

@@ -8,7 +8,7 @@ from rescore.decode.replay.drafters.calibrated import CalibratedReplay, trees_of
 from rescore.decode.replay.drafters.model_trees import ModelReplay
 from rescore.decode.replay.run import replay_blocks
 from rescore.decode.replay.worth import visited_rows, worth_of_trees
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS, Calibration
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.lattice.dump import Dump
@@ -44,7 +44,7 @@ def check(block, drafter, trees, truth) -> None:
 
 @pytest.mark.parametrize("calibration", [DEFAULT, HEADLESS, Calibration(), Calibration(open=False, text=(1.0, 0.5))])
 def test_calibrated(blocks, model, calibration):
-    drafter = CalibratedReplay(rescorer=CalibratedRescorer(model, calibration), budgets=BUDGETS)
+    drafter = CalibratedReplay(rescorer=CalibratedTrees(model, calibration), budgets=BUDGETS)
     for block in blocks:
         check(
             block,
@@ -62,7 +62,7 @@ def test_of_a_model_alone(blocks, model):
 
 
 def test_each_row_is_searched_once_and_as_large_as_wanted(blocks, model):
-    drafter = CalibratedReplay(rescorer=CalibratedRescorer(model, DEFAULT), budgets=BUDGETS)
+    drafter = CalibratedReplay(rescorer=CalibratedTrees(model, DEFAULT), budgets=BUDGETS)
     for block in blocks:
         worth = drafter.worth(block)
         wanted: dict[int, int] = {}

@@ -6,10 +6,11 @@ from support import dumps
 
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.worth import visited_rows
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
 from rescore.lm import example
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
@@ -37,21 +38,21 @@ def dump(request, tmp_path_factory) -> Dump:
 @pytest.mark.parametrize("form", FORMS)
 def test_replay_equals_drafting_row_by_row(dump, form):
     model = build([block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dumps.V, eot=0)
-    rescorer = CalibratedRescorer(model, FORMS[form], threads=2)
-    replay = CalibratedReplay(rescorer=rescorer, budgets={"small": 3, "large": 9})
+    rescorer = Rescorer(model, calibration=FORMS[form], threads=2)
+    replay = CalibratedReplay(rescorer=rescorer.calibrated, budgets={"small": 3, "large": 9})
     assert replay.names == ("small", "large")
     for block in dump.blocks():
         worth = replay.worth(block)
-        sausages, truth = block.sausages(), block.truth(slots=max(rescorer.depth or 0, block.slots))
+        sausages, truth = block.sausages(), block.truth(slots=max(rescorer.calibrated.depth or 0, block.slots))
         for name, n in replay.budgets.items():
             for row in visited_rows(worth[name].accepted, block.offsets).tolist():
-                tree = rescorer.tree(sausages[row], block.history(row, 10_000), n, depth=rescorer.depth)
+                tree = rescorer.tree(sausages[row], block.history(row, 10_000), n, depth=rescorer.calibrated.depth)
                 assert worth[name].accepted[row] == tree.accepted(truth[row]) and worth[name].verified[row] == tree.size
 
 
 def test_without_candidates_an_open_lattice_is_the_model_alone(lm):
     nothing = Sausage(ids=np.full((3, 1), -1, np.int32), cost=np.full((3, 1), np.inf, np.float32))
-    tree = CalibratedRescorer(lm, Calibration(text=None)).tree(nothing, [0], 30)
+    tree = Rescorer(lm, calibration=Calibration(text=None)).tree(nothing, [0], 30)
     top = tree.depths == 1
     first = np.exp(-lm.distribution(lm.start([0])).astype(np.float64))
     assert tree.tokens[top].tolist() == np.argsort(-first, kind="stable")[: top.sum()].tolist()
@@ -60,24 +61,40 @@ def test_without_candidates_an_open_lattice_is_the_model_alone(lm):
 
 def test_no_lattices(lm):
     none = Sausage(ids=np.zeros((0, 2, 1), np.int32), cost=np.ones((0, 2, 1), np.float32))
-    assert CalibratedRescorer(lm).trees(none, np.zeros((0, 2), np.int32), 5).tokens.shape == (0, 5)
+    assert Rescorer(lm).trees(none, np.zeros((0, 2), np.int32), 5).tokens.shape == (0, 5)
+
+
+def same(one: TokenTree, other: TokenTree) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "parents", "logq"))
+
+
+def test_trees_count_the_histories_if_no_texts_are_given(lm):
+    """As `tree` does; histories may differ in length."""
+    sausage, texts = example.sausage(), ([1, 2, 3], [4])
+    batch = Sausage(ids=np.stack([sausage.ids] * 2), cost=np.stack([sausage.cost] * 2))
+    rescorer = Rescorer(lm)
+    padded = np.array([texts[0], [-1, -1, *texts[1]]])
+    for tree, text in zip(rescorer.trees(batch, padded, 9), texts):
+        assert same(tree, rescorer.tree(sausage, text, 9))
+        counted = rescorer.trees(batch[:1], [text[-lm.order + 1 :]], 9, texts=[rescorer.text(text)])
+        assert same(counted[0], tree)
 
 
 def test_misuse(lm):
     sausage = Sausage(ids=np.zeros((1, 2, 1), np.int32), cost=np.ones((1, 2, 1), np.float32))
     history = np.zeros((1, 2), np.int32)
     with pytest.raises(ValueError, match="texts: expected those of 1 lattices, got 0"):
-        CalibratedRescorer(lm).trees(sausage, history)
-    without = CalibratedRescorer(lm, Calibration(text=None))
+        Rescorer(lm).trees(sausage, history, texts=[])
+    without = Rescorer(lm, calibration=Calibration(text=None))
     with pytest.raises(ValueError, match="text: this calibration does not use the running text"):
         without.text([1, 2])
     with pytest.raises(ValueError, match="texts: expected none: the calibration does not use the running text"):
-        without.trees(sausage, history, texts=[CalibratedRescorer(lm).text()])
+        without.trees(sausage, history, texts=[Rescorer(lm).text()])
     of_three = Calibration(head=(0.5, 0.5, 0.5), text=None)
     with pytest.raises(
         ValueError, match="calibration: expected lattices of 3 slots, got 2: tune on a dump of this model"
     ):
-        CalibratedRescorer(lm, of_three).trees(sausage, history)
+        Rescorer(lm, calibration=of_three).trees(sausage, history)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_uniform_draws_the_candidate_in_whose_interval_it_lies(problem, temper
 def test_samples_are_distributed_as_q(worked, local):
     """Chi-square of the example's eight strings, 7 degrees of freedom: above 40.5 once in a million."""
     lm, sausage = worked
-    lattice = Rescorer(lm).normalise(sausage, example.HISTORY, local=local)
+    lattice = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY, local=local)
     draws = 100_000
     found, counts = np.unique(
         lattice.sample(np.random.default_rng(3).random((draws, 3))).tokens, axis=0, return_counts=True
@@ -85,7 +85,7 @@ def test_samples_are_distributed_as_q(worked, local):
 def test_worked_example(worked):
     """The figures of docs/how/pushing.md."""
     lm, sausage = worked
-    lattice = Rescorer(lm).normalise(sausage, example.HISTORY)
+    lattice = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY)
     # Head probability times p of the model, slot by slot from the last: the mass of what may follow.
     after_lionel_messi = 0.6 * 0.9 + 0.3 * (0.25 * 0.5 * 0.4)
     after_messi = 0.6 * 0.6 + 0.3 * (0.5 * 0.4)
@@ -100,7 +100,7 @@ def test_worked_example(worked):
     assert rows[0] == pytest.approx([0.05 * after_lionel / mass, 0.04 * after_cristiano / mass], abs=1e-6)
     assert rows[1, 1] == pytest.approx(0.4 * 0.8 * after_lionel_messi / after_lionel, abs=1e-6)
     assert rows[2, 0] == pytest.approx(0.54 / after_lionel_messi, abs=1e-6)
-    local = Rescorer(lm).normalise(sausage, example.HISTORY, local=True).rows(draft)[0]
+    local = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY, local=True).rows(draft)[0]
     assert local[0] == pytest.approx([5 / 9, 4 / 9], abs=1e-6)
     page = (ROOT / "docs/how/pushing.md").read_text(encoding="utf-8")
     for figure in (

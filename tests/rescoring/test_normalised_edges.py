@@ -18,7 +18,7 @@ from rescore.lm import example
 def test_prefixes_and_tokens_that_are_no_candidates(worked):
     lm, sausage = worked
     for local in (False, True):
-        lattice = Rescorer(lm).normalise(sausage, example.HISTORY, local=local)
+        lattice = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY, local=local)
         whole = lattice.rows(np.array([[0, 1, 4]]))[0]
         prefix, stranger, late = lattice.rows(np.array([[0, -1, -1], [3, 1, 4], [0, 1, 2]]))
         assert np.array_equal(prefix[:2], whole[:2]) and not prefix[2:].any()
@@ -102,7 +102,7 @@ def test_the_arrays_are_copied_and_the_models_kept():
 
 def test_dense_rows(worked):
     lm, sausage = worked
-    drafts = Rescorer(lm).normalise(sausage, example.HISTORY).sample(np.random.default_rng(0).random((4, 3)))
+    drafts = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY).sample(np.random.default_rng(0).random((4, 3)))
     rows = dense_rows(drafts.q, drafts.ids, 6)
     assert rows.shape == (4, 3, 6) and np.allclose(rows.sum(-1), 1)
     for t, slot in enumerate(example.IDS):
@@ -234,7 +234,7 @@ def test_misuse_of_the_core():
 def test_a_history_outside_the_vocabulary_is_named():
     lm = Backoff(3, 2, {(): {0: 1.0, 1: 1.0, 2: 1.0}, (0,): {1: 0.5}}, {(): 0.0, (0,): 0.25}).ngram()
     batch = Sausage(ids=np.zeros((2, 1, 1), np.int32), cost=np.zeros((2, 1, 1), np.float32))
-    rescorer = Rescorer(lm)
+    rescorer = Rescorer(lm, alpha=1.0)
     calls = [rescorer.paths, rescorer.trees, rescorer.normalise, lambda *call: rescorer.normalise(*call, local=True)]
     for call in calls:
         with pytest.raises(

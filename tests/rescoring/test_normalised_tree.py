@@ -63,7 +63,7 @@ def test_locally_they_hold_what_the_rescorers_hold(problem):
 def test_worked_example(worked):
     """Prefixes of the example by the sum over its eight drafts."""
     model, sausage = worked
-    lattice = Rescorer(model).normalise(sausage, example.HISTORY)
+    lattice = Rescorer(model, alpha=1.0).normalise(sausage, example.HISTORY)
     tree = lattice.tree(14)
     drafts = np.array([path for path in tree.paths() if (path >= 0).all()], np.int32)
     q = np.exp(lattice.logq(drafts))
@@ -93,7 +93,7 @@ def test_what_may_follow_counts():
 def test_misuse(worked):
     model, sausage = worked
     batch = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
-    lattice = Rescorer(model).normalise(batch, np.array([example.HISTORY], np.int32))
+    lattice = Rescorer(model, alpha=1.0).normalise(batch, np.array([example.HISTORY], np.int32))
     with pytest.raises(TypeError, match=r"tree: expected a single sausage \[T, K\], got a batch; use trees"):
         lattice.tree(3)
     with pytest.raises(ValueError, match="nodes: expected 1 to 4096, got 0"):

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from rescore.decode.rescoring.calibration import DEFAULT
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.trees import Trees
 from rescore.lm import example
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import Tables
@@ -28,7 +30,7 @@ def text(tokens) -> str:
 
 
 def test_worked_example(lm, sausage):
-    heads, both = Rescorer(), Rescorer(lm)
+    heads, both = Rescorer(), Rescorer(lm, alpha=1.0)
     assert text(sausage.first) == "Lionel Ronaldo scored"
     assert text(heads.paths(sausage, example.HISTORY, 1).tokens[0]) == "Lionel Ronaldo scored"
     drafts = both.paths(sausage, example.HISTORY, 3)
@@ -55,8 +57,8 @@ def test_epsilon_backs_off_where_it_is_cheaper():
     ngrams = {(0,): (0.1, 0.9), (1,): (0.9, 1.0), (0, 1): (0.5, 1.0)}
     lm = NGram.from_tables(Tables.from_ngrams(ngrams, vocab_size=2))
     sausage = Sausage(ids=np.array([[1]], np.int32), cost=np.zeros((1, 1), np.float32))
-    exact = Rescorer(lm).paths(sausage, [0], 1)
-    loose = Rescorer(lm).paths(sausage, [0], 1, semantics="epsilon")
+    exact = Rescorer(lm, alpha=1.0).paths(sausage, [0], 1)
+    loose = Rescorer(lm, alpha=1.0).paths(sausage, [0], 1, semantics="epsilon")
     assert exact.cost[0] == pytest.approx(-math.log(0.5), abs=1e-6)
     assert loose.cost[0] == pytest.approx(-math.log(0.9 * 0.9), abs=1e-6)
 
@@ -91,6 +93,11 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
 @pytest.mark.parametrize(
     "call, error, message",
     [
+        (lambda lm, s: Rescorer([lm, lm]), ValueError, "alpha: expected weights of 2 models, got none"),
+        (lambda lm, s: Rescorer(lm, alpha=1, calibration=DEFAULT), ValueError, "calibration, memory: expected"),
+        (lambda lm, s: Rescorer(lm, alpha=1).text(), ValueError, "text: only trees under a calibrated q"),
+        (lambda lm, s: Rescorer(lm, alpha=1).tree(s, [0], depth=9), TypeError, "depth: expected none with alpha"),
+        (lambda lm, s: Rescorer(lm).trees(s, [0], out=Trees.empty(1, 4)), TypeError, "out: expected none"),
         (lambda lm, s: Rescorer(lm, alpha=-1), ValueError, "alpha: expected weights from 0 to 1000, got -1.0"),
         (lambda lm, s: Rescorer(lm, head=-1), ValueError, "head: expected weights from 0 to 1000, got -1.0"),
         (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, r"head: expected a number or \[T\], got shape \[1, 1\]"),
@@ -111,28 +118,28 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
             "alpha: expected a weight for each of 3 slots, got 2",
         ),
         (
-            lambda lm, s: Rescorer(lm).paths(s, [[0], [1]]),
+            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [[0], [1]]),
             ValueError,
             "history: expected one row for each of 1 lattices",
         ),
         (
-            lambda lm, s: Rescorer(lm).paths(s, [99]),
+            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [99]),
             ValueError,
             r"history\[0\]: expected a token id below the vocabulary size 6, got 99",
         ),
         (
-            lambda lm, s: Rescorer(lm).paths(s, [0], semantics="phi"),
+            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [0], semantics="phi"),
             ValueError,
             "semantics: expected one of failure, epsilon, got 'phi'",
         ),
         (
-            lambda lm, s: Rescorer([lm, lm]).paths(s, [0], semantics="epsilon"),
+            lambda lm, s: Rescorer([lm, lm], alpha=1.0).paths(s, [0], semantics="epsilon"),
             ValueError,
             "epsilon semantics: expected one model",
         ),
         (lambda lm, s: Rescorer(lm).tree(Sausage.batch([s]), [[0]]), TypeError, "tree: expected a single sausage"),
         (
-            lambda lm, s: Rescorer(lm).paths(Sausage.batch([s]), [[0]]).tree(),
+            lambda lm, s: Rescorer(lm, alpha=1.0).paths(Sausage.batch([s]), [[0]]).tree(),
             TypeError,
             "expected the drafts of a single sausage, got a batch",
         ),
@@ -146,7 +153,7 @@ def test_misuse(lm, sausage, call, error, message):
 def test_models_of_different_vocabularies_are_refused(lm):
     other = NGram.from_tables(Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0)}, vocab_size=2))
     with pytest.raises(ValueError, match=r"models: expected one vocabulary size, got \[6, 2\]"):
-        Rescorer([lm, other])
+        Rescorer([lm, other], alpha=1.0)
 
 
 @pytest.mark.parametrize("head", [0.5, [0.25, 2.0, 0.0]])

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
@@ -14,7 +13,7 @@ from rescore.lm import example
 
 MODEL, ONE = example.model(), example.sausage()
 BATCH = Sausage(ids=ONE.ids[None], cost=ONE.cost[None])
-PLAIN, CALIBRATED = Rescorer(MODEL), CalibratedRescorer(MODEL)
+PLAIN, CALIBRATED = Rescorer(MODEL, alpha=1.0), Rescorer(MODEL)
 MEMORY = TextMemory(vocab_size=MODEL.vocab_size, end=0)
 
 READERS = {
@@ -28,6 +27,7 @@ READERS = {
     "logq": lambda ids: PLAIN.normalise(ONE, [0]).logq(np.resize(ids, (1, 3))),
     "rows": lambda ids: PLAIN.normalise(ONE, [0]).rows(np.resize(ids, (1, 3))),
     "calibrated trees": lambda ids: CALIBRATED.trees(BATCH, [ids], texts=[CALIBRATED.text()]),
+    "calibrated trees by themselves": lambda ids: CALIBRATED.trees(BATCH, [ids]),
     "calibrated tree": lambda ids: CALIBRATED.tree(ONE, ids),
     "text": CALIBRATED.text,
     "memory": MEMORY.add,

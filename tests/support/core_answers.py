@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from rescore import CalibratedRescorer, Calibration, NGram, Rescorer, _core
+from rescore import Calibration, NGram, Rescorer, _core
 from rescore.decode.bench.lattices import lattices_of_text
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
 from rescore.lm.build import build
@@ -51,7 +51,7 @@ def answers() -> dict[str, str]:
 
 
 def open_trees(model: NGram, calibration: Calibration, sausages, histories, text):
-    rescorer = CalibratedRescorer(model, calibration)
+    rescorer = Rescorer(model, calibration=calibration)
     texts = [rescorer.text(text[at : at + 400]) for at in range(len(histories))] if rescorer.reads_text else []
     trees = rescorer.trees(sausages, histories, 64, texts=texts, depth=10)
     return [getattr(trees, column) for column in COLUMNS]

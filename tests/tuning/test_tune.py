@@ -10,8 +10,9 @@ from support import cli
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import HEADLESS
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.path_weights import PathWeights
@@ -147,7 +148,7 @@ def test_the_best_of_what_was_tried(world, tuned):
     assert chosen >= max(tuned.paths.fitted.values()) - 1e-12
     for kind in ("closed", "open", "alone"):
         values, calibration = tuned.trees.scales[kind], getattr(tuned.trees, kind).overall
-        drafter = CalibratedReplay(rescorer=CalibratedRescorer(model, calibration), budgets={"16": 16, "64": 64})
+        drafter = CalibratedReplay(rescorer=CalibratedTrees(model, calibration), budgets={"16": 16, "64": 64})
         assert log_efficiency(drafter, ["16", "64"]) == pytest.approx(max(values.values()), abs=1e-12)
         assert 0.0 in values and set(values) - {0.0} <= set(SCALES)
         scale = calibration.text[0] / HEADLESS.text[0] if calibration.text else 0.0
@@ -197,7 +198,7 @@ def test_settings_are_kept(world, tuned, tmp_path):
     assert is_tuned_on(loaded, Dump.open(world / "dump"))
     dump = Dump.open(world / "dump")
     block = next(dump.blocks("first"))
-    mine = CalibratedRescorer(NGram.open(world / "a.ngram"), tuned.trees.open.overall).tree(
+    mine = Rescorer(NGram.open(world / "a.ngram"), calibration=tuned.trees.open.overall).tree(
         block.sausages()[0], block.history(0, 50), 8
     )
     theirs = loaded.calibrated("open").tree(block.sausages()[0], block.history(0, 50), 8)
@@ -213,9 +214,7 @@ def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
     model, part = NGram.open(world / "a.ngram"), tuned.split.part("heldout")
     result = evaluate(dump, settings, [model], "heldout", alpha=0.3)
     for task in result.tasks:
-        own = CalibratedReplay(
-            rescorer=CalibratedRescorer(model, tuned.trees.open.by_task[task.task]), budgets={"x": 16}
-        )
+        own = CalibratedReplay(rescorer=CalibratedTrees(model, tuned.trees.open.by_task[task.task]), budgets={"x": 16})
         (alone,) = replay_dump(dump, [own], tasks=[task.task], split=part).tasks
         assert task.passes["open tree by task 16"].tolist() == alone.passes["x"].tolist()
     report = heldout_json(result, 3)

@@ -13,7 +13,7 @@ from support import cli, dumps, headless_dumps
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEPTH, HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning import tune_blend as module
@@ -51,7 +51,7 @@ def tuned(world, lm):
 def test_the_best_of_what_was_tried(world, lm, tuned):
     dump = Dump.open(world / "dump")
     for calibration in (tuned.calibration, START):
-        rescorer = CalibratedRescorer(lm or NGram.uniform(dumps.V), calibration)
+        rescorer = CalibratedTrees(lm or NGram.uniform(dumps.V), calibration)
         drafter = CalibratedReplay(rescorer=rescorer, budgets={"16": 16, "64": 64}, depth=DEPTH)
         tasks = replay_dump(dump, [drafter], split=tuned.split.part("tune")).tasks
         value = np.mean([math.log(one.tallies[name].block_efficiency) for one in tasks for name in drafter.names])
@@ -105,7 +105,7 @@ def test_settings_are_kept_and_replayed(world, lm, tuned):
     assert loaded.calibration("blend") == tuned.calibration and loaded.split == tuned.split
     assert (loaded.slots, loaded.top_k, loaded.p, loaded.paths, loaded.seed) == (0, 0, 0, None, 7)
     rescorer = loaded.calibrated("blend")
-    assert rescorer.calibration == tuned.calibration and rescorer.model.order == (3 if lm else 1)
+    assert rescorer.calibrated.calibration == tuned.calibration and rescorer.models[0].order == (3 if lm else 1)
     with pytest.raises(ValueError, match="expected trees of kind blend, got 'open'"):
         loaded.calibration("open")
     with pytest.raises(ValueError, match="tuned for a model without heads, which has only trees of kind 'blend'"):

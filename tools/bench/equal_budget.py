@@ -44,14 +44,14 @@ def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, th
     (model,) = settings.open_models()
     heads, rescorer = Rescorer(threads=threads), Rescorer(model, alpha=alpha, threads=threads)
     check_dump(settings, dump)
-    check_models(dump, rescorer)
+    check_models(dump, rescorer.models)
     static = StaticTree.counted((block for task in dump.tasks for block in tuning.blocks(dump, task)), max(SIZES))
 
     def sizes(name: str) -> dict[str, int]:
         return {f"{name} {n}": n for n in SIZES}
 
     def calibrated(kind: str, name: str) -> CalibratedReplay:
-        one = settings.calibrated(kind, threads=threads)
+        one = settings.calibrated(kind, threads=threads).calibrated
         return CalibratedReplay(rescorer=one, budgets=sizes(name), top_k=1 if kind == "alone" else None)
 
     paths = {n: max(1, n // (dump.header.heads - 1)) for n in SIZES}

@@ -20,8 +20,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore import CalibratedRescorer, NGram, _core
+from rescore import NGram, _core
 from rescore.decode.bench.clock import figures, least_times
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, TOP
 from rescore.lattice.sausage import blank
 
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="1000,10000,100000,1000000")
     parser.add_argument("--nodes", type=int, default=16)
     asked = parser.parse_args()
-    rescorer = CalibratedRescorer(NGram.open(asked.model), HEADLESS)
+    rescorer = CalibratedTrees(NGram.open(asked.model), HEADLESS)
     tokens = np.load(asked.tokens).astype(np.int32)
     print(f"{'text':10} {'tokens':>9} {'us/tree':>10} {'p99':>7} {'us to read one':>15} {'bytes/token':>14}")
     for name, text in texts(tokens):
@@ -55,7 +56,7 @@ def texts(tokens: Tokens) -> Iterator[tuple[str, Tokens]]:
         yield name, found
 
 
-def row(rescorer: CalibratedRescorer, tokens: Tokens, length: int, nodes: int, predicted: bool) -> str:
+def row(rescorer: CalibratedTrees, tokens: Tokens, length: int, nodes: int, predicted: bool) -> str:
     text = rescorer.text()
     began = perf_counter()
     read(text, tokens[:length], predicted)

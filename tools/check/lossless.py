@@ -34,7 +34,6 @@ from rescore.decode.drafters.path_drafter import PathDrafter
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -95,7 +94,7 @@ def drafters(model: Small, lm: NGram, other: Small) -> Iterator[tuple[str, Draft
     yield "rescored", PathDrafter(slots, rescorer), TreeLayout()
     yield "parallel", PathDrafter(slots, rescorer, paths=PATHS), BatchLayout(PATHS)
     yield "tree", TreeDrafter(slots, rescorer, nodes=NODES), wide
-    yield "open", TreeDrafter(slots, CalibratedRescorer(lm), nodes=NODES), wide
+    yield "open", TreeDrafter(slots, Rescorer(lm), nodes=NODES), wide
     yield "blend", BlendedDrafter(model.target, lm, nodes=NODES), wide
     yield "blend, auto", BlendedDrafter(model.target), wide
     yield "blend of heads", BlendedDrafter(model.target, lm, lattice=slots, nodes=NODES, depth=8), wide

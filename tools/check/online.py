@@ -35,7 +35,6 @@ from rescore.decode.models.target import Target
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
 from rescore.decode.replay.worth import visited_rows
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import DEFAULT, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.sampling import Sampling
@@ -83,7 +82,7 @@ def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]
     }
 
 
-def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
+def calibrated_rescorers(rescorer: Rescorer) -> dict[str, Rescorer]:
     """Closed and open lattices, with and without the running text, with hard and soft counts."""
     forms = {
         "closed": Calibration(open=False),
@@ -91,7 +90,7 @@ def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
         "open_text": replace(DEFAULT, soft=()),
         "open_soft": DEFAULT,
     }
-    return {name: CalibratedRescorer(rescorer.models[0], calibration) for name, calibration in forms.items()}
+    return {name: Rescorer(rescorer.models[0], calibration=calibration) for name, calibration in forms.items()}
 
 
 def decode_again(target: Target, dump: Dump, block: DumpBlock, drafter: Drafter, batch: int = 10) -> list[list[int]]:
@@ -131,7 +130,7 @@ def compare(
         block = block.part(0, min(sequences, block.sequences))
         ways = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
         ways += [
-            CalibratedReplay(rescorer=one, budgets={name: NODES})
+            CalibratedReplay(rescorer=one.calibrated, budgets={name: NODES})
             for name, one in calibrated_rescorers(rescorer).items()
         ]
         worth = {name: one for way in ways for name, one in way.worth(block).items()}

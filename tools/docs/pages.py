@@ -31,7 +31,6 @@ API = {
     "rescoring": (
         "Rescoring",
         "decode.rescoring.rescorer.Rescorer",
-        "decode.rescoring.calibrated.CalibratedRescorer",
         "decode.rescoring.calibration.Calibration",
         "decode.rescoring.normalised.NormalisedLattice",
         "decode.rescoring.text_memory.TextMemory",

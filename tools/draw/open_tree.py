@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from shapes import write
 
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lm import example
@@ -18,7 +18,7 @@ def draw() -> str:
     full = example.sausage()
     heads = Sausage(ids=full.ids[:, :1], cost=full.cost[:, :1])
     calibration = Calibration(head=(1.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
-    tree = CalibratedRescorer(example.model(), calibration).tree(heads, example.HISTORY, n=6)
+    tree = Rescorer(example.model(), calibration=calibration).tree(heads, example.HISTORY, n=6)
     return draw_tree(
         tree,
         words=example.WORDS,

@@ -20,7 +20,7 @@ WIDEST = 12  # px of the line of a prefix with q = 1
 
 def prefixes(local: bool) -> dict[tuple[int, ...], float]:
     """q of every prefix, parents before children."""
-    lattice = Rescorer(example.model()).normalise(example.sausage(), example.HISTORY, local=local)
+    lattice = Rescorer(example.model(), alpha=1.0).normalise(example.sausage(), example.HISTORY, local=local)
     paths = np.array(list(itertools.product(*example.IDS)), np.int32)
     q = np.exp(lattice.logq(paths).astype(float))
     found: dict[tuple[int, ...], float] = {}

@@ -19,9 +19,9 @@ from rescore.decode.drafters.neural_drafter import NeuralDrafter
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.drafters.path_drafter import PathDrafter
 from rescore.decode.drafters.tree_drafter import TreeDrafter
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
 
 DEFAULT_TOP_K = 16
 
@@ -181,7 +181,7 @@ class OpenFactory(Factory):
                 "--drafter open-tree: expected one --lm, or --settings with a file written by `rescore tune`, "
                 f"got {len(models)} models"
             )
-        rescorer = CalibratedRescorer(inputs.lms()[0], threads=inputs.threads)
+        rescorer = Rescorer(inputs.lms()[0], threads=inputs.threads)
         return calibrated_tree(inputs, rescorer, DEFAULT_TOP_K, options)
 
 
@@ -200,7 +200,8 @@ class BlendFactory(Factory):
             )
         if options["settings"] is not None:
             tuned, candidates = inputs.calibrated(self.kind(inputs), options["settings"])
-            calibration, models = tuned.calibration, [tuned.model]
+            assert tuned.calibrated is not None
+            calibration, models = tuned.calibrated.calibration, list(tuned.models)
         lattice = inputs.lattice(options["top_k"] or candidates) if self.drafts_from_heads(inputs) else None
         return BlendedDrafter(
             inputs.model.target,
@@ -245,7 +246,7 @@ class NothingFactory(Factory):
 
 
 def calibrated_tree(
-    inputs: DrafterInputs, rescorer: CalibratedRescorer, candidates: int, options: Mapping[str, Any]
+    inputs: DrafterInputs, rescorer: Rescorer, candidates: int, options: Mapping[str, Any]
 ) -> TreeDrafter:
     """The tree drafter of a rescorer; `candidates` per slot unless --top-k is given."""
     lattice = inputs.lattice(options["top_k"] or candidates)

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
-from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
+from rescore.decode.cli.arguments import Misuse
 from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
@@ -91,7 +91,7 @@ class DrafterInputs:
         weights = [[weight * value for value in self.alpha(alpha)] for _, weight in self.args.lm]
         return Rescorer(models, alpha=weights, threads=self.threads)
 
-    def calibrated(self, kind: str, path: Path) -> tuple[CalibratedRescorer, int]:
+    def calibrated(self, kind: str, path: Path) -> tuple[Rescorer, int]:
         """The rescorer of a kind of tree in a settings file (closed, open or blend), and the top-k it was tuned for."""
         settings = self._settings(path)
         slots = self.model.heads.slots if self.model.heads else 0
@@ -100,7 +100,7 @@ class DrafterInputs:
             rescorer = settings.calibrated(kind, threads=self.threads)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        self._require_tokenizer(rescorer.model, path)
+        self._require_tokenizer(rescorer.models[0], path)
         return rescorer, settings.top_k
 
     def lms(self) -> list[NGram]:

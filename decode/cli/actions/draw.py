@@ -14,8 +14,6 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.drafters.calibrated import trees_of_block
 from rescore.decode.replay.drafters.names import HEADS_TREE, OPEN_TREE, TREE
 from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.decode.rescoring.calibration import DEFAULT
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.tuned_drafters import ROWS, check_dump
 from rescore.lattice.compose import below, wide
@@ -49,15 +47,15 @@ class TreeDrafting:
     """A rescorer that drafts trees, and its name."""
 
     name: str
-    rescorer: Rescorer | CalibratedRescorer
+    rescorer: Rescorer
 
     def of_row(self, block: DumpBlock, row: int, nodes: int, top_k: int | None) -> TokenTree:
         """The tree that a replay drafts at a row."""
-        if isinstance(self.rescorer, Rescorer):
+        if self.rescorer.calibrated is None:
             return self.rescorer.tree(block.sausages([row], top_k)[0], block.history(row, self.rescorer.context), nodes)
         sequence = int(block.sequence_of[row])
         part = block.part(sequence, sequence + 1)
-        return trees_of_block(self.rescorer, part, nodes, top_k)[row - int(block.offsets[sequence])]
+        return trees_of_block(self.rescorer.calibrated, part, nodes, top_k)[row - int(block.offsets[sequence])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +139,7 @@ def drafting(args: argparse.Namespace, dump: Dump) -> tuple[Drawn, Rescorer]:
         name = TREE if rescorer.models else HEADS_TREE
         trees: dict[str, TreeDrafting] = {"tree": TreeDrafting(name=name, rescorer=rescorer)}
         if len(rescorer.models) == 1:
-            untuned = CalibratedRescorer(rescorer.models[0], DEFAULT, threads=args.threads)
+            untuned = Rescorer(rescorer.models[0], threads=args.threads)
             trees["open-tree"] = TreeDrafting(name=OPEN_TREE, rescorer=untuned)
         return Drawn(strings=rescorer, trees=trees, top_k=args.top_k), rescorer
     check_dump(found, dump)
@@ -154,7 +152,7 @@ def drafting(args: argparse.Namespace, dump: Dump) -> tuple[Drawn, Rescorer]:
     trees = {
         ending: TreeDrafting(
             name=ROWS[kind],
-            rescorer=CalibratedRescorer(rescorer.models[0], found.calibration(kind), threads=args.threads),
+            rescorer=Rescorer(rescorer.models[0], calibration=found.calibration(kind), threads=args.threads),
         )
         for ending, kind in (("tree", "closed"), ("open-tree", "open"))
     }

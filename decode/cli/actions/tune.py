@@ -10,11 +10,11 @@ from typing import Any
 
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.tune_tables import blend_tables, tables
-from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
+from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.trial_replays import mean_efficiency
@@ -133,7 +133,7 @@ def of_blend(
 def open_lm(path: Path, dump: Dump) -> NGram:
     model = NGram.open(path)
     try:
-        check_models(dump, Rescorer(model))
+        check_models(dump, [model])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return model

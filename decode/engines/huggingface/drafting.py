@@ -30,7 +30,6 @@ from rescore.decode.models.bita_files import holds_bita
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.stored_heads import stored_heads
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify import Rule
@@ -67,7 +66,7 @@ class Drafting:
         source: NGram | str | PathLike[str] | Heads | Drafter | None = None,
         *,
         lm: NGram | None = None,
-        rescorer: Rescorer | CalibratedRescorer | None = None,
+        rescorer: Rescorer | None = None,
         nodes: int | None = None,
         top_k: int = 16,
         rule: Rule | None = None,

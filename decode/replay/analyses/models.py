@@ -43,7 +43,7 @@ def compare_models(
     drafters: list[ReplayDrafter] = [OracleReplay(widths={"base": 1})]
     for name, model in models.items():
         rescorer = Rescorer(model, alpha=[alpha] if isinstance(alpha, Sequence) else alpha, threads=threads)
-        check_models(dump, rescorer)
+        check_models(dump, rescorer.models)
         budgets = {name: 1, f"{name} p={paths}": paths}
         rows |= {row: {"model": name, "p": p} for row, p in budgets.items()}
         drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=top_k))

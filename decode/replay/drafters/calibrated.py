@@ -13,7 +13,7 @@ from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.drafters.read_sequence import ReadSequence
 from rescore.decode.replay.drafters.visits import Search, Visit, visits, worth_of_visits
 from rescore.decode.replay.worth import Worth
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage, blank
 from rescore.lattice.trees import Trees
@@ -21,13 +21,13 @@ from rescore.lattice.trees import Trees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedReplay(Budgeted):
-    """Replays the trees of a `CalibratedRescorer`, searching visited rows only.
+    """Replays the trees of a `CalibratedTrees`, searching visited rows only.
 
     budgets: n of each name; top_k: candidates per slot (None: all); depth: of the trees, in slots (None:
-    `CalibratedRescorer.depth`).
+    `CalibratedTrees.depth`).
     """
 
-    rescorer: CalibratedRescorer
+    rescorer: CalibratedTrees
     budgets: Mapping[str, int]
     top_k: int | None = None
     depth: int | None = None
@@ -60,7 +60,7 @@ class CalibratedReplay(Budgeted):
 class BlockTexts:
     """The running texts of a block's sequences, with the target's own predictions, grown on demand."""
 
-    def __init__(self, rescorer: CalibratedRescorer, block: DumpBlock):
+    def __init__(self, rescorer: CalibratedTrees, block: DumpBlock):
         self._read = [ReadSequence.of_block(block, s) for s in range(block.sequences)]
         self._texts = [rescorer.text() for _ in self._read]
         self._offsets = block.offsets
@@ -77,7 +77,7 @@ class BlockTexts:
 
 
 def trees_of_block(
-    rescorer: CalibratedRescorer, block: DumpBlock, n: int, top_k: int | None = None, depth: int | None = None
+    rescorer: CalibratedTrees, block: DumpBlock, n: int, top_k: int | None = None, depth: int | None = None
 ) -> Trees:
     """Returns the trees of all rows, each drafted from the running text up to its row."""
     histories, sausages = inputs_of(rescorer, block, top_k)
@@ -98,14 +98,14 @@ def trees_of_block(
     return out
 
 
-def inputs_of(rescorer: CalibratedRescorer, block: DumpBlock, top_k: int | None) -> tuple[NDArray[np.int32], Sausage]:
+def inputs_of(rescorer: CalibratedTrees, block: DumpBlock, top_k: int | None) -> tuple[NDArray[np.int32], Sausage]:
     """Returns the histories and lattices of all rows."""
     histories = block.histories(slice(None), rescorer.context)
     return histories, block.sausages(k=top_k) if block.slots else blank(block.rows, 1)
 
 
 def running_texts(
-    rescorer: CalibratedRescorer, block: DumpBlock
+    rescorer: CalibratedTrees, block: DumpBlock
 ) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
     """Yields the first rows of all sequences, then their second rows, and so on, each with the running text up to it,
     root token included, and the target's own predictions.

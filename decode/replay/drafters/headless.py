@@ -25,7 +25,7 @@ from rescore.decode.replay.drafters.names import (
 from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.worth import ReplayDrafter
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
@@ -65,7 +65,7 @@ def headless_drafters(
 
     ValueError if a model's vocabulary or tokenizer is not the dump's, or if there are several models.
     """
-    check_models(dump, rescorer)
+    check_models(dump, rescorer.models)
     if len(rescorer.models) > 1:
         raise ValueError(
             f"models: expected at most one for a dump without heads, got {len(rescorer.models)}; "
@@ -111,5 +111,5 @@ def blend(
 ) -> CalibratedReplay:
     """Makes a drafter of trees from an n-gram model, the running text as the calibration weighs it, and a memory."""
     model = model or NGram.uniform(dump.header.vocab_size)
-    rescorer = CalibratedRescorer(model, calibration, memory=memory, threads=threads)
+    rescorer = CalibratedTrees(model, calibration, memory=memory, threads=threads)
     return CalibratedReplay(rescorer=rescorer, budgets=budgets, depth=DEPTH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rescore.decode.replay.drafters.model_trees import ModelReplay
@@ -22,6 +23,7 @@ from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
 
 TREE_SIZES = (16, 32, 64, 128)
 MODEL_SIZES = (16, 32, 64)
@@ -49,7 +51,7 @@ def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | N
     ValueError if a model's vocabulary or tokenizer is not the dump's.
     """
     options = options or ReplayOptions()
-    check_models(dump, rescorer)
+    check_models(dump, rescorer.models)
     heads, p, k = Rescorer(threads=rescorer.threads), options.paths, options.top_k
     drafters: list[ReplayDrafter] = [
         PathReplay(rescorer=heads, budgets={BASE: 1, PARALLEL_BASE: p}, top_k=k),
@@ -65,9 +67,9 @@ def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | N
     return [*drafters, OracleReplay(widths={ORACLE: k})]
 
 
-def check_models(dump: Dump, rescorer: Rescorer) -> None:
+def check_models(dump: Dump, models: Sequence[NGram]) -> None:
     """Raises ValueError unless every model has the dump's vocabulary and, if both name one, its tokenizer."""
-    for model in rescorer.models:
+    for model in models:
         if model.vocab_size != dump.header.vocab_size:
             raise ValueError(
                 f"the model has {model.vocab_size} tokens, the dump {dump.path} has {dump.header.vocab_size}: "
