@@ -5,6 +5,7 @@ from rescore.decode.drafters.heads_lattice import HeadsLattice as HeadsLattice
 from rescore.decode.drafters.ngram_drafter import NGramDrafter as NGramDrafter
 from rescore.decode.drafters.tree_drafter import TreeDrafter as TreeDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting as Drafting
+from rescore.decode.engines.text_drafter import TextDrafter as TextDrafter
 from rescore.decode.loop.generate import Options as Options
 from rescore.decode.loop.generate import generate as generate
 from rescore.decode.loop.generate import stream as stream
@@ -15,9 +16,13 @@ from rescore.decode.rescoring.text_memory import TextMemory as TextMemory
 from rescore.decode.tuning.settings import Settings as Settings
 from rescore.decode.tuning.tune import tune as tune
 from rescore.decode.tuning.tune_blend import tune_blend as tune_blend
+from rescore.decode.verify import greedy as greedy
 from rescore.decode.verify.sampling import Sampling as Sampling
 from rescore.lattice.dump import Dump as Dump
 from rescore.lattice.sausage import Sausage as Sausage
+from rescore.lm.build import build_ngram as build_ngram
+from rescore.lm.formats import load as load
+from rescore.lm.interpolate import merge_models as merge_models
 from rescore.lm.ngram import NGram as NGram
 
 __version__: str

@@ -1,4 +1,4 @@
-"""Builds a model in memory: token sequences in, a pruned model out."""
+"""Builds a model in memory: token sequences or texts in, a pruned model out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rescore.lm.estimate import EstimateOptions, estimate_model, needs_adjusted
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
 from rescore.lm.runs import count
+from rescore.lm.tokenizer import TextTokenizer
 
 
 def build(
@@ -44,6 +45,46 @@ def build(
     if shorten is not None:
         tables = prune(tables, shorten)
     return NGram.from_tables(tables, words=words, metadata={**(metadata or {}), "eot": eot})
+
+
+def build_ngram(
+    texts: Iterable[str],
+    tokenizer: Any,
+    *,
+    order: int = 4,
+    max_ngrams: int | None = None,
+    vocab_size: int | None = None,
+    end_of_text: str | None = None,
+    min_counts: tuple[int, ...] = (),
+    estimate: EstimateOptions | None = None,
+) -> NGram:
+    """Builds a model of texts, each a document. Text that exceeds memory is for `rescore lm build`.
+
+    tokenizer    a `TextTokenizer`; a tokenizer.json, a folder with one, or a model's name on the Hugging Face Hub; or a
+                 fast tokenizer object of transformers or tokenizers
+    max_ngrams   prunes to at most this many n-grams; None keeps all
+    vocab_size   V, if the target's logits are more than the tokenizer has tokens
+    end_of_text  name of the token between documents; None: the usual ones
+
+    min_counts, estimate: as in `build`.
+    """
+    known = TextTokenizer.of(tokenizer, end_of_text)
+    wide = vocab_size or known.vocab_size
+    if wide < known.vocab_size:
+        raise ValueError(f"vocab_size: expected at least the tokenizer's {known.vocab_size} tokens, got {wide}")
+    if isinstance(texts, str):
+        raise TypeError("texts: expected an iterable of documents, got a single text; put it into a list")
+    return build(
+        known.encode(list(texts)),
+        order=order,
+        vocab_size=wide,
+        eot=known.eot,
+        min_counts=min_counts,
+        estimate=estimate,
+        shorten=PruneOptions(max_ngrams=max_ngrams) if max_ngrams is not None else None,
+        words=known.words(wide),
+        metadata={"tokenizer": known.sha256},
+    )
 
 
 def prune_model(model: NGram, options: PruneOptions) -> NGram:

@@ -17,6 +17,11 @@ STDOUT = "-"
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 
+def is_model_file(path: str | os.PathLike[str]) -> bool:
+    """Whether `load` reads files of this name."""
+    return os.fspath(path).endswith(SUFFIXES)
+
+
 def load(
     path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verify: bool | None = None, resident: bool = False
 ) -> NGram:

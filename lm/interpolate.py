@@ -61,13 +61,16 @@ class Mixture:
         return cls(weights=(1 / models,) * models, log_linear=log_linear)
 
 
-def merge_models(models: Sequence[NGram], mixture: Mixture, *, names: Sequence[str] = ()) -> NGram:
+def merge_models(models: Sequence[NGram], weights: Mixture | Sequence[float] | None = None) -> NGram:
     """Merges one or more models over the same tokens (see `check_alike`) into one.
 
-    `metadata["interpolation"]` records the models and weights.
+    weights: of a linear mixture, summing to one; a `Mixture`, which may be log-linear; None: equal, linear.
+    `metadata["interpolation"]` of the result records the models and weights.
     """
-    check_alike(models, names)
-    tables = interpolate([model.to_tables() for model in models], mixture)
+    check_alike(models)
+    if not isinstance(weights, Mixture):
+        weights = Mixture.equal(len(models)) if weights is None else Mixture(weights=tuple(weights))
+    tables = interpolate([model.to_tables() for model in models], weights)
     words = next((model.words for model in models if model.words is not None), None)
     return NGram.from_tables(tables, words=words)
 

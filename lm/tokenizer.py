@@ -52,6 +52,23 @@ class TextTokenizer:
         return cls.from_bytes(file.read_bytes(), end_of_text, str(file))
 
     @classmethod
+    def of(cls, tokenizer: Any, end_of_text: str | None = None) -> TextTokenizer:
+        """The tokenizer itself; opened, as in `open`; or that of a fast tokenizer object of transformers or tokenizers,
+        whose hash is that of its JSON.
+        """
+        if isinstance(tokenizer, cls):
+            return tokenizer
+        if isinstance(tokenizer, (str, Path)):
+            return cls.open(tokenizer, end_of_text)
+        fast = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        if not hasattr(fast, "to_str"):
+            raise TypeError(
+                "tokenizer: expected a tokenizer.json, its folder, a model's name, or a fast tokenizer of "
+                f"transformers, got {type(tokenizer).__name__}"
+            )
+        return cls.from_bytes(fast.to_str().encode(), end_of_text or getattr(tokenizer, "eos_token", None))
+
+    @classmethod
     def from_bytes(cls, raw: bytes, end_of_text: str | None = None, name: str = "tokenizer.json") -> TextTokenizer:
         """A tokenizer from the content of a file. name: of the file, for messages."""
         with needed_for("reading text"):

@@ -50,5 +50,5 @@ class BlendedDrafter(TreeDrafter):
             calibration = HEADLESS
         model, least = (lm, 0.0) if lm else (NGram.uniform(target.vocab_size), ALIKE)
         rescorer = Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
-        size = nodes or AutoWidth(target)
+        size = AutoWidth(target) if nodes is None else nodes
         super().__init__(lattice, rescorer, nodes=size, depth=depth, prompt=prompt, rejected=rejected)

@@ -46,8 +46,8 @@ class TreeDrafter:
         prompt: int | None = None,
         rejected: bool = True,
     ):
-        if isinstance(nodes, int) and not 1 <= nodes <= 1024:
-            raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
+        if isinstance(nodes, int):
+            check_nodes(nodes)
         rescorer = rescorer or Rescorer()
         if rescorer.calibrated is None and (lattice is None or depth is not None):
             what = "lattice: expected that of heads" if lattice is None else f"depth: expected None, got {depth}"
@@ -73,6 +73,11 @@ class TreeDrafter:
         if isinstance(self.nodes, int):
             return _TreeSession(proposer, self.nodes)
         return _AutoSession(proposer, self.nodes.open(len(prompts), max(map(len, prompts))))
+
+
+def check_nodes(nodes: int) -> None:
+    if not 1 <= nodes <= 1024:
+        raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
 
 
 class _Proposer:

@@ -21,6 +21,7 @@ from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
+from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 
 VOCAB_SIZE = 1 << 20  # the default without a model: larger than any tokenizer in use
@@ -92,7 +93,7 @@ class TextDrafter:
         for name, value in (("texts", texts), ("tokens", tokens), ("threads", threads)):
             if value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
-        model = lm if isinstance(lm, NGram) else NGram.open(lm) if lm is not None else None
+        model = lm if isinstance(lm, NGram) or lm is None else load(lm)
         if model is not None and vocab_size is not None and model.vocab_size != vocab_size:
             raise ValueError(
                 f"lm: expected an n-gram model of the target's {vocab_size} ids, got one of {model.vocab_size}; "

@@ -803,3 +803,21 @@ def test_sources_that_are_refused(tmp_path):
         match="drafter: expected drafts that are deterministic, which Greedy verifies, got DraftModelDrafter",
     ):
         tiny_transformers.shared("llama").generate(**one(), max_new_tokens=4, custom_generate=Drafting(drawn))
+
+
+def test_an_ngram_model_is_opened_by_its_file(tmp_path):
+    ngram().save(tmp_path / "lm.ngram")
+    drafting = Drafting(tmp_path / "lm.ngram", nodes=6)
+    opened = Drafting(ngram(), nodes=6)
+    model = tiny_transformers.shared("llama")
+    for one_of in (drafting, opened):
+        model.generate(**one(), max_new_tokens=9, do_sample=False, custom_generate=one_of)
+    assert drafting.statistics[0].accepted == opened.statistics[0].accepted
+    with pytest.raises(FileNotFoundError, match="gone.ngram"):
+        Drafting(tmp_path / "gone.ngram")
+
+
+@pytest.mark.parametrize("nodes", [0, -1, 1025])
+def test_sizes_that_no_tree_has(nodes):
+    with pytest.raises(ValueError, match=f"nodes: .*{nodes}"):
+        Drafting(nodes=nodes)

@@ -118,6 +118,8 @@ def test_models_keep_what_they_say():
         )
     )
     merged = merge_models([a, b], Mixture.equal(2))
+    for weights in (None, [0.5, 0.5]):
+        assert all(map(np.array_equal, merge_models([a, b], weights).arrays, merged.arrays))
     merged.core.check()
     assert merged.words == tuple("abcdef") and merged.order == 3
     assert (merged.metadata["eot"], merged.metadata["tokenizer"]) == (0, "x")

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import cli
 from support.oracle_lm import from_tables, random_history, random_tables, random_text
 
 from rescore.lm import example
-from rescore.lm.build import build, prune_model
+from rescore.lm.build import build, build_ngram, prune_model
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions
+from rescore.lm.tokenizer import TextTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +161,38 @@ def test_wrong_input_is_named(worked):
     with pytest.raises(ValueError, match="words: this model has token ids only"):
         NGram.from_arrays(worked.arrays, order=3, vocab_size=6).ids(["Messi"])
     assert math.isfinite(worked.score([0])[0])
+
+
+def test_a_model_of_texts(tmp_path):
+    """Strings and a tokenizer, however it is given: as the ids that the tokenizer makes of them."""
+    tokenizers = pytest.importorskip("tokenizers")
+    cli.make_tokenizer(tmp_path / "tokenizer.json", 9)
+    texts = [" w1 w2 w3 w2", " w1 w2", " w8"]
+    plain = build([[1, 2, 3, 2], [1, 2], [8]], order=3, vocab_size=12, eot=0)
+    for tokenizer in (
+        tmp_path,
+        str(tmp_path / "tokenizer.json"),
+        TextTokenizer.open(tmp_path),
+        tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")),
+    ):
+        model = build_ngram(iter(texts), tokenizer, order=3, vocab_size=12)
+        assert all(map(np.array_equal, model.arrays, plain.arrays))
+        assert model.end_of_text == 0 and model.words[:3] == TextTokenizer.open(tmp_path).words()[:3]
+    assert build_ngram(texts, tmp_path, order=3, max_ngrams=10).info()["ngrams"][0] == 9
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    assert all(map(np.array_equal, build_ngram(texts, fast, order=3, vocab_size=12).arrays, plain.arrays))
+
+
+def test_texts_that_no_model_is_made_of(tmp_path):
+    pytest.importorskip("tokenizers")
+    cli.make_tokenizer(tmp_path / "tokenizer.json", 9)
+    for texts, tokenizer, options, error, message in (
+        ("one text", tmp_path, {}, TypeError, "texts"),
+        ([" w1"], 7, {}, TypeError, "tokenizer"),
+        ([" w1"], tmp_path, {"vocab_size": 8}, ValueError, "vocab_size: .* 9 .* 8"),
+        ([], tmp_path, {}, ValueError, "at least one token"),
+        ([" w1"], tmp_path, {"end_of_text": "<none>"}, ValueError, "<none>"),
+    ):
+        with pytest.raises(error, match=message):
+            build_ngram(texts, tokenizer, order=2, **options)

@@ -16,7 +16,7 @@ from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.drafter import Drafter, DrafterSession
 from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter, check_nodes
 from rescore.decode.engines.huggingface.caches import RememberingTarget
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.caller import dropped_arguments
@@ -35,16 +35,17 @@ from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
+from rescore.lm.formats import is_model_file, load
 from rescore.lm.ngram import NGram
 
 
 class Drafting:
     """Speculative decoding for a causal model's `generate`, passed to it as `custom_generate`.
 
-    source    the source of drafts beside the running text and the model's own predictions: None, an n-gram model, or
-              heads of the model (an object, or a folder written by `rescore train heads` or `rescore train bita`, or
-              of Medusa heads). A drafter, such as `NGramDrafter` or `DraftModelDrafter` (a small model), replaces all
-              other sources
+    source    the source of drafts beside the running text and the model's own predictions: None, an n-gram model or its
+              file, or heads of the model (an object, or a folder written by `rescore train heads` or `rescore train
+              bita`, or of Medusa heads). A drafter, such as `NGramDrafter` or `DraftModelDrafter` (a small model),
+              replaces all other sources
     lm        an n-gram model to use with heads
     rescorer  rescores the lattice of the heads in place of all other sources: a `Rescorer`, or the result of
               `Settings.calibrated`
@@ -72,6 +73,8 @@ class Drafting:
         rule: Rule | None = None,
         memory: TextMemory | None = None,
     ):
+        if isinstance(source, (str, PathLike)) and is_model_file(source):
+            source = load(source)
         is_drafter = hasattr(source, "drawn")
         self._of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not is_drafter
         if not (self._of_heads or is_drafter or source is None or isinstance(source, NGram)):
@@ -92,6 +95,8 @@ class Drafting:
         if memory is not None and (is_drafter or rescorer is not None):
             what = "a rescorer" if rescorer is not None else type(source).__name__
             raise ValueError(f"memory: expected neither a drafter nor a rescorer, got {what}; leave it out")
+        if nodes is not None:
+            check_nodes(nodes)
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
         self.nodes, self.top_k, self.rule = nodes, top_k, rule
         self.statistics: list[Statistics] = []
@@ -171,7 +176,7 @@ class Drafting:
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
             return BlendedDrafter(target, self.lm, lattice=lattice, memory=self.memory, nodes=self.nodes)
-        return TreeDrafter(lattice, self.rescorer, nodes=self.nodes or AutoWidth(target))
+        return TreeDrafter(lattice, self.rescorer, nodes=AutoWidth(target) if self.nodes is None else self.nodes)
 
 
 class _Warped:
