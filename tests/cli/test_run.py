@@ -72,10 +72,10 @@ def test_figures_are_those_of_the_replay(world, capsys):
 
 def test_table_shows_the_figures(world, capsys, tmp_path):
     result = cli.call(
-        capsys, "run", world / "forced", "--lm", world / "a.ngram", "--json", tmp_path / "new" / "run.json"
+        capsys, "run", world / "forced", "--lm", world / "a.ngram", "--tables", "-", "--json", tmp_path / "r.json"
     )
     assert result.status == 0
-    report = json.loads((tmp_path / "new" / "run.json").read_text())
+    report = json.loads((tmp_path / "r.json").read_text())
     rows = cli.printed_rows(result.out)
     for name in EFFICIENCY:
         shown = [float(cell) for cell in rows[name][1:3]]
@@ -94,7 +94,7 @@ def test_several_dumps(world, capsys):
         capsys, "run", world / "sampled", "--lm", world / "a.ngram", "--task", "second", "--task", "second"
     )
     assert alone["tasks"] == report["tasks"][1:]
-    table = cli.call(capsys, "run", world / "forced", world / "sampled").out
+    table = cli.call(capsys, "run", world / "forced", world / "sampled", "--tables", "-").out
     assert table.index("block efficiency, forced") < table.index("block efficiency, sampled, temperature 0.7")
 
 
@@ -152,7 +152,7 @@ def test_intervals_are_those_of_the_bootstrap(world, capsys):
         overall["block_efficiency"]["tree 16"] - overall["block_efficiency"]["LM alone 16"], abs=1e-12
     )
     assert one["p_value"] == resampled.difference("tree 16", "LM alone 16").p_value
-    table = cli.call(capsys, *words).out
+    table = cli.call(capsys, *words, "--tables", "-").out
     assert re.search(r"tree 16 - LM alone 16 +[+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", table)
     assert "±" in table
 
@@ -196,7 +196,7 @@ def test_without_a_model(world, capsys):
         assert "LM alone 16" not in task["block_efficiency"]
         assert task["block_efficiency"]["rescored"] == task["block_efficiency"]["base"]
     assert report["overall"][0]["differences"] == []
-    table = cli.call(capsys, "run", world / "forced").out
+    table = cli.call(capsys, "run", world / "forced", "--tables", "-").out
     assert "no n-gram model" in table and "differences" not in table
 
 
@@ -356,3 +356,24 @@ def test_nothing_is_left_after_an_error_on_the_way(world, capsys, tmp_path):
         )
         assert "the checksum does not match" in message
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_what_is_printed_unasked_fits_a_screen(world, capsys, tmp_path):
+    """A verdict and the main drafters' means, as in --json; --tables writes the rest."""
+    words = ("run", world / "forced", world / "sampled", "--lm", world / "a.ngram")
+    printed = cli.call(capsys, *words, "--tables", tmp_path / "new" / "tables.txt").out.splitlines()
+    assert len(printed) <= 24 and max(map(len, printed)) <= 120
+    means = [one["block_efficiency"] for one in cli.figures(capsys, *words)["overall"]]
+    assert re.findall(r"\d\.\d\d\b", printed[0]) == [
+        f"{one[name]:.2f}" for one in means for name in ("open tree 16", "base")
+    ]
+    rows = cli.printed_rows("\n".join(printed))
+    for name in ("base", "parallel rescored", "tree 16", "open tree 16", "open tree 64", "LM and text 16", "oracle"):
+        assert {f"{one[name]:.3f}" for one in means} <= {*rows[name]}
+    whole = (tmp_path / "new" / "tables.txt").read_text()
+    assert timeless(whole) == timeless(cli.call(capsys, *words, "--tables", "-").out)
+    assert all(name in whole for name in means[0])
+
+
+def timeless(table: str) -> list[str]:
+    return [line for line in table.splitlines() if "ms per lattice" not in line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -57,11 +58,16 @@ def width() -> int:
 
 def show(*parts: RenderableType, stderr: bool = False) -> None:
     """Prints tables and lines, without trailing blanks."""
-    screen = console(stderr=stderr)
+    print(rendered(*parts, screen=console(stderr=stderr)), end="", file=sys.stderr if stderr else None)
+
+
+def rendered(*parts: RenderableType, screen: Screen | None = None) -> str:
+    """Tables and lines as text, without trailing blanks; without a screen, as for a file."""
+    screen = screen or Screen(width=UNBROKEN, file=io.StringIO())
     with screen.capture() as captured:
         for part in parts:
             screen.print(part, soft_wrap=isinstance(part, str))
-    print("\n".join(line.rstrip() for line in captured.get().split("\n")), end="", file=sys.stderr if stderr else None)
+    return "\n".join(line.rstrip() for line in captured.get().split("\n"))
 
 
 def note(text: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from rescore.decode.cli.actions import models, output
-from rescore.decode.cli.actions.run_tables import tables
+from rescore.decode.cli.actions.run_tables import summary, tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
 from rescore.decode.replay.draft_writer import SUFFIXES, DraftWriter
@@ -65,7 +65,8 @@ COMPARED_TUNED = (
 
 
 def call(args: argparse.Namespace) -> None:
-    for path in filter(None, (args.drafts, args.json)):
+    output.check_streams(args)
+    for path in filter(None, (args.drafts, args.json, args.tables)):
         output.check_place(path)
     if args.drafts and args.drafts.suffix not in SUFFIXES:
         raise Misuse(f"--drafts {args.drafts}: expected a name that ends in {' or '.join(SUFFIXES)}")
@@ -100,7 +101,13 @@ def call(args: argparse.Namespace) -> None:
                         )
                     )
     report = to_json(args, options, dumps, parts, results)
-    output.report(args, report, *tables(report, output.width()))
+    if args.tables and str(args.tables) != "-":
+        output.write_text(args.tables, output.rendered(*tables(report, output.PIPE_WIDTH)))
+    if str(args.tables) == "-":
+        output.report(args, report, *tables(report, output.width()))
+        return
+    more = [] if args.tables else ["--tables -: every drafter, task and difference"]
+    output.report(args, report, *summary(report, output.width()), *more)
 
 
 def open_memory(args: argparse.Namespace, dumps: Sequence[Dump]) -> TextMemory | None:

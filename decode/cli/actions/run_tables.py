@@ -9,11 +9,92 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from rescore.decode.cli.actions.columns import GAPS, Column, column_tables, columns_width
-from rescore.decode.replay.drafters.names import BLENDED, CALIBRATED_TREE, OPEN_TREE, TREE, TUNED_BLEND, sized, split
+from rescore.decode.replay.drafters.names import (
+    BASE,
+    BLENDED,
+    CALIBRATED_TREE,
+    HEADS_TREE,
+    LM_ALONE,
+    LM_AND_TEXT,
+    OPEN_TREE,
+    ORACLE,
+    PARALLEL_BASE,
+    PARALLEL_RESCORED,
+    PROMPT_LOOKUP,
+    RECYCLING,
+    SUFFIX_DECODING,
+    TREE,
+    TUNED_BLEND,
+    sized,
+    split,
+)
 
 Report = dict[str, Any]
 GUTTER = 2  # columns between the tables of two dumps
 BOLD = (TREE, CALIBRATED_TREE, OPEN_TREE, BLENDED, TUNED_BLEND)
+
+# The rows that are printed unasked, each the first of its alternatives that was replayed: with heads and without.
+Rows = tuple[tuple[str, ...], ...]
+ROWS: Rows = (
+    (BASE,),
+    (PARALLEL_RESCORED,),
+    (sized(CALIBRATED_TREE, 16), sized(TREE, 16)),
+    (sized(OPEN_TREE, 16),),
+    (sized(OPEN_TREE, 64),),
+    (sized(LM_AND_TEXT, 16),),
+    (ORACLE,),
+)
+ROWS_OF_HEADS_ALONE: Rows = ((BASE,), (PARALLEL_BASE,), (sized(HEADS_TREE, 16),), (sized(HEADS_TREE, 64),), (ORACLE,))
+ROWS_WITHOUT_HEADS: Rows = (
+    (sized(PROMPT_LOOKUP, 10),),
+    (sized(SUFFIX_DECODING, 16),),
+    (sized(RECYCLING, 16),),
+    (sized(LM_ALONE, 16),),
+    (sized(TUNED_BLEND, 16), sized(BLENDED, 16)),
+    (sized(TUNED_BLEND, 64), sized(BLENDED, 64)),
+)
+BEST = tuple(sized(name, 16) for name in (TUNED_BLEND, BLENDED, OPEN_TREE, CALIBRATED_TREE, TREE, HEADS_TREE))
+BASELINES = (BASE, sized(PROMPT_LOOKUP, 10))
+
+
+def summary(report: Report, width: int) -> list[RenderableType]:
+    """A verdict, and at most eight rows of means over the tasks."""
+    rows = shown_rows(report)
+    shown = {**report, "settings": {**report["settings"], "drafters": rows}}
+    table = column_tables("drafter", rows, means_columns(shown), width=width, bold={best_of(report)})
+    return [
+        verdict(report),
+        "",
+        "tokens per pass, mean over the tasks; ±: half of the 95% interval; verified: draft tokens per pass",
+        *table,
+        "",
+        settings_line(report),
+    ]
+
+
+def shown_rows(report: Report) -> list[str]:
+    replayed = report["settings"]["drafters"]
+    wanted = ROWS if BASE in replayed else ROWS_WITHOUT_HEADS
+    if BASE in replayed and not report["settings"]["lm"]:
+        wanted = ROWS_OF_HEADS_ALONE
+    found = [next((name for name in names if name in replayed), None) for names in wanted]
+    return [name for name in found if name]
+
+
+def best_of(report: Report) -> str:
+    rows = shown_rows(report)
+    return next(name for name in BEST if name in rows)
+
+
+def verdict(report: Report) -> str:
+    """The best drafter of 16 nodes against the heads' own draft, or against prompt lookup where there are no heads."""
+    best, base = best_of(report), next(name for name in BASELINES if name in shown_rows(report))
+    parts = [
+        f"{one['block_efficiency'][best]:.2f} where {base} has {one['block_efficiency'][base]:.2f} "
+        f"({title(report, one).partition(', ')[2]})"
+        for one in report["overall"]
+    ]
+    return f"{best}: tokens per pass {', '.join(parts)}"
 
 
 def tables(report: Report, width: int) -> list[RenderableType]:
