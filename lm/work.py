@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from rescore.lm.atomic import replacing, sync
+from rescore.lattice.atomic import replacing, sync
 from rescore.lm.columns import Folder
 
 STAGES = ("words", "count", "merge", "estimate", "prune", "compile")

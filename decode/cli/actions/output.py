@@ -24,7 +24,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 
 from rescore.decode.cli.arguments import Misuse, harmless, printable
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 
 PIPE_WIDTH = 120  # width of tables without a terminal; lines are not broken there
 UNBROKEN = 10_000
