@@ -13,6 +13,7 @@ from support import cli, fuzz
 from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces
 from support.tiny_disk import tiny_disk
 
+from rescore.lattice import unfinished
 from rescore.lm import columns, work
 from rescore.lm.columns import Folder, Memory, in_order
 from rescore.lm.counts import CountOptions
@@ -32,13 +33,13 @@ def test_a_folder_has_one_build(tmp_path):
 
 def test_a_lock_of_a_folder_that_is_gone_is_none(tmp_path, monkeypatch):
     """The build before removes the folder between our opening the lock and having it."""
-    body = work.fcntl.flock
+    body = unfinished.fcntl.flock
 
     def late(*args):
         (tmp_path / "w" / "lock").unlink()
         body(*args)
 
-    monkeypatch.setattr(work.fcntl, "flock", late)
+    monkeypatch.setattr(unfinished.fcntl, "flock", late)
     with pytest.raises(ValueError, match="in use by another build"):
         WorkFolder(tmp_path / "w")
 
