@@ -90,6 +90,8 @@ def work_folder(args: argparse.Namespace) -> Iterator[WorkFolder]:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="rescore-"))) / "work"
         else:
             folder = args.work or work_beside(args.out)
+            kept = f"finished work is kept in {folder}"
+            stack.enter_context(output.resumable(lambda: kept if folder.exists() else ""))
         work = WorkFolder(folder, args.disk)
         stack.callback(work.close)
         yield work
