@@ -12,8 +12,8 @@ from typing import BinaryIO, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.atomic import output_to
 from rescore.lm.arpa_text import BOS, EOS, LN10, UNK
-from rescore.lm.atomic import output_to
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import Tables
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rescore.lm.atomic import naming
+from rescore.lattice.atomic import naming
 
 RELEASE_SECONDS = 0.02  # each thread reads about 50 MB in this time
 Parts = Iterable[Sequence[NDArray[Any]]]

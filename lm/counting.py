@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 from rescore.lm.columns import ending
 from rescore.lm.counts import CountOptions
 from rescore.lm.runs import Run, merged, slice_starts

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.atomic import replacing
 from rescore.lattice.extras import needed_for
-from rescore.lm.atomic import replacing
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_header import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
 from rescore.lm.runs import Run, counted

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 from rescore.lm.fst_contexts import events_of, tables_of
 from rescore.lm.fst_read import Acceptor, read
 from rescore.lm.fst_write import vector_parts

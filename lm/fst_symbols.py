@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Literal
 
+from rescore.lattice.atomic import replacing
 from rescore.lm.arpa_write import unwritable_word
-from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 
 EPSILON, FAILURE = "<epsilon>", "<phi>"

@@ -14,7 +14,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 from rescore.lm.grams import spell_contexts
 from rescore.lm.ngram import NGram
 

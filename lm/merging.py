@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.atomic import naming
+from rescore.lattice.atomic import naming
 from rescore.lm.columns import Folder, ending, in_order
 from rescore.lm.counts import AdjustedCounts, CountOptions, Counts, of_counts
 from rescore.lm.grams import NO_CONTEXT, Grams

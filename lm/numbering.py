@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 from rescore.lm.documents import Faults, documents
 from rescore.lm.piece import Piece, identity
 from rescore.lm.skipped import BadText, Skipped

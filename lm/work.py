@@ -10,7 +10,6 @@ of an unfinished stage are not synced: they are reused until the machine restart
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -24,13 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from rescore.lm.atomic import replacing, sync
+from rescore.lattice.atomic import replacing, sync
+from rescore.lattice.unfinished import LOCK, difference, locked, refuse_others
 from rescore.lm.columns import Folder
 
 STAGES = ("words", "count", "merge", "estimate", "prune", "compile")
 COUNTS = STAGES[:2]  # the stages that read the text
 VERSION = 1
-OWN = ("lock", "manifest.json", "runs", *STAGES)  # names in a work folder
+OWN = (LOCK, "manifest.json", "runs", *STAGES)  # names in a work folder
 
 
 class WorkFolder:
@@ -45,17 +45,11 @@ class WorkFolder:
         self._tick: Callable[[], None] = lambda: None  # updates the time of the current stage
         self.path.mkdir(parents=True, exist_ok=True)
         self._refuse_others()
-        self._lock = open(self.path / "lock", "w")
+        self._lock = locked(self.path, "build")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not self._is_ours():
-                raise BlockingIOError
             self._manifest = self._read()
             self._drop_unsynced()
             self.save()  # marks the folder as a work folder
-        except BlockingIOError:
-            self._lock.close()
-            raise ValueError(f"{self.path}: in use by another build; wait for it or name another folder") from None
         except BaseException:
             self._lock.close()
             raise
@@ -73,18 +67,8 @@ class WorkFolder:
 
     def _refuse_others(self) -> None:
         """Raises ValueError if the folder holds anything that is not from a build."""
-        names = sorted(path.name for path in self.path.iterdir() if not path.name.startswith(".manifest.json."))
-        expected = OWN if "manifest.json" in names else ("lock",)
-        if strange := next((name for name in names if name not in expected), None):
-            raise ValueError(
-                f"{self.path}: expected an empty folder or the work folder of a build, got one that holds {strange}; "
-                "name another"
-            )
-
-    def _is_ours(self) -> bool:
-        """Whether the lock file still exists: the previous owner may have removed it."""
-        path = self.path / "lock"
-        return path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock.fileno()))
+        names = [path.name for path in self.path.iterdir() if not path.name.startswith(".manifest.json.")]
+        refuse_others(self.path, names, OWN if "manifest.json" in names else (LOCK,), "build")
 
     def _counted(self) -> bool:
         """Whether the folder holds counts or numbered words."""
@@ -118,7 +102,7 @@ class WorkFolder:
     def refusal(self, mine: dict[str, Any], wanted: dict[str, Any]) -> ValueError:
         """The error for a folder with counts of other inputs or options."""
         return ValueError(
-            f"{self.path}: holds the counts of other inputs or options ({_difference(mine, wanted)}); "
+            f"{self.path}: holds the counts of other inputs or options ({difference(mine, wanted)}); "
             "name another folder, or remove this one"
         )
 
@@ -273,26 +257,3 @@ def _sizes(path: Path) -> Iterator[int]:
         else:
             with suppress(FileNotFoundError):
                 yield entry.stat(follow_symlinks=False).st_size
-
-
-def _difference(mine: dict[str, Any], wanted: dict[str, Any]) -> str:
-    found = list(_differences("", mine, wanted))
-    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
-
-
-def _differences(name: str, mine: Any, wanted: Any) -> Iterator[str]:
-    if isinstance(mine, dict) and isinstance(wanted, dict):
-        for key in sorted({*mine, *wanted}):
-            yield from _differences(f"{name}.{key}" if name else key, mine.get(key), wanted.get(key))
-    elif isinstance(mine, list) and isinstance(wanted, list) and len(mine) == len(wanted):
-        for number, (own, other) in enumerate(zip(mine, wanted)):
-            yield from _differences(f"{name}[{number}]", own, other)
-    elif mine != wanted:
-        yield f"{name}: {_short(mine)} in the folder, {_short(wanted)} now"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    if len(text) <= 60:
-        return text
-    return f"{len(value)} entries" if isinstance(value, list) else text[:57] + ".."

@@ -75,8 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _terminated_as_exit():
             return _run(words)
-    except KeyboardInterrupt:
-        print("rescore: interrupted; no incomplete files were left behind", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        told = str(stop) or "no incomplete files were left behind"
+        print(f"rescore: interrupted; {printable(told)}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         _drop_output()

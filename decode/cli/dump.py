@@ -28,7 +28,9 @@ examples:
 MAKE = """\
 Record what every head of a model predicts along continuations of prompts. The
 continuations do not depend on drafts, so replaying the dump gives the exact
-block efficiency of any drafter (docs/reference/dump-format.md).
+block efficiency of any drafter (docs/reference/dump-format.md). Resumable: each
+batch of --rows texts is kept in DIR.work, and after an interruption the same
+command continues.
 
 prompts  JSON lines with prompt or text, optionally task and reference, as text
          or token ids; or chats: messages of role and content, whose last answer
@@ -123,7 +125,11 @@ def _add_make(actions: Any, common: argparse.ArgumentParser) -> None:
     make.add_argument("--seed", type=arguments.seed, metavar="N", help="seed of sampled text (default: 1)")
     make.add_argument("--limit", type=arguments.whole(1, 2**40), metavar="N", help="prompts per task (default: all)")
     make.add_argument(
-        "--rows", type=arguments.whole(1, 2**16), default=50, metavar="N", help="texts generated at once (default: 50)"
+        "--rows",
+        type=arguments.whole(1, 2**16),
+        default=50,
+        metavar="N",
+        help="texts generated at once, a batch (default: 50)",
     )
     _add_out(make)
     make.set_defaults(does="dump_make")

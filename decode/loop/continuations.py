@@ -7,7 +7,7 @@ numbered by the prompt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from rescore.decode.models.target import Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.top import top_of_logits
 
+Advance = Callable[[float], None]  # called with the share of the work that is done, in (0, 1]
 KINDS = ("forced", "sampled", "greedy")
 CHUNK = 64  # positions of a prompt whose logits are computed at once
 
@@ -35,7 +36,7 @@ class ContinuationOptions:
     top_k          candidates kept per head
     max_tokens     of a continuation
     end_of_text    the id after which nothing follows
-    rows           sequences read at once
+    rows           sequences read at once, a batch
     along_prompts  also keep head 1's predictions along the prompts, for models that read them token by token
     """
 
@@ -94,17 +95,20 @@ class Continuation:
 
 
 def continuations(
-    target: Target, heads: Heads, prompts: Sequence[Prompt], options: ContinuationOptions
+    target: Target,
+    heads: Heads,
+    batch: Sequence[Prompt],
+    options: ContinuationOptions,
+    advance: Advance = lambda share: None,
 ) -> Iterator[Continuation]:
-    """Continues all prompts, in order, `options.rows` at a time. Head 1 is the target's, 2..h are `heads`."""
+    """Continues the prompts of a batch, in order. Head 1 is the target's, 2..h are `heads`."""
     write = forced if options.kind == "forced" else generated
-    for start in range(0, len(prompts), options.rows):
-        yield from write(target, heads, prompts[start : start + options.rows], options)
+    return write(target, heads, batch, options, advance)
 
 
 @torch.inference_mode()
 def forced(
-    target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions
+    target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions, advance: Advance
 ) -> Iterator[Continuation]:
     """One pass over prompts and references; a causal model predicts at every position at once."""
     references = [cut(prompt.reference[: options.max_tokens], options.end_of_text) for prompt in batch]
@@ -115,9 +119,10 @@ def forced(
     )
     texts = [np.concatenate((first, reference)).astype(np.int64) for first, reference in zip(firsts, references)]
     hidden = target.read(Block.of_texts([text[:-1] for text in texts], [0] * len(texts), target.device), cache)
-    for prompt, first, text, reference, states in zip(batch, firsts, texts, references, hidden):
+    for done, (prompt, first, text, reference, states) in enumerate(zip(batch, firsts, texts, references, hidden), 1):
         rows = _along(target, heads, text, states[: len(text) - 1], len(first), options.top_k)
         along = _along_prompt(target, prompt, states[: len(first)], options)
+        advance(done / len(batch))
         yield Continuation(prompt=prompt, tokens=reference.astype(np.int32), rows=rows, prompt_rows=along)
 
 
@@ -145,7 +150,7 @@ def _along_prompt(target: Target, prompt: Prompt, states: Tensor, options: Conti
 
 @torch.inference_mode()
 def generated(
-    target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions
+    target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions, advance: Advance
 ) -> Iterator[Continuation]:
     """The model's own continuations, greedy or sampled, token by token with a cache."""
     most, sampling = options.max_tokens, options.sampling
@@ -175,6 +180,7 @@ def generated(
         rows = Rows.of_logits(certain, options.top_k, ahead, heads.vocabulary)
         for row, index in enumerate(alive):
             steps[index].append(Rows(ids=rows.ids[row], logp=rows.logp[row], entropy=rows.entropy[row]))
+        advance((i + 1) / most)
         going = [row for row, index in enumerate(alive) if texts[index][-1] != options.end_of_text]
         if not going or i + 1 == most:
             break
@@ -187,6 +193,7 @@ def generated(
                 Block.of_texts([text[-1:] for text in texts], [len(text) - 1 for text in texts], target.device), cache
             )
         )
+    advance(1.0)
     for prompt, text, first, parts, drawn, prompt_rows in zip(batch, texts, firsts, steps, seeds, along):
         stacked = {name: np.stack([getattr(part, name) for part in parts]) for name in ("ids", "logp", "entropy")}
         tokens = text[len(first) :]

@@ -1,4 +1,4 @@
-"""Makes dumps of a model: its heads' predictions along continuations of prompts, written as they come."""
+"""Makes dumps of a model: its heads' predictions along continuations of prompts, kept batch by batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.loop.continuations import ContinuationOptions, continuations
+from rescore.decode.loop.continuations import Continuation, ContinuationOptions, continuations
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.heads import NoHeads
 from rescore.decode.models.open import OpenModel
@@ -16,7 +16,7 @@ from rescore.lattice.dump_header import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lm.tokenizer import TextTokenizer
 
-Advance = Callable[[str], None]
+Advance = Callable[[str, float], None]
 MODEL_FILES = ("*.safetensors", "*.bin", "*.pt", "config.json")
 
 
@@ -36,13 +36,17 @@ def make_dump(
     tasks: dict[str, list[Prompt]],
     options: ContinuationOptions,
     *,
-    advance: Advance = lambda task: None,
+    advance: Advance = lambda task, done: None,
 ) -> None:
     """Writes the dump of all prompts atomically to the folder `path`.
 
+    Each batch of `options.rows` prompts is kept (see `DumpWriter`), and an interrupted call resumes after the last one:
+    the batches are the same, and so are the results of their matrix products.
+
     A model without heads is its own head 1. Head 1's predictions along the prompts are kept too, for soft counts.
-    advance: called with the task of every sequence written. ValueError if a prompt does not fit into the model's
-    context, or the tokenizer has more tokens than the model.
+    advance: called with a task and the number of texts done so far in all tasks, fractional within a batch. ValueError
+    if a prompt does not fit into the model's context, or the tokenizer has more tokens than
+    the model.
     """
     model = source.model
     heads = model.heads or NoHeads(model.vocab_size)
@@ -50,21 +54,36 @@ def make_dump(
     check_tokenizer(source.tokenizer, model.vocab_size, source.name)
     check_lengths(tasks, options.max_tokens, model.target.context)
     with DumpWriter(path, _header(source, options, 1 + heads.slots)) as writer:
+        done = sum(writer.kept(task) for task in tasks)
         for task, prompts in tasks.items():
-            for one in continuations(model.target, heads, prompts, options):
-                rows, along = one.rows, one.prompt_rows
-                writer.add(
-                    task,
-                    prompt=one.prompt.tokens,
-                    tokens=one.tokens,
-                    topk_ids=rows.ids,
-                    topk_logp=rows.logp,
-                    entropy=rows.entropy,
-                    seeds=one.seeds,
-                    prompt_topk_ids=along.ids[:, 0] if along else None,
-                    prompt_topk_logp=along.logp[:, 0] if along else None,
-                )
-                advance(task)
+            for start in range(writer.kept(task), len(prompts), options.rows):
+                batch = prompts[start : start + options.rows]
+                tell = _batch_advance(advance, task, done, len(batch))
+                tell(0.0)
+                for one in continuations(model.target, heads, batch, options, tell):
+                    _add(writer, task, one)
+                writer.keep()
+                done += len(batch)
+
+
+def _batch_advance(advance: Advance, task: str, before: int, texts: int) -> Callable[[float], None]:
+    """Calls `advance` for the share that is done of a batch of so many texts."""
+    return lambda share: advance(task, before + share * texts)
+
+
+def _add(writer: DumpWriter, task: str, one: Continuation) -> None:
+    rows, along = one.rows, one.prompt_rows
+    writer.add(
+        task,
+        prompt=one.prompt.tokens,
+        tokens=one.tokens,
+        topk_ids=rows.ids,
+        topk_logp=rows.logp,
+        entropy=rows.entropy,
+        seeds=one.seeds,
+        prompt_topk_ids=along.ids[:, 0] if along else None,
+        prompt_topk_logp=along.logp[:, 0] if along else None,
+    )
 
 
 def _header(source: DumpSource, options: ContinuationOptions, heads: int) -> DumpHeader:
@@ -119,15 +138,27 @@ def sha256(path: Path) -> str:
 
 
 def provenance(
-    model: Path, prompts: Path, *, max_tokens: int, limit: int | None, heads: str | None = None, chat: bool = False
+    model: Path,
+    prompts: Path,
+    *,
+    max_tokens: int,
+    limit: int | None,
+    rows: int,
+    device: str,
+    dtype: str | None,
+    heads: str | None = None,
+    chat: bool = False,
 ) -> dict[str, Any]:
-    """The provenance of a dump, for dump.json."""
+    """The provenance of a dump, for dump.json: all that its rows depend on, rounding included."""
     facts: dict[str, Any] = {
         "model_sha256": fingerprint(model),
         "prompts": prompts.name,
         "prompts_sha256": sha256(prompts),
         "max_tokens": max_tokens,
         "limit_per_task": limit,
+        "rows": rows,
+        "device": device,
+        "dtype": dtype,
     }
     if chat:
         facts["chat"] = True

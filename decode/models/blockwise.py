@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rescore.decode.models.block import Block
 from rescore.decode.models.checkpoint import read_floats
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 
 MOST = {
     "vocab_size": 1 << 24,

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 
 _MODEL = "model.safetensors"
 _INDEX = "model.safetensors.index.json"

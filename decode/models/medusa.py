@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.medusa_files import CONFIG, WEIGHTS, MedusaForm, read_medusa
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 
 
 class ResidualBlock(nn.Module):

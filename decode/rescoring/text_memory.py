@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 from rescore.lm.token_files import map_npy
 
 MOST = 1 << 20  # tokens, of some 150 bytes each

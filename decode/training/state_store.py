@@ -21,8 +21,8 @@ from safetensors.numpy import save
 
 from rescore.decode.models.checkpoint import read_object
 from rescore.decode.training.states import States, TextStates
+from rescore.lattice.atomic import replacing
 from rescore.lattice.mapped import map_tensors
-from rescore.lm.atomic import replacing
 
 ABOUT = "states.json"
 SHARD_TOKENS = 1 << 15

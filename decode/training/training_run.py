@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rescore.lattice.atomic import naming, replacing
 from rescore.lattice.damaged import reading
-from rescore.lm.atomic import naming, replacing
 
 RECALLS = (1, 4, 16)
 STATE, CURVE = "state.pt", "curve.jsonl"

@@ -21,9 +21,9 @@ from rescore.decode.tuning.settings_parts import read_blend, read_model, read_pa
 from rescore.decode.tuning.tune import OBJECTIVE, Tuned
 from rescore.decode.tuning.tune_blend import BLEND, OBJECTIVE_OF_BLEND, TunedBlend
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
+from rescore.lattice.atomic import replacing
 from rescore.lattice.dump import Dump
 from rescore.lattice.short_repr import short_repr
-from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 
 FORMAT = "rescore settings"

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from support import staged
 
-from rescore.lm import atomic, work
+from rescore.lattice import atomic
+from rescore.lm import work
 from rescore.lm.counts import CountOptions
 from rescore.lm.prune import PruneOptions
 

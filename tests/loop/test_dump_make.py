@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ from support import cli
 
 torch = pytest.importorskip("torch")
 
-from support.tiny_blockwise import END, V, trained, write_prompts, write_tokenizer
+from rich.progress import Progress
+from support.tiny_blockwise import END, V, trained, untrained, write_prompts, write_tokenizer
 from support.tiny_disk import tiny_disk
 from tokenizers import Tokenizer, models
 
@@ -20,6 +24,7 @@ from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_writer import DumpWriter, kept_sequences
 
 K = 5
 
@@ -143,7 +148,7 @@ def test_heads_that_read_along_are_told_every_token_once(folder, kind, monkeypat
         )
         for i, row in enumerate(rows)
     ]
-    options = continuations.ContinuationOptions(kind=kind, top_k=K, max_tokens=12, end_of_text=END, rows=3)
+    options = continuations.ContinuationOptions(kind=kind, top_k=K, max_tokens=12, end_of_text=END)
     plain = list(continuations.continuations(BlockwiseTarget(trained()), BlockwiseHeads(trained()), prompts, options))
     monkeypatch.setattr(continuations, "Memoryless", ())  # nothing is one
     for one, other in zip(
@@ -154,32 +159,166 @@ def test_heads_that_read_along_are_told_every_token_once(folder, kind, monkeypat
         np.testing.assert_allclose(one.rows.logp, other.rows.logp, atol=1e-4)
 
 
-def test_an_interrupted_run_leaves_nothing(folder, monkeypatch, capsys):
-    before = sorted(folder.iterdir())
-    of_logits, calls = continuations.Rows.of_logits, []
+def stopped(monkeypatch, calls: int, error: BaseException) -> None:
+    """Raises an error after so many calls of Rows.of_logits: one a step, and a few for each prompt."""
+    of_logits, left = continuations.Rows.of_logits, iter(range(calls))
 
-    def interrupted(*arguments):
-        calls.append(1)
-        if len(calls) > 25:
-            raise KeyboardInterrupt
+    def counted(*arguments):
+        if next(left, None) is None:
+            raise error
         return of_logits(*arguments)
 
-    monkeypatch.setattr(continuations.Rows, "of_logits", interrupted)
+    monkeypatch.setattr(continuations.Rows, "of_logits", counted)
+
+
+def content(dump) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in dump.iterdir()}
+
+
+def test_a_run_interrupted_in_its_first_batch_leaves_nothing(folder, monkeypatch, capsys):
+    before = sorted(folder.iterdir())
+    stopped(monkeypatch, 10, KeyboardInterrupt())
     result = cli.call(capsys, *words(folder, "greedy"))
-    assert (result.status, result.out) == (
-        130,
-        "",
-    ) and "interrupted; no incomplete files were left behind" in result.err
+    assert (result.status, result.out) == (130, "")
+    assert result.err == "rescore: interrupted; no incomplete files were left behind\n"
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("pages", [1, 5])
-def test_a_full_disk(folder, capsys, pages):
-    """Of no room for the first shard, or for the second."""
+@pytest.mark.parametrize("shard_bytes", [1, 3000, 1 << 20])
+@pytest.mark.parametrize(("kind", "calls"), [("forced", 9), ("sampled", 31), ("greedy", 26)])
+def test_interrupted_again_and_again(folder, monkeypatch, capsys, kind, calls, shard_bytes):
+    """The dump is that of one run, byte by byte, wherever its batches lie in shards."""
+    monkeypatch.setitem(DumpWriter.__init__.__kwdefaults__, "shard_bytes", shard_bytes)
+    assert cli.call(capsys, *words(folder, kind, out="whole")).status == 0
+    told = []
+    for _ in range(20):
+        with monkeypatch.context() as patch:
+            stopped(patch, calls, KeyboardInterrupt())
+            result = cli.call(capsys, *words(folder, kind))
+        if result.status == 0:
+            break
+        assert result.status == 130
+        told.append(result.err)
+    assert content(folder / "dump") == content(folder / "whole")
+    assert not (folder / "dump.work").exists()
+    kept = [int(re.match(r"rescore: interrupted; (\d+) of 12 texts are kept in ", line)[1]) for line in told]
+    assert kept == sorted(kept) and set(kept) <= {4, 6, 10} and len(set(kept)) > 1
+    assert told[0].endswith(f" {folder}/dump.work; the same command continues\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (SystemExit(143), 143, ""),  # what SIGTERM raises
+        (torch.OutOfMemoryError("out of memory"), 1, "rescore: out of memory\n"),
+    ],
+)
+def test_other_ends_keep_as_much(folder, monkeypatch, capsys, error, status, line):
+    stopped(monkeypatch, 30, error)
+    result = cli.call(capsys, *words(folder, "greedy"))
+    assert (result.status, result.out) == (status, "")
+    assert result.err == f"note: 4 of 12 texts are kept in {folder}/dump.work; the same command continues\n{line}"
+
+
+def test_killed(folder, capsys):
+    """By SIGKILL, a little later in each run."""
+    more = "--rows 1"
+    assert cli.call(capsys, *words(folder, "greedy", more, out="whole")).status == 0
+    least = 0
+    while not (folder / "dump").exists():
+        process = cli.start(*words(folder, "greedy", more))
+        while process.poll() is None and kept_sequences(folder / "dump") <= least:
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
+        least = kept_sequences(folder / "dump") + 4
+        assert least < 30
+    assert content(folder / "dump") == content(folder / "whole")
+
+
+def test_progress_begins_with_what_is_kept(folder, monkeypatch, capsys):
+    done: list[float] = []
+    monkeypatch.setattr(Progress, "update", lambda self, row, completed, **_: done.append(completed))
+    with monkeypatch.context() as patch:
+        stopped(patch, 30, KeyboardInterrupt())
+        cli.call(capsys, *words(folder, "greedy"))
+    assert done[0] == 0 and 4 < done[-1] < 6  # a share of the second batch, of two texts
+    done.clear()
+    assert cli.call(capsys, *words(folder, "greedy")).status == 0
+    assert (done[0], done[-1]) == (4, 12) and done == sorted(done)
+
+
+CHANGES = {
+    "--max-tokens 19": "provenance.max_tokens: 20 in the folder, 19 now",
+    "--rows 3": "provenance.rows: 4 in the folder, 3 now",
+    "--limit 5": "provenance.limit_per_task: null in the folder, 5 now",
+    "--dtype bfloat16": 'provenance.dtype: null in the folder, "bfloat16" now',
+    "--top-k 4": "top_k: 5 in the folder, 4 now",
+    "--seed 2": "seed: 1 in the folder, 2 now",
+    "--temperature 0.8 --top-p 0.5": "temperature: 0.7 in the folder, 0.8 now; top_p: 1.0 in the folder, 0.5 now",
+    "--kind forced": 'kind: "sampled" in the folder, "forced" now; seed',
+    "--end-of-text w3": "end_of_text: 0 in the folder, 3 now",
+    "--name other": 'model: "model.safetensors" in the folder, "other" now',
+}
+
+
+def test_other_options_are_refused(folder, monkeypatch, capsys):
+    assert cli.call(capsys, *words(folder, "sampled", out="whole")).status == 0
+    with monkeypatch.context() as patch:
+        stopped(patch, 30, KeyboardInterrupt())
+        cli.call(capsys, *words(folder, "sampled"))
+    before = content(folder / "dump.work" / "dump")
+    for change, message in CHANGES.items():
+        line = cli.refusal(capsys, *words(folder, "sampled", change))
+        assert f"dump.work: holds the rows of other inputs or options ({message}" in line
+        assert "use the same, write to another folder, or remove this one to start over" in line
+    for file, change in (("prompts.jsonl", write_more), ("model.safetensors", save_other)):
+        old = (folder / file).read_bytes()
+        change(folder / file)
+        assert f"provenance.{file.split('.')[0]}_sha256: " in cli.refusal(capsys, *words(folder, "sampled"))
+        (folder / file).write_bytes(old)
+    assert content(folder / "dump.work" / "dump") == before
+    assert cli.call(capsys, *words(folder, "sampled")).status == 0
+    assert content(folder / "dump") == content(folder / "whole")
+
+
+def write_more(path) -> None:
+    write_prompts(path, 7)
+
+
+def save_other(path) -> None:
+    untrained().save(path, dtype=torch.float32)
+
+
+def test_a_second_process_is_refused(folder, capsys):
+    process = cli.start(*words(folder, "greedy", "--rows 1"))
+    while process.poll() is None and not kept_sequences(folder / "dump"):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        line = cli.refusal(capsys, *words(folder, "greedy", "--rows 1"))
+        assert "dump.work: in use by another dump; wait for it or name another folder" in line
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert process.wait(timeout=120) == 0
+    assert not (folder / "dump.work").exists()
+
+
+@pytest.mark.parametrize(("pages", "kept"), [(1, 0), (5, 4)])
+def test_a_full_disk(folder, capsys, pages, kept):
+    """Of no room for the first batch, or for the second; with room the run is completed."""
+    assert cli.call(capsys, *words(folder, "greedy", out="whole")).status == 0
     with tiny_disk(folder / "disk", pages * 4096) as disk:
-        line = cli.refusal(capsys, *words(folder, "greedy", out="disk/dump"))
-        assert line == f"rescore: {disk / 'dump'}: No space left on device\n"
-        assert list(disk.iterdir()) == []
+        result = cli.call(capsys, *words(folder, "greedy", out="disk/dump"))
+        *note, line = result.err.splitlines()
+        assert (result.status, result.out) == (1, "")
+        assert line.startswith(f"rescore: {disk}/dump.work/") and line.endswith(": No space left on device")
+        expected = [f"note: {kept} of 12 texts are kept in {disk}/dump.work; the same command continues"]
+        assert note == (expected if kept else [])
+        assert [path.name for path in disk.iterdir()] == (["dump.work"] if kept else [])
+        subprocess.run(["mount", "-o", "remount,size=1M", disk], check=True)
+        assert cli.call(capsys, *words(folder, "greedy", out="disk/dump")).status == 0
+        assert content(disk / "dump") == content(folder / "whole")
 
 
 def test_an_existing_dump_is_kept(folder, capsys):

@@ -40,7 +40,7 @@ from rich.table import Table
 from rescore.decode.bench.machine import machine
 from rescore.decode.cli.actions.output import console as terminal
 from rescore.decode.cli.lm_arguments import AMOUNT, counts
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 from rescore.lm.ngram import NGram
 
 TAIL = 2_000  # bytes shown of a failed build's output

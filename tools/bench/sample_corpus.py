@@ -27,7 +27,7 @@ from ngram_sampler import Sampler
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rescore.decode.cli.lm_arguments import AMOUNT
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 from rescore.lm.ngram import NGram
 
 Writer = Callable[[tuple[int, int]], int]

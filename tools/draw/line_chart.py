@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from rescore.lattice import svg
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 
 SIZE = (7.2, 3.8)  # inches
 LABEL_PITCH = 12  # points between the labels of two lines that end at the same height

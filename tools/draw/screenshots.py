@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 
 DESKTOP, PHONE = {"width": 1200, "height": 840}, {"width": 360, "height": 740}
 SHOWN = (

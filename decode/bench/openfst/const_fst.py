@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 from rescore.lm.fst_write import const_parts
 from rescore.lm.ngram import NGram
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rescore.decode.cli.actions import dump_info, output
 from rescore.decode.cli.actions.decoders import open_decoder
-from rescore.decode.cli.arguments import Misuse
+from rescore.decode.cli.arguments import Misuse, printable
 from rescore.decode.loop.continuations import ContinuationOptions
 from rescore.decode.loop.dump_make import DumpSource, check_lengths, make_dump, provenance
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.located import located
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_writer import kept_sequences
+from rescore.lattice.unfinished import work_beside
 
 SAMPLING = {"temperature": 0.7, "top_p": 1.0, "seed": 1}
 
@@ -48,12 +51,28 @@ def call(args: argparse.Namespace) -> None:
             args.prompts,
             max_tokens=args.max_tokens,
             limit=args.limit,
+            rows=args.rows,
+            device=args.device or "cpu",
+            dtype=args.dtype,
             heads=args.heads,
             chat=args.chat,
         ),
     )
-    with output.progress_bar() as bar:
-        rows = {task: bar.add_task(task, total=len(prompts)) for task, prompts in tasks.items()}
-        make_dump(args.out, source, tasks, options, advance=lambda task: bar.advance(rows[task]))
+    texts = sum(map(len, tasks.values()))
+    with output.resumable(lambda: kept(args.out, texts)), output.progress_bar() as bar:
+        row = bar.add_task("", total=texts)
+        make_dump(
+            args.out,
+            source,
+            tasks,
+            options,
+            advance=lambda task, done: bar.update(row, description=printable(task), completed=done),
+        )
     info = {"dump": str(args.out), **Dump.open(args.out).info(), "verified": False}
     output.report(args, info, *dump_info.tables(info, output.width()))
+
+
+def kept(out: Path, texts: int) -> str:
+    """What an unfinished dump keeps."""
+    found = kept_sequences(out)
+    return f"{found:,} of {texts:,} texts are kept in {work_beside(out)}" if found else ""

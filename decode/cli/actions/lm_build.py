@@ -19,6 +19,7 @@ from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, write_arpa_file, write_model
 from rescore.decode.cli.arguments import Misuse
+from rescore.lattice.unfinished import work_beside
 from rescore.lm.counts import CountOptions
 from rescore.lm.estimate import EstimateOptions, needs_adjusted
 from rescore.lm.grams import MAX_VOCABULARY
@@ -88,7 +89,9 @@ def work_folder(args: argparse.Namespace) -> Iterator[WorkFolder]:
         if args.work is None and str(args.out) == "-":
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="rescore-"))) / "work"
         else:
-            folder = args.work or args.out.with_name(f"{args.out.name}.work")
+            folder = args.work or work_beside(args.out)
+            kept = f"finished work is kept in {folder}"
+            stack.enter_context(output.resumable(lambda: kept if folder.exists() else ""))
         work = WorkFolder(folder, args.disk)
         stack.callback(work.close)
         yield work

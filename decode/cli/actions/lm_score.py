@@ -15,7 +15,7 @@ from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
 from rescore.decode.cli.actions.score_rows import ScoreRows
 from rescore.decode.cli.arguments import Misuse
-from rescore.lm.atomic import output_to
+from rescore.lattice.atomic import output_to
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import Perplexity, scored
 from rescore.lm.skipped import Skipped

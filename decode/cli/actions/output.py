@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,10 +25,11 @@ from rich.segment import Segment
 from rich.table import Column, Table
 
 from rescore.decode.cli.arguments import Misuse, harmless, printable
-from rescore.lm.atomic import replacing
+from rescore.lattice.atomic import replacing
 
 PIPE_WIDTH = 120  # width of tables without a terminal; lines are not broken there
 UNBROKEN = 10_000
+SPEED_SECONDS = 600  # the time left is estimated from so many seconds: batches may take a minute each
 JSON_VERSION = 1  # of the --json format: changes if a field is removed or changes its meaning
 STREAMS = ("out", "arpa", "per_line", "per_token", "markdown")  # options that take - for standard output
 
@@ -110,7 +111,28 @@ def progress_bar() -> Progress:
         expand=True,
         transient=True,
         disable=not screen.is_terminal,
+        speed_estimate_period=SPEED_SECONDS,
     )
+
+
+@contextmanager
+def resumable(kept: Callable[[], str]) -> Iterator[None]:
+    """Says after an interruption or a failure in the block what is kept for the same command to resume.
+
+    kept: what, "" if nothing. An error in the input says what to do about it: the same command would only repeat it.
+    """
+    try:
+        yield
+    except ValueError:
+        raise
+    except BaseException as error:
+        if not (told := kept()):
+            raise
+        told += "; the same command continues"
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(told) from None
+        note(told)
+        raise
 
 
 @contextmanager
