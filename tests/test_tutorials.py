@@ -143,7 +143,9 @@ def test_the_example_that_dumps_heads(folder, smollm2):
 @pytest.mark.slow
 def test_the_example_of_llama_cpp(folder, smollm2):
     pytest.importorskip("llama_cpp")
-    assert run(folder, ["python", "examples/llama_cpp.py"], "").strip()
+    from rescore.decode.models.located import located
+
+    assert run(folder, ["python", "examples/llama_cpp.py", str(located(smollm2))], "").strip()
 
 
 def test_the_notebook_runs(folder):

@@ -97,7 +97,7 @@ def test_run_replays_all_of_other_dumps(world, report, capsys):
         world / "s.json"
     )
     table = cli.call(capsys, "run", world / "dump", "--settings", world / "s.json").out
-    assert f"; tuned as in {world / 's.json'}" in table and "block efficiency, forced, heldout part" in table
+    assert f"; tuned as in {world / 's.json'}" in table and "(forced, heldout part)" in table
 
 
 def test_table(world, report, capsys):
