@@ -64,6 +64,8 @@ def parser() -> Parser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         verb.add_parser(verbs, common)
+    helped = verbs.add_parser("help", help="show the help of a verb, as VERB --help does")
+    helped.add_argument("words", nargs="*", choices=list(verbs.choices), metavar="VERB")
     return top
 
 
@@ -92,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     """The exit status: what the verb returned, or 0."""
     try:
-        args = parser().parsed(words)
+        args = parser().parse_args([*words[1:], "--help"] if words[:1] == ["help"] else words)
         from rescore.lattice.extras import needed_for  # not at the top: help does not need it
 
         with needed_for("this"):

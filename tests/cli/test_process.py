@@ -96,7 +96,6 @@ def test_help_has_examples(verb, capsys, monkeypatch):
 
 def test_top(capsys):
     assert re.fullmatch(rf"rescore \d+\.\d+\.\d+, core {_core.processor}\n", cli.call(capsys, "--version").out)
-    assert "arguments are required: VERB; see rescore --help" in cli.refusal(capsys, status=2)
     assert "invalid choice: 'jump'" in cli.refusal(capsys, "jump", status=2)
     assert "\\x1b[31m" in cli.refusal(capsys, "run", "x", "--paths", "\x1b[31m", status=2)
 
