@@ -11,7 +11,7 @@ from rescore.decode.cli import arguments, lm_arguments, lm_operations
 BUILD = """\
 Estimate a backoff model from text or token files of any size: Katz
 (Good-Turing, with OpenGrm's conventions) or interpolated modified Kneser-Ney
-(as KenLM's lmplz). Counts are sorted and merged on disk, within --memory and
+(as KenLM's lmplz). Counts are sorted and merged on disk, within --ram and
 --disk. Resumable: after an interruption, the same command continues from the
 last finished piece. The model does not depend on memory, threads or
 interruptions.
@@ -50,7 +50,7 @@ examples:
   zcat text.gz | rescore lm build - -o - | gzip > model.arpa.gz
   rescore lm build a.npy b.npy --vocab-size 50257 --eot 50256 \\
       --min-count 1,1,2,4 --max-ngrams 3M -o lm.ngram
-  rescore lm build 'text/*.parquet' --tokenizer tokenizer.json --memory 16G \\
+  rescore lm build 'text/*.parquet' --tokenizer tokenizer.json --ram 16G \\
       --work /scratch/lm --theta 1e-8 --heldout valid.jsonl -o lm.ngram
 """
 
@@ -244,9 +244,9 @@ def add_count(parser: argparse.ArgumentParser) -> None:
 
 
 def add_resources(parser: argparse.ArgumentParser) -> None:
-    """--memory, --disk, --work and --threads."""
+    """--ram, --disk, --work and --threads."""
     parser.add_argument(
-        "--memory",
+        "--ram",
         type=lm_arguments.size,
         default=4 << 30,
         metavar="BYTES",

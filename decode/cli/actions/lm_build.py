@@ -59,7 +59,7 @@ def call(args: argparse.Namespace) -> None:
                 if shorten:
                     shorten.check(options.vocab_size)
             model = staged(
-                StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress),
+                StagedBuild(work, options, Resources(memory_bytes=args.ram, threads=args.threads), progress),
                 source,
                 method,
                 shorten,

@@ -24,7 +24,7 @@ def call(args: argparse.Namespace) -> None:
     work = WorkFolder(args.work or args.out.with_name(f"{args.out.name}.work"), args.disk)
     try:
         with BuildProgress() as progress:
-            runs = StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress).runs(
+            runs = StagedBuild(work, options, Resources(memory_bytes=args.ram, threads=args.threads), progress).runs(
                 source
             )
             progress("write", 0, 0, 0, str(args.out))
