@@ -10,7 +10,8 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,8 +23,46 @@ SEMANTICS = ("failure", "epsilon")
 RENAMED = {"--memory": "--ram"}  # options by the names that they had in some verbs
 
 
+STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
 class Misuse(ValueError):
     """Arguments that contradict each other, or the data that they apply to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The type of an argument that names what a verb writes, so that `output.check_places` finds all of them.
+
+    suffixes  the name of a file ends in one of them; none: in anything
+    folder    a folder is written, but for names that end in one of the suffixes
+    stream    - is standard output
+    """
+
+    suffixes: tuple[str, ...] = ()
+    folder: bool = False
+    stream: bool = False
+
+    def __call__(self, text: str) -> Path:
+        if text in STDOUT:
+            if self.stream:
+                return Path("-")
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a name, as this cannot go to standard output")
+        if self.suffixes and not self.folder and not text.endswith(self.suffixes):
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(self.suffixes)}")
+        return path(text)
+
+    def is_folder(self, path: Path) -> bool:
+        return self.folder and (path.is_dir() or not path.name.endswith(self.suffixes))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output that the command line names. `option`: the option, as in messages."""
+
+    option: str
+    path: Path
+    folder: bool
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,7 +86,16 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self._refuse(unknown)
+        if not self._subparsers:
+            found.outputs = list(self._outputs(found))
         return found, []
+
+    def _outputs(self, found: argparse.Namespace) -> Iterator[Output]:
+        for action in self._actions:
+            path = getattr(found, action.dest, None)
+            if isinstance(action.type, Written) and path is not None:
+                option = action.option_strings[-1] if action.option_strings else str(action.metavar)
+                yield Output(option, path, action.type.is_folder(path))
 
     def _check_known(self, words: Sequence[str]) -> None:
         own = itertools.takewhile(lambda word: word != "--" and not (self._subparsers and word[:1] != "-"), words)
@@ -227,7 +275,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
-        type=Path,
+        type=Written(stream=True),
         metavar="FILE",
         help="write the results as JSON; - prints JSON instead of the table",
     )

@@ -222,7 +222,7 @@ def add_build(parser: argparse.ArgumentParser) -> None:
     lm_arguments.add_out(parser)
     parser.add_argument(
         "--arpa",
-        type=lm_arguments.arpa_path,
+        type=arguments.Written((".arpa", ".arpa.gz"), stream=True),
         metavar="FILE",
         help="also write the model as ARPA: .arpa, .arpa.gz or - for standard output",
     )
@@ -237,7 +237,12 @@ def add_count(parser: argparse.ArgumentParser) -> None:
     )
     add_resources(parser)
     parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="DIR", help="folder for the counts, new or empty"
+        "-o",
+        "--out",
+        type=arguments.Written(folder=True),
+        required=True,
+        metavar="DIR",
+        help="folder for the counts, new or empty",
     )
     parser.set_defaults(min_count=())
     arguments.add_json(parser)
@@ -260,7 +265,7 @@ def add_resources(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--work",
-        type=Path,
+        type=arguments.Written(folder=True),
         metavar="DIR",
         help=(
             "work folder to keep; builds with other pruning reuse its counts (default: next to the model, removed at "
@@ -280,7 +285,7 @@ def add_prune(parser: argparse.ArgumentParser) -> None:
 
 def add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
-    parser.add_argument("out", type=lm_arguments.model_path, metavar="OUT", help="file to write")
+    parser.add_argument("out", type=lm_arguments.MODEL_FILE, metavar="OUT", help="file to write")
     parser.add_argument(
         "--quantise",
         action="store_true",
@@ -300,7 +305,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--symbols",
-        type=Path,
+        type=arguments.Written(),
         metavar="FILE",
         help="write the symbol table of an .fst file as text: words or ids, see --words",
     )
@@ -318,7 +323,15 @@ def add_score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
     lm_arguments.add_inputs(parser)
     parser.add_argument(
-        "--per-line", type=Path, metavar="FILE", help="write one row per document; - for standard output"
+        "--per-line",
+        type=arguments.Written(stream=True),
+        metavar="FILE",
+        help="write one row per document; - for standard output",
     )
-    parser.add_argument("--per-token", type=Path, metavar="FILE", help="write one row per token; - for standard output")
+    parser.add_argument(
+        "--per-token",
+        type=arguments.Written(stream=True),
+        metavar="FILE",
+        help="write one row per token; - for standard output",
+    )
     arguments.add_json(parser)

@@ -8,6 +8,8 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
+DRAFTS = (".parquet", ".jsonl")  # formats of drafts
+
 DESCRIPTION = """\
 Replay dumps with every drafter and print the block efficiency of each:
 generated tokens per target pass.
@@ -106,7 +108,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=arguments.seed, default=0, help="seed of the bootstrap (default: 0)")
     parser.add_argument(
         "--drafts",
-        type=Path,
+        type=arguments.Written(DRAFTS),
         metavar="FILE",
         help="write drafts, costs and accepted lengths of every step (.parquet or .jsonl)",
     )

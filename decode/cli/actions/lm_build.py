@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
 def call(args: argparse.Namespace) -> None:
     check_out(args)
-    if args.arpa:
-        output.check_place(args.arpa)
+    inputs.check_stdin(*args.inputs, args.heldout)
     tokenizer: Tokenizer | None = models.open_tokenizer(args)
     if of_words := tokenizer is None and inputs.are_words(args):
         tokenizer = Vocabulary.empty()

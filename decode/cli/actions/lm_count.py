@@ -14,8 +14,7 @@ from rescore.lm.work import WorkFolder
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
+    inputs.check_stdin(*args.inputs)
     if args.out.exists() and any(args.out.iterdir()):
         raise ValueError(f"{args.out}: expected a new or empty folder for the counts; name another, or empty it")
     tokenizer = models.open_tokenizer(args)

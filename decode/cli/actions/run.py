@@ -13,7 +13,7 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
-from rescore.decode.replay.draft_writer import SUFFIXES, DraftWriter
+from rescore.decode.replay.draft_writer import DraftWriter
 from rescore.decode.replay.drafters import headless
 from rescore.decode.replay.drafters.names import (
     BASE,
@@ -38,6 +38,7 @@ from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
+from rescore.lattice.extras import needed_for
 
 TIMED = {"paths": (PARALLEL_RESCORED,), "tree": (sized(TREE, max(TREE_SIZES)), sized(BLENDED, max(headless.SIZES)))}
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
@@ -65,10 +66,9 @@ COMPARED_TUNED = (
 
 
 def call(args: argparse.Namespace) -> None:
-    for path in filter(None, (args.drafts, args.json)):
-        output.check_place(path)
-    if args.drafts and args.drafts.suffix not in SUFFIXES:
-        raise Misuse(f"--drafts {args.drafts}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if args.drafts and args.drafts.suffix == ".parquet":
+        with needed_for("writing drafts as Parquet"):
+            import pyarrow  # noqa: F401
     dumps = models.open_dumps(args.dumps, args)
     check_alike(dumps, args)
     settings = models.open_settings(args)
