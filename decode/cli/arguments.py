@@ -75,6 +75,8 @@ class Parser(argparse.ArgumentParser):
         self.register("type", Path, path)
 
     def error(self, message: str) -> NoReturn:
+        if message.endswith(": expected one argument"):
+            message += ", got none; one that starts with - is written after =, as in --option=-x"
         self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -121,7 +123,9 @@ class Parser(argparse.ArgumentParser):
 def meant(given: str, known: Iterable[str]) -> str:
     """`; did you mean X?` if known words start with the given one or one is close to it, else an empty string."""
     words = list(known)
-    close = [word for word in words if word.startswith(given)][:3] or difflib.get_close_matches(given, words, n=1)
+    close = [word for word in words if given and word.startswith(given)][:3] or difflib.get_close_matches(
+        given, words, n=1
+    )
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -226,7 +226,9 @@ def add_build(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write the model as ARPA: .arpa, .arpa.gz or - for standard output",
     )
-    parser.add_argument("--heldout", metavar="FILE", help="report the perplexity of this text or token file")
+    parser.add_argument(
+        "--heldout", type=arguments.something, metavar="FILE", help="report the perplexity of this text or token file"
+    )
     arguments.add_json(parser)
 
 

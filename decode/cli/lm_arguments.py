@@ -27,7 +27,11 @@ def add_tokenizer(parser: argparse.ArgumentParser, help: str = f"{arguments.TOKE
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     """INPUT.. and the options of `add_reading`."""
     parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="text or token files, see `rescore lm build --help`; - is stdin"
+        "inputs",
+        nargs="+",
+        type=arguments.something,
+        metavar="INPUT",
+        help="text or token files, see `rescore lm build --help`; - is stdin",
     )
     add_reading(parser)
 

@@ -148,6 +148,12 @@ def test_without_a_verb_the_help(capsys, words):
     assert (told.status, told.out, told.err) == (2, "", cli.call(capsys, *words.split(), "--help").out)
 
 
+def test_values_that_look_like_options(capsys):
+    assert "--alpha: expected one argument, got none" in cli.refusal(capsys, "run", "x", "--alpha", "-1,2", status=2)
+    assert "--alpha: expected weights" in cli.refusal(capsys, "run", "x", "--alpha=-1,2", status=2)
+    assert cli.refusal(capsys, "oracle", "--", "--none").startswith("rescore: --none: ")
+
+
 @pytest.mark.parametrize("words", [["oracle", ""], ["run", "x", "--lm", ""], ["lm", "info", "a\0b"]], ids=str)
 def test_paths_that_are_none(capsys, words):
     assert f"expected a path, got {words[-1]!r}" in cli.refusal(capsys, *words, status=2)
