@@ -152,6 +152,7 @@ def test_values_that_look_like_options(capsys):
     assert "--alpha: expected one argument, got none" in cli.refusal(capsys, "run", "x", "--alpha", "-1,2", status=2)
     assert "--alpha: expected weights" in cli.refusal(capsys, "run", "x", "--alpha=-1,2", status=2)
     assert cli.refusal(capsys, "oracle", "--", "--none").startswith("rescore: --none: ")
+    assert "'x.txt': expected a name" in cli.refusal(capsys, "lm", "build", "x", "-ox.txt", status=2)
 
 
 @pytest.mark.parametrize("words", [["oracle", ""], ["run", "x", "--lm", ""], ["lm", "info", "a\0b"]], ids=str)
