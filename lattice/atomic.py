@@ -48,9 +48,10 @@ def output_to(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file to write, renamed to `path` when the block ends and removed if it fails.
 
-    After the block the file survives a power loss.
+    Missing folders are created. After the block the file survives a power loss.
     """
     target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with naming(target), open(temporary, "xb") as file:

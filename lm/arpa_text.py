@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import sys
 import zlib
 from array import array
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from rescore.lm.grams import MAX_ORDER, MAX_VOCABULARY
 from rescore.lm.inputs import STDIN
+from rescore.lm.lines import standard_input
 
 LN10 = float(np.log(10.0))
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
@@ -52,7 +52,7 @@ def read_sections(path: str | os.PathLike[str]) -> list[ArpaSection]:
     """The sections of orders 1..N of a file (`-`: standard input). ValueError names file and line."""
     piped = os.fspath(path) == STDIN
     name = "standard input" if piped else os.fspath(path)
-    with open(sys.stdin.fileno() if piped else path, "rb", closefd=not piped) as file:
+    with standard_input() if piped else open(path, "rb") as file:
         packed = file.peek(2)[:2] == b"\x1f\x8b"
         if packed and piped:
             raise ValueError(f"{name}: expected plain text, got gzip; unpack it, as in `zcat FILE |`")

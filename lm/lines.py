@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -50,7 +51,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 def _stream(path: str, suffix: str) -> BinaryIO:
     if path == "-":
-        return open(sys.stdin.fileno(), "rb", BUFFER, closefd=False)
+        return standard_input()
     if suffix == ".gz":
         return cast(BinaryIO, gzip.open(path, "rb"))
     if suffix == ".zst":
@@ -59,6 +60,13 @@ def _stream(path: str, suffix: str) -> BinaryIO:
 
         return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(path, compression="zstd"), BUFFER))
     return open(path, "rb", BUFFER)
+
+
+def standard_input() -> io.BufferedReader:
+    """The bytes of standard input. OSError if it is closed."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "expected text, but it is closed; pipe text to it, or name a file", "standard input")
+    return cast(io.BufferedReader, open(sys.stdin.fileno(), "rb", BUFFER, closefd=False))
 
 
 def lines_of(stream: BinaryIO, begin: int, end: int | None) -> Iterator[bytes | None]:

@@ -49,7 +49,7 @@ class Resources:
             needed = LEAST_RUN * (self.threads + 1) * bytes_per_token(options) + self.memory_bytes - room
             raise ValueError(
                 f"memory: expected at least {needed / 1e6:.0f} MB for {self.threads} threads, "
-                f"got {self.memory_bytes / 1e6:.0f} MB; allow more, or use fewer threads"
+                f"got {self.memory_bytes / 1e6:.0f} MB; allow more (--ram), or use fewer threads"
             )
         return tokens
 
@@ -60,7 +60,7 @@ class Resources:
             most = max(self.memory_bytes - memory_in_use(), 0) // COMPILED_BYTES
             raise ValueError(
                 f"memory: expected at least {needed / 1e9:.2f} GB to write a model of {ngrams:,} n-grams, "
-                f"got {self.memory_bytes / 1e9:.2f} GB; allow more, "
+                f"got {self.memory_bytes / 1e9:.2f} GB; allow more (--ram), "
                 f"or prune to at most {most:,} n-grams; the same command resumes the build"
             )
 

@@ -64,12 +64,15 @@ def parser() -> Parser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         verb.add_parser(verbs, common)
+    helped = verbs.add_parser("help", help="show the help of a verb, as VERB --help does")
+    helped.add_argument("words", nargs="*", choices=list(verbs.choices), metavar="VERB")
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status. Errors are printed as one line on standard error."""
     words = sys.argv[1:] if argv is None else list(argv)
+    _occupy_closed_streams()
     if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may not decode, and terminals may not take UTF-8
     try:
@@ -93,10 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     """The exit status: what the verb returned, or 0."""
     try:
-        args = parser().parsed(words)
+        args = parser().parse_args([*words[1:], "--help"] if words[:1] == ["help"] else words)
         from rescore.lattice.extras import needed_for  # not at the top: help does not need it
 
         with needed_for("this"):
+            from rescore.decode.cli.actions import output
+
+            output.check_places(args.outputs)
             return import_module(f"rescore.decode.cli.actions.{args.does}").call(args) or 0
     finally:
         if sys.stdout is not None:
@@ -118,6 +124,18 @@ def _terminated_as_exit() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _occupy_closed_streams() -> None:
+    """Opens /dev/null under the numbers of closed standard streams: a file that is opened later must not get them, and
+    messages must not go to standard output in place of a closed standard error.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
 def _drop_output() -> None:

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import math
 import os
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,29 +20,97 @@ from rescore.decode.rescoring import DEFAULT_ALPHA
 DEFAULT_TOP_K = 16
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
 SEMANTICS = ("failure", "epsilon")
+RENAMED = {"--memory": "--ram"}  # options by the names that they had in some verbs
+
+
+STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 class Misuse(ValueError):
     """Arguments that contradict each other, or the data that they apply to."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The type of an argument that names what a verb writes, so that `output.check_places` finds all of them.
+
+    suffixes  the name of a file ends in one of them; none: in anything
+    folder    a folder is written, but for names that end in one of the suffixes
+    stream    - is standard output
+    """
+
+    suffixes: tuple[str, ...] = ()
+    folder: bool = False
+    stream: bool = False
+
+    def __call__(self, text: str) -> Path:
+        if text in STDOUT:
+            if self.stream:
+                return Path("-")
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a name, as this cannot go to standard output")
+        if self.suffixes and not self.folder and not text.endswith(self.suffixes):
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(self.suffixes)}")
+        return path(text)
+
+    def is_folder(self, path: Path) -> bool:
+        return self.folder and (path.is_dir() or not path.name.endswith(self.suffixes))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output that the command line names. `option`: the option, as in messages."""
+
+    option: str
+    path: Path
+    folder: bool
+
+
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser with one-line errors and with descriptions that keep their line breaks."""
+    """An ArgumentParser with one-line errors, descriptions that keep their line breaks, and options that are never
+    guessed from their first letters.
+    """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
+        self.register("type", Path, path)
 
     def error(self, message: str) -> NoReturn:
+        if message.endswith(": expected one argument"):
+            message += ", got none; one that starts with - is written after =, as in --option=-x"
         self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
 
-    def parsed(self, words: Sequence[str]) -> argparse.Namespace:
-        """`parse_args` that reports unknown arguments in the name of the verb and suggests a close option."""
-        found, unknown = self.parse_known_args(words)
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The arguments. Unknown ones are an error here, in the name of the verb that does not know them."""
+        if self._subparsers and not args:
+            self.print_help(sys.stderr)
+            self.exit(2)
+        self._check_known(args)  # first, as a misspelled option may be one of those that are missing
+        found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            verb = self._verb(words)
-            options = [one for one in verb._option_string_actions if one.startswith("--")]
-            verb.error(f"unrecognized arguments: {' '.join(unknown)}{meant(unknown[0].partition('=')[0], options)}")
-        return found
+            self._refuse(unknown)
+        if not self._subparsers:
+            found.outputs = list(self._outputs(found))
+        return found, []
+
+    def _outputs(self, found: argparse.Namespace) -> Iterator[Output]:
+        for action in self._actions:
+            path = getattr(found, action.dest, None)
+            if isinstance(action.type, Written) and path is not None:
+                option = action.option_strings[-1] if action.option_strings else str(action.metavar)
+                yield Output(option, path, action.type.is_folder(path))
+
+    def _check_known(self, words: Sequence[str]) -> None:
+        own = itertools.takewhile(lambda word: word != "--" and not (self._subparsers and word[:1] != "-"), words)
+        names = (word for word in own if word.startswith("--") and " " not in word)
+        if unknown := [name for name in names if name.partition("=")[0] not in self._option_string_actions]:
+            self._refuse(unknown)
+
+    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
+        known = [one for one in self._option_string_actions if one.startswith("--")]
+        given = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+        renamed = RENAMED.get(given)
+        suggestion = f"; did you mean {renamed}?" if renamed in known else meant(given, known)
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -48,20 +119,14 @@ class Parser(argparse.ArgumentParser):
             error.message += meant(str(value), [str(one) for one in action.choices or ()])
             raise
 
-    def _verb(self, words: Sequence[str]) -> Parser:
-        """The parser of the verb, and of its action, in the words."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                named = next(((i, word) for i, word in enumerate(words) if word in action.choices), None)
-                if named:
-                    return action.choices[named[1]]._verb(words[named[0] + 1 :])
-        return self
-
 
 def meant(given: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` if one of the known words is close, else an empty string."""
-    close = difflib.get_close_matches(given, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    """`; did you mean X?` if known words start with the given one or one is close to it, else an empty string."""
+    words = list(known)
+    close = [word for word in words if given and word.startswith(given)][:3] or difflib.get_close_matches(
+        given, words, n=1
+    )
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def printable(text: str) -> str:
@@ -74,20 +139,27 @@ def harmless(text: str) -> str:
     return "".join(c if c in "\n\t" else printable(c) for c in text)
 
 
+def path(text: str) -> Path:
+    """The parser of all arguments of type Path."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a path, got {text!r}")
+    return Path(text)
+
+
 def weighted_path(text: str) -> tuple[Path, float]:
     """PATH or PATH=WEIGHT."""
-    path, sign, weight = text.rpartition("=")
-    if not sign or os.path.exists(text):
-        return Path(text), 1.0
+    name, sign, weight = text.rpartition("=")
+    if not sign or os.path.exists(path(text)):
+        return path(text), 1.0
     try:
         value = float(weight)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected PATH or PATH=WEIGHT, the weight a number, got {weight!r}"
         ) from None
-    if not path or not 0 <= value <= 1000:
+    if not name or not 0 <= value <= 1000:
         raise argparse.ArgumentTypeError(f"{text!r}: expected PATH=WEIGHT, the weight from 0 to 1000, got {weight}")
-    return Path(path), value
+    return Path(name), value
 
 
 def whole(low: int, high: int):
@@ -207,7 +279,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
-        type=Path,
+        type=Written(stream=True),
         metavar="FILE",
         help="write the results as JSON; - prints JSON instead of the table",
     )

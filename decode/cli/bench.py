@@ -176,7 +176,9 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     arguments.add_json(parser)
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
+    parser.add_argument(
+        "--markdown", type=arguments.Written(stream=True), metavar="FILE", help="write the tables as Markdown"
+    )
 
 
 def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:

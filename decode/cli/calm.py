@@ -86,7 +86,9 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", type=lm_arguments.AMOUNT, metavar="N", help="train on N tokens of answers (default: all prompts)"
     )
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder for the exits")
+    parser.add_argument(
+        "-o", "--out", type=arguments.Written(folder=True), required=True, metavar="DIR", help="folder for the exits"
+    )
 
 
 def add_calibrate(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +113,9 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
         help=f"thresholds to test, decreasing, within 0..1 (default: {','.join(map(str, THRESHOLDS))})",
     )
     parser.add_argument("--every", action="store_true", help="also measure the thresholds after the first that fails")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="calibration file to write")
+    parser.add_argument(
+        "-o", "--out", type=arguments.Written(), required=True, metavar="FILE", help="calibration file to write"
+    )
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:

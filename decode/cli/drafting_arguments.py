@@ -29,7 +29,7 @@ def nodes(text: str) -> int | str:
     return text if text == "auto" else arguments.whole(1, 1024)(text)
 
 
-def add_drafting(parser: argparse.ArgumentParser) -> None:
+def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False) -> None:
     """--lm, --alpha, --settings, --memory, --draft-model, --neural, --nodes, --paths, --top-k, --ahead."""
     parser.add_argument(
         "--lm",
@@ -56,7 +56,7 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--memory",
-        type=Path,
+        type=arguments.Written() if writes_memory else Path,
         metavar="FILE",
         help=(
             ".npy file of earlier texts, a further source of the blend; generate appends its texts to it, and creates "

@@ -8,6 +8,9 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
+FORMATS = ("svg", "png")
+OUT = arguments.Written(tuple(f".{form}" for form in FORMATS), folder=True)
+
 DESCRIPTION = """\
 Draw lattices of a dump: the candidates by rank, the true continuation, the base
 draft and the best rescored paths. For each lattice also its token tree and,
@@ -72,13 +75,13 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=OUT,
         default=Path("."),
         metavar="DIR|FILE",
         help="folder to write to (default: the current one); or an .svg or .png file for a single picture, of the best "
         "step or that of --position",
     )
-    parser.add_argument("--format", choices=("svg", "png"), help="format of the files in a folder (default: svg)")
+    parser.add_argument("--format", choices=FORMATS, help="format of the files in a folder (default: svg)")
     parser.add_argument(
         "--wide", action="store_true", help="lattice and trees side by side on a 16:9 sheet, for slides"
     )

@@ -199,5 +199,7 @@ def _add_top_k(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder of the dump")
+    parser.add_argument(
+        "-o", "--out", type=arguments.Written(folder=True), required=True, metavar="DIR", help="folder of the dump"
+    )
     arguments.add_json(parser)

@@ -66,7 +66,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - reads standard input")
     model_arguments.add_model(parser)
     model_arguments.add_engine(parser)
-    drafting_arguments.add_drafting(parser)
+    drafting_arguments.add_drafting(parser, writes_memory=True)
     parser.add_argument(
         "--drafter",
         choices=drafting_arguments.DRAFTERS,

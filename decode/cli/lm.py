@@ -11,7 +11,7 @@ from rescore.decode.cli import arguments, lm_arguments, lm_operations
 BUILD = """\
 Estimate a backoff model from text or token files of any size: Katz
 (Good-Turing, with OpenGrm's conventions) or interpolated modified Kneser-Ney
-(as KenLM's lmplz). Counts are sorted and merged on disk, within --memory and
+(as KenLM's lmplz). Counts are sorted and merged on disk, within --ram and
 --disk. Resumable: after an interruption, the same command continues from the
 last finished piece. The model does not depend on memory, threads or
 interruptions.
@@ -50,7 +50,7 @@ examples:
   zcat text.gz | rescore lm build - -o - | gzip > model.arpa.gz
   rescore lm build a.npy b.npy --vocab-size 50257 --eot 50256 \\
       --min-count 1,1,2,4 --max-ngrams 3M -o lm.ngram
-  rescore lm build 'text/*.parquet' --tokenizer tokenizer.json --memory 16G \\
+  rescore lm build 'text/*.parquet' --tokenizer tokenizer.json --ram 16G \\
       --work /scratch/lm --theta 1e-8 --heldout valid.jsonl -o lm.ngram
 """
 
@@ -222,11 +222,13 @@ def add_build(parser: argparse.ArgumentParser) -> None:
     lm_arguments.add_out(parser)
     parser.add_argument(
         "--arpa",
-        type=lm_arguments.arpa_path,
+        type=arguments.Written((".arpa", ".arpa.gz"), stream=True),
         metavar="FILE",
         help="also write the model as ARPA: .arpa, .arpa.gz or - for standard output",
     )
-    parser.add_argument("--heldout", metavar="FILE", help="report the perplexity of this text or token file")
+    parser.add_argument(
+        "--heldout", type=arguments.something, metavar="FILE", help="report the perplexity of this text or token file"
+    )
     arguments.add_json(parser)
 
 
@@ -237,16 +239,21 @@ def add_count(parser: argparse.ArgumentParser) -> None:
     )
     add_resources(parser)
     parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="DIR", help="folder for the counts, new or empty"
+        "-o",
+        "--out",
+        type=arguments.Written(folder=True),
+        required=True,
+        metavar="DIR",
+        help="folder for the counts, new or empty",
     )
     parser.set_defaults(min_count=())
     arguments.add_json(parser)
 
 
 def add_resources(parser: argparse.ArgumentParser) -> None:
-    """--memory, --disk, --work and --threads."""
+    """--ram, --disk, --work and --threads."""
     parser.add_argument(
-        "--memory",
+        "--ram",
         type=lm_arguments.size,
         default=4 << 30,
         metavar="BYTES",
@@ -260,7 +267,7 @@ def add_resources(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--work",
-        type=Path,
+        type=arguments.Written(folder=True),
         metavar="DIR",
         help=(
             "work folder to keep; builds with other pruning reuse its counts (default: next to the model, removed at "
@@ -280,7 +287,7 @@ def add_prune(parser: argparse.ArgumentParser) -> None:
 
 def add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
-    parser.add_argument("out", type=lm_arguments.model_path, metavar="OUT", help="file to write")
+    parser.add_argument("out", type=lm_arguments.MODEL_FILE, metavar="OUT", help="file to write")
     parser.add_argument(
         "--quantise",
         action="store_true",
@@ -300,7 +307,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--symbols",
-        type=Path,
+        type=arguments.Written(),
         metavar="FILE",
         help="write the symbol table of an .fst file as text: words or ids, see --words",
     )
@@ -318,7 +325,15 @@ def add_score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help=lm_arguments.MODEL)
     lm_arguments.add_inputs(parser)
     parser.add_argument(
-        "--per-line", type=Path, metavar="FILE", help="write one row per document; - for standard output"
+        "--per-line",
+        type=arguments.Written(stream=True),
+        metavar="FILE",
+        help="write one row per document; - for standard output",
     )
-    parser.add_argument("--per-token", type=Path, metavar="FILE", help="write one row per token; - for standard output")
+    parser.add_argument(
+        "--per-token",
+        type=arguments.Written(stream=True),
+        metavar="FILE",
+        help="write one row per token; - for standard output",
+    )
     arguments.add_json(parser)

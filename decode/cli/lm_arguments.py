@@ -14,6 +14,7 @@ STDIN_FORMATS = ("jsonl", "txt", "bin")
 AMOUNT = arguments.whole(1, 10**15)
 MODEL = "an .ngram, .arpa, .arpa.gz or .fst file; - reads ARPA from standard input"
 WRITTEN = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
+MODEL_FILE = arguments.Written(WRITTEN, stream=True)
 
 
 def add_tokenizer(parser: argparse.ArgumentParser, help: str = f"{arguments.TOKENIZER}, for text") -> None:
@@ -26,7 +27,11 @@ def add_tokenizer(parser: argparse.ArgumentParser, help: str = f"{arguments.TOKE
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     """INPUT.. and the options of `add_reading`."""
     parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="text or token files, see `rescore lm build --help`; - is stdin"
+        "inputs",
+        nargs="+",
+        type=arguments.something,
+        metavar="INPUT",
+        help="text or token files, see `rescore lm build --help`; - is stdin",
     )
     add_reading(parser)
 
@@ -72,7 +77,7 @@ def add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--out",
-        type=model_path,
+        type=MODEL_FILE,
         required=True,
         metavar="FILE",
         help=(
@@ -110,20 +115,6 @@ def add_pruning(parser: argparse.ArgumentParser, required: bool) -> None:
     group.add_argument(
         "--theta", type=number(1e6), metavar="X", help="prune n-grams whose relative-entropy loss is below ln(1 + X)"
     )
-
-
-def model_path(text: str) -> Path:
-    """The file name of a model to write, or -."""
-    if text != "-" and not text.endswith(WRITTEN):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(WRITTEN)}")
-    return Path(text)
-
-
-def arpa_path(text: str) -> Path:
-    """The file name of an ARPA file to write, or -."""
-    if text != "-" and not text.endswith((".arpa", ".arpa.gz")):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in .arpa or .arpa.gz")
-    return Path(text)
 
 
 def size(text: str) -> int:

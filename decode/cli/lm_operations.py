@@ -102,6 +102,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--tune",
+        type=arguments.something,
         metavar="FILE",
         help="find the weights on this held-out text or token file, which is read into memory",
     )

@@ -80,16 +80,22 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--out",
-        type=Path,
+        type=arguments.Written((".html", ".htm"), stream=True),
         default=Path("report.html"),
         metavar="FILE",
         help="HTML file to write (default: report.html)",
     )
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write all figures as JSON; - for standard output"
+        "--json",
+        type=arguments.Written(stream=True),
+        metavar="FILE",
+        help="also write all figures as JSON; - for standard output",
     )
     parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="also write the tables as Markdown; - for standard output"
+        "--markdown",
+        type=arguments.Written(stream=True),
+        metavar="FILE",
+        help="also write the tables as Markdown; - for standard output",
     )
     parser.add_argument(
         "--tokenizer",

@@ -8,6 +8,8 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
+DRAFTS = (".parquet", ".jsonl")  # formats of drafts
+
 DESCRIPTION = """\
 Replay dumps with every drafter and print the block efficiency of the main ones,
 generated tokens per target pass; with --tables, of every drafter on every task.
@@ -107,13 +109,13 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=arguments.seed, default=0, help="seed of the bootstrap (default: 0)")
     parser.add_argument(
         "--drafts",
-        type=Path,
+        type=arguments.Written(DRAFTS),
         metavar="FILE",
         help="write drafts, costs and accepted lengths of every step (.parquet or .jsonl)",
     )
     parser.add_argument(
         "--tables",
-        type=Path,
+        type=arguments.Written(stream=True),
         metavar="FILE",
         help="write every drafter, task and difference as tables; - prints them (default: the main drafters' means)",
     )

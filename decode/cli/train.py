@@ -90,7 +90,14 @@ def _add_common(parser: argparse.ArgumentParser, does: str) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help=model_arguments.MODEL)
     model_arguments.add_opening(parser)
     _add_texts(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder for all files, see above")
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=arguments.Written(folder=True),
+        required=True,
+        metavar="DIR",
+        help="folder for all files, see above",
+    )
     parser.add_argument(
         "--threads",
         type=arguments.whole(1, 1024),

@@ -63,7 +63,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
             "trees, merge them with `rescore lm merge`); a dump without heads takes at most one"
         ),
     )
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="settings file to write")
+    parser.add_argument("-o", "--out", type=arguments.Written(), metavar="FILE", help="settings file to write")
     parser.add_argument(
         "--tune-sequences",
         type=arguments.whole(1, 2**48),

@@ -136,7 +136,6 @@ def write_folder(path: Path, weights: str, tensors: Mapping[str, Tensor], config
     overwrite a file of another format.
     """
     folder = path.parent
-    folder.mkdir(parents=True, exist_ok=True)
     if path.exists() and config["format"] not in path.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(
             f"{path}: expected no file, or one of format {config['format']!r}, got another; use a separate folder"

@@ -90,7 +90,6 @@ class MedusaHeads(nn.Module, Memoryless):
         backbone.
         """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         _refuse_other_config(folder / CONFIG)
         tensors = {
             name.removeprefix("heads."): tensor.detach().cpu().contiguous()

@@ -183,7 +183,6 @@ class Settings:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file atomically; paths of models are relative to its folder."""
         folder = Path(path).resolve().parent
-        folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             file.write((json.dumps(self.to_json(folder), indent=1, allow_nan=False) + "\n").encode())
 

@@ -115,7 +115,7 @@ def test_table_without_a_compiler(world, capsys, monkeypatch, tmp_path):
     result = cli.call(capsys, *call(world, "--threads", 1, "--markdown", "-"))
     assert result.out.startswith("## rescore bench batch\n") and "native call" in result.err
     both = cli.refusal(capsys, *call(world, "--json", "-", "--markdown", "-"), status=2)
-    assert "expected at most one output on standard output (-), got --markdown and --json" in both
+    assert "--json, --markdown: expected different places, got standard output (-)" in both
 
 
 def test_a_library_that_does_not_link(monkeypatch, tmp_path):

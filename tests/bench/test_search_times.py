@@ -136,7 +136,7 @@ def test_in_the_page(capsys, tmp_path):
     cli.make_dump(tmp_path / "dump")
     path = written(tmp_path / "s.json", GOOD)
     words = "--latency", path, "--gpu", "h100", "-o", tmp_path / "r.html"
-    assert cli.call(capsys, "report", tmp_path / "dump", *words) == (0, "", "")
+    assert cli.call(capsys, "report", tmp_path / "dump", *words) == (0, f"wrote {tmp_path / 'r.html'}\n", "")
     page = (tmp_path / "r.html").read_text()
     assert (
         'id="latency"' in page

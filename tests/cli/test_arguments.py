@@ -1,5 +1,6 @@
 """What all verbs do with their words: numbers with suffixes, misspelled names, folders of tokenizers, completion."""
 
+import argparse
 import shutil
 import subprocess
 
@@ -33,6 +34,10 @@ def test_what_is_no_number(capsys, text):
         ("run DUMP --semantics failur", "failure"),
         ("lm info x.ngram --jsn=y", "--json"),
         ("train heds", "heads"),
+        ("lm build x --memory 4G -o x.ngram", "--ram"),
+        ("lm count x --memory=4G -o x", "--ram"),
+        ("generate --max 3 hi", "--max-tokens"),
+        ("oracle DUMP MORE --tsk x", "--task"),
     ],
 )
 def test_what_may_have_been_meant(capsys, words, meant):
@@ -86,18 +91,70 @@ def test_bash_completes_verbs_and_options(capsys, tmp_path):
     assert {"--max-tokens"} == completed("rescore", "generate", "--max-t")
 
 
+def actions_of(one, words=()):
+    """The words of every verb, and its arguments."""
+    for action in one._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from actions_of(inner, (*words, name))
+        else:
+            yield words, action
+
+
 def test_one_spelling_for_one_thing():
     """Options of one name mean the same in every verb: where they write, candidates, numbers of tokens."""
     found: dict[str, set] = {}
-
-    def walk(one) -> None:
-        for action in one._actions:
-            for inner in (action.choices or {}).values() if hasattr(action, "_parser_class") else ():
-                walk(inner)
-            for name in action.option_strings:
-                found.setdefault(name, set()).add((action.dest, getattr(action.type, "__qualname__", action.type)))
-
-    walk(parser())
+    for _, action in actions_of(parser()):
+        for name in action.option_strings:
+            found.setdefault(name, set()).add((action.dest, getattr(action.type, "__qualname__", action.type)))
     assert "--output" not in found and {dest for dest, _ in found["-o"]} == {"out"}
     for name in ("--top-k", "--max-tokens", "--limit", "--tokens-of", "--paths"):
         assert len({kind for _, kind in found.get(name, ())}) <= 1, name
+
+
+OPTIONS = sorted(
+    {
+        (" ".join(words), option)
+        for words, action in actions_of(parser())
+        for option in action.option_strings
+        if option.startswith("--")
+    }
+)
+
+
+@pytest.mark.parametrize("verb", sorted({verb for verb, _ in OPTIONS}))
+def test_options_are_not_guessed_from_their_first_letters(capsys, verb):
+    own = [option for name, option in OPTIONS if name == verb]
+    for option in own:
+        if (cut := option[:-1]) not in own:
+            refused = cli.refusal(capsys, *verb.split(), cut, status=2)
+            assert option in refused.partition("did you mean")[2]
+
+
+@pytest.mark.parametrize("words", ["", "run", "lm", "lm build"])
+def test_help_by_word(capsys, words):
+    told = cli.call(capsys, "help", *words.split())
+    assert told == cli.call(capsys, *words.split(), "--help") and told.status == 0 and "\n  -h, --help" in told.out
+
+
+@pytest.mark.parametrize("words, meant", [("help rnu", "run"), ("help lm biuld", "build"), ("halp", "help")])
+def test_help_of_what_may_have_been_meant(capsys, words, meant):
+    assert f"did you mean {meant}?" in cli.refusal(capsys, *words.split(), status=2)
+
+
+@pytest.mark.parametrize("words", ["", "lm", "bench", "dump", "train", "calm"])
+def test_without_a_verb_the_help(capsys, words):
+    told = cli.call(capsys, *words.split())
+    assert (told.status, told.out, told.err) == (2, "", cli.call(capsys, *words.split(), "--help").out)
+
+
+def test_values_that_look_like_options(capsys):
+    assert "--alpha: expected one argument, got none" in cli.refusal(capsys, "run", "x", "--alpha", "-1,2", status=2)
+    assert "--alpha: expected weights" in cli.refusal(capsys, "run", "x", "--alpha=-1,2", status=2)
+    assert cli.refusal(capsys, "oracle", "--", "--none").startswith("rescore: --none: ")
+    assert "'x.txt': expected a name" in cli.refusal(capsys, "lm", "build", "x", "-ox.txt", status=2)
+
+
+@pytest.mark.parametrize("words", [["oracle", ""], ["run", "x", "--lm", ""], ["lm", "info", "a\0b"]], ids=str)
+def test_paths_that_are_none(capsys, words):
+    assert f"expected a path, got {words[-1]!r}" in cli.refusal(capsys, *words, status=2)

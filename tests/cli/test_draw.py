@@ -95,7 +95,7 @@ def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
 
 def test_one_file_and_a_sheet_for_slides(world, capsys, tmp_path):
     made = ("draw", world / "dump", "--lm", world / "lm.ngram", "--position", 4)
-    assert cli.call(capsys, *made, "-o", tmp_path / "page.svg").out == f"{tmp_path / 'page.svg'}\n"
+    assert cli.call(capsys, *made, "-o", tmp_path / "page.svg").out == f"wrote {tmp_path / 'page.svg'}\n"
     assert cli.call(capsys, *made, "--wide", "-o", tmp_path / "slide.svg").status == 0
     assert cli.call(capsys, *made, "-o", tmp_path / "out").status == 0
     parts = [texts(tmp_path / "out" / f"forced-first-0-4-{kind}.svg") for kind in ("lattice", "tree", "open-tree")]
@@ -181,7 +181,7 @@ def test_ids_without_words(world, capsys, tmp_path):
         (["-o", "x.svg", "--format", "png"], "--format png: contradicts -o x.svg"),
         (["--settings", "s.json", "--lm", "x"], "--lm, --alpha: --settings already has models and weights"),
         (["--settings", "s.json", "--top-k", "2"], "--top-k: --settings already has the top-k"),
-        (["-o", "FILE"], "expected a folder for the pictures, got a file"),
+        (["-o", "FILE"], "expected a folder to write to, got a file"),
         (["-o", "FILE/x"], "cannot be written: .*lm.ngram is not a folder"),
     ],
 )

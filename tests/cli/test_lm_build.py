@@ -362,7 +362,7 @@ def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(wo
     monkeypatch.setattr("rescore.lm.staged.COMPILED_BYTES", 1 << 30)
     line = cli.refusal(capsys, *words)
     assert re.search(
-        r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more, or prune to at most \d n-grams; "
+        r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more \(--ram\), or prune to at most \d n-grams; "
         r"the same command resumes the build",
         line,
     )

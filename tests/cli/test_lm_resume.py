@@ -66,7 +66,7 @@ def test_a_build_that_is_killed(text, tmp_path, capsys):
 def test_resources_do_not_change_the_model(text, tmp_path, capsys):
     models = set()
     for number, resources in enumerate(
-        [("--threads", 1), ("--threads", 4, "--memory", "2G"), ("--memory", "3G", "--disk", "1G")]
+        [("--threads", 1), ("--threads", 4, "--ram", "2G"), ("--ram", "3G", "--disk", "1G")]
     ):
         assert cli.call(capsys, *words(text, tmp_path / f"{number}.ngram", *resources)).status == 0
         models.add((tmp_path / f"{number}.ngram").read_bytes())
@@ -95,9 +95,10 @@ def test_other_inputs_are_refused(text, tmp_path, capsys):
 
 
 def test_too_little(text, tmp_path, capsys):
-    line = cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--memory", "50M", "--threads", 2))
+    line = cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--ram", "50M", "--threads", 2))
     assert (
-        "memory: expected at least " in line and "MB for 2 threads, got 52 MB; allow more, or use fewer threads" in line
+        "memory: expected at least " in line
+        and "MB for 2 threads, got 52 MB; allow more (--ram), or use fewer threads" in line
     )
     assert not list(tmp_path.iterdir())
     line = cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--disk", "2M"))

@@ -189,11 +189,11 @@ def test_readers_that_leave(world):
     [
         (
             ["build", "TEXT", "-o", "-", "--json", "-"],
-            "expected at most one output on standard output .-., got --out and",
+            "--out, --json: expected different places, got standard output .-.",
         ),
-        (["build", "TEXT", "-o", "-", "--arpa", "-"], "got --out and --arpa"),
-        (["score", "MODEL", "TEXT", "--per-line", "-", "--json", "-"], "got --per-line and --json"),
-        (["score", "-", "-"], "MODEL, INPUT: expected at most one on standard input .-., got both"),
+        (["build", "TEXT", "-o", "-", "--arpa", "-"], "--out, --arpa: expected different places"),
+        (["score", "MODEL", "TEXT", "--per-line", "-", "--json", "-"], "--per-line, --json: expected different places"),
+        (["score", "-", "-"], "-: expected standard input at most once"),
         (["convert", "MODEL", "x.ngram", "--sentence-ends"], "--sentence-ends: only for ARPA output, not x.ngram"),
         (["convert", "MODEL", "x.arpa", "--symbols", "x.syms"], "--symbols, --failure-label: only for .fst output"),
     ],

@@ -300,7 +300,8 @@ def test_too_little_disk(tmp_path):
 
 def test_too_little_memory(tmp_path):
     with pytest.raises(
-        ValueError, match=r"memory: expected at least \d+ MB for 2 threads, got 1 MB; allow more, or use fewer threads"
+        ValueError,
+        match=r"memory: expected at least \d+ MB for 2 threads, got 1 MB; allow more \(--ram\), or use fewer threads",
     ):
         build(
             tmp_path / "w",

@@ -123,7 +123,7 @@ def test_sections_hold_the_counts(replayed):
 def test_figures_are_those_of_run(world, capsys):
     arguments = (world / "dump", "--lm", world / "lm.ngram")
     result = cli.call(capsys, "report", *arguments, "-o", world / "r.html", "--markdown", world / "r.md")
-    assert result == (0, "", "")
+    assert result == (0, f"wrote {world / 'r.html'}, {world / 'r.md'}\n", "")
     run, tables = cli.figures(capsys, "run", *arguments), (world / "r.md").read_text()
     table, overall = rows(tables, "Block efficiency per task"), run["overall"][0]
     names = (

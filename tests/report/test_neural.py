@@ -205,7 +205,7 @@ def test_one_of_our_models_without_an_n_gram_model(capsys, world, tmp_path):
         "--markdown",
         tmp_path / "t.md",
     )
-    assert result == (0, "", "")
+    assert result == (0, f"wrote {tmp_path / 'r.html'}, {tmp_path / 't.md'}\n", "")
     found = (tmp_path / "t.md").read_text()
     assert "neural" in rows(found, "Block efficiency per task") and set(rows(found, PAIRS)) == {"neural"}
 

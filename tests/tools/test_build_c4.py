@@ -75,7 +75,7 @@ def test_dry_run(world, capsys):
         and "measured on c4-train.00000-of-01024.json.gz" in told
     )
     assert told.count("rescore lm count '") == 1 and told.count(f"rescore lm build {world}/out/counts ") == 3
-    assert "--order 4 --min-count 1,1,2,4 --max-ngrams 100M --memory 4G --disk" in told
+    assert "--order 4 --min-count 1,1,2,4 --max-ngrams 100M --ram 4G --disk" in told
     assert "--order 2 --min-count 1,1 --max-ngrams" in told and "c4-validation.*-of-00008.json.gz" in told
     assert not (world / "out").exists() and not calls(world)
 
@@ -118,7 +118,7 @@ def test_it_asks(world, monkeypatch):
     "words, message",
     [
         (["--orders", "5"], "expected some of 2,3,4 .no growth is known for longer n-grams., got '5'"),
-        (["--memory", "much"], "expected a number above 0 such as 4.3, 700k or 100G, got 'much'"),
+        (["--ram", "much"], "expected a number above 0 such as 4.3, 700k or 100G, got 'much'"),
         (
             ["--counts", "s3a://b/c", "--counts-on", "spark"],
             "--counts s3a://b/c: expected a folder that this machine can read too",

@@ -23,7 +23,7 @@ from pathlib import Path
 from rescore.decode.cli import main
 words = sys.argv[1:]
 value = {}
-for name in ("--memory", "--disk", "--threads", "--work"):
+for name in ("--ram", "--disk", "--threads", "--work"):
     at = words.index(name)
     value[name], words[at : at + 2] = words[at + 1], []
 (Path(value["--work"]) / "counts").write_bytes(bytes(10**6))

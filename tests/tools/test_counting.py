@@ -29,7 +29,7 @@ def test_engines_agree(tmp_path, monkeypatch, engine):
         0,
         "--engines",
         engine,
-        "--memory",
+        "--ram",
         "512M",
         "--work",
         tmp_path,
@@ -62,7 +62,7 @@ def test_misuse(monkeypatch, capsys):
             ["a", "--vocab-size", 4, "--eot", 0, "--engines", "x"],
             "expected some of rescore, duckdb, polars, spark, got x",
         ),
-        (["--memory", "4"], "expected a size such as 512M or 4G"),
+        (["--ram", "4"], "expected a size such as 512M or 4G"),
     ):
         with pytest.raises(SystemExit):
             run(monkeypatch, *words)

@@ -1,7 +1,7 @@
 """Time, memory and disk of `rescore lm build`, stage by stage. Linux only.
 
     python tools/bench/building.py real train.npy --vocab-size 50257 --eot 50256 --max-ngrams 3M
-    python tools/bench/building.py sampled corpus --tokens 125M,250M,500M,1G --memory 4G
+    python tools/bench/building.py sampled corpus --tokens 125M,250M,500M,1G --ram 4G
 
 real     builds a model of the given token files
 sampled  builds models of growing parts of a corpus from sample_corpus.py: time and disk should grow linearly with the
@@ -68,7 +68,7 @@ def arguments() -> argparse.Namespace:
     common.add_argument("--order", type=int, default=4, help="default: 4")
     common.add_argument("--min-count", type=counts, metavar="C1,C2,..", help="default: all n-grams")
     common.add_argument("--max-ngrams", type=AMOUNT, metavar="N", help="default: no pruning")
-    common.add_argument("--memory", default="4G", help="default: 4G")
+    common.add_argument("--ram", default="4G", help="default: 4G")
     common.add_argument("--disk", default="100G", help="default: 100G")
     common.add_argument("--threads", type=int, default=2, help="default: 2")
     common.add_argument("--folder", type=Path, help="folder for work folders and models (default: a temporary one)")
@@ -131,7 +131,7 @@ def measure(args: argparse.Namespace, inputs: list[Path], folder: Path) -> dict[
         "--order": args.order,
         "--min-count": args.min_count and ",".join(map(str, args.min_count)),
         "--max-ngrams": args.max_ngrams,
-        "--memory": args.memory,
+        "--ram": args.ram,
         "--disk": args.disk,
         "--threads": args.threads,
         "--work": work,
@@ -160,7 +160,7 @@ def measure(args: argparse.Namespace, inputs: list[Path], folder: Path) -> dict[
         "tokens_per_second": tokens / use.seconds,
         "ngrams": ngrams,
         "model_bytes": model_bytes,
-        "memory": args.memory,
+        "memory": args.ram,
         "threads": args.threads,
         "stages": report["stages"],
     }

@@ -1,6 +1,6 @@
 """Compares counting engines: the same windows, grouped and counted from Parquet to Parquet, with results checked.
 
-    python tools/bench/counting.py TOKENS.npy... --vocab-size V --eot ID [--order N] [--memory 4G] [--threads 2]
+    python tools/bench/counting.py TOKENS.npy... --vocab-size V --eot ID [--order N] [--ram 4G] [--threads 2]
         [--engines rescore,duckdb,polars,spark] [--json FILE]
 
 The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each and written to a Parquet file.
@@ -10,7 +10,7 @@ peak must last for two polls, since a process that is being started shows its pa
 cover all these processes. The number of distinct windows and the sum of counts must agree, or nothing is printed.
 
 rescore reads the tokens, makes the windows itself, and writes its own interchange format. rescore, DuckDB and Spark
-respect --memory (in Spark the JVM's heap) and spill to disk; Polars has no such setting.
+respect --ram (in Spark the JVM's heap) and spill to disk; Polars has no such setting.
 """
 
 from __future__ import annotations
@@ -121,9 +121,7 @@ def main() -> None:
     args = arguments()
     if args.child:
         engine, source, target, work = args.child
-        print(
-            json.dumps({"seconds": ENGINES[engine](Path(source), Path(target), Path(work), args.memory, args.threads)})
-        )
+        print(json.dumps({"seconds": ENGINES[engine](Path(source), Path(target), Path(work), args.ram, args.threads)}))
         return
     console = Console()
     with tempfile.TemporaryDirectory(dir=args.work) as name:
@@ -147,7 +145,7 @@ def main() -> None:
                 {
                     "windows": windows,
                     "load": os.getloadavg()[0],
-                    "memory": args.memory,
+                    "memory": args.ram,
                     "threads": args.threads,
                     "engines": rows,
                 },
@@ -163,7 +161,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--vocab-size", type=int, metavar="V")
     parser.add_argument("--eot", type=int, metavar="ID")
     parser.add_argument("--order", type=int, default=4, metavar="N", help="default: 4")
-    parser.add_argument("--memory", type=amount, default="4G", metavar="BYTES", help="e.g. 1G (default: 4G)")
+    parser.add_argument("--ram", type=amount, default="4G", metavar="BYTES", help="e.g. 1G (default: 4G)")
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument(
         "--engines",
@@ -220,8 +218,8 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
     command = [
         sys.executable,
         __file__,
-        "--memory",
-        f"{args.memory >> 20}M",
+        "--ram",
+        f"{args.ram >> 20}M",
         "--threads",
         str(args.threads),
         "--child",
@@ -294,7 +292,7 @@ def show(rows: list[dict], windows: int, args: argparse.Namespace, console: Cons
     table = Table(
         title=(
             f"{windows:,} windows of {args.order} tokens, {rows[0]['distinct']:,} distinct; "
-            f"{args.memory >> 20:,} MiB, {args.threads} threads"
+            f"{args.ram >> 20:,} MiB, {args.threads} threads"
         )
     )
     for name in ("engine", "s", "M tokens/s", "to start, s", "CPU s", "peak GB", "output MB"):

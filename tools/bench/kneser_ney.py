@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, required=True)
     parser.add_argument("--eot", type=int, required=True)
     parser.add_argument("--orders", default="2,3,4,5")
-    parser.add_argument("--memory", default="1500M", help="memory limit of both (default: 1500M)")
+    parser.add_argument("--ram", default="1500M", help="memory limit of both (default: 1500M)")
     parser.add_argument("--sort-memory", default="1G", help="lmplz -S")
     parser.add_argument(
         "--min-count", default="1", help="smallest count kept for each order (lmplz --prune takes one less)"
@@ -81,7 +81,7 @@ def measure(args: argparse.Namespace, order: int, folder: Path) -> dict[str, Any
     ids = ["--vocab-size", str(args.vocab_size), "--eot", str(args.eot)]
     build = [sys.executable, "-m", "rescore.decode.cli", "lm", "build", str(args.train), *ids, "--order", str(order)]
     least = args.min_count.split(",")[:order]
-    build += ["--memory", args.memory, "--min-count", ",".join(least), "-o", str(folder / "lm.ngram")]
+    build += ["--ram", args.ram, "--min-count", ",".join(least), "-o", str(folder / "lm.ngram")]
     prune = [str(int(own) - 1) for own in least]
     lmplz = [str(args.lmplz), "-o", str(order), "-S", args.sort_memory, "-T", str(folder), "--prune", *prune]
     lmplz += ["--text", str(folder / "text"), "--arpa", str(folder / "lmplz.arpa")]

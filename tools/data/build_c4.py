@@ -15,7 +15,7 @@ document and the tokenizer's speed on this machine.
 examples:
   python tools/data/build_c4.py c4/en --tokenizer gpt2.json -o models --dry-run
   python tools/data/build_c4.py c4/en --tokenizer gpt2.json -o models \\
-      --sample c4/en/c4-train.00000-of-01024.json.gz --threads 16 --memory 64G
+      --sample c4/en/c4-train.00000-of-01024.json.gz --threads 16 --ram 64G
   python tools/data/build_c4.py s3a://bucket/c4/en --tokenizer gpt2.json -o models \\
       --counts-on spark --counts /shared/c4-counts --cores 256 \\
       --master spark://host:7077
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> None:
         share=shards / SHARDS,
         orders=args.orders,
         cores=args.cores if args.counts_on == "spark" else args.threads,
-        memory=args.memory,
+        memory=args.ram,
     )
     stages = plan(args, costs)
     show(facts, costs, stages, args, console)
@@ -90,7 +90,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--max-ngrams", default="100M", metavar="N", help="size of each model (default: 100M)")
     parser.add_argument(
-        "--memory", type=amount, default="4G", metavar="BYTES", help="memory limit of rescore lm build (default: 4G)"
+        "--ram", type=amount, default="4G", metavar="BYTES", help="memory limit of rescore lm build (default: 4G)"
     )
     parser.add_argument(
         "--disk", type=amount, metavar="BYTES", help="size limit of its work folder (default: the estimate)"
@@ -206,8 +206,8 @@ def plan(args: argparse.Namespace, costs: Costs) -> list[tuple[str, str, list[st
     """The stages to run: name, file that it makes, command."""
     counts = args.counts or str(args.out / "counts")
     resources = [
-        "--memory",
-        gigabytes(args.memory),
+        "--ram",
+        gigabytes(args.ram),
         "--disk",
         gigabytes(args.disk or costs.disk_bytes),
         "--threads",

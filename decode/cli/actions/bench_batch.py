@@ -23,7 +23,6 @@ LEAST_MOST = (Figure(name="min", header="", form="d"), Figure(name="max", header
 
 
 def call(args: argparse.Namespace) -> None:
-    bench_tables.check_places(args)
     model, _, source = open_inputs(args)
     lattices = source(count=2 * args.most, slots=SLOTS, width=WIDTH)
     batch, histories = lattices.sausage, lattices.histories

@@ -46,7 +46,6 @@ PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 
 def call(args: argparse.Namespace) -> int:
-    bench_tables.check_places(args)
     torch.set_num_threads(args.threads)
     if args.replay:
         return bench_replay.call(args)

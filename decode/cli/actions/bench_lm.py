@@ -29,7 +29,6 @@ FIGURES = (
 
 
 def call(args: argparse.Namespace) -> None:
-    bench_tables.check_places(args)
     model = load(args.lm)
     tokens = text_of(args.text, model, args.most)
     if len(tokens) < bench_lm.LEAST:

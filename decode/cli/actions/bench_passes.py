@@ -23,8 +23,6 @@ BATCHES = (1, 8)
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
     if (args.model is None) == (args.shape is None):
         raise Misuse("--model, --shape: expected exactly one of them")
     torch.set_num_threads(args.threads)

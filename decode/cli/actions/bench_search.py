@@ -50,7 +50,6 @@ SETTINGS = "settings of C++ OpenFst, PhiMatcher, 8 x 16, p = 16"
 
 
 def call(args: argparse.Namespace) -> None:
-    bench_tables.check_places(args)
     model, dump, source = open_inputs(args)
     if args.every_lattice and dump is None:
         raise Misuse("--every-lattice needs --dump")

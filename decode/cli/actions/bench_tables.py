@@ -138,11 +138,11 @@ def finish(
     """Prints notes, tables and remarks, and writes --json and --markdown."""
     lines = [machine_line(report), *notes, *(f"equal: {text}" for text in report.checked)]
     tables = [line for part in parts for line in part.shown(output.width())]
-    output.report(args, report.to_json(), *lines, *tables, *(("", *remarks) if remarks else ()))
     if args.markdown:
         body = [f"- {plain(line)}" for line in lines] + [""] + [line for part in parts for line in part.markdown()]
         body += [f"- {plain(line)}" for line in remarks]
         output.write_text(args.markdown, "\n".join([f"## rescore bench {report.bench}", "", *body]))
+    output.report(args, report.to_json(), *lines, *tables, *(("", *remarks) if remarks else ()))
 
 
 def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:
@@ -154,14 +154,6 @@ def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:
     return [
         BenchRow(group=f"batch {batch}", case={"batch": batch}, engines=engines) for batch, engines in batches.items()
     ]
-
-
-def check_places(args: argparse.Namespace) -> None:
-    """Raises before the work if an output file cannot be written, or two outputs go to standard output."""
-    output.check_streams(args)
-    for path in (args.json, args.markdown):
-        if path:
-            output.check_place(path)
 
 
 def machine_line(report: BenchReport) -> str:

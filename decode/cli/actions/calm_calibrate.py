@@ -14,8 +14,6 @@ from rescore.decode.cli.arguments import Misuse
 
 
 def call(args: argparse.Namespace) -> None:
-    for path in filter(None, (args.json, args.out)):
-        output.check_place(path)
     for name in ("delta", "epsilon"):
         if getattr(args, name) == 1:
             raise Misuse(f"--{name}: expected a number below 1, got 1")

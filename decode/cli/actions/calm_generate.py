@@ -24,8 +24,6 @@ WARM_UP = 3  # tokens decoded before times are compared
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
     if (args.calibration is None) == (args.threshold is None):
         raise Misuse("--calibration, --threshold: expected exactly one of them")
     if args.calibration and (args.confidence or args.layers or args.decay is not None):
@@ -46,6 +44,7 @@ def call(args: argparse.Namespace) -> None:
     output.write_figures(args, report)
     if str(args.json) != "-":
         _show(report)
+    output.show(*output.wrote(args), stderr=True)
 
 
 def _report(

@@ -20,8 +20,6 @@ SHARES = (6, 3, 1)  # of texts: to fit maps, to fit classifiers, held out
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
     model = open_exit_model(args)
     if model.decoder.facts.kind != "causal-lm":
         raise ValueError(f"{args.model}: expected a causal language model, got {model.decoder.facts.kind}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import shtab
 
 from rescore.decode.cli import parser
+from rescore.decode.cli.arguments import Written
 
 
 def call(args: argparse.Namespace) -> None:
@@ -22,5 +23,5 @@ def _files_by_name(one: argparse.ArgumentParser) -> None:
         if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():
                 _files_by_name(inner)
-        elif action.type is Path:
+        elif action.type is Path or isinstance(action.type, Written):
             action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -35,8 +35,6 @@ EVERY_BATCH = range(1, 1025)
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
     if args.paper:
         return paper(args)
     if args.model is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from rescore.decode.cli.actions import models, output, pictures
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.cli.draw import OUT
 from rescore.decode.replay.drafters.calibrated import trees_of_block
 from rescore.decode.replay.drafters.names import HEADS_TREE, OPEN_TREE, TREE
 from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
@@ -95,7 +97,10 @@ def call(args: argparse.Namespace) -> None:
                     "gain": step.gain,
                 }
             )
-    output.report(args, {"dump": str(dump.path), "pictures": written}, *(str(one["file"]) for one in written))
+    names = [] if is_file(args.out) else [str(one["file"]) for one in written]
+    if names:  # in place of the folder
+        args.outputs = [one for one in args.outputs if not one.folder]
+    output.report(args, {"dump": str(dump.path), "pictures": written}, *names)
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -111,20 +116,18 @@ def check_arguments(args: argparse.Namespace) -> None:
         if args.format not in (None, args.out.suffix[1:]):
             raise Misuse(f"--format {args.format}: contradicts -o {args.out}")
         args.best = None if args.position is not None else 1
-    elif args.out.exists() and not args.out.is_dir():
-        raise Misuse(f"{args.out}: expected a folder for the pictures, got a file")
+    elif not args.out.is_dir() and mimetypes.guess_type(args.out.name)[0]:  # a file of another kind
+        raise Misuse(f"-o {args.out}: expected a folder, or a name that ends in {' or '.join(OUT.suffixes)}")
     if args.settings and (args.lm or args.alpha is not None):
         raise Misuse("--lm, --alpha: --settings already has models and weights; leave them out")
     if args.settings and args.top_k is not None:
         raise Misuse("--top-k: --settings already has the top-k it was tuned for; leave it out")
-    for path in filter(None, (args.out if is_file(args.out) else args.out / "picture.svg", args.json)):
-        output.check_place(path)
     pictures.check_format(form(args))
 
 
 def is_file(path: Path) -> bool:
     """Whether a path names a picture rather than a folder."""
-    return path.suffix[1:] in pictures.FORMATS and not path.is_dir()
+    return not OUT.is_folder(path)
 
 
 def form(args: argparse.Namespace) -> str:

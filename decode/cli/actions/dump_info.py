@@ -16,8 +16,6 @@ IDENTITIES = ("seed", "end_of_text")  # numbers that are not counts, printed wit
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
     dump = Dump.open(args.dump, allow_inexact=args.allow_inexact)
     if args.verify:
         with models.naming(dump), output.stages() as stage:

@@ -26,8 +26,6 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only for --kind sampled, got --kind {args.kind}")
     if args.out.exists():
         raise FileExistsError(f"{args.out}: expected a new folder, got one that exists; remove it, or write to another")
-    if args.json:
-        output.check_place(args.json)
     sampling = Sampling(**{**SAMPLING, **given}) if args.kind == "sampled" else None
     decoder = open_decoder(args)
     options = ContinuationOptions(

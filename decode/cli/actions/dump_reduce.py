@@ -18,8 +18,6 @@ SAMPLING = ("temperature", "top_p", "seed")
 def call(args: argparse.Namespace) -> None:
     if args.out.exists():
         raise FileExistsError(f"{args.out}: expected a new folder, got one that exists; remove it, or write to another")
-    if args.json:
-        output.check_place(args.json)
     sampling, sources = sampling_of(args), sources_of(args)
     found = [describe(source) for source in sources]
     tokenizer = tokenizer_of(args, found[0]["shape"][2])

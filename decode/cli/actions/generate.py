@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafter_factories import FACTORIES
 from rescore.decode.cli.actions.drafting import Drafters, NamedDrafter
 from rescore.decode.cli.actions.explained import explained, measure_of, told
+from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.totals import Totals
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
@@ -30,13 +32,13 @@ from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.atomic import naming
+from rescore.lm.lines import standard_input
 
 WARM_UP = 3  # tokens decoded before times are compared
 
 
 def call(args: argparse.Namespace) -> None:
-    for path in filter(None, (args.json, args.memory)):
-        output.check_place(path)
     prompts = read_prompts(args.prompts)
     shaping = shaping_of(args)
     torch.set_num_threads(args.threads)
@@ -85,12 +87,26 @@ def call(args: argparse.Namespace) -> None:
     output.write_figures(args, report)
     for name, value in lines if str(args.json) != "-" else ():
         print(f"{name:9} {value}", file=sys.stderr)
+    output.show(*output.wrote(args), stderr=True)
 
 
 def read_prompts(words: list[str]) -> list[str]:
-    if words.count("-") > 1:
-        raise Misuse("-: standard input can be given only once")
-    return [sys.stdin.read() if word == "-" else word for word in words]
+    """The prompts; - is standard input. ValueError for bytes that are not UTF-8."""
+    check_stdin(*words)
+    return [prompt_of(word, f"prompt {number}") for number, word in enumerate(words, 1)]
+
+
+def prompt_of(word: str, name: str) -> str:
+    content = os.fsencode(word)  # bytes of other encodings reach us in surrogates
+    if word == "-":
+        name = "standard input"
+        with naming(name), standard_input() as file:
+            content = file.read()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: expected UTF-8, got byte {error.object[error.start]:#x} at {error.start}") from None
+    return text.replace("\r\n", "\n")
 
 
 def shaping_of(args: argparse.Namespace) -> Shaping:

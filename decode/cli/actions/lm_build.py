@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 def call(args: argparse.Namespace) -> None:
     check_out(args)
-    if args.arpa:
-        output.check_place(args.arpa)
+    inputs.check_stdin(*args.inputs, args.heldout)
     tokenizer: Tokenizer | None = models.open_tokenizer(args)
     if of_words := tokenizer is None and inputs.are_words(args):
         tokenizer = Vocabulary.empty()
@@ -60,7 +59,7 @@ def call(args: argparse.Namespace) -> None:
                 if shorten:
                     shorten.check(options.vocab_size)
             model = staged(
-                StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress),
+                StagedBuild(work, options, Resources(memory_bytes=args.ram, threads=args.threads), progress),
                 source,
                 method,
                 shorten,

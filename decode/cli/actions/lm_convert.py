@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import arpa_words, check_out, read_model, write_model
 from rescore.decode.cli.arguments import Misuse
@@ -20,11 +21,10 @@ def call(args: argparse.Namespace) -> None:
     check_out(args)
     if (args.symbols or args.failure_label) and args.out.suffix != ".fst":
         raise Misuse(f"--symbols, --failure-label: only for .fst output, not {args.out}")
-    if args.symbols:
-        output.check_place(args.symbols)
     if args.quantise and args.out.suffix != ".ngram":
         raise Misuse(f"--quantise: only for .ngram output, not {args.out}")
     tokenizer = models.open_tokenizer(args)
+    check_stdin(args.model)
     with output.stages() as stage:
         stage(f"reading {args.model}")
         if tokenizer:
@@ -41,7 +41,6 @@ def call(args: argparse.Namespace) -> None:
 
 def write_fst(model: NGram, args: argparse.Namespace) -> dict[str, Any]:
     """Saves the model as OpenFst, and --symbols. Returns the report."""
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     save(model, args.out, failure_label=args.failure_label)
     label = f"{args.failure_label} (failure)" if args.failure_label else "0 (epsilon)"
     info = {"model": str(args.out), **model.info(), "labels": "token id + 1", "backoff_label": label}

@@ -14,8 +14,7 @@ from rescore.lm.work import WorkFolder
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
+    inputs.check_stdin(*args.inputs)
     if args.out.exists() and any(args.out.iterdir()):
         raise ValueError(f"{args.out}: expected a new or empty folder for the counts; name another, or empty it")
     tokenizer = models.open_tokenizer(args)
@@ -24,7 +23,7 @@ def call(args: argparse.Namespace) -> None:
     work = WorkFolder(args.work or args.out.with_name(f"{args.out.name}.work"), args.disk)
     try:
         with BuildProgress() as progress:
-            runs = StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress).runs(
+            runs = StagedBuild(work, options, Resources(memory_bytes=args.ram, threads=args.threads), progress).runs(
                 source
             )
             progress("write", 0, 0, 0, str(args.out))

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.model_files import read_model
 from rescore.decode.cli.arguments import printable
 from rescore.lm.diff import ModelDifference, Shared, difference
@@ -19,8 +20,7 @@ MAX_VALUE = 100  # characters shown of a value
 
 def call(args: argparse.Namespace) -> int:
     """Returns 1 if the models differ."""
-    if args.json:
-        output.check_place(args.json)
+    check_stdin(args.a, args.b)
     with output.stages() as stage:
         stage(f"reading {args.a}")
         a = read_model(args, path=args.a)

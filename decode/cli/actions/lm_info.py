@@ -11,6 +11,7 @@ from rich.console import RenderableType
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.model_files import read_model
 
 IDENTITIES = ("eot", "bos", "eos")  # numbers that are not counts, printed without separators
@@ -18,8 +19,7 @@ MAX_VALUE = 200  # characters shown of a value
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
+    check_stdin(args.model)
     with output.stages() as stage:
         stage(f"reading {args.model}")
         info = {

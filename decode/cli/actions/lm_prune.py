@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, read_model, write_model
 from rescore.lm.build import prune_model
@@ -13,6 +14,7 @@ from rescore.lm.prune import PruneOptions
 
 def call(args: argparse.Namespace) -> None:
     check_out(args)
+    check_stdin(args.model)
     with output.stages() as stage:
         stage(f"reading {args.model}")
         model = read_model(args)

@@ -24,7 +24,7 @@ from rescore.lm.vocabulary import Vocabulary
 
 
 def call(args: argparse.Namespace) -> None:
-    check_places(args)
+    inputs.check_stdin(args.model, *args.inputs)
     given = models.open_tokenizer(args)
     with output.stages() as stage, ExitStack() as outputs:
         stage(f"reading {args.model}")
@@ -57,15 +57,6 @@ def call(args: argparse.Namespace) -> None:
         "skipped": skipped.to_json(),
     }
     output.report(args, report, *tables(files, overall, output.width()), *inputs.remarks(skipped))
-
-
-def check_places(args: argparse.Namespace) -> None:
-    """OSError or Misuse if an output cannot be written or standard input is given twice."""
-    output.check_streams(args)
-    for path in filter(None, (args.json, args.per_line, args.per_token)):
-        output.check_place(path)
-    if str(args.model) == "-" and "-" in args.inputs:
-        raise Misuse("MODEL, INPUT: expected at most one on standard input (-), got both")
 
 
 def check_tokenizer(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.model_files import arpa_options
 from rescore.decode.cli.arguments import printable
 from rescore.lm.verify import verify
@@ -17,8 +18,7 @@ WORDS = {True: "pass", False: "FAIL", None: "not checked"}
 
 def call(args: argparse.Namespace) -> int:
     """Returns 1 if a check fails."""
-    if args.json:
-        output.check_place(args.json)
+    check_stdin(args.model)
     with output.stages() as stage:
         stage(f"verifying {args.model}")
         checks = verify(args.model, arpa=arpa_options(args), tolerance=args.tolerance)

@@ -23,8 +23,6 @@ TABLES = (
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
     (dump,) = models.open_dumps([args.dump], args)
     names = [name for name in dump.tasks if not args.task or name in args.task]
     with output.progress_bar() as bar, models.naming(dump):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,14 +25,13 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.table import Column, Table
 
-from rescore.decode.cli.arguments import Misuse, harmless, printable
+from rescore.decode.cli.arguments import Misuse, Output, harmless, printable
 from rescore.lattice.atomic import replacing
 
 PIPE_WIDTH = 120  # width of tables without a terminal; lines are not broken there
 UNBROKEN = 10_000
 SPEED_SECONDS = 600  # the time left is estimated from so many seconds: batches may take a minute each
 JSON_VERSION = 1  # of the --json format: changes if a field is removed or changes its meaning
-STREAMS = ("out", "arpa", "per_line", "per_token", "markdown")  # options that take - for standard output
 
 
 class Screen(Console):
@@ -180,32 +180,73 @@ def report(args: Any, value: Any, *parts: RenderableType) -> None:
     """
     write_figures(args, value)
     if str(args.json) != "-":
-        show(*parts, stderr=bool(piped(args)))
+        show(*parts, *wrote(args), stderr=bool(piped(args)))
 
 
 def piped(args: Any) -> list[str]:
-    """The options that write a model or rows to standard output."""
-    return [f"--{name.replace('_', '-')}" for name in STREAMS if str(getattr(args, name, None)) == "-"]
+    """The options that write to standard output."""
+    return [one.option for one in args.outputs if str(one.path) == "-"]
 
 
-def check_streams(args: Any) -> None:
-    """Misuse if more than one output goes to standard output."""
-    names = piped(args) + (["--json"] if str(args.json) == "-" else [])
-    if len(names) > 1:
-        raise Misuse(f"expected at most one output on standard output (-), got {' and '.join(names)}")
+def wrote(args: Any) -> list[str]:
+    """A line that names the written files and folders; none if something else goes to standard output."""
+    return [f"wrote {', '.join(str(one.path) for one in args.outputs)}"] if args.outputs and not piped(args) else []
 
 
-def check_place(path: Path) -> None:
-    """OSError or Misuse if a file cannot be written there. Called before the work."""
+def check_places(outputs: Sequence[Output]) -> None:
+    """OSError or Misuse if an output cannot be written, or two are written to one place. Called before the work."""
+    for number, one in enumerate(outputs):
+        check_place(one.path, folder=one.folder)
+        for other in outputs[:number]:
+            if other.path.resolve() == one.path.resolve() and not is_special(one.path):
+                place = "standard output (-)" if str(one.path) == "-" else one.path
+                raise Misuse(f"{other.option}, {one.option}: expected different places, got {place} for both")
+
+
+def check_place(path: Path, *, folder: bool = False) -> None:
+    """OSError or Misuse if a file, or the files of a folder, cannot be written. Tries it, and leaves nothing behind."""
     if str(path) == "-":
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "cannot be written: it is closed", "standard output")
         return
-    if path.is_dir():
+    if path.is_dir() and not folder:
         raise Misuse(f"{path}: expected a file to write, got a folder")
-    folder = next((folder for folder in path.absolute().parents if folder.exists()), Path("/"))
-    if not folder.is_dir():
-        raise Misuse(f"{path}: cannot be written: {folder} is not a folder")
-    if not os.access(folder if not is_special(path) else path, os.W_OK):
-        raise PermissionError(f"{path}: no permission to write in {folder}; name another folder")
+    if folder and path.exists() and not path.is_dir():
+        raise Misuse(f"{path}: expected a folder to write to, got a file")
+    nearest = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
+    if not nearest.is_dir():
+        raise Misuse(f"{path}: cannot be written: {nearest} is not a folder")
+    try:
+        if path.is_dir():
+            _try_to_write(path / "file")
+        elif not is_special(path):
+            _try_to_write(path.resolve())
+        elif not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written: {error.strerror or error}", str(path)) from None
+
+
+class _Tried(Exception):
+    pass
+
+
+def _try_to_write(path: Path) -> None:
+    """Writes as `writing` does, but stops before the file gets its name. Asking for permissions is not enough: root has
+    all of them, on read-only disks too.
+    """
+    missing = [parent for parent in path.parents if not parent.exists()]
+    try:
+        if path.exists():
+            open(path, "ab").close()  # fails for files that may not be replaced either
+        with suppress(_Tried), replacing(path) as file:
+            file.write(b"\0")
+            file.flush()
+            raise _Tried
+    finally:
+        for parent in missing:
+            with suppress(OSError):
+                parent.rmdir()
 
 
 def is_special(path: Path) -> bool:
@@ -215,14 +256,11 @@ def is_special(path: Path) -> bool:
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that appears under its name when the block ends; missing folders are created. Pipes and devices are
-    written in place.
-    """
+    """A binary file that appears under its name when the block ends. Pipes and devices are written in place."""
     if is_special(path):
         with open(path, "wb") as file:
             yield file
         return
     path = path.resolve()  # so that a symbolic link is kept
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         yield file

@@ -8,7 +8,6 @@ from rescore.decode.cli.actions import output
 from rescore.lattice.extras import needed_for
 
 SCALE = 2  # pixels of a PNG per px of the drawing
-FORMATS = ("svg", "png")
 
 
 def check_format(form: str) -> None:

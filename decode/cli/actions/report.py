@@ -37,10 +37,6 @@ MODEL, GPU, LENGTH = "7b", "h100", 1024  # defaults of the costs, if one of the 
 
 
 def call(args: argparse.Namespace) -> None:
-    for path in filter(None, (args.out, args.markdown, args.json)):
-        output.check_place(path)
-    if str(args.json) == "-" == str(args.markdown):
-        raise Misuse("--json, --markdown: expected at most one on standard output (-), got both")
     if args.neural is None and (args.neural_alpha is not None or args.neural_paths is not None):
         raise Misuse("--neural-alpha, --neural-paths: need --neural")
     plotly_source()  # raises before the work if it is missing
@@ -53,6 +49,7 @@ def call(args: argparse.Namespace) -> None:
         output.write_text(args.markdown, markdown(made))
     if args.json:
         output.write_json(args.json, report_json(made))
+    output.show(*output.wrote(args))
 
 
 def of_heads(args: argparse.Namespace, dump: Dump) -> Report:

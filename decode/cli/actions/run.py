@@ -13,7 +13,7 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import summary, tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
-from rescore.decode.replay.draft_writer import SUFFIXES, DraftWriter
+from rescore.decode.replay.draft_writer import DraftWriter
 from rescore.decode.replay.drafters import headless
 from rescore.decode.replay.drafters.names import (
     BASE,
@@ -38,6 +38,7 @@ from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
+from rescore.lattice.extras import needed_for
 
 TIMED = {"paths": (PARALLEL_RESCORED,), "tree": (sized(TREE, max(TREE_SIZES)), sized(BLENDED, max(headless.SIZES)))}
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
@@ -65,11 +66,9 @@ COMPARED_TUNED = (
 
 
 def call(args: argparse.Namespace) -> None:
-    output.check_streams(args)
-    for path in filter(None, (args.drafts, args.json, args.tables)):
-        output.check_place(path)
-    if args.drafts and args.drafts.suffix not in SUFFIXES:
-        raise Misuse(f"--drafts {args.drafts}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if args.drafts and args.drafts.suffix == ".parquet":
+        with needed_for("writing drafts as Parquet"):
+            import pyarrow  # noqa: F401
     dumps = models.open_dumps(args.dumps, args)
     check_alike(dumps, args)
     settings = models.open_settings(args)
@@ -101,11 +100,12 @@ def call(args: argparse.Namespace) -> None:
                         )
                     )
     report = to_json(args, options, dumps, parts, results)
-    if args.tables and str(args.tables) != "-":
-        output.write_text(args.tables, output.rendered(*tables(report, output.PIPE_WIDTH)))
     if str(args.tables) == "-":
-        output.report(args, report, *tables(report, output.width()))
+        output.write_figures(args, report)
+        output.show(*tables(report, output.width()))
         return
+    if args.tables:
+        output.write_text(args.tables, output.rendered(*tables(report, output.PIPE_WIDTH)))
     more = [] if args.tables else ["--tables -: every drafter, task and difference"]
     output.report(args, report, *summary(report, output.width()), *more)
 

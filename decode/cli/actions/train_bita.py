@@ -17,8 +17,6 @@ BITA = "bita"
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
     texts = open_texts(args)
     texts.write()
     if not texts.store.tokens:

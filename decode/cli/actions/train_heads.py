@@ -34,8 +34,6 @@ FORM = {"slots": 5, "layers": 1, "draft_vocabulary": 16384}
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
     choose_form(args)
     run = _Run(args, open_texts(args))
     run.tell_estimate()

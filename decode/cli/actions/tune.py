@@ -40,8 +40,6 @@ class Found:
 
 
 def call(args: argparse.Namespace) -> None:
-    for path in filter(None, (args.out, args.json)):
-        output.check_place(path)
     if twice := next(
         (path for i, path in enumerate(args.lm) if path.resolve() in [other.resolve() for other in args.lm[:i]]), None
     ):
