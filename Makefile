@@ -112,7 +112,7 @@ check-aarch64: develop
 
 # Links and anchors are checked; the API is read from the installed package.
 docs: $(VENV)/installed
-	$(PIP) install -c constraints.txt "rescore[docs]"
+	$(PIP) install --no-build-isolation -c constraints.txt ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -f tools/docs/mkdocs.yml
 	@echo "build/site/index.html; to search it: $(RUN)/python -m http.server -d build/site"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,12 +32,25 @@ DISTRIBUTIONS = {"huggingface_hub": "huggingface-hub", "llama_cpp": "llama-cpp-p
 
 
 def command(extra: str) -> str:
-    """The command that installs an extra."""
-    return f"pip install 'rescore[{extra}]'"
+    """The command that installs what an extra asks for, wherever rescore itself came from."""
+    return "pip install " + " ".join(f"'{one}'" for one in sorted(_requirements(extra)))
+
+
+def _requirements(extra: str) -> set[str]:
+    """What an extra of this installation asks for, markers left out, with what the extras that it names ask for."""
+    from importlib import metadata  # slow to import, and rarely needed
+
+    found: set[str] = set()
+    for line in metadata.requires("rescore") or ():
+        requirement, _, marker = line.partition(";")
+        if re.search(rf"extra == ['\"]{extra}['\"]", marker):
+            inner = re.fullmatch(r"rescore\[(.+)\]\s*", requirement)
+            found |= set().union(*map(_requirements, inner[1].split(","))) if inner else {requirement.strip()}
+    return found
 
 
 def remedy(package: str) -> str:
-    """The command that installs a package of `EXTRAS`."""
+    """The command that installs a package of `EXTRAS`, and what it is used with."""
     return command(EXTRAS[package])
 
 

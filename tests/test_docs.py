@@ -48,8 +48,8 @@ def test_pages_quoted_by_the_code_exist():
 @pytest.mark.slow
 def test_the_site_is_built(tmp_path):
     """Without warnings; the page of the command line has every verb, that of the API every name of `rescore`."""
-    commands = pytest.importorskip("mkdocs.commands.build", reason="the site needs: pip install rescore[docs]")
-    pytest.importorskip("mkdocstrings_handlers.python", reason="the site needs: pip install rescore[docs]")
+    commands = pytest.importorskip("mkdocs.commands.build", reason="the site needs the extra docs")
+    pytest.importorskip("mkdocstrings_handlers.python", reason="the site needs the extra docs")
     from mkdocs.config import load_config
 
     import rescore

@@ -24,7 +24,7 @@ tokens; --position picks one. The files' names are printed:
 KIND-TASK-SEQUENCE-POSITION-lattice.svg, -tree.svg and -open-tree.svg. With
 --wide there is one file per step, KIND-TASK-SEQUENCE-POSITION.svg, a 16:9 sheet
 with the lattice on the left and the trees on the right. -o FILE.svg or FILE.png
-draws one step into one file. PNG needs pip install 'rescore[png]'.
+draws one step into one file. PNG needs the extra png.
 """
 
 EXAMPLES = """\

@@ -302,7 +302,7 @@ def test_without_pynini(world, capsys, monkeypatch, no_compiler):
     result = cli.call(capsys, *call(world, "--headline"))
     assert (
         result.status == 0
-        and "pywrapfst: not installed (pip install 'rescore[openfst]')" in result.out
+        and "pywrapfst: not installed (pip install 'pynini" in result.out
         and "ours, epsilon" in result.out
     )
 

@@ -121,7 +121,7 @@ def test_png(world, capsys, tmp_path):
 @pytest.mark.parametrize(
     "error, message",
     [
-        (ModuleNotFoundError("no such package", name="cairosvg"), "pip install 'rescore[png]'"),
+        (ModuleNotFoundError("no such package", name="cairosvg"), "pip install 'cairosvg"),
         (OSError("no library called cairo"), "the library cairo"),
     ],
 )

@@ -38,6 +38,6 @@ sys.exit(main(["env"]))
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0 and not ran.stderr
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line}
-    assert lines["torch"].endswith("missing: pip install 'rescore[transformers]'")
-    assert lines["pywrapfst"].endswith("missing: pip install 'rescore[openfst]'")
+    assert "missing: pip install" in lines["torch"] and "transformers" in lines["torch"]
+    assert "missing: pip install 'pynini" in lines["pywrapfst"]
     assert "unknown: torch is missing" in lines["GPU"]

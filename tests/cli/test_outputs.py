@@ -125,7 +125,7 @@ def test_a_file_that_is_read_only(capsys, tmp_path):
 def test_parquet_without_its_package(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     refused = cli.refusal(capsys, "run", tmp_path / "none", "--drafts", tmp_path / "d.parquet")
-    assert "Parquet" in refused and "pip install 'rescore[parquet]'" in refused
+    assert "Parquet" in refused and "pip install 'pyarrow" in refused
 
 
 def test_what_was_written_is_named(capsys, tmp_path):

@@ -14,6 +14,7 @@ from support import cli, dumps
 
 from rescore import _core
 from rescore.decode.cli import main
+from rescore.lattice.extras import remedy
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_packages_that_are_not_there_are_named():
     words = [sys.executable, "-c", code, "generate", "--model", "smollm2", "hello"]
     ran = subprocess.run(words, capture_output=True, text=True)
     assert ran.returncode == 1
-    assert ran.stderr == "rescore: this needs the package torch: pip install 'rescore[transformers]'\n"
+    assert ran.stderr == f"rescore: this needs the package torch: {remedy('torch')}\n"
 
 
 @pytest.fixture(scope="module")

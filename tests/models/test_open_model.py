@@ -240,7 +240,7 @@ def test_without_the_package_the_message_names_it(llama):
         f"open_model({str(llama)!r})"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "a model of Hugging Face needs the package transformers: pip install 'rescore[transformers]'" in ended.stderr
+    assert "a model of Hugging Face needs the package transformers: pip install " in ended.stderr
 
 
 def test_mask_tokens_of_a_model_that_cannot_read_them_are_refused_by_name(tmp_path):

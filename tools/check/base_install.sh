@@ -30,14 +30,14 @@ echo "run, draw, oracle, lm convert: done"
 
 # Each of these needs a missing package, and must say how to install it.
 missing() {
-  local extra=$1; shift
+  local package=$1; shift
   local said
   if said=$("$run/rescore" "$@" 2>&1 >/dev/null); then echo "expected a refusal of: rescore $*"; exit 1; fi
-  [ "$(wc -l <<<"$said")" = 1 ] && grep -qF "pip install 'rescore[$extra]'" <<<"$said" || { echo "rescore $*: $said"; exit 1; }
+  [ "$(wc -l <<<"$said")" = 1 ] && grep -qF "pip install " <<<"$said" && grep -qF "'$package" <<<"$said" || { echo "rescore $*: $said"; exit 1; }
   echo "$said"
 }
-missing report report data/demo/greedy --settings data/demo/settings.json -o "$folder/report.html"
-missing parquet run data/demo/greedy --lm data/demo/demo.ngram --drafts "$folder/drafts.parquet"
+missing plotly report data/demo/greedy --settings data/demo/settings.json -o "$folder/report.html"
+missing pyarrow run data/demo/greedy --lm data/demo/demo.ngram --drafts "$folder/drafts.parquet"
 cp README.md "$folder/text.txt"
 "$run/rescore" lm build "$folder/text.txt" --order 2 -o "$folder/words.arpa" >/dev/null
 echo "lm build, of words: done"
