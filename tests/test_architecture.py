@@ -19,7 +19,7 @@ ROOMS = {
     "verify": "",
     "rescoring": "device models.target models.reader",
     "drafters": "rescoring verify models cost.pass_times cost.acceptance_rates",
-    "loop": "drafters models verify rescoring",
+    "loop": "drafters models verify rescoring cost.pass_costs",
     "engines": "loop drafters models verify rescoring cost.pass_costs cost.pass_times cost.acceptance_rates",
     "training": "loop models verify",
     "calm": "loop models",

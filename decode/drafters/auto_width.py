@@ -47,11 +47,29 @@ class AutoWidth:
 
     def open(self, requests: int, length: int = 1) -> WidthSession:
         """Opens a session. length: of the longest prompt."""
+        times, near = self._known(length)
+        rates = _rates.setdefault(self.target, AcceptanceRates())
+        return WidthSession(times, requests, self.most, rates, near)
+
+    def plain_s(self, requests: int, length: int = 1) -> float | None:
+        """Returns the shortest of the latest times of a plain pass; None if none was measured. Arguments: as `open`."""
+        for times in self._known(length):
+            if times.known()[:1] == [requests]:
+                return times.narrowest
+        return None
+
+    def _known(self, length: int) -> tuple[PassTimes, PassTimes]:
+        """The pass times for prompts of this length, and those that a session starts from."""
         known, key = _times.setdefault(self.target, {}), length.bit_length()
         near = min((other for other in [*known] if known[other].tried), key=lambda one: abs(one - key), default=key)
         times = known.setdefault(key, PassTimes())
-        rates = _rates.setdefault(self.target, AcceptanceRates())
-        return WidthSession(times, requests, self.most, rates, known[near])
+        return times, known[near]
+
+
+def forget(target: Target) -> None:
+    """Drops what the process has learned of a target: the next call drafts as a process's first one."""
+    _times.pop(target, None)
+    _rates.pop(target, None)
 
 
 class WidthSession:

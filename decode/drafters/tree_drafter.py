@@ -121,6 +121,7 @@ class _AutoSession:
 
     def __init__(self, proposer: _Proposer, width: WidthSession):
         self.proposer, self.width = proposer, width
+        self._proposed = True  # whether the last search found anything to draft
 
     def propose(self, step: DraftStep) -> list[Draft]:
         self.width.begin(step.last)
@@ -130,12 +131,14 @@ class _AutoSession:
 
     def _drafts(self, step: DraftStep) -> list[Draft]:
         if self.proposer.may_rest and self.width.rests():
-            return [Draft(tree=EMPTY) for _ in step.histories]
+            return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.histories]
         began = time.perf_counter()
         self.proposer.search.read(step)
         trees = self.proposer.trees(step, self.width.wanted)
         n = self.width.size(trees, step.room, time.perf_counter() - began)
-        return [Draft(tree=trees[b].head(n).within(most)) for b, most in enumerate(step.room)]
+        self._proposed = bool(trees.count.any())
+        rested = self._proposed and not n
+        return [Draft(tree=trees[b].head(n).within(most), rested=rested) for b, most in enumerate(step.room)]
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         self.proposer.search.ended(history, start)

@@ -92,9 +92,8 @@ class CalibratedSearch:
         return self._rescorer.trees(sausages, histories, n, texts=self._texts.texts, depth=self._depth)
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
-        memory = self._rescorer.memory
-        if memory and not memory.frozen:
-            memory.add(history[max(0, start - memory.context) :])
+        if self._rescorer.memory:
+            self._rescorer.memory.remember(history, start)
 
     def select(self, rows: Sequence[int]) -> None:
         if self._rescorer.reads_text:

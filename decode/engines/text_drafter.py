@@ -266,9 +266,8 @@ class TextDrafter:
         self._store.put([text for text in texts if text not in ended])
 
     def _remember(self, text: KnownText) -> None:
-        memory = self.memory
-        if memory and not memory.frozen:
-            memory.add(text.tokens[max(0, text.prompt - memory.context) :])
+        if self.memory:
+            self.memory.remember(text.tokens, text.prompt)
 
 
 def _chain(tree: TokenTree, path: list[int]) -> TokenTree:

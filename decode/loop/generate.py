@@ -175,7 +175,7 @@ class _Call:
             del read  # free its logits before the next pass
             drafted = time.perf_counter()
             read, chunks = self._verify(active, drafts)
-            self._note_times(active, drafted - began, time.perf_counter() - drafted)
+            self._note_times(active, drafts, drafted - began, time.perf_counter() - drafted)
             yield from chunks
 
     def _read_prompts(self) -> tuple[list[Running], _Read, list[Chunk]]:
@@ -227,6 +227,7 @@ class _Call:
         for one, draft, chunk in zip(active, drafts, chunks):
             one.statistics.accepted.append(chunk.accepted)
             one.statistics.drafted.append(draft.tree.size)
+            one.statistics.rested += draft.rested
         last = [
             LastPass(tree=tree, accepted=verdict.accepted, logits=logits[row, : 1 + tree.size])
             for row, (tree, verdict) in enumerate(zip(trees, verdicts))
@@ -281,8 +282,11 @@ class _Call:
                 self.session.select(going)
         return [active[row] for row in going], read.of(going)
 
-    def _note_times(self, active: list[Running], drafting: float, verifying: float) -> None:
+    def _note_times(self, active: list[Running], drafts: Sequence[Draft], drafting: float, verifying: float) -> None:
+        plain = not any(draft.tree.size for draft in drafts)
         for one in active:
+            if plain:
+                one.statistics.plain_us.append(1e6 * verifying / len(active))
             one.statistics.opening_us = one.statistics.opening_us or 1e6 * drafting / len(active)
             one.statistics.drafting_us += 1e6 * drafting / len(active)
             one.statistics.verifying_us += 1e6 * verifying / len(active)

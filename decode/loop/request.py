@@ -61,6 +61,8 @@ class Statistics:
     drafting_us, verifying_us  wall time of drafting and of passes; a batch's divided by its requests
     opening_us   share of drafting_us for the first drafts, when a drafter reads the prompt
     prompt_us    share of verifying_us for the prompt's pass
+    plain_us     of verifying_us, every pass in which no request drafted anything, the prompt's excluded
+    rested       passes without a draft because a plain one was expected to be faster (`Draft.rested`)
     """
 
     accepted: list[int] = field(default_factory=list)
@@ -69,6 +71,8 @@ class Statistics:
     verifying_us: float = 0.0
     opening_us: float = 0.0
     prompt_us: float = 0.0
+    plain_us: list[float] = field(default_factory=list)
+    rested: int = 0
 
     @property
     def passes(self) -> int:

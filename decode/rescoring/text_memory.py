@@ -95,6 +95,13 @@ class TextMemory:
         if text.size:
             self._add(text[-(self.most // 2) :].astype(np.int32))
 
+    def remember(self, history: NDArray[np.int32], start: int) -> None:
+        """Adds a text that has ended, int32 [n], with the end of its prompt, its first `start` tokens; nothing if
+        frozen.
+        """
+        if not self.frozen:
+            self.add(history[max(0, start - self.context) :])
+
     def _add(self, text: NDArray[np.int32]) -> None:
         with self._lock:
             if self._all.size + len(text) > self.most:

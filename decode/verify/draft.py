@@ -33,10 +33,12 @@ class Draft:
     distribution  None for a deterministic draft
     draws         for drawn drafts, the node of every draw, in order, with a node's draws after its parent's first one.
                   A chain's are 0, 1, ..; a token drawn twice after the same prefix is one node that occurs twice
+    rested        whether it is empty because a plain pass is expected to be faster
     """
 
     tree: TokenTree
     distribution: DraftDistribution | None = None
     draws: tuple[int, ...] = ()
+    rested: bool = False
 
     __repr__ = short_repr

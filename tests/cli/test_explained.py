@@ -11,9 +11,10 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import trained
 
-from rescore.decode.cli.actions.explained import explained, measure_of, told
+from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.loop.request import Statistics
+from rescore.decode.loop.speedup import Speedup
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 
 # Ten passes of 30 ms with trees of 15 nodes, each second of which kept one token; plain ones take 10 ms.
@@ -30,9 +31,9 @@ def lines(kind, *, nodes=15, speedup=0.5, **given):
         asked.append(plain_s)
         return COSTS
 
-    found = explained(args, kind, DRAFTED, PLAIN, speedup, measure, nodes=nodes)
-    assert told(found) == [("why", line) for line in found["why"]] + [("try", line) for line in found["try"]]
-    return found["try"], asked
+    found = explained(args, kind, DRAFTED, PLAIN, Speedup((speedup,)), measure, nodes=nodes)
+    assert found.to_json()["try"] == list(found.remedies)
+    return list(found.remedies), asked
 
 
 SMALLER = "a pass with 1 draft token costs 1.10 plain passes and yields at most 1.50 tokens: try"
@@ -60,10 +61,11 @@ def test_processors_that_rest(monkeypatch):
     costly = PassCosts.of_times([1, 2, 4, 8, 16], [0.010, 0.020, 0.040, 0.08, 0.16])
     for threads, device, more in ((1, None, True), (4, "cpu", False), (1, "cuda", False)):
         args = argparse.Namespace(lm=[], settings=None, threads=threads, device=device)
-        found = explained(args, "blend", DRAFTED, PLAIN, 0.5, lambda plain_s: costly, nodes=15)
-        assert found["try"][0] == "every further token costs a plain pass here: no drafts pay, --drafter none"
+        found = explained(args, "blend", DRAFTED, PLAIN, Speedup((0.5,)), lambda plain_s: costly, nodes=15)
+        first, *others = found.remedies
+        assert first == "every further token costs a plain pass here: no drafts pay, --drafter none"
         hint = ["1 of 4 processors were used: --threads 4 may make wide passes cheaper"]
-        assert found["try"][1:] == (hint if more else [])
+        assert others == (hint if more else [])
 
 
 def test_passes_are_measured_once_and_only_where_that_is_quick():

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import gmean
 from support import cli
 
 torch = pytest.importorskip("torch")
@@ -16,14 +17,16 @@ pytest.importorskip("tokenizers")
 
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_settings
 
-from rescore.decode.bench.payoff import Payoff
 from rescore.decode.cli import drafting_arguments
 from rescore.decode.cli.actions import drafter_factories
 from rescore.decode.cli.actions import generate as action
+from rescore.decode.cli.actions.comparison import Decoded, compared, speedup_of
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.loop.generate import Chunk, Options, generate
+from rescore.decode.loop.payoff import Payoff
 from rescore.decode.loop.request import Finish, Statistics
+from rescore.decode.loop.speedup import LONGEST_S, MOST
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
@@ -162,7 +165,13 @@ def test_compare(world, capsys, tmp_path):
         report["same_text"] is True
         and report["plain"]["passes"] == report["plain"]["tokens"] == report["tokens"] > report["passes"]
     )
-    assert report["speedup"] == pytest.approx(report["tokens_per_s"] / report["plain"]["tokens_per_s"])
+    assert report["rounds"][0] == pytest.approx(report["tokens_per_s"] / report["plain"]["tokens_per_s"])
+    assert report["speedup"] == pytest.approx(gmean(report["rounds"])) and 3 <= len(report["rounds"]) <= MOST
+    low, high = report["interval"]
+    assert low < report["speedup"] < high and report["payoff"]["interval"] == [low, high]
+    assert result.err.startswith(
+        f"verdict   drafted {report['speedup']:.2f} times as fast ({low:.2f} to {high:.2f} in "
+    )
     assert [one["tokens"] for one in report["plain"]["texts"]] == [one["tokens"] for one in report["texts"]]
 
 
@@ -183,6 +192,56 @@ def test_compare_says_why_drafts_paid_or_not(world, capsys, monkeypatch, tmp_pat
         )
     lines, report = compared("--drafter", "none")
     assert lines == [] and report["payoff"] is None
+
+
+class Paces:
+    """Counts calls of `decode`, and makes texts of 10 tokens at the paces listed for drafted and plain ones."""
+
+    def __init__(self, drafted, plain):
+        self.paces = {False: iter(drafted), True: iter(plain)}
+        self.order = []
+
+    def __call__(self, plainly):
+        self.order.append(plainly)
+        pace = next(self.paces[plainly])
+        return Decoded(tokens=[[1] * 10], statistics=[Statistics(accepted=[0] * 9, verifying_us=1e7 / pace)])
+
+
+@pytest.mark.parametrize(
+    "drafted, verdict, rounds",
+    [
+        ([20.0, 20.2, 19.9], "faster", 3),
+        ([10.2, 9.9, 10.1], "no difference", 3),
+        ([12.0, 9.0, 14.0, 8.0, 13.0, 9.0, 12.0], "no difference", MOST),
+        ([7.1, 7.0, 6.9], "slower", 3),
+    ],
+)
+def test_rounds_go_on_until_the_ratio_is_known(drafted, verdict, rounds):
+    """The first is the shown text; the order alternates; the machine slows down by half along the way, and recovers."""
+    load = [1.0, 0.5, 1.0, 0.6, 0.7, 1.0, 0.5]
+    decode = Paces([a * b for a, b in zip(drafted, load)], [10.0 * b for b in load])
+    found = compared(decode(False), decode)
+    assert decode.order == [False, True, True, False] * (rounds // 2) + [False, True] * (rounds % 2)
+    speedup = speedup_of(found)
+    assert speedup.ratios == pytest.approx([one / 10 for one in drafted])
+    assert speedup.verdict == verdict and (verdict == "no difference") == (
+        speedup.interval[0] < 1 < speedup.interval[1]
+    )
+
+
+def test_slow_rounds_end_after_the_fewest(monkeypatch):
+    clock = iter([0.0, 1.0, 2 * LONGEST_S, 3 * LONGEST_S])
+    monkeypatch.setattr("rescore.decode.cli.actions.comparison.time.perf_counter", lambda: next(clock))
+    decode = Paces([1.0, 2.0, 3.0], [1.0] * 3)
+    assert len(compared(decode(False), decode)) == 3
+
+
+def test_rounds_decode_as_if_for_the_first_time(world, capsys, monkeypatch):
+    """Otherwise later ones would profit from the same text."""
+    forgotten = []
+    monkeypatch.setattr("rescore.decode.cli.actions.comparison.forget", forgotten.append)
+    report = cli.figures(capsys, *words(world, "--compare"))
+    assert len(forgotten) == 2 * len(report["rounds"])  # after warming up too, but not before the first drafted one
 
 
 def test_a_difference_is_shown(world, capsys, monkeypatch):
@@ -457,13 +516,16 @@ def test_every_drafter_has_a_factory():
 
 @pytest.mark.parametrize("compare", [False, True])
 def test_a_memory_grows_from_call_to_call(world, capsys, tmp_path, compare):
-    """Of what is written, and not of what --compare writes to warm up."""
+    """Of what is written, and not of what --compare decodes beside it."""
     call = ["generate", "--model", world / "model.safetensors", "--drafter", "blend", "--nodes", 12, "--memory"]
     call += [tmp_path / "m.npy", *(["--compare"] if compare else []), *PROMPTS]
     first, again = (cli.figures(capsys, *call, "--max-tokens", 30) for _ in range(2))
     texts = [[*ids(prompt), *one["tokens"]] for prompt, one in zip(PROMPTS, first["texts"])]
     assert [one["tokens"] for one in again["texts"]] == [one["tokens"] for one in first["texts"]] == plain()
     assert again["passes"] < first["passes"]
+    for report in (first, again) if compare else ():  # no round drafts from the text of an earlier one
+        passes = report["passes"] - len(PROMPTS)
+        assert report["payoff"]["tokens_per_pass"] == pytest.approx(1 + sum(report["accepted_by_position"]) / passes)
     whole = [token for one in texts for token in (one if one[-1] == END else [*one, END])]
     assert sorted(np.load(tmp_path / "m.npy").tolist()) == sorted(2 * whole)
     cli.call(capsys, "lm", "build", tmp_path / "m.npy", "--vocab-size", V, "--eot", END, "-o", tmp_path / "own.ngram")

@@ -26,6 +26,7 @@ from rescore.decode.drafters.auto_width import (
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.drafters.tree_search import CalibratedSearch
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.heads import LastPass
@@ -274,6 +275,43 @@ def test_times_are_remembered_for_each_target():
     assert len(auto_width._times) == known - 2
     with pytest.raises(ValueError, match="most: expected trees of 1..1024 nodes, got 0"):
         AutoWidth(BlockwiseTarget(trained()), most=0)
+
+
+def test_a_plain_pass_takes_the_shortest_of_its_latest_times():
+    target = BlockwiseTarget(trained())
+    auto = AutoWidth(target)
+    assert auto.plain_s(1) is None
+    for tokens, seconds in ((2, 5.0), (2, 4.0), (8, 9.0), (8, 9.0)):
+        auto.open(2, 30).times.note(tokens, seconds)
+    assert auto.plain_s(2, 30) == 4.0
+    assert auto.plain_s(2, 3000) == 4.0  # of the nearest length
+    assert auto.plain_s(1, 30) is auto.plain_s(4, 30) is None  # none of so many requests
+
+
+def test_what_was_learned_can_be_forgotten():
+    target = BlockwiseTarget(trained())
+    before = AutoWidth(target).open(1)
+    before.times.note(1, 1.0)
+    auto_width.forget(target)
+    after = AutoWidth(target).open(1)
+    assert after.times is not before.times and after.rates is not before.rates and not after.times.known()
+    auto_width.forget(BlockwiseTarget(trained()))  # nothing to forget
+
+
+@pytest.mark.parametrize("found, sizes", [(3, [3, 0]), (0, [0])])
+def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
+    """The first step drafts or finds nothing, the second one has a plain pass; all others rest."""
+    trees = siblings(np.zeros((1, found)))
+    left = iter(sizes)
+    monkeypatch.setattr(WidthSession, "size", lambda *_: next(left))
+    monkeypatch.setattr(WidthSession, "rests", lambda _: not left.__length_hint__())
+    monkeypatch.setattr(CalibratedSearch, "trees", lambda *_: trees)
+    target = BlockwiseTarget(trained())
+    (one,) = generate(target, [text(9, seed=1)], BlendedDrafter(target), Options(max_tokens=12))
+    steps = len(one.statistics.drafted)
+    assert steps > 2 and one.statistics.drafted == [*sizes, *[0] * (steps - len(sizes))]
+    assert one.statistics.rested == (steps - 1 if found else 0)
+    assert len(one.statistics.plain_us) == steps - bool(found)
 
 
 @pytest.mark.parametrize("kind", ["tree", "blend", "blend of heads"])

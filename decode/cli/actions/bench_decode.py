@@ -21,11 +21,12 @@ from rescore.decode.cli.actions.bench_tables import TablePart
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
-from rescore.decode.cli.actions.explained import explained, measure_of, told
+from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.arguments import Misuse, meant
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.loop.speedup import Speedup
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.located import located
 from rescore.decode.models.model_facts import ModelFacts
@@ -230,11 +231,11 @@ def figures_of(
                 plan.kind,
                 one.together.texts,
                 plain.together.texts,
-                figures["times_plain"]["median"],
+                Speedup(tuple(one.together.times(plain.together))),
                 costs,
                 nodes=plan.options.get("nodes"),
                 rows=plain.batch,
-            )
+            ).to_json()
         yield figures
 
 
@@ -299,7 +300,7 @@ def unpaid(row: BenchRow) -> Iterator[str]:
     for name, one in row.engines.items():
         if one["payoff"] and not one["payoff"]["pays"]:
             yield f"{row.group}, {name}"
-            yield from (f"  {what}  {line}" for what, line in told(one["payoff"]))
+            yield from (f"  {what}  {line}" for what in ("why", "try") for line in one["payoff"][what])
 
 
 def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TablePart:

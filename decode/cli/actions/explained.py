@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rescore.decode.bench.passes import measure_passes
-from rescore.decode.bench.payoff import SIZES, Payoff
 from rescore.decode.cli.actions.drafter_factories import FACTORIES
 from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.loop.explanation import Explanation
+from rescore.decode.loop.payoff import SIZES, Advice, Payoff, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Statistics
+from rescore.decode.loop.speedup import Speedup
+from rescore.decode.loop.totals import Totals
 from rescore.decode.models.target import Target
 
 MEASURING_S = 2.0  # time limit for measuring narrower passes
@@ -40,47 +42,43 @@ def explained(
     kind: str,
     drafted: Sequence[Statistics],
     plain: Sequence[Statistics],
-    speedup: float,
+    speedup: Speedup,
     measure: Measure,
     *,
     nodes: int | str | None,
     rows: int = 1,
-) -> dict[str, Any] | None:
-    """Figures of the run, and lines on `why` drafts paid or not and what to `try`; None if nothing was drafted.
+    totals: Totals | None = None,
+) -> Explanation:
+    """What drafts brought, why, and what to try on the command line; the bare verdict if times are missing.
 
-    kind   of the drafter
-    nodes  of its trees, "auto" if it chooses them itself
+    kind    of the drafter
+    nodes   of its trees, "auto" if it chooses them itself
+    totals  to print with it
     """
-    payoff = Payoff.of(drafted, plain, speedup)
-    if payoff is None:
-        return None
+    payoff = Payoff.of(drafted, plain_pass_ms(plain), speedup)
+    if payoff is None or kind == "none":
+        return Explanation(verdict=str(speedup), totals=totals)
     defaults = FACTORIES[kind].defaults
     option = next((f"--{name}" for name in ("nodes", "ahead") if name in defaults), None)
     sized = option is not None and nodes != "auto"
-    costs = measure(1e-3 * rows * payoff.plain_ms) if sized and not payoff.pays else None
+    costs = measure(1e-3 * rows * payoff.plain_ms) if sized and payoff.nodes and not payoff.pays else None
     smaller = payoff.smaller(costs, rows) if costs else []
-    remedies = payoff.remedies(
-        smaller,
-        option=option,
-        auto=defaults.get("nodes") == "auto" != nodes,
+    advice = Advice(
+        plain="--drafter none",
+        longer="--max-tokens",
+        size=f"{option} {{}}" if option else None,
+        auto="--nodes auto" if defaults.get("nodes") == "auto" != nodes else None,
         better=better(args, kind),
         faster=faster(args),
     )
-    return {**payoff.to_json(), "why": payoff.sentences(), "try": remedies}
-
-
-def told(found: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """The lines of `why` and `try`, with these names."""
-    return [(name, line) for name in ("why", "try") for line in (found or {}).get(name, ())]
+    return Explanation.of(payoff, advice, smaller=smaller, totals=totals)
 
 
 def better(args: argparse.Namespace, kind: str) -> list[str]:
     """Other sources to draft from."""
     if kind == "lm-alone":
-        return ["--drafter blend also drafts from the text and from the model's predictions along it"]
-    if "lm" in FACTORIES[kind].defaults and not (args.lm or args.settings):
-        return ["an n-gram model of similar texts (--lm) may raise acceptance"]
-    return []
+        return more_sources(text="--drafter blend")
+    return more_sources(lm="--lm") if "lm" in FACTORIES[kind].defaults and not (args.lm or args.settings) else []
 
 
 def faster(args: argparse.Namespace) -> list[str]:

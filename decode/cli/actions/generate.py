@@ -6,9 +6,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,26 +14,29 @@ import torch
 from numpy.typing import NDArray
 
 from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.comparison import (
+    Decoded,
+    beside,
+    compared,
+    decode_anew,
+    not_remembered,
+    speedup_of,
+    warm_up,
+)
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafter_factories import FACTORIES
 from rescore.decode.cli.actions.drafting import Drafters, NamedDrafter
-from rescore.decode.cli.actions.explained import explained, measure_of, told
+from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.actions.inputs import check_stdin
-from rescore.decode.cli.actions.totals import Totals
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.loop.generate import Chunk, Options, generate, stream
-from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.request import Generation, Request
+from rescore.decode.loop.generate import Chunk, Options, stream
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.atomic import naming
 from rescore.lm.lines import standard_input
-
-WARM_UP = 3  # tokens decoded before times are compared
 
 
 def call(args: argparse.Namespace) -> None:
@@ -52,13 +53,18 @@ def call(args: argparse.Namespace) -> None:
     stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
     options = Options(max_tokens=args.max_tokens, shaping=shaping, stopping=stopping, layout=drafting.layout)
     memory = drafters.inputs.memory()
-    if args.compare:
-        with not_remembered(memory):
+    with not_remembered(memory if args.compare else None):
+        if args.compare:
             warm_up(decoder, ids, drafting, options)
-    chunks, said = written(args, decoder, prompts, ids, drafting, options)
+        chunks, said = written(args, decoder, prompts, ids, drafting, options)
+        shown = Decoded(tokens=[tokens for tokens, _ in chunks], statistics=[chunk.statistics for _, chunk in chunks])
+        anew = partial(decode_anew, decoder, ids, drafting, options)
+        rounds = compared(shown, anew) if args.compare else []
     if memory is not None:
+        for one, (tokens, _) in zip(ids, chunks) if args.compare else ():
+            memory.remember(np.array([*one, *tokens], np.int32), len(one))
         memory.save(args.memory)
-    totals = Totals.of([len(tokens) for tokens, _ in chunks], [chunk.statistics for _, chunk in chunks])
+    totals = shown.totals
     report: dict[str, Any] = {
         "model": str(args.model),
         "drafter": drafting.name,
@@ -70,20 +76,22 @@ def call(args: argparse.Namespace) -> None:
         **totals.to_json(),
     }
     lines = totals.facts()
-    if args.compare:
-        plain = generate(decoder.model.target, ids, None, replace(options, layout=TreeLayout()))
-        lines += compare(report, decoder, plain, [tokens for tokens, _ in chunks], totals)
-        report["payoff"] = explained(
+    if rounds:
+        speedup = speedup_of(rounds)
+        drafted, plain = rounds[speedup.middle]
+        explanation = explained(
             args,
             kind,
-            [chunk.statistics for _, chunk in chunks],
-            [one.statistics for one in plain],
-            report["speedup"],
+            drafted.statistics,
+            plain.statistics,
+            speedup,
             measure_of(decoder.model.target, rows=len(ids)),
             nodes=args.nodes or FACTORIES[kind].defaults.get("nodes"),
             rows=len(ids),
+            totals=totals,
         )
-        lines += told(report["payoff"])
+        lines = explanation.lines + beside(report, decoder, rounds[0][1], shown)
+        report |= {**speedup.to_json(), "payoff": explanation.to_json()}
     output.write_figures(args, report)
     for name, value in lines if str(args.json) != "-" else ():
         print(f"{name:9} {value}", file=sys.stderr)
@@ -156,62 +164,3 @@ def written(
             last[chunk.request] = chunk
             writer.show(chunk)
     return [(tokens[i], last[i]) for i in range(len(ids))], writer.said
-
-
-@contextmanager
-def not_remembered(memory: TextMemory | None) -> Iterator[None]:
-    """Freezes a memory in the block."""
-    if memory is not None:
-        memory.frozen = True
-    yield
-    if memory is not None:
-        memory.frozen = False
-
-
-def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDrafter, options: Options) -> None:
-    """Decodes a few tokens plainly and with drafts: first passes are slow and would distort the comparison."""
-    short = [Request(prompt=one, max_tokens=min(WARM_UP, options.max_tokens)) for one in ids]
-    generate(decoder.model.target, short, None, replace(options, layout=TreeLayout()))
-    generate(decoder.model.target, short, drafting.drafter, options)
-
-
-def compare(
-    report: dict[str, Any],
-    decoder: Decoder,
-    plain: list[Generation],
-    tokens: list[list[int]],
-    totals: Totals,
-) -> list[tuple[str, str]]:
-    """Adds the plain texts to the report. Returns lines that compare plain and drafted decoding."""
-    theirs = Totals.of([len(one.tokens) for one in plain], [one.statistics for one in plain])
-    differing = [i for i, (one, mine) in enumerate(zip(plain, tokens)) if one.tokens.tolist() != mine]
-    report["plain"] = {
-        "texts": [{"tokens": one.tokens.tolist(), "text": decoder.text.decode(one.tokens.tolist())} for one in plain],
-        **theirs.to_json(),
-    }
-    report["same_text"] = not differing
-    report["speedup"] = theirs.seconds / max(totals.seconds, 1e-9)
-    lines = [
-        (
-            "plain",
-            f"{theirs.passes:,} passes, {theirs.tokens_per_pass:.2f} tokens per pass, {theirs.seconds:.2f} s, "
-            f"{theirs.tokens_per_s:,.1f} tokens/s",
-        ),
-        (
-            "drafted",
-            f"{totals.passes:,} passes, {totals.tokens_per_pass:.2f} tokens per pass, {totals.seconds:.2f} s, "
-            f"{totals.tokens_per_s:,.1f} tokens/s: {report['speedup']:.2f} times as fast",
-        ),
-        ("same text", "yes" if not differing else f"no, {len(differing)} of {len(plain)} differ"),
-    ]
-    return lines + [line for i in differing[:1] for line in difference(decoder, plain[i].tokens.tolist(), tokens[i], i)]
-
-
-def difference(decoder: Decoder, plain: list[int], drafted: list[int], number: int) -> list[tuple[str, str]]:
-    """Lines that show both texts from the first difference."""
-    at = next((i for i, (one, other) in enumerate(zip(plain, drafted)) if one != other), min(len(plain), len(drafted)))
-    show = {"plain": plain, "drafted": drafted}
-    return [
-        (name, f"text {number + 1} from token {at + 1}: {decoder.text.decode(ids[at : at + 12])!r}")
-        for name, ids in show.items()
-    ]

@@ -23,8 +23,11 @@ from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.engines.huggingface.outputs import output_of
 from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors
 from rescore.decode.engines.huggingface.steps import Steps, Together
+from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.generate import Options, stream
+from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Finish, Request, Statistics
+from rescore.decode.loop.totals import Totals
 from rescore.decode.models.bita import with_tokens
 from rescore.decode.models.bita_files import holds_bita
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -37,6 +40,8 @@ from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lm.formats import is_model_file, load
 from rescore.lm.ngram import NGram
+
+SURE = 2  # plain passes of a call from which their mean counts
 
 
 class Drafting:
@@ -59,7 +64,7 @@ class Drafting:
     the same seed gives another text without drafts. Unsupported options raise an error that names them
     (docs/use/huggingface.md).
 
-    statistics: passes and tokens of each row of the last call.
+    statistics: passes and tokens of each row of the last call; `summary()` explains them.
     """
 
     def __init__(
@@ -100,6 +105,8 @@ class Drafting:
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
         self.nodes, self.top_k, self.rule = nodes, top_k, rule
         self.statistics: list[Statistics] = []
+        self._totals: Totals | None = None
+        self._plain_ms: float | None = None  # time of a plain pass in the last call, divided among its rows
         self._opened: tuple[Any, torch.dtype, CausalLMTarget, Drafter] | None = None
 
     def __call__(
@@ -126,8 +133,45 @@ class Drafting:
             streamer.end()
         return output_of(call, steps, rows, remembering)
 
+    def summary(self) -> Explanation:
+        """What drafts brought in the last call: print it, or read its figures (`totals`, `payoff`).
+
+        The time that plain decoding would have taken is estimated: a plain pass for every token. Passes of the call in
+        which nothing was drafted are plain ones; if there were fewer than two, the latest that the choice of tree
+        sizes has measured count (`AutoWidth`). If there are none either, the summary says so.
+        """
+        if self._totals is None:
+            return Explanation(
+                verdict="no call so far: give this object to model.generate as custom_generate, then ask again"
+            )
+        payoff = Payoff.of(self.statistics, self._plain_ms)
+        if payoff is None:
+            return Explanation.of_unknown(self._totals, self._advice())
+        return Explanation.of(payoff, self._advice(), totals=self._totals)
+
+    def _advice(self) -> Advice:
+        own = self._of_heads or self.source is None or isinstance(self.source, NGram)
+        return Advice(
+            plain="leave out custom_generate",
+            longer="max_new_tokens",
+            size="nodes={}" if own else None,
+            auto="nodes=None" if own and self.nodes else None,
+            better=self._better(),
+        )
+
+    def _better(self) -> list[str]:
+        """Suggestions of other sources."""
+        if self._of_heads:
+            return more_sources(lm="lm=") if self.lm is None and self.rescorer is None else []
+        if self.source is None:
+            return more_sources(lm="Drafting(lm)", heads="Drafting(heads)")
+        if isinstance(self.source, NGram):
+            return more_sources(heads="Drafting(heads, lm=lm)")
+        return [] if isinstance(self.source, BlendedDrafter) else more_sources(text="Drafting()")
+
     def _decode(self, call: GenerateCall, model: Any, rows: list[CallRow], steps: Steps) -> RememberingTarget | None:
         target, drafter = self._open(model)
+        width = getattr(drafter, "nodes", None)
         past = None if _needs_every_state(drafter) else call.cache
         cached = (
             RememberingTarget(target, past, call.pads) if call.cache is not None or call.scores or call.logits else None
@@ -157,6 +201,8 @@ class Drafting:
                     "or raise model.config.max_position_embeddings if the family reads further"
                 )
         self.statistics = [statistics[row] for row in range(call.batch)]
+        self._totals = Totals.of([len(tokens) for tokens in steps.tokens], self.statistics)
+        self._plain_ms = _plain_ms(self.statistics, width, call.prompts())
         return cached
 
     def _open(self, model: Any) -> tuple[CausalLMTarget, Drafter]:
@@ -196,6 +242,15 @@ def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads]:
         return with_tokens(path, target)
     embeddings = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
     return target, stored_heads(path, target.logits, *embeddings)
+
+
+def _plain_ms(statistics: Sequence[Statistics], width: Any, prompts: Sequence[NDArray[np.int64]]) -> float | None:
+    """The time of a plain pass, divided among the rows, as far as known. width: the drafter's `nodes`."""
+    passes = [us for one in statistics for us in one.plain_us]
+    if len(passes) >= SURE * len(statistics):
+        return 1e-3 * float(np.mean(passes))
+    seconds = width.plain_s(len(prompts), max(map(len, prompts))) if isinstance(width, AutoWidth) else None
+    return 1e3 * seconds / len(prompts) if seconds else None
 
 
 def _needs_every_state(drafter: Any) -> bool:

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from rescore.decode.bench.payoff import Payoff, TreeSize
 from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.loop.explanation import Explanation
+from rescore.decode.loop.payoff import Advice, Payoff, TreeSize, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Statistics
+from rescore.decode.loop.speedup import Speedup
+from rescore.decode.loop.totals import Totals
 
 # Two texts in four passes of 20 ms after prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
 # 4 ms more for the prompts.
@@ -24,11 +27,13 @@ DRAFTED = [
     Statistics(accepted=[0], drafted=[3], drafting_us=4e3, opening_us=4e3, verifying_us=120e3, prompt_us=100e3),
 ]
 PLAIN = [Statistics(accepted=[0] * n, drafted=[0] * n, verifying_us=1e5 + 1e4 * n, prompt_us=1e5) for n in (6, 1)]
+ADVICE = Advice(plain="--drafter none", longer="--max-tokens")
+SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most=1.75)]
 COSTS = PassCosts.of_times([1, 2, 4, 8], [0.010, 0.011, 0.012, 0.030])
 
 
-def payoff(speedup: float = 0.9, **changes) -> Payoff:
-    found = Payoff.of(DRAFTED, PLAIN, speedup)
+def payoff(*ratios: float, **changes) -> Payoff:
+    found = Payoff.of(DRAFTED, plain_pass_ms(PLAIN), Speedup(ratios or (0.9,)))
     assert found is not None
     return replace(found, **changes)
 
@@ -43,22 +48,74 @@ def test_a_worked_example():
     assert found.prompts_share == pytest.approx(200 / 292)
     assert found.sentences() == [
         "a pass of 4.0 tokens takes 20 ms, 2.00 times a plain one (10 ms), drafting 3 ms more (13%)",
-        "it yields 1.75 tokens and needs 2.30 to break even: drafting does not pay, 0.90 times plain decoding",
+        "it yields 1.75 tokens and needs 2.30 to break even",
     ]
-    assert payoff(undrafted=0.5).sentences()[0].endswith("(13%); 50% of the passes drafted nothing")
     figures = found.to_json()
     assert (figures["pays"], figures["tokens_per_pass"], figures["needed_per_pass"]) == (False, 1.75, found.needed)
+    assert (figures["speedup"], figures["interval"], figures["rounds"]) == (pytest.approx(0.9), None, [0.9])
+
+
+def test_an_estimate_takes_a_plain_pass_for_every_token():
+    """Prompts of 200 ms and 7 more tokens of 10 ms each, in 292 ms."""
+    found = Payoff.of(DRAFTED, 10.0)
+    assert found is not None and found.speedup.ratios == (pytest.approx(270 / 292),)
+
+
+def test_passes_without_drafts_are_told_by_their_reason():
+    faster, nothing = "a plain pass was expected to be faster", "no source proposed a token"
+    for rested, told in ((0.5, faster), (0.0, nothing), (0.25, f"{faster} (25%), {nothing} (25%)")):
+        first, _ = payoff(undrafted=0.5, rested=rested).sentences()
+        assert first.endswith(f"(13%); 50% of the passes drafted nothing: {told}")
+    statistics = [Statistics(accepted=[0] * 4, drafted=[0] * 4, verifying_us=40e3, drafting_us=4e3, rested=4)]
+    found = Payoff.of(statistics, 10.0, Speedup((0.9,)))
+    assert found is not None and (found.undrafted, found.rested) == (1.0, 1.0)
+    assert found.sentences() == [f"100% of the passes drafted nothing: {faster}; drafting took 1 ms per pass (9%)"]
+    assert found.remedies([], replace(ADVICE, better=["more"])) == ["more", "plain decoding is faster: --drafter none"]
+    longer, plainly = replace(found, prompts_share=0.6).remedies([], ADVICE)
+    assert "60%" in longer and "--max-tokens" in longer and plainly == "plain decoding is faster: --drafter none"
 
 
 def test_drafts_that_pay_need_no_remedy():
-    found = payoff(1.05)
-    assert found.pays and found.remedies(better=["more"]) == [] and "drafting pays, 1.05 times" in found.sentences()[1]
+    found = payoff(1.06)
+    assert found.pays and found.remedies([], replace(ADVICE, better=["more"])) == []
 
 
-def test_nothing_is_said_where_nothing_was_drafted_or_timed():
-    assert Payoff.of(PLAIN, PLAIN, 1.0) is None
-    assert Payoff.of(DRAFTED, [Statistics()], 1.0) is None  # one token each
-    assert Payoff.of([Statistics(accepted=[1], drafted=[3])], PLAIN, 1.0) is None  # another program's passes
+def test_an_interval_that_holds_1_does_not_pay():
+    """Whatever its middle is. A gain that the rounds do not confirm is no reason to draft less."""
+    noisy = payoff(0.8, 1.9, 1.3)
+    assert not noisy.pays and noisy.speedup.times > 1.2
+    assert noisy.remedies(SMALL, ADVICE) == [
+        "the rounds differ too much to tell: longer texts (--max-tokens), or less other load"
+    ]
+    assert payoff(1.0, 1.01, 0.99).remedies([], ADVICE) == ["plain decoding is as fast: --drafter none"]
+    assert payoff(1.02, 1.021, 1.022).pays and not payoff(0.9, 0.91, 0.9).pays
+
+
+def test_nothing_is_said_where_nothing_was_timed():
+    assert plain_pass_ms([Statistics()]) is None  # one token each
+    assert Payoff.of(DRAFTED, None, Speedup((1.0,))) is None
+    assert Payoff.of([Statistics()], 10.0) is None
+    assert Payoff.of([Statistics(accepted=[1], drafted=[3])], 10.0) is None  # another program's passes
+
+
+def test_an_explanation_begins_with_its_verdict():
+    totals = Totals.of([6, 2], DRAFTED)
+    found = Explanation.of(payoff(0.9, 0.9, 0.9), ADVICE, totals=totals)
+    assert found.lines[0] == ("verdict", "drafted 0.90 times as fast (0.90 to 0.90 in 3 rounds): slower")
+    assert found.lines[1:] == [*totals.facts(), *(("why", one) for one in found.why), ("try", found.remedies[0])]
+    assert [line.split()[0] for line in str(found).splitlines()] == [name for name, _ in found.lines]
+    unknown = Explanation.of_unknown(totals, replace(ADVICE, auto="--nodes auto"))
+    assert "not known" in unknown.verdict and unknown.remedies == ("--nodes auto times plain passes too",)
+    assert unknown.to_json() is None
+    short = Explanation.of_unknown(Totals.of([1], [Statistics()]), ADVICE)
+    assert short.verdict == "nothing was drafted" and short.remedies == ("longer texts (--max-tokens)",)
+
+
+def test_only_named_sources_are_suggested():
+    assert more_sources() == [] and [("ABC" in one, "DEF" in one) for one in more_sources(lm="ABC", heads="DEF")] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 def test_smaller_trees_bring_no_more_than_their_depth():
@@ -74,9 +131,6 @@ def test_smaller_trees_bring_no_more_than_their_depth():
         TreeSize(nodes=3, cost=pytest.approx(30 / 11), most=2.0),
     ]
     assert [one.nodes for one in payoff(largest=3).smaller(COSTS)] == [1]
-
-
-SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most=1.75)]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +160,7 @@ SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most
         (
             {},
             SMALL,
-            {"option": "--nodes", "auto": True, "better": ["more"], "faster": ["never"]},
+            {"size": "--nodes {}", "auto": "--nodes auto", "better": ["more"], "faster": ["never"]},
             [
                 "a pass with 3 draft tokens costs 1.20 plain passes and yields at most 1.75 tokens: "
                 "try --nodes 3, or --nodes auto",
@@ -123,7 +177,7 @@ SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most
         (
             {"drafting_ms": 10.0},
             SMALL,
-            {"option": "--nodes"},
+            {"size": "--nodes {}"},
             [
                 "a pass with 3 draft tokens costs 1.20 plain passes and yields at most 1.75 tokens: "
                 "it pays if drafting takes less than 5.5 ms"
@@ -152,8 +206,8 @@ SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most
             ],
         ),
         ({}, [], {"better": ["more"]}, ["more", "plain decoding is faster: --drafter none"]),
-        ({}, [], {"auto": True}, ["plain decoding is faster: try --nodes auto, or --drafter none"]),
+        ({}, [], {"auto": "--nodes auto"}, ["plain decoding is faster: try --nodes auto, or --drafter none"]),
     ],
 )
 def test_remedies(changes, smaller, options, remedies):
-    assert payoff(**changes).remedies(smaller, **options) == remedies
+    assert payoff(**changes).remedies(smaller, replace(ADVICE, **options)) == remedies

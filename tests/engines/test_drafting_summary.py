@@ -1,0 +1,104 @@
+"""What `Drafting.summary` tells of a call, against the call's own statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.scripted import Scripted
+
+transformers = pytest.importorskip("transformers", minversion="5.20")
+
+from support import tiny_transformers
+
+from rescore import Drafting, NGram
+from rescore.decode.drafters.auto_width import AutoWidth
+from rescore.decode.models.causal_lm import CausalLMTarget
+
+torch.set_num_threads(1)
+MODEL = tiny_transformers.shared("llama")
+NGRAM = NGram.uniform(tiny_transformers.V)
+
+
+def call(drafting, rows=1, most=20):
+    ids = torch.arange(3, 9).repeat(rows, 1) + torch.arange(rows)[:, None]
+    arguments = dict(attention_mask=torch.ones_like(ids), do_sample=False, eos_token_id=None, pad_token_id=0)
+    MODEL.generate(ids, max_new_tokens=most, custom_generate=drafting, **arguments)
+    return drafting.summary()
+
+
+def every_other(history):
+    """Drafts that are wrong, after every second token."""
+    return [[5, 6, 7]] if len(history) % 2 else [[-1]]
+
+
+def mean_ms(times_us):
+    return pytest.approx(1e-3 * np.mean(times_us))
+
+
+def test_before_a_call_there_is_nothing_to_tell():
+    found = Drafting().summary()
+    assert "no call" in str(found) and (found.totals, found.payoff, found.remedies) == (None, None, ())
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_plain_decoding_is_estimated_from_the_passes_without_drafts(rows):
+    """In a batch, from those in which no row had drafts."""
+    drafting = Drafting(Scripted(every_other))
+    found = call(drafting, rows)
+    cost = drafting.statistics
+    assert found.totals.tokens == 20 * rows and found.totals.passes == sum(one.passes for one in cost)
+    assert all(len(one.plain_us) == one.drafted.count(0) > 2 for one in cost)
+    assert found.payoff.plain_ms == mean_ms([us for one in cost for us in one.plain_us])
+    taken = sum(one.drafting_us + one.verifying_us for one in cost)
+    steps = sum(len(one.accepted) + sum(one.accepted) for one in cost)
+    plainly = sum(one.prompt_us for one in cost) + 1e3 * found.payoff.plain_ms * steps
+    assert found.payoff.speedup.ratios == (pytest.approx(plainly / taken),)
+    assert str(found).startswith(f"verdict   {found.payoff.speedup}\n")
+    assert found.payoff.pays == (not found.remedies)
+
+
+def test_without_a_plain_pass_the_speed_is_not_known():
+    found = call(Drafting(nodes=4))
+    assert found.payoff is None and found.totals.tokens == 20 and "not known" in found.verdict
+    (remedy,) = found.remedies
+    assert "nodes=None" in remedy
+    assert call(Drafting(Scripted(lambda history: [[5]]))).remedies == ()
+
+
+def test_then_the_times_that_sizes_are_chosen_by_count():
+    """Seconds of a pass of both rows, divided among them."""
+    drafter = Scripted(lambda history: [[5]])
+    drafter.nodes = AutoWidth(CausalLMTarget(MODEL))
+    drafting = Drafting(drafter)
+    assert call(drafting, rows=2).payoff is None
+    for seconds in (3.0, 2.0):
+        drafter.nodes.open(2, 6).times.note(2, seconds)
+    found = call(drafting, rows=2)
+    assert found.payoff.plain_ms == 1000.0 and found.payoff.pays and found.remedies == ()
+
+
+def test_a_single_token_has_no_drafts():
+    found = call(Drafting(), most=1)
+    assert found.payoff is None and found.verdict == "nothing was drafted" and "max_new_tokens" in found.remedies[0]
+
+
+def test_the_last_call_counts():
+    drafting = Drafting(Scripted(every_other))
+    assert [call(drafting, most=most).totals.tokens for most in (9, 12)] == [9, 12]
+
+
+@pytest.mark.parametrize(
+    "drafting, options",
+    [
+        (Drafting(), ["Drafting(lm)", "Drafting(heads)"]),
+        (Drafting(NGRAM), ["Drafting(heads, lm=lm)"]),
+        (Drafting(Scripted(every_other)), ["Drafting()"]),
+    ],
+)
+def test_sources_that_are_not_in_use_are_suggested(monkeypatch, drafting, options):
+    call(drafting)
+    monkeypatch.setattr(drafting, "_plain_ms", 1e-3)  # passes with drafts are dear
+    *sources, plainly = drafting.summary().remedies
+    assert all(option in line for option, line in zip(options, sources, strict=True))
+    assert "custom_generate" in plainly
