@@ -383,7 +383,7 @@ def count_windows(
     *,
     order: int,
     vocab_size: int,
-    eot: int,
+    end_of_text: int,
     starts: Sequence[int],
 ) -> tuple[bytes, list[int], int, int]:
     """Sorts and counts the windows of a text into a run: its bytes, the offsets of its slices and of the end, the
@@ -401,12 +401,12 @@ def run_of_windows(
     *,
     order: int,
     vocab_size: int,
-    eot: int,
+    end_of_text: int,
     starts: Sequence[int],
 ) -> tuple[bytes, list[int], int, int]:
     """As `count_windows`, from n windows already counted, in any order.
 
-    A window has N tokens, or begins with `eot`.
+    A window has N tokens, or begins with `end_of_text`.
     """
 
 @final
@@ -423,7 +423,7 @@ class RunSlices:
         *,
         order: int,
         vocab_size: int,
-        eot: int,
+        end_of_text: int,
         buffer: int = 262144,
     ) -> None: ...
     @property
@@ -451,7 +451,7 @@ class LevelBuilder:
         *,
         order: int,
         vocab_size: int,
-        eot: int,
+        end_of_text: int,
         min_counts: Sequence[int],
         most: int,
         adjusted: bool = False,

@@ -33,30 +33,32 @@ class ArpaOptions:
     words       "text": numbered in order; "ids": decimal token ids; "auto": ids if all but <s>, </s>, <unk> are
     vocab_size  V. Ids without a unigram share the probability of <unk> in a file of ids, and are an error in a file of
                 text. None: the greatest id + 1, or the number of words
-    eot         the end-of-text id that <s> (as a context) and </s> (as an event) stand for, in files by lmplz or by
-                `write_arpa` with sentence ends. In a file of text </s> gets that id, and <s> and placeholders are
-                dropped. None: <s> and </s> are words of a file of text, and an error in a file of ids
+    end_of_text the id that <s> (as a context) and </s> (as an event) stand for, in files by lmplz or by `write_arpa`
+                with sentence ends. In a file of text </s> gets that id, and <s> and placeholders are dropped. None:
+                <s> and </s> are words of a file of text, and an error in a file of ids
     """
 
     words: Words = "auto"
     vocab_size: int | None = None
-    eot: int | None = None
+    end_of_text: int | None = None
 
     def __post_init__(self) -> None:
         if self.words not in ("auto", "text", "ids"):
             raise ValueError(f"words: expected auto, text or ids, got {self.words!r}")
         if self.vocab_size is not None and not 1 <= self.vocab_size <= MAX_VOCABULARY:
             raise ValueError(f"vocab_size: expected 1..{MAX_VOCABULARY}, got {self.vocab_size}")
-        if self.eot is not None and not 0 <= self.eot < (self.vocab_size or MAX_VOCABULARY):
-            raise ValueError(f"eot: expected an id in 0..{(self.vocab_size or MAX_VOCABULARY) - 1}, got {self.eot}")
+        if self.end_of_text is not None and not 0 <= self.end_of_text < (self.vocab_size or MAX_VOCABULARY):
+            raise ValueError(
+                f"end_of_text: expected an id in 0..{(self.vocab_size or MAX_VOCABULARY) - 1}, got {self.end_of_text}"
+            )
 
 
 def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) -> NGram:
     """Reads a model from an ARPA file. ValueError names the file and, where possible, the line.
 
-    Without `eot`, <s> is a context and never an event, whatever its own probability; <unk> is an ordinary word of a
-    file of text, added (log10 -100) if a model over sentences lacks it. An n-gram whose suffix is missing is read as
-    KenLM reads it.
+    Without `end_of_text`, <s> is a context and never an event, whatever its own probability; <unk> is an ordinary word
+    of a file of text, added (log10 -100) if a model over sentences lacks it. An n-gram whose suffix is missing is read
+    as KenLM reads it.
     """
     options = options or ArpaOptions()
     sections = read_sections(path)
@@ -84,11 +86,11 @@ def _text_model(sections: list[ArpaSection], words: list[str], options: ArpaOpti
     """The model of a file of text: ids in order of the unigrams, <unk> last if it was added.
 
     If </s> is a placeholder, the model is over fragments: placeholders among <s>, </s> and <unk> are dropped. They are
-    dropped as well if `eot` gives the id that ends sentences.
+    dropped as well if `end_of_text` gives the id that ends sentences.
     """
     rows, cost, backoff = _values(sections)
     holders = _place_holders(words, rows, cost[0], backoff[0])
-    joined, fragments = options.eot is not None and EOS in words and EOS not in holders, EOS in holders
+    joined, fragments = options.end_of_text is not None and EOS in words and EOS not in holders, EOS in holders
     if joined:
         words, rows = _join_boundaries(words, rows, cost, backoff, holders, options)
     elif fragments:
@@ -104,8 +106,8 @@ def _text_model(sections: list[ArpaSection], words: list[str], options: ArpaOpti
         words = [*words, UNK]
     if options.vocab_size not in (None, len(words)):
         raise ValueError(f"expected a vocabulary of {options.vocab_size} words, got {len(words)}")
-    if options.eot is not None and options.eot >= len(words):
-        raise ValueError(f"eot: expected an id in 0..{len(words) - 1}, got {options.eot}")
+    if options.end_of_text is not None and options.end_of_text >= len(words):
+        raise ValueError(f"end_of_text: expected an id in 0..{len(words) - 1}, got {options.end_of_text}")
     bos, eos = (None, None) if joined else (number.get(BOS), number.get(EOS))
     if bos is not None:
         cost[0][bos] = NEVER
@@ -125,19 +127,19 @@ def _join_boundaries(
 
     Reorders the costs and backoffs of unigrams in place.
     """
-    assert options.eot is not None
+    assert options.end_of_text is not None
     kept = [i for i, word in enumerate(words) if word not in {BOS, EOS, *holders}]
-    if options.eot > len(kept):
-        raise ValueError(f"eot: expected an id in 0..{len(kept)}, got {options.eot}")
+    if options.end_of_text > len(kept):
+        raise ValueError(f"end_of_text: expected an id in 0..{len(kept)}, got {options.end_of_text}")
     end = words.index(EOS)
-    order = [*kept[: options.eot], end, *kept[options.eot :]]
+    order = [*kept[: options.end_of_text], end, *kept[options.end_of_text :]]
     number_of = np.full(len(words), -1)
     number_of[order] = np.arange(len(order))
     cost[0], unigram_backoff = cost[0][order], backoff[0][order]
-    unigram_backoff[options.eot] = 0.0
+    unigram_backoff[options.end_of_text] = 0.0
     if BOS in words:
         begin = words.index(BOS)
-        number_of[begin], unigram_backoff[options.eot] = options.eot, backoff[0][begin]
+        number_of[begin], unigram_backoff[options.end_of_text] = options.end_of_text, backoff[0][begin]
     backoff[0] = unigram_backoff
     unigrams = np.arange(len(order), dtype=np.uint32)[:, None]
     return [words[i] for i in order], [unigrams, *(number_of[own].astype(np.uint32) for own in rows[1:])]
@@ -145,7 +147,7 @@ def _join_boundaries(
 
 def _ended(options: ArpaOptions) -> dict[str, int]:
     """The end-of-text id as metadata."""
-    return {} if options.eot is None else {"eot": options.eot}
+    return {} if options.end_of_text is None else {"end_of_text": options.end_of_text}
 
 
 def _place_holders(
@@ -189,7 +191,7 @@ def _ids_model(sections: list[ArpaSection], words: list[str], options: ArpaOptio
 
 def _vocabulary(ids: NDArray[np.int64], options: ArpaOptions) -> int:
     """V of a file of ids. A small file with one very large id is an error unless vocab_size is given."""
-    largest = max(int(ids.max()), options.eot or 0)
+    largest = max(int(ids.max()), options.end_of_text or 0)
     limit = options.vocab_size or MAX_VOCABULARY
     if largest >= limit:
         raise ValueError(f"expected token ids below {limit}, got {largest}")
@@ -202,15 +204,15 @@ def _token_ids(words: list[str], special: dict[str, int], holders: set[str], opt
     """The id of each word, int64 [words]; -1 for <unk>, and for <s> and </s> if they are placeholders."""
     ids = np.array([-1 if word in special else int(word) for word in words], np.int64)
     used = [word for word in (BOS, EOS) if word in special and word not in holders]
-    if used and options.eot is None:
+    if used and options.end_of_text is None:
         raise ValueError(
-            f"{' and '.join(used)} in a file of token ids: give eot, the end-of-text id that they stand for"
+            f"{' and '.join(used)} in a file of token ids: give end_of_text, the end-of-text id that they stand for"
         )
-    if used and (ids == options.eot).any():
-        raise ValueError(f"token id {options.eot}, the end of text, has its own unigram beside <s> and </s>")
+    if used and (ids == options.end_of_text).any():
+        raise ValueError(f"token id {options.end_of_text}, the end of text, has its own unigram beside <s> and </s>")
     for word in used:
-        assert options.eot is not None
-        ids[special[word]] = options.eot
+        assert options.end_of_text is not None
+        ids[special[word]] = options.end_of_text
     return ids
 
 

@@ -32,8 +32,8 @@ def write_arpa(
     words          "text": the model's words; "ids": decimal token ids; None: words if the model has them. <unk>, <s>
                    and </s>, which KenLM needs, are added as placeholders with log10 -99 if missing
     sentence_ends  write the end-of-text token of the metadata as </s> where it is an event and as <s> where it is a
-                   context, so that p(</s> | h) = p(eot | h) and a sentence begins after the end of another. None: if
-                   words are written and its word is </s>
+                   context, so that p(</s> | h) = p(end_of_text | h) and a sentence begins after the end of another.
+                   None: if words are written and its word is </s>
 
     Nine digits are written, which reproduce the float32 costs exactly. KenLM reads models of orders from 2 up to its
     compiled limit.
@@ -56,8 +56,8 @@ def write_arpa(
 
 def ends_sentences(model: NGram, text: bool) -> bool:
     """Whether words are written and the end-of-text token's word is </s>."""
-    eot = model.end_of_text
-    return text and eot is not None and model.words is not None and model.words[eot] == EOS
+    end_of_text = model.end_of_text
+    return text and end_of_text is not None and model.words is not None and model.words[end_of_text] == EOS
 
 
 def unwritable_word(names: Sequence[str]) -> str | None:
@@ -81,46 +81,46 @@ class _Spelling:
 
     names  the words of the V tokens, and <s> as number V
     added  placeholders: special words that the model lacks
-    eot    the token that ends a sentence and, as number V, begins the next; None without sentence ends
+    end_of_text    the token that ends a sentence and, as number V, begins the next; None without sentence ends
     """
 
     names: list[str]
     added: list[str]
-    eot: int | None
+    end_of_text: int | None
 
     @classmethod
     def of(cls, model: NGram, names: list[str], sentence_ends: bool) -> _Spelling:
         if not sentence_ends:
             return cls([*names, BOS], [word for word in (UNK, BOS, EOS) if word not in names], None)
-        eot = model.end_of_text
-        if eot is None:
-            raise ValueError("sentence ends: the model's metadata do not give its end-of-text id; give eot")
-        names = [*names[:eot], EOS, *names[eot + 1 :]]
+        end_of_text = model.end_of_text
+        if end_of_text is None:
+            raise ValueError("sentence ends: the model's metadata do not give its end-of-text id; give end_of_text")
+        names = [*names[:end_of_text], EOS, *names[end_of_text + 1 :]]
         if BOS in names or names.count(EOS) > 1:
             word = BOS if BOS in names else EOS
             raise ValueError(
                 f"sentence ends: the model has the word {word} besides its end of text; write decimal ids (words='ids')"
             )
-        return cls([*names, BOS], [word for word in (UNK,) if word not in names], eot)
+        return cls([*names, BOS], [word for word in (UNK,) if word not in names], end_of_text)
 
     def rows(self, tables: Tables, order: int) -> NDArray[np.uint32]:
         """The n-grams of an order >= 2 as word numbers."""
         rows = tables.spell(order)
-        if self.eot is None:
+        if self.end_of_text is None:
             return rows
-        inside = (rows[:, 1:-1] == self.eot).any(axis=1)
+        inside = (rows[:, 1:-1] == self.end_of_text).any(axis=1)
         if inside.any():
             raise ValueError(
-                f"sentence ends: expected the end of text, {self.eot}, only first or last in an n-gram, got "
+                f"sentence ends: expected the end of text, {self.end_of_text}, only first or last in an n-gram, got "
                 f"{rows[inside.argmax()].tolist()}; write the file without sentence ends"
             )
-        rows[rows[:, 0] == self.eot, 0] = len(self.names) - 1
+        rows[rows[:, 0] == self.end_of_text, 0] = len(self.names) - 1
         return rows
 
 
 def _write(file: BinaryIO, tables: Tables, spelling: _Spelling) -> None:
-    added, eot = spelling.added, spelling.eot
-    sizes = [len(added) + (eot is not None) + tables.vocab_size, *tables.ngrams[1:]]
+    added, end_of_text = spelling.added, spelling.end_of_text
+    sizes = [len(added) + (end_of_text is not None) + tables.vocab_size, *tables.ngrams[1:]]
     header = "".join(f"ngram {order}={size}\n" for order, size in enumerate(sizes, 1))
     file.write(f"\\data\\\n{header}".encode())
     backoffs: list[NDArray[np.float64] | None] = [*tables.gram_backoffs(), None]
@@ -129,12 +129,11 @@ def _write(file: BinaryIO, tables: Tables, spelling: _Spelling) -> None:
         rows = np.arange(tables.vocab_size)[:, None] if order == 1 else spelling.rows(tables, order)
         if order == 1:
             file.write("".join(f"-99\t{word}\n" for word in added).encode())
-            if eot is not None:
-                file.write(
-                    f"-99\t{BOS}{_tail(math.nan if backoff is None else float(backoff[eot]) / -LN10)}\n".encode()
-                )
+            if end_of_text is not None:
+                begins = math.nan if backoff is None else float(backoff[end_of_text]) / -LN10
+                file.write(f"-99\t{BOS}{_tail(begins)}\n".encode())
                 if backoff is not None:
-                    backoff[eot] = math.nan  # written with <s> above; </s> is only an event
+                    backoff[end_of_text] = math.nan  # written with <s> above; </s> is only an event
         for lines in _lines(rows, tables.cost[order - 1], backoff, spelling.names):
             file.write(lines.encode())
     file.write(b"\n\\end\\\n")

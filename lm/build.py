@@ -19,7 +19,7 @@ def build(
     *,
     order: int,
     vocab_size: int,
-    eot: int,
+    end_of_text: int,
     min_counts: tuple[int, ...] = (),
     estimate: EstimateOptions | None = None,
     shorten: PruneOptions | None = None,
@@ -37,14 +37,14 @@ def build(
         sequences,
         order=order,
         vocab_size=vocab_size,
-        eot=eot,
+        end_of_text=end_of_text,
         min_counts=min_counts,
         adjusted=needs_adjusted(estimate),
     )
     tables = estimate_model(counts, estimate)
     if shorten is not None:
         tables = prune(tables, shorten)
-    return NGram.from_tables(tables, words=words, metadata={**(metadata or {}), "eot": eot})
+    return NGram.from_tables(tables, words=words, metadata={**(metadata or {}), "end_of_text": end_of_text})
 
 
 def build_ngram(
@@ -78,7 +78,7 @@ def build_ngram(
         known.encode(list(texts)),
         order=order,
         vocab_size=wide,
-        eot=known.eot,
+        end_of_text=known.end_of_text,
         min_counts=min_counts,
         estimate=estimate,
         shorten=PruneOptions(max_ngrams=max_ngrams) if max_ngrams is not None else None,

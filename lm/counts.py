@@ -3,7 +3,7 @@
 The documents of a text are separated by the end-of-text token, which ends one document and starts the context of
 the next. It is therefore the first or the last token of an n-gram, never inside one:
 
-    eot a b eot c eot     counted: [eot a] [a b] [b eot] [eot c] [eot a b] [a b eot] [eot c eot]; not [b eot c]
+    # a b # c #     counted, # being the end of text: [# a] [a b] [b #] [# c] [# a b] [a b #] [# c #]; not [b # c]
 
 Only **windows** are counted: the window of a position is the longest n-gram that ends there, of at most N tokens.
 Windows determine the counts of all orders, and sorting them once puts all orders into context order.
@@ -31,20 +31,20 @@ class CountOptions:
 
     order       N, 1..7
     vocab_size  V; ids are in [0, V)
-    eot         id of the end of text
+    end_of_text id of the end of text
     min_counts  smallest count kept, for orders 1, 2, ..; the last holds for all higher orders. The first is 1, since
                 unigrams stay, and the numbers never fall, so that the context and suffix of a kept n-gram are kept
     """
 
     order: int
     vocab_size: int
-    eot: int
+    end_of_text: int
     min_counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_vocabulary(self.vocab_size, self.order)
-        if not 0 <= self.eot < self.vocab_size:
-            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.eot}")
+        if not 0 <= self.end_of_text < self.vocab_size:
+            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.end_of_text}")
         check_min_counts(self.min_counts, self.order)
 
     @property

@@ -95,7 +95,7 @@ def write_counts(
     *,
     order: int,
     vocab_size: int,
-    eot: int,
+    end_of_text: int,
     tokenizer: str | None = None,
     file_rows: int = FILE_ROWS,
 ) -> CountsHeader:
@@ -103,7 +103,7 @@ def write_counts(
 
     The folder is created if needed and must be empty. After an error all written files are removed.
     """
-    header = CountsHeader(order=order, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer)
+    header = CountsHeader(order=order, vocab_size=vocab_size, end_of_text=end_of_text, tokenizer=tokenizer)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -257,7 +257,7 @@ def _check(windows: WindowCounts, header: CountsHeader, where: str, first: int =
     expect((lengths >= least) & (lengths <= most), f"a window of {least}..{most} tokens", lengths)
     expect((count >= 1) & (count <= MAX_TOKENS), f"a count in 1..{MAX_TOKENS}", count)
     expect((tokens >= 0) & (tokens < header.vocab_size), f"ids in 0..{header.vocab_size - 1}", tokens)
-    ends = tokens == header.eot
+    ends = tokens == header.end_of_text
     starts = ends[offsets[:-1]] if len(count) else np.empty(0, bool)
     expect(
         starts | (lengths == most),

@@ -26,12 +26,12 @@ class CountsHeader:
 
     order: int
     vocab_size: int
-    eot: int
+    end_of_text: int
     tokenizer: str | None = None
     tokens: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("order", "vocab_size", "eot", "tokens"):
+        for name in ("order", "vocab_size", "end_of_text", "tokens"):
             if type(getattr(self, name)) is not int:
                 raise ValueError(f"{name}: expected a whole number, got {getattr(self, name)!r:.60}")
         self.packing  # noqa: B018  Packing checks order, vocabulary and end-of-text
@@ -47,7 +47,7 @@ class CountsHeader:
 
     @property
     def packing(self) -> Packing:
-        return Packing(order=self.order, vocab_size=self.vocab_size, eot=self.eot)
+        return Packing(order=self.order, vocab_size=self.vocab_size, end_of_text=self.end_of_text)
 
     def to_json(self) -> str:
         """The text of counts.json."""
@@ -77,6 +77,8 @@ def _parse(value: Any) -> CountsHeader:
             "counts"
         )
     value = {name: item for name, item in value.items() if name not in ("format", "version")}
+    if "eot" in value:  # its name in files written before 2026-11-25
+        value["end_of_text"] = value.pop("eot")
     known = {field.name for field in fields(CountsHeader)}
     if missing := sorted(known - set(value)):
         raise ValueError(f"the key {missing[0]!r} is missing")

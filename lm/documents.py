@@ -134,7 +134,9 @@ def json_text(line: str, field: str) -> str:
     return text
 
 
-def refuse_end_of_text(ids: NDArray[np.uint32], eot: int) -> None:
+def refuse_end_of_text(ids: NDArray[np.uint32], end_of_text: int) -> None:
     """Raises BadText if the tokens of a document contain the end of text."""
-    if (ids == eot).any():
-        raise BadText("holds the end of text", f"its tokens contain the end of text, {eot}, which would split it")
+    if (ids == end_of_text).any():
+        raise BadText(
+            "holds the end of text", f"its tokens contain the end of text, {end_of_text}, which would split it"
+        )

@@ -22,9 +22,11 @@ from rescore.lm.tables import Tables
 from rescore.lm.union import Union
 
 
-def read(model: NGram, texts: Sequence[ArrayLike], eot: int | None) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
+def read(
+    model: NGram, texts: Sequence[ArrayLike], end_of_text: int | None
+) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
     """The cost of every token and the state before it, for texts read as one."""
-    state, walks = model.start([] if eot is None else [eot]), []
+    state, walks = model.start([] if end_of_text is None else [end_of_text]), []
     for text in texts:
         walks.append(model.walk(text, state))
         state = walks[-1].after
@@ -60,7 +62,7 @@ class HeldOut:
 
     @classmethod
     def of(
-        cls, models: Sequence[Tables], total: NDArray[np.float64], texts: Sequence[ArrayLike], eot: int | None
+        cls, models: Sequence[Tables], total: NDArray[np.float64], texts: Sequence[ArrayLike], end_of_text: int | None
     ) -> HeldOut:
         union = Union.of(models)
         costs, backoffs = zip(*union.costs(models))
@@ -73,7 +75,7 @@ class HeldOut:
             )
         )
         first = np.cumsum([level.contexts for level in union.levels])
-        seen = np.bincount(read(over_all, texts, eot)[1], minlength=first[-1])
+        seen = np.bincount(read(over_all, texts, end_of_text)[1], minlength=first[-1])
         return cls(
             levels=union.levels, costs=costs, backoffs=backoffs, seen=tuple(np.split(seen, first[:-1])), total=total
         )

@@ -130,7 +130,7 @@ def check_alike(models: Sequence[NGram], names: Sequence[str] = ()) -> None:
     if not models:
         raise ValueError("models: expected at least one, got none")
     names = names or [f"model {number}" for number in range(1, len(models) + 1)]
-    for what in ("vocabulary size", "tokenizer", "eot", "bos", "eos", "words"):
+    for what in ("vocabulary size", "tokenizer", "end_of_text", "bos", "eos", "words"):
         given = [(_fact(model, what), name) for model, name in zip(models, names)]
         # A model read from ARPA or OpenFst may not know its tokenizer; models over tokens have no bos and eos.
         known = [(value, name) for value, name in given if value is not None or what in ("bos", "eos")]
@@ -158,7 +158,10 @@ def _metadata(models: Sequence[Tables], mixture: Mixture) -> dict[str, Any]:
     """The metadata shared by the models, and how they were mixed."""
     shared: dict[str, Any] = {}
     for model in models:
-        shared = {**{name: model.metadata[name] for name in ("tokenizer", "eot") if name in model.metadata}, **shared}
+        shared = {
+            **{name: model.metadata[name] for name in ("tokenizer", "end_of_text") if name in model.metadata},
+            **shared,
+        }
     own = [
         {
             "weight": weight,

@@ -46,7 +46,7 @@ class NGram:
 
     compact   the automaton (`compact.py`), in memory or mapped from a file
     words     the V tokens as text, or None
-    metadata  JSON object: how the model was made; "tokenizer" is the tokenizer's hash, "eot" its end-of-text id
+    metadata  JSON object: how the model was made; "tokenizer" is the tokenizer's hash, "end_of_text" its end-of-text id
     core      the native automaton over the same arrays
     """
 
@@ -69,7 +69,7 @@ class NGram:
     @property
     def end_of_text(self) -> int | None:
         """The id of the token that separates documents, from the metadata; None if they do not give it."""
-        return self._special("eot")
+        return self._special("end_of_text")
 
     @property
     def arrays(self) -> Arrays:

@@ -276,6 +276,8 @@ def _metadata(data: NDArray[np.uint8], sections: dict[str, FileSection]) -> dict
         raise ValueError(f"metadata: expected JSON, got {error}") from error
     if not isinstance(metadata, dict):
         raise ValueError(f"metadata: expected a JSON object, got {type(metadata).__name__}")
+    if "eot" in metadata:  # its name in files written before 2026-11-25
+        metadata["end_of_text"] = metadata.pop("eot")
     return metadata
 
 

@@ -57,7 +57,7 @@ def number_words(
     size, mtime_ns = identity(ids)
     piece = Piece(path=str(ids), form="bin", dtype="uint32", end=(size or 0) // 4, size=size, mtime_ns=mtime_ns)
     spelled = tuple(words.read_text(encoding="utf-8").split("\n")[:-1])
-    return NumberedText(piece, Vocabulary(spelled=spelled, eot=END_OF_TEXT))
+    return NumberedText(piece, Vocabulary(spelled=spelled, end_of_text=END_OF_TEXT))
 
 
 def _batches(

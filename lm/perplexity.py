@@ -98,32 +98,32 @@ class Perplexity:
 
 
 def perplexity(
-    model: NGram, texts: Iterable[ArrayLike], *, eot: int | None = None, bos: int | None = None
+    model: NGram, texts: Iterable[ArrayLike], *, end_of_text: int | None = None, bos: int | None = None
 ) -> Perplexity:
     """The perplexity of token arrays [n], read one after the other as one text (see `scored`)."""
     total = Perplexity.nothing(model.order)
-    for part in scored(model, texts, eot=eot, bos=bos):
+    for part in scored(model, texts, end_of_text=end_of_text, bos=bos):
         total += Perplexity.of(part, model.order)
     return total
 
 
 def scored(
-    model: NGram, texts: Iterable[ArrayLike], *, eot: int | None = None, bos: int | None = None
+    model: NGram, texts: Iterable[ArrayLike], *, end_of_text: int | None = None, bos: int | None = None
 ) -> Iterator[Scored]:
     """Yields the scored tokens of token arrays [n], read one after the other as one text.
 
     Only one array is held in memory at a time.
 
-    eot  the end-of-text token that precedes the first token; None: the history is empty
-    bos  the token that starts each document's context, the first and those after an `eot`; None: `eot`
+    end_of_text  the end-of-text token that precedes the first token; None: the history is empty
+    bos  the token that starts each document's context, the first and those after an `end_of_text`; None: `end_of_text`
     """
-    begin = eot if bos is None else bos
+    begin = end_of_text if bos is None else bos
     state = model.start([] if begin is None else [begin])
     for text in texts:
         tokens = np.asarray(text)
         for at in range(0, len(tokens), CHUNK):
             part = tokens[at : at + CHUNK]
-            ends = np.zeros(0, np.int64) if bos in (None, eot) else np.flatnonzero(part == eot) + 1
+            ends = np.zeros(0, np.int64) if bos in (None, end_of_text) else np.flatnonzero(part == end_of_text) + 1
             walk = model.walk(part if bos is None else np.insert(part, ends, bos), state)
             state = walk.after
             kept = np.ones(len(walk.cost), bool)

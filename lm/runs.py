@@ -53,7 +53,7 @@ class Run:
     ) -> Run:
         """Counts positions begin .. stop - 1 of arrays of tokens, given as (array, begin, stop); see `_core`."""
         source, slices, windows, tokens = _core.count_windows(
-            parts, order=options.order, vocab_size=options.vocab_size, eot=options.eot, starts=starts
+            parts, order=options.order, vocab_size=options.vocab_size, end_of_text=options.end_of_text, starts=starts
         )
         return cls(source=source, slices=slices, windows=windows, tokens=tokens)
 
@@ -68,7 +68,13 @@ class Run:
     ) -> Run:
         """A run from windows counted elsewhere: offsets [n + 1] into tokens, counts [n]."""
         source, slices, windows, total = _core.run_of_windows(
-            offsets, tokens, counts, order=options.order, vocab_size=options.vocab_size, eot=options.eot, starts=starts
+            offsets,
+            tokens,
+            counts,
+            order=options.order,
+            vocab_size=options.vocab_size,
+            end_of_text=options.end_of_text,
+            starts=starts,
         )
         return cls(source=source, slices=slices, windows=windows, tokens=total)
 
@@ -87,7 +93,10 @@ def slice_starts(sample: NDArray[Any], pieces: int) -> list[int]:
 def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.RunSlices:
     """Merges one slice of the runs."""
     return _core.RunSlices(
-        [run.slice(number) for run in runs], order=options.order, vocab_size=options.vocab_size, eot=options.eot
+        [run.slice(number) for run in runs],
+        order=options.order,
+        vocab_size=options.vocab_size,
+        end_of_text=options.end_of_text,
     )
 
 
@@ -149,7 +158,7 @@ def slice_levels(
         order=options.order,
         vocab_size=options.vocab_size,
         min_counts=options.least,
-        eot=options.eot,
+        end_of_text=options.end_of_text,
         most=MOST,
         adjusted=adjusted,
     )
@@ -168,7 +177,7 @@ def count(
     *,
     order: int,
     vocab_size: int,
-    eot: int,
+    end_of_text: int,
     min_counts: tuple[int, ...] = (),
     adjusted: bool = False,
 ) -> Counts:
@@ -179,7 +188,7 @@ def count(
                context, not an event.
     adjusted   also compute the adjusted counts of Kneser-Ney
     """
-    options = CountOptions(order=order, vocab_size=vocab_size, eot=eot, min_counts=min_counts)
+    options = CountOptions(order=order, vocab_size=vocab_size, end_of_text=end_of_text, min_counts=min_counts)
     parts = [
         (array, 0, len(array))
         for number, sequence in enumerate(sequences)

@@ -30,14 +30,14 @@ class TokenSource:
         pieces: Sequence[Piece],
         *,
         vocab_size: int,
-        eot: int,
+        end_of_text: int,
         tokenizer: Tokenizer | None = None,
         strict: bool = False,
     ) -> None:
         """strict  the first bad document is an error; else bad documents are skipped"""
         self._pieces = pieces
         self._vocab_size = vocab_size
-        self._eot = eot
+        self._eot = end_of_text
         self._tokenizer = tokenizer
         self._strict = strict
         self._skipped: dict[int, Skipped] = {}
@@ -69,7 +69,7 @@ class TokenSource:
         return tokens_of(
             self._pieces[piece],
             vocab_size=self._vocab_size,
-            eot=self._eot,
+            end_of_text=self._eot,
             tokenizer=self._tokenizer,
             skipped=None if self._strict else self._skipped[piece],
         )
@@ -163,10 +163,10 @@ def _check_header(folder: CountsFiles, options: CountOptions, tokenizer: str | N
         raise ValueError(
             f"{where}: expected counts of n-grams up to order {options.order} or more, got order {header.order}"
         )
-    if (header.vocab_size, header.eot) != (options.vocab_size, options.eot):
+    if (header.vocab_size, header.end_of_text) != (options.vocab_size, options.end_of_text):
         raise ValueError(
-            f"{where}: expected counts of {options.vocab_size} ids with end of text {options.eot}, "
-            f"got {header.vocab_size} with {header.eot}"
+            f"{where}: expected counts of {options.vocab_size} ids with end of text {options.end_of_text}, "
+            f"got {header.vocab_size} with {header.end_of_text}"
         )
     if tokenizer and header.tokenizer and tokenizer != header.tokenizer:
         raise ValueError(f"{where}: expected counts of tokenizer {tokenizer}, got {header.tokenizer}")

@@ -76,22 +76,22 @@ def count_windows(
     output: str,
     *,
     tokenizer_json: bytes | None = None,
-    end_of_text: str | None = None,
     vocab_size: int | None = None,
-    eot: int | None = None,
+    end_of_text: str | None = None,
     options: SparkOptions = SparkOptions(),
 ) -> SparkCounts:
     """Counts the windows of all documents and writes them to the folder `output`, on any file system of Spark.
 
     inputs          paths and globs of JSON lines or Parquet files, or a DataFrame with the column `options.field`
     tokenizer_json  the content of a Hugging Face tokenizer.json, for text; also gives V and the end-of-text id
-    vocab_size, eot required for tokens; with a tokenizer they override its own
+    vocab_size      required for tokens; with a tokenizer, which may have fewer, it overrides its own
+    end_of_text     name or id of the end-of-text token; an id is required for tokens
 
     A row of tokens is made of whole documents: an end-of-text is added before its first and after its last token if it
     is missing. ValueError names wrong options, columns, ids and, with `strict`, documents.
     """
     tokenizer = None if tokenizer_json is None else TextTokenizer.from_bytes(tokenizer_json, end_of_text)
-    packing = _packing(tokenizer, vocab_size, eot, options.order)
+    packing = _packing(tokenizer, vocab_size, end_of_text, options.order)
     with _refusals():
         frame, kind = _documents(spark, inputs, options, tokenizer is not None)
         skipped = spark.sparkContext.accumulator(Skipped(), _SkippedParam())
@@ -114,7 +114,7 @@ def count_windows(
     header = CountsHeader(
         order=packing.order,
         vocab_size=packing.vocab_size,
-        eot=packing.eot,
+        end_of_text=packing.end_of_text,
         tokenizer=tokenizer.sha256 if tokenizer else None,
         tokens=totals["tokens"],
     )
@@ -122,17 +122,18 @@ def count_windows(
     return SparkCounts(header=header, windows=totals["windows"], documents=totals["documents"], skipped=skipped.value)
 
 
-def _packing(tokenizer: TextTokenizer | None, vocab_size: int | None, eot: int | None, order: int) -> Packing:
+def _packing(tokenizer: TextTokenizer | None, vocab_size: int | None, end_of_text: str | None, order: int) -> Packing:
+    end = int(end_of_text) if end_of_text and end_of_text.isdecimal() else None
     if tokenizer is not None:
-        eot = tokenizer.eot if eot is None else eot
+        end = tokenizer.end_of_text
         vocab_size = vocab_size or tokenizer.vocab_size
         if vocab_size < tokenizer.vocab_size:
             raise ValueError(
                 f"vocabulary size: expected at least the tokenizer's {tokenizer.vocab_size}, got {vocab_size}"
             )
-    if vocab_size is None or eot is None:
+    if vocab_size is None or end is None:
         raise ValueError("expected a tokenizer, or the vocabulary size and end-of-text id of token ids")
-    return Packing(order=order, vocab_size=vocab_size, eot=eot)
+    return Packing(order=order, vocab_size=vocab_size, end_of_text=end)
 
 
 def _documents(
@@ -192,14 +193,14 @@ def _spelled(packing: Packing) -> Column:
         tokens.append(F.shiftrightunsigned(f"key{word}", shift).bitwiseAND((1 << packing.bits) - 1).cast("int"))
     start: Column = F.lit(1)  # the window begins with the last end-of-text before its last token
     for place, token in enumerate(tokens[:-1], 1):
-        start = F.when(token == packing.eot, place).otherwise(start)
+        start = F.when(token == packing.end_of_text, place).otherwise(start)
     return F.slice(F.array(*tokens), start, F.lit(packing.order + 1) - start)
 
 
 def _write(windows: DataFrame, packing: Packing, output: str, mode: str) -> dict[str, int]:
     """Writes the Parquet files and returns their totals."""
     observed = Observation()
-    ends = F.when(F.element_at("ngram", -1) == packing.eot, F.col("count")).otherwise(0)
+    ends = F.when(F.element_at("ngram", -1) == packing.end_of_text, F.col("count")).otherwise(0)
     totals = {"windows": F.count(F.lit(1)), "tokens": F.sum("count"), "documents": F.sum(ends)}
     windows = windows.observe(observed, *(total.alias(name) for name, total in totals.items()))
     windows.write.mode(mode).option("compression", "zstd").parquet(output)

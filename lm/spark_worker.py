@@ -81,7 +81,7 @@ class Worker:
                 if self._is_whole(ids, file, skipped)
             ]
         try:
-            stream = join(found, self.packing.vocab_size, self.packing.eot)
+            stream = join(found, self.packing.vocab_size, self.packing.end_of_text)
         except ValueError as error:
             raise ValueError(f"{', '.join(sorted(set(files.to_pylist())))}: {error}") from None
         return self.packing.keys(stream)
@@ -98,7 +98,7 @@ class Worker:
 
     def _is_whole(self, ids: NDArray[np.uint32], file: str, skipped: Skipped) -> bool:
         with self._passing_over(file, skipped):
-            refuse_end_of_text(ids, self.packing.eot)
+            refuse_end_of_text(ids, self.packing.end_of_text)
             return True
         return False
 

@@ -152,7 +152,9 @@ class StagedBuild:
             grams,
             lambda columns: compile_tables(tables, columns),
         )
-        return NGram.from_tables(tables, arrays=arrays, words=words, metadata={**metadata, "eot": self._options.eot})
+        return NGram.from_tables(
+            tables, arrays=arrays, words=words, metadata={**metadata, "end_of_text": self._options.end_of_text}
+        )
 
     def _stage(self, name: str, key: dict[str, Any], total: int, grams: int, body: Callable[[Folder], Any]) -> Any:
         """Runs a stage, or opens its result. total: bytes that the stage is expected to write."""

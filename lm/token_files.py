@@ -30,17 +30,17 @@ def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
-def token_documents(piece: Piece, *, vocab_size: int, eot: int | None) -> Iterator[NDArray[Any]]:
+def token_documents(piece: Piece, *, vocab_size: int, end_of_text: int | None) -> Iterator[NDArray[Any]]:
     """Yields the tokens of a piece of a token file: flat arrays of whole documents, each followed by one end of text.
 
-    Empty documents are skipped. If `eot` is None, the arrays are unchanged stretches of the file. ValueError names file
-    and position of an id outside 0..V-1, and a file that is damaged or of another kind.
+    Empty documents are skipped. If `end_of_text` is None, the arrays are unchanged stretches of the file. ValueError
+    names file and position of an id outside 0..V-1, and a file that is damaged or of another kind.
     """
-    checked = _checked(_parts(piece, eot), piece.name, vocab_size)
-    if eot is None:
+    checked = _checked(_parts(piece, end_of_text), piece.name, vocab_size)
+    if end_of_text is None:
         yield from checked
     else:
-        yield from _whole_documents(checked, piece.name, eot)
+        yield from _whole_documents(checked, piece.name, end_of_text)
 
 
 def map_npy(path: str | Path) -> NDArray[Any]:
@@ -69,33 +69,35 @@ def bin_length(path: str | Path, dtype: np.dtype, size: int) -> int:
     return size // dtype.itemsize
 
 
-def _parts(piece: Piece, eot: int | None) -> Iterator[TokenPart]:
+def _parts(piece: Piece, end_of_text: int | None) -> Iterator[TokenPart]:
     if piece.form == "npy":
-        return _stretch(map_npy(piece.path), piece, eot)
+        return _stretch(map_npy(piece.path), piece, end_of_text)
     if piece.form == "bin":
         dtype = np.dtype(piece.dtype).newbyteorder("<")
         if piece.end is None:
             return _read(piece, dtype)
-        return _stretch(np.memmap(piece.path, dtype, "r") if piece.size else np.empty(0, dtype), piece, eot)
-    if eot is None:
-        raise ValueError(f"{piece.path}: a dump needs an end-of-text id, which separates its sequences: give --eot")
-    return _sequences(piece.path, eot)
+        return _stretch(np.memmap(piece.path, dtype, "r") if piece.size else np.empty(0, dtype), piece, end_of_text)
+    if end_of_text is None:
+        raise ValueError(
+            f"{piece.path}: a dump needs an end-of-text id, which separates its sequences: give --end-of-text"
+        )
+    return _sequences(piece.path, end_of_text)
 
 
-def _stretch(array: NDArray[Any], piece: Piece, eot: int | None) -> Iterator[TokenPart]:
+def _stretch(array: NDArray[Any], piece: Piece, end_of_text: int | None) -> Iterator[TokenPart]:
     """Yields the documents that begin in tokens begin..end of the piece, in parts."""
     end = len(array) if piece.end is None else piece.end
-    begin, end = (_first_document(array, at, eot) for at in (piece.begin, end))
+    begin, end = (_first_document(array, at, end_of_text) for at in (piece.begin, end))
     for at in range(begin, end, CHUNK):
         yield TokenPart(array[at : min(at + CHUNK, end)], "token", at)
 
 
-def _first_document(array: NDArray[Any], begin: int, eot: int | None) -> int:
+def _first_document(array: NDArray[Any], begin: int, end_of_text: int | None) -> int:
     """The first position >= `begin` at which a document begins."""
-    if not begin or eot is None:
+    if not begin or end_of_text is None:
         return begin
     for at in range(begin - 1, len(array), CHUNK):
-        ends = array[at : at + CHUNK] == eot
+        ends = array[at : at + CHUNK] == end_of_text
         if ends.any():
             return at + int(ends.argmax()) + 1
     return len(array)
@@ -110,11 +112,11 @@ def _read(piece: Piece, dtype: np.dtype) -> Iterator[TokenPart]:
             number += CHUNK
 
 
-def _sequences(path: str, eot: int) -> Iterator[TokenPart]:
+def _sequences(path: str, end_of_text: int) -> Iterator[TokenPart]:
     """Yields the sequences of a shard of a dump, prompt and continuation."""
     dump = Dump.open(Path(path).parent)
     for number, text in enumerate(dump.texts(Path(path).name)):
-        yield TokenPart(np.append(text, eot), "sequence", number)
+        yield TokenPart(np.append(text, end_of_text), "sequence", number)
 
 
 def _checked(parts: Iterable[TokenPart], name: str, vocab_size: int) -> Iterator[NDArray[Any]]:
@@ -129,7 +131,7 @@ def _checked(parts: Iterable[TokenPart], name: str, vocab_size: int) -> Iterator
         yield ids.astype(dtype, copy=False)
 
 
-def _whole_documents(parts: Iterable[NDArray[Any]], name: str, eot: int) -> Iterator[NDArray[Any]]:
+def _whole_documents(parts: Iterable[NDArray[Any]], name: str, end_of_text: int) -> Iterator[NDArray[Any]]:
     """Yields the documents of consecutive parts, about CHUNK tokens at a time, or one longer document."""
     held: list[NDArray[Any]] = []
     size, wanted = 0, CHUNK
@@ -139,23 +141,23 @@ def _whole_documents(parts: Iterable[NDArray[Any]], name: str, eot: int) -> Iter
         if size < wanted:
             continue
         tokens = np.concatenate(held)
-        ends = np.flatnonzero(tokens == eot)
+        ends = np.flatnonzero(tokens == end_of_text)
         cut = int(ends[-1]) + 1 if len(ends) else 0
-        yield from _without_empty(tokens[:cut], eot)
+        yield from _without_empty(tokens[:cut], end_of_text)
         held, size = [tokens[cut:]], len(tokens) - cut
         if size > MAX_TOKENS:
             raise ValueError(
-                f"{name}: expected documents of at most {MAX_TOKENS} tokens, got a longer one; if {eot} is not the "
-                "end of text, give --eot, else split the document"
+                f"{name}: expected documents of at most {MAX_TOKENS} tokens, got a longer one; if {end_of_text} is not "
+                "the end of text, give --end-of-text, else split the document"
             )
         wanted = CHUNK + 2 * size  # grows, so that a long document is not concatenated at every part
     if size:
-        yield from _without_empty(np.concatenate([*held, np.array([eot], held[0].dtype)]), eot)
+        yield from _without_empty(np.concatenate([*held, np.array([end_of_text], held[0].dtype)]), end_of_text)
 
 
-def _without_empty(tokens: NDArray[Any], eot: int) -> Iterator[NDArray[Any]]:
+def _without_empty(tokens: NDArray[Any], end_of_text: int) -> Iterator[NDArray[Any]]:
     """Removes each end of text that comes first or follows another; yields the tokens unless none is left."""
-    ends = tokens == eot
+    ends = tokens == end_of_text
     empty = ends.copy()
     empty[1:] &= ends[:-1]
     left = tokens[~empty] if empty.any() else tokens

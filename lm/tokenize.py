@@ -39,12 +39,12 @@ def tokens_of(
     piece: Piece,
     *,
     vocab_size: int,
-    eot: int | None,
+    end_of_text: int | None,
     tokenizer: Tokenizer | None = None,
     skipped: Skipped | None = None,
 ) -> Iterator[NDArray[Any]]:
     """Yields the tokens of a piece; see `numbered_tokens`."""
-    found = numbered_tokens(piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=skipped)
+    found = numbered_tokens(piece, vocab_size=vocab_size, end_of_text=end_of_text, tokenizer=tokenizer, skipped=skipped)
     return (documents.tokens for documents in found)
 
 
@@ -52,15 +52,15 @@ def numbered_tokens(
     piece: Piece,
     *,
     vocab_size: int,
-    eot: int | None,
+    end_of_text: int | None,
     tokenizer: Tokenizer | None = None,
     skipped: Skipped | None = None,
 ) -> Iterator[Numbered]:
     """Yields the tokens of a piece with their origin.
 
-    Tokens are flat arrays, uint16 (V <= 65536) or uint32, of whole documents, each followed by one `eot`; empty
+    Tokens are flat arrays, uint16 (V <= 65536) or uint32, of whole documents, each followed by one `end_of_text`; empty
     documents are dropped. An array holds a few hundred thousand tokens, or one longer document, so memory does not
-    depend on the size of the file. For token files `eot` may be None: the arrays are then stretches of the file.
+    depend on the size of the file. For token files `end_of_text` may be None: the arrays are then stretches of it.
 
     skipped  counts bad documents: not JSON, without text, not UTF-8, longer than 16 MiB, or with the end of text among
              their tokens; None makes the first of them a ValueError
@@ -70,19 +70,19 @@ def numbered_tokens(
     piece.check_unchanged()
     faults = Faults(piece, skipped)
     if not piece.is_text:
-        for tokens in token_documents(piece, vocab_size=vocab_size, eot=eot):
+        for tokens in token_documents(piece, vocab_size=vocab_size, end_of_text=end_of_text):
             yield Numbered(tokens, faults, None)
         return
-    if tokenizer is None or eot is None:
+    if tokenizer is None or end_of_text is None:
         raise ValueError(f"{piece.name}: text needs a tokenizer and an end-of-text id: give --tokenizer")
     if tokenizer.vocab_size > vocab_size:
         raise ValueError(
             f"{piece.name}: expected a vocabulary of at least the tokenizer's {tokenizer.vocab_size} tokens, "
             f"got {vocab_size}"
         )
-    end = np.array([eot], np.uint32)
+    end = np.array([end_of_text], np.uint32)
     for encoded in _encoded(_batches(documents(piece, faults)), tokenizer, faults):
-        if kept := list(_kept(encoded, eot, faults)):
+        if kept := list(_kept(encoded, end_of_text, faults)):
             tokens = np.concatenate([part for _, ids in kept for part in (ids, end)])
             yield Numbered(tokens.astype(token_dtype(vocab_size), copy=False), faults, [number for number, _ in kept])
 
@@ -134,12 +134,12 @@ def _result(
 
 
 def _kept(
-    documents: Iterable[tuple[int, NDArray[np.uint32]]], eot: int, faults: Faults
+    documents: Iterable[tuple[int, NDArray[np.uint32]]], end_of_text: int, faults: Faults
 ) -> Iterator[tuple[int, NDArray[np.uint32]]]:
     """Yields the documents that are not empty and do not contain the end of text."""
     for number, ids in documents:
         try:
-            refuse_end_of_text(ids, eot)
+            refuse_end_of_text(ids, end_of_text)
         except BadText as fault:
             faults.add(number, fault)
         else:

@@ -35,7 +35,7 @@ class TextTokenizer:
 
     tokenizer: Any
     vocab_size: int
-    eot: int
+    end_of_text: int
     sha256: str
     word_ids: WordIds | None = None  # if text can be encoded word by word, and faster so
 
@@ -43,7 +43,7 @@ class TextTokenizer:
     def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
         """Opens a tokenizer file, or the tokenizer.json of a folder or of a model of the Hub (`rescore.lm.hub`).
 
-        end_of_text: name of the end-of-text token; None tries the usual names. ValueError if there is no such token.
+        end_of_text: name or id of the end-of-text token; None tries the usual names. ValueError if there is none.
         """
         path = hub_folder(path, [FILE_NAME]) if is_hub_name(path) else Path(path)
         if path.is_dir() and not (path / FILE_NAME).is_file():
@@ -81,8 +81,10 @@ class TextTokenizer:
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
         names = [end_of_text] if end_of_text else END_OF_TEXT
-        eot = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
-        if eot is None:
+        found = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
+        if found is None and end_of_text and end_of_text.isdecimal() and tokenizer.id_to_token(int(end_of_text)):
+            found = int(end_of_text)
+        if found is None:
             raise ValueError(
                 f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text"
             )
@@ -91,7 +93,7 @@ class TextTokenizer:
         return cls(
             tokenizer=tokenizer,
             vocab_size=max(vocabulary.values()) + 1,
-            eot=eot,
+            end_of_text=found,
             sha256=hashlib.sha256(raw).hexdigest(),
             word_ids=WordIds(partial(_encode, tokenizer), vocabulary) if pays else None,
         )

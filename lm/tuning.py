@@ -38,19 +38,19 @@ class TunedMixture:
 
 
 def tune_mixture(
-    models: Sequence[NGram], texts: Sequence[ArrayLike], *, eot: int | None = None, log_linear: bool = False
+    models: Sequence[NGram], texts: Sequence[ArrayLike], *, end_of_text: int | None = None, log_linear: bool = False
 ) -> TunedMixture:
     """The best weights of J models for the tokens [n] of texts, read one after the other as one text.
 
-    eot  the end-of-text token that precedes the first token; None: the history is empty
+    end_of_text  the end-of-text token that precedes the first token; None: the history is empty
 
     ValueError if there is no token. Takes 8 J bytes per token, and for log-linear mixtures 8 J bytes per n-gram.
     """
     check_alike(models)
-    costs = np.array([read(model, texts, eot)[0] for model in models], np.float64)
+    costs = np.array([read(model, texts, end_of_text)[0] for model in models], np.float64)
     if not costs.size:
         raise ValueError("held-out text: expected at least one token to tune the weights on, got none")
-    found = _log_linear(models, costs, texts, eot) if log_linear else _linear(costs)
+    found = _log_linear(models, costs, texts, end_of_text) if log_linear else _linear(costs)
     return TunedMixture(
         mixture=Mixture(weights=tuple(found.weights.tolist()), log_linear=log_linear),
         tokens=costs.shape[1],
@@ -94,9 +94,9 @@ def _mixed_nats(costs: NDArray[np.float64], weights: NDArray[np.float64]) -> flo
 
 
 def _log_linear(
-    models: Sequence[NGram], costs: NDArray[np.float64], texts: Sequence[ArrayLike], eot: int | None
+    models: Sequence[NGram], costs: NDArray[np.float64], texts: Sequence[ArrayLike], end_of_text: int | None
 ) -> Optimum:
-    text = HeldOut.of([model.to_tables() for model in models], costs.sum(axis=1), texts, eot)
+    text = HeldOut.of([model.to_tables() for model in models], costs.sum(axis=1), texts, end_of_text)
     weights = np.full(len(models), 1 / len(models))
     now = equal = text.nats(weights)
     for _ in range(ROUNDS):

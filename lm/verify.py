@@ -108,7 +108,7 @@ def check_sums(structure: Structure, tolerance: float) -> str:
 def check_metadata(model: NGram, structure: Structure) -> str:
     """The metadata agree with the model."""
     said, size = model.metadata, model.vocab_size
-    for name in ("eot", "bos", "eos"):
+    for name in ("end_of_text", "bos", "eos"):
         token = said.get(name)
         if token is not None and not (type(token) is int and 0 <= token < size):
             raise ValueError(f"{name}: expected an id in 0..{size - 1}, got {token!r:.80}")

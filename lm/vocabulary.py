@@ -27,22 +27,22 @@ class Vocabulary:
     """The words of a model as a tokenizer: text is split at white space, and unknown words become <unk>.
 
     spelled  the words by id, including <unk>
-    eot      the id that ends a sentence; <s> and </s> in a text become this id
+    end_of_text      the id that ends a sentence; <s> and </s> in a text become this id
     """
 
     spelled: tuple[str, ...]
-    eot: int
+    end_of_text: int
     sha256: None = None  # the words are in the model itself
     _ids: dict[bytes, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         ids = {word.encode(): number for number, word in enumerate(self.spelled)}
-        object.__setattr__(self, "_ids", ids | dict.fromkeys(BOUNDARIES, self.eot))
+        object.__setattr__(self, "_ids", ids | dict.fromkeys(BOUNDARIES, self.end_of_text))
 
     @classmethod
     def empty(cls) -> Vocabulary:
         """The vocabulary of a text without words."""
-        return cls(spelled=(UNK, EOS), eot=END_OF_TEXT)
+        return cls(spelled=(UNK, EOS), end_of_text=END_OF_TEXT)
 
     @property
     def vocab_size(self) -> int:

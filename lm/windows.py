@@ -4,8 +4,8 @@ A stream is all documents with an end-of-text token before the first, between th
 position i >= 1 is the longest n-gram of at most N tokens that ends there and does not cross an end-of-text: this token
 may be its first or last, never inside. With N = 3:
 
-    stream   eot a b c eot d eot
-    windows  [eot a] [eot a b] [a b c] [b c eot] [eot d] [eot d eot]
+    stream   end_of_text a b c end_of_text d end_of_text
+    windows  [end_of_text a] [end_of_text a b] [a b c] [b c end_of_text] [end_of_text d] [end_of_text d end_of_text]
 
 The count of an n-gram is the number of windows that end in it, so it suffices to exchange counts of windows
 (`counts_files.py`). A window shorter than N always begins with an end-of-text. Padded on the left with further ones it
@@ -37,22 +37,22 @@ def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np
     return array
 
 
-def join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[np.generic]:
+def join(sequences: Iterable[ArrayLike], vocab_size: int, end_of_text: int) -> NDArray[np.generic]:
     """The stream of all sequences, uint16 [n] if V allows, else uint32, with an end-of-text first, between and last.
 
     sequences  integer arrays [n] of ids in [0, V), each of whole documents; the end-of-text before the first and after
                the last token may be missing. Empty sequences add nothing. ValueError names the sequence.
     """
     dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
-    end = np.array([eot], dtype)
+    end = np.array([end_of_text], dtype)
     parts: list[NDArray[np.generic]] = [end]
     for number, sequence in enumerate(sequences):
         array = checked_ids(sequence, number, vocab_size)
         if not array.size:
             continue
-        skip = int(array[0] == eot)  # the part before it already ends with one
+        skip = int(array[0] == end_of_text)  # the part before it already ends with one
         parts.append(array[skip:].astype(dtype, copy=False))
-        if array[-1] != eot:
+        if array[-1] != end_of_text:
             parts.append(end)
     return np.concatenate(parts)
 
@@ -66,12 +66,12 @@ class Packing:
 
     order: int
     vocab_size: int
-    eot: int
+    end_of_text: int
 
     def __post_init__(self) -> None:
         check_vocabulary(self.vocab_size, self.order)
-        if not 0 <= self.eot < self.vocab_size:
-            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.eot}")
+        if not 0 <= self.end_of_text < self.vocab_size:
+            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.end_of_text}")
 
     @property
     def bits(self) -> int:
@@ -92,7 +92,7 @@ class Packing:
     def keys(self, stream: NDArray[np.generic]) -> NDArray[np.int64]:
         """The keys of a stream's windows, int64 [words, len(stream) - 1]; the stream begins with an end-of-text."""
         at = np.arange(1, len(stream))
-        began = np.maximum.accumulate(np.where(stream[:-1] == self.eot, at - 1, 0))
+        began = np.maximum.accumulate(np.where(stream[:-1] == self.end_of_text, at - 1, 0))
         keys = np.zeros((self.words, len(at)), np.int64)
         for back in range(self.order):
             word, shift = self.place(back)
@@ -106,7 +106,7 @@ class Packing:
         for back in range(self.order):
             word, shift = self.place(back)
             rows[:, self.order - 1 - back] = (keys[word] >> shift) & ((1 << self.bits) - 1)
-        starts = np.where(rows[:, :-1] == self.eot, np.arange(self.order - 1), 0).max(axis=1, initial=0)
+        starts = np.where(rows[:, :-1] == self.end_of_text, np.arange(self.order - 1), 0).max(axis=1, initial=0)
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(self.order - starts, out=offsets[1:])
         return offsets, rows[np.arange(self.order) >= starts[:, None]]

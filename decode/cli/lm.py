@@ -33,7 +33,7 @@ inputs   one or more names or quoted patterns (*, ?, [..], ** any folders)
   folder         a dump (docs/reference/dump-format.md), whose prompts and
                  continuations are read; or counts, from `rescore lm count` or
                  tools/data/count_spark.py
-                 Ids need --tokenizer, or --vocab-size and --eot.
+                 Ids need --tokenizer, or --vocab-size and --end-of-text.
   -              standard input, see --stdin-format
 Bad lines are skipped, counted and reported; --strict stops at the first.
 
@@ -48,7 +48,7 @@ examples:
   rescore lm build train.jsonl.gz --tokenizer tokenizer.json -o lm.ngram
   rescore lm build text.txt --order 3 -o model.arpa
   zcat text.gz | rescore lm build - -o - | gzip > model.arpa.gz
-  rescore lm build a.npy b.npy --vocab-size 50257 --eot 50256 \\
+  rescore lm build a.npy b.npy --vocab-size 50257 --end-of-text 50256 \\
       --min-count 1,1,2,4 --max-ngrams 3M -o lm.ngram
   rescore lm build 'text/*.parquet' --tokenizer tokenizer.json --ram 16G \\
       --work /scratch/lm --theta 1e-8 --heldout valid.jsonl -o lm.ngram
@@ -91,8 +91,8 @@ no white space.
 ARPA     A model here separates documents by an end-of-text token. KenLM and
          others score sentences from <s> to </s>: --sentence-ends writes the
          token as both. Without it <s> and </s> are placeholders, and scores
-         with bos or eos are meaningless. --eot or --tokenizer reads <s> and
-         </s> back as the token.
+         with bos or eos are meaningless. --end-of-text or --tokenizer reads
+         <s> and </s> back as the token.
 OpenFst  An acceptor with labels token id + 1, written as a vector FST; const
          FSTs are read too. Backoff arcs have label 0, epsilon in OpenFst: a
          path may then back off although an arc exists, and cost too little.
@@ -106,7 +106,7 @@ CONVERT_EXAMPLES = """\
 examples:
   rescore lm convert lm.ngram lm.arpa.gz
   rescore lm convert lm.ngram lm.arpa --sentence-ends
-  rescore lm convert lm.arpa lm.ngram --vocab-size 50257 --eot 50256
+  rescore lm convert lm.arpa lm.ngram --vocab-size 50257 --end-of-text 50256
   rescore lm convert lm.arpa lm.ngram --tokenizer tokenizer.json
   lmplz -o 3 < text.txt | rescore lm convert - lm.ngram
   rescore lm convert lm.ngram lm.fst --symbols lm.syms

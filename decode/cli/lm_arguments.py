@@ -19,9 +19,6 @@ MODEL_FILE = arguments.Written(WRITTEN, stream=True)
 
 def add_tokenizer(parser: argparse.ArgumentParser, help: str = f"{arguments.TOKENIZER}, for text") -> None:
     parser.add_argument("--tokenizer", type=Path, metavar="PATH", help=help)
-    parser.add_argument(
-        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: the usual ones, such as <|endoftext|>)"
-    )
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +66,13 @@ def add_ids(parser: argparse.ArgumentParser) -> None:
         help="vocabulary size of token files, or of an ARPA file whose words are ids",
     )
     parser.add_argument(
-        "--eot", type=arguments.whole(0, (1 << 24) - 1), metavar="ID", help="end-of-text id of these files"
+        "--end-of-text",
+        type=arguments.something,
+        metavar="TOKEN|ID",
+        help=(
+            "the end-of-text token: its name with --tokenizer (default: the usual ones, such as <|endoftext|>), or its "
+            "id, as for token files"
+        ),
     )
 
 

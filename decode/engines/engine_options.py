@@ -74,7 +74,7 @@ class EngineOptions:
             vocab_size=vocab_size,
             memory=self.text_memory(vocab_size, end),
             cost=self.cost,
-            end=end,
+            end_of_text=end,
             texts=texts,
             threads=self.threads,
         )
@@ -86,7 +86,7 @@ class EngineOptions:
         if end is None:
             raise ValueError("memory: expected a model with an eos_token_id, which ends its texts, got none")
         if isinstance(self.memory, str) and Path(self.memory).exists():
-            return TextMemory.open(self.memory, vocab_size=vocab_size, end=end, most=self.tokens)
+            return TextMemory.open(self.memory, vocab_size=vocab_size, end_of_text=end, most=self.tokens)
         if isinstance(self.memory, str):
             raise FileNotFoundError(f"{self.memory}: expected texts that rescore generate --memory wrote")
-        return TextMemory(vocab_size=vocab_size, end=end, most=self.tokens)
+        return TextMemory(vocab_size=vocab_size, end_of_text=end, most=self.tokens)

@@ -70,7 +70,7 @@ class TextDrafter:
     calibration  weights of the sources; None is `UNSEEN`; `HEADLESS` is better if the engine supplies predictions
     memory       texts of earlier requests; every text that ends is added
     cost         cost of verifying a drafted token, relative to decoding a token without drafts; None measures it
-    end          token that ends a text; None: a text ends when the engine calls `end` or no longer drafts for it
+    end_of_text  token that ends a text; None: a text ends when the engine calls `end` or no longer drafts for it
     texts        maximum requests kept; tokens: their maximum total tokens. The least recently used are dropped.
     threads      search threads per batch
     """
@@ -83,7 +83,7 @@ class TextDrafter:
         calibration: Calibration | None = None,
         memory: TextMemory | None = None,
         cost: float | None = None,
-        end: int | None = None,
+        end_of_text: int | None = None,
         texts: int = 256,
         tokens: int = 1 << 22,
         threads: int = 1,
@@ -105,7 +105,7 @@ class TextDrafter:
         calibration = calibration or UNSEEN
         if calibration.text is None:
             raise ValueError("calibration: expected strengths of the running text, got text=None")
-        self._end = end
+        self._end_of_text = end_of_text
         if memory is not None and memory.vocab_size != model.vocab_size:
             raise ValueError(f"memory: expected texts of {model.vocab_size} ids, got one of {memory.vocab_size}")
         self.model, self.memory, self.threads = model, memory, threads
@@ -260,7 +260,8 @@ class TextDrafter:
 
     def _put(self, texts: list[KnownText]) -> None:
         """Returns texts to the store; those that have ended go to the memory instead."""
-        ended = [text for text in texts if self._end is not None and text.size and text.tail(1)[0] == self._end]
+        end = self._end_of_text
+        ended = [text for text in texts if end is not None and text.size and text.tail(1)[0] == end]
         for text in ended:
             self._remember(text)
         self._store.put([text for text in texts if text not in ended])

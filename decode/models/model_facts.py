@@ -171,4 +171,4 @@ def end_of_text(configured: Iterable[int], tokenizer: Path | None, vocab_size: i
     ends = tuple(end for end in configured if 0 <= end < vocab_size)
     if ends or tokenizer is None:
         return ends
-    return (TextTokenizer.open(tokenizer).eot,)
+    return (TextTokenizer.open(tokenizer).end_of_text,)

@@ -24,7 +24,7 @@ class TextMemory:
     add, search and save concurrently.
 
     vocab_size  of the target
-    end         the token that ends a text; separates texts in a file
+    end_of_text the token that ends a text; separates texts in a file
     most        tokens, at least 2
     strength    weight of the n-gram model against the memory, for every order (`Calibration.text`)
     frozen      read-only: `add` raises, and decoded texts are not remembered
@@ -34,20 +34,20 @@ class TextMemory:
         self,
         *,
         vocab_size: int,
-        end: int,
+        end_of_text: int,
         most: int = MOST,
         strength: tuple[float, ...] = STRENGTH,
         frozen: bool = False,
     ):
-        if not 0 <= end < vocab_size:
-            raise ValueError(f"end: expected a token in 0..{vocab_size - 1}, got {end}")
+        if not 0 <= end_of_text < vocab_size:
+            raise ValueError(f"end_of_text: expected a token in 0..{vocab_size - 1}, got {end_of_text}")
         if not 2 <= most <= 2**30:
             raise ValueError(f"most: expected 2 to {2**30} tokens, got {most}")
         if not 1 <= len(strength) <= _core.MAX_TEXT_ORDER or not all(0 < one < 1e6 for one in strength):
             raise ValueError(
                 f"strength: expected 1 to {_core.MAX_TEXT_ORDER} numbers above 0 and below 1e6, got {strength!r:.80}"
             )
-        self.vocab_size, self.end, self.most, self.frozen = vocab_size, end, most, frozen
+        self.vocab_size, self.end_of_text, self.most, self.frozen = vocab_size, end_of_text, most, frozen
         self.strength = np.array(strength, np.float64)
         self._lock = threading.Lock()
         self._texts: list[NDArray[np.int32]] = []
@@ -116,11 +116,13 @@ class TextMemory:
                     counts.extend(text[at : at + CHUNK])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the texts atomically as a flat .npy of ids, each text followed by `end`; `rescore lm build` reads it
-        too.
+        """Writes the texts atomically as a flat .npy of ids, each text followed by `end_of_text`; `rescore lm build`
+        reads it too.
         """
         texts = self.texts()
-        parts = [part for text in texts for part in (text[: len(text) - (text[-1] == self.end)], [self.end])]
+        parts = [
+            part for text in texts for part in (text[: len(text) - (text[-1] == self.end_of_text)], [self.end_of_text])
+        ]
         with replacing(path) as file:
             np.save(file, np.concatenate(parts, dtype=np.int32) if parts else np.empty(0, np.int32))
 
@@ -130,7 +132,7 @@ class TextMemory:
         path: str | os.PathLike[str],
         *,
         vocab_size: int,
-        end: int,
+        end_of_text: int,
         most: int = MOST,
         strength: tuple[float, ...] = STRENGTH,
         frozen: bool = False,
@@ -138,7 +140,7 @@ class TextMemory:
         """Opens a file of texts and keeps the last `most` tokens. ValueError unless the file holds ids of the
         vocabulary.
         """
-        memory = cls(vocab_size=vocab_size, end=end, most=most, strength=strength)
+        memory = cls(vocab_size=vocab_size, end_of_text=end_of_text, most=most, strength=strength)
         ids = map_npy(Path(path))
         last = np.array(ids[max(0, len(ids) - most) :])
         if last.size and not (0 <= last.min() and last.max() < vocab_size):
@@ -146,7 +148,7 @@ class TextMemory:
                 f"{path}: expected ids in 0..{vocab_size - 1}, got {last.min()}..{last.max()}: "
                 "texts of another vocabulary"
             )
-        for text in np.split(last, np.flatnonzero(last == end) + 1):
+        for text in np.split(last, np.flatnonzero(last == end_of_text) + 1):
             memory.add(text)
         memory.frozen = frozen
         return memory

@@ -56,9 +56,9 @@ RunTuple as_tuple(const Run& run) {
   return {nb::bytes(run.bytes.data(), run.bytes.size()), run.slices, run.windows, run.tokens};
 }
 
-RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab_size, uint32_t eot,
+RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab_size, uint32_t end_of_text,
                        const std::vector<uint32_t>& starts) {
-  const WindowLayout layout(order, vocab_size, eot);
+  const WindowLayout layout(order, vocab_size, end_of_text);
   expect_starts(starts);
   size_t total = 0;
   for (const auto& [array, begin, stop] : parts) {
@@ -91,8 +91,8 @@ RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab
 }
 
 RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_t, 1> counts, int order,
-                        uint32_t vocab_size, uint32_t eot, const std::vector<uint32_t>& starts) {
-  const WindowLayout layout(order, vocab_size, eot);
+                        uint32_t vocab_size, uint32_t end_of_text, const std::vector<uint32_t>& starts) {
+  const WindowLayout layout(order, vocab_size, end_of_text);
   expect_starts(starts);
   expect_size("offsets", offsets.shape(0), counts.shape(0) + 1);
   Run run;
@@ -108,7 +108,7 @@ RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_
             counts.data()[i] < 1)
           throw std::invalid_argument("window " + std::to_string(i) + ": expected 1 to " + std::to_string(order) +
                                       " tokens and a count of at least 1");
-        if (end - begin < order && tokens.data()[begin] != static_cast<int32_t>(eot))
+        if (end - begin < order && tokens.data()[begin] != static_cast<int32_t>(end_of_text))
           throw std::invalid_argument("window " + std::to_string(i) + ": expected " + std::to_string(order) +
                                       " tokens, or fewer after an end of text");
         if (order > 1 && end - begin < 2)
@@ -123,7 +123,7 @@ RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_
             throw std::invalid_argument("window " + std::to_string(i) + ": expected ids in 0.." +
                                         std::to_string(vocab_size - 1) + ", got " + std::to_string(token));
           const bool last = at == end - 1;
-          if (token == static_cast<int32_t>(eot) && at != begin && !last)
+          if (token == static_cast<int32_t>(end_of_text) && at != begin && !last)
             throw std::invalid_argument("window " + std::to_string(i) +
                                         ": expected the end of text first or last, got it inside");
           key.place(uint64_t(token) + !last, layout.shift(last ? order - 1 : static_cast<int>(end - 2 - at)));
@@ -198,8 +198,8 @@ class MergeOf final : public Merge {
 
 class RunSlices {
  public:
-  RunSlices(const std::vector<Source>& sources, int order, uint32_t vocab_size, uint32_t eot, size_t buffer)
-      : layout_(order, vocab_size, eot) {
+  RunSlices(const std::vector<Source>& sources, int order, uint32_t vocab_size, uint32_t end_of_text, size_t buffer)
+      : layout_(order, vocab_size, end_of_text) {
     std::vector<RunBytes> runs;
     for (const Source& source : sources) {
       if (const auto* bytes = std::get_if<nb::bytes>(&source)) {
@@ -230,9 +230,10 @@ void expect_windows(size_t windows) {
 
 class Levels {
  public:
-  Levels(int order, uint32_t vocab_size, uint32_t eot, const std::vector<uint64_t>& min_counts, uint64_t most,
+  Levels(int order, uint32_t vocab_size, uint32_t end_of_text, const std::vector<uint64_t>& min_counts, uint64_t most,
          bool adjusted)
-      : builder_(WindowLayout(order, vocab_size, eot), checked(min_counts, order), checked_most(most), adjusted) {}
+      : builder_(WindowLayout(order, vocab_size, end_of_text), checked(min_counts, order), checked_most(most),
+                 adjusted) {}
 
   bool add(RunSlices& slices, size_t windows) {
     if (!(slices.layout() == builder_.layout()))
@@ -304,18 +305,19 @@ nb::tuple write(RunSlices& slices, size_t windows) {
 }  // namespace
 
 void bind_counting(nb::module_& m) {
-  m.def("count_windows", &count_windows, "parts"_a, nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a, "starts"_a);
+  m.def("count_windows", &count_windows, "parts"_a, nb::kw_only(), "order"_a, "vocab_size"_a, "end_of_text"_a,
+        "starts"_a);
   m.def("run_of_windows", &run_of_windows, nb::arg("offsets").noconvert(), nb::arg("tokens").noconvert(),
-        nb::arg("counts").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a, "starts"_a);
+        nb::arg("counts").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "end_of_text"_a, "starts"_a);
   nb::class_<RunSlices>(m, "RunSlices")
       .def(nb::init<const std::vector<Source>&, int, uint32_t, uint32_t, size_t>(), "sources"_a, nb::kw_only(),
-           "order"_a, "vocab_size"_a, "eot"_a, "buffer"_a = size_t{1} << 18)
+           "order"_a, "vocab_size"_a, "end_of_text"_a, "buffer"_a = size_t{1} << 18)
       .def_prop_ro("consumed", [](RunSlices& slices) { return slices.merge().consumed(); })
       .def("spell", &spell, "windows"_a)
       .def("write", &write, "windows"_a);
   nb::class_<Levels>(m, "LevelBuilder")
       .def(nb::init<int, uint32_t, uint32_t, const std::vector<uint64_t>&, uint64_t, bool>(), nb::kw_only(), "order"_a,
-           "vocab_size"_a, "eot"_a, "min_counts"_a, "most"_a, "adjusted"_a = false)
+           "vocab_size"_a, "end_of_text"_a, "min_counts"_a, "most"_a, "adjusted"_a = false)
       .def("add", &Levels::add, "slices"_a, "windows"_a)
       .def("finish", &Levels::finish)
       .def("take", &Levels::take_parts)

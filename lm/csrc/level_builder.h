@@ -134,7 +134,7 @@ class LevelBuilder {
     const uint64_t most = of_counts[order].size() - 1;
     if (!open.ascending) std::sort(open.tokens.begin(), open.tokens.end());
     const bool highest = order == layout_.order;
-    const bool as_seen = !adjusted_ || highest || path_[length - 1] == layout_.eot;
+    const bool as_seen = !adjusted_ || highest || path_[length - 1] == layout_.end_of_text;
     uint64_t total = 0, adjusted_total = 0;
     const size_t before = part.token.size();
     for (size_t i = 0; i < open.tokens.size(); ++i) {

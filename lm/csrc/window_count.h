@@ -27,7 +27,7 @@ void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::
   WindowKey<W> context{};
   const auto enter = [&](uint32_t token) {
     if (layout.order == 1) return;
-    if (token == layout.eot) {
+    if (token == layout.end_of_text) {
       context = {};
     } else {
       context.shift_right(layout.bits);
@@ -51,16 +51,17 @@ void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::
   };
   size_t i = segment.begin;
   if (i == 0) {
-    enter(layout.eot);
-    if (segment.length > 0 && checked(0) == layout.eot) ++i;
+    enter(layout.end_of_text);
+    if (segment.length > 0 && checked(0) == layout.end_of_text) ++i;
   } else {
     const size_t reach = std::min<size_t>(i, layout.order - 1);
-    if (i == reach) enter(layout.eot);
+    if (i == reach) enter(layout.end_of_text);
     for (size_t before = i - reach; before < i; ++before) enter(checked(before));
   }
   for (; i < segment.stop; ++i) end_at(checked(i));
-  if (segment.begin < segment.stop && segment.stop == segment.length && checked(segment.length - 1) != layout.eot)
-    end_at(layout.eot);
+  if (segment.begin < segment.stop && segment.stop == segment.length &&
+      checked(segment.length - 1) != layout.end_of_text)
+    end_at(layout.end_of_text);
 }
 
 struct Run {

@@ -83,21 +83,22 @@ struct WindowLayout {
   int order;            // N, at least 1
   int bits;             // of a field, which holds 0..V
   uint32_t vocab_size;  // V
-  uint32_t eot;
+  uint32_t end_of_text;
 
-  WindowLayout(int order, uint32_t vocab_size, uint32_t eot) : order(order), bits(1), vocab_size(vocab_size), eot(eot) {
+  WindowLayout(int order, uint32_t vocab_size, uint32_t end_of_text)
+      : order(order), bits(1), vocab_size(vocab_size), end_of_text(end_of_text) {
     if (order < 1 || order > kMaxOrder)
       throw std::invalid_argument("order: expected 1..7, got " + std::to_string(order));
     if (vocab_size == 0 || vocab_size > 1u << 24)
       throw std::invalid_argument("vocabulary size: expected 1..2^24, got " + std::to_string(vocab_size));
-    if (eot >= vocab_size)
+    if (end_of_text >= vocab_size)
       throw std::invalid_argument("end-of-text id: expected 0.." + std::to_string(vocab_size - 1) + ", got " +
-                                  std::to_string(eot));
+                                  std::to_string(end_of_text));
     while (vocab_size >> bits) ++bits;
   }
 
   friend bool operator==(const WindowLayout& a, const WindowLayout& b) {
-    return a.order == b.order && a.vocab_size == b.vocab_size && a.eot == b.eot;
+    return a.order == b.order && a.vocab_size == b.vocab_size && a.end_of_text == b.end_of_text;
   }
   int words() const { return (order * bits + 63) / 64; }
   int shift(int field) const { return (order - 1 - field) * bits; }

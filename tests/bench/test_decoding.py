@@ -30,7 +30,7 @@ def world(tmp_path_factory):
     trained().save(folder / "model.safetensors", dtype=torch.float32)
     cli.make_tokenizer(folder / "tokenizer.json", V)
     write_prompts(folder / "prompts.jsonl", count=3)
-    build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END).save(folder / "lm.ngram")
+    build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END).save(folder / "lm.ngram")
     cli.make_dump(folder / "dump")
     cli.make_model(folder / "dump.ngram", cli.make_dump(folder / "again"))
     return folder

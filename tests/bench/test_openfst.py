@@ -47,7 +47,7 @@ def katz_lattices(lattices: int, seed: int = 5) -> tuple[NGram, Sausage, np.ndar
     for _ in range(20000):
         text.append(int(follow[text[-1], draw.integers(6)]) if draw.random() < 0.97 else 0)
     tokens = np.array(text)
-    model = build([tokens[:18000]], order=4, vocab_size=vocab, eot=0)
+    model = build([tokens[:18000]], order=4, vocab_size=vocab, end_of_text=0)
     at = draw.integers(18000, len(tokens) - slots, lattices)
     scores = draw.gumbel(0, 1, (lattices, slots, vocab))
     truth = tokens[at[:, None] + np.arange(slots)]

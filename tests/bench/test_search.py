@@ -123,7 +123,7 @@ def test_lattices_around_a_text():
     """
     draw = np.random.default_rng(4)
     tokens = draw.choice(40, 3000, p=np.arange(1, 41) / 820).astype(np.int32)
-    model = build([tokens[:200]], order=3, vocab_size=40, eot=0)
+    model = build([tokens[:200]], order=3, vocab_size=40, end_of_text=0)
     found = lattices_of_text(tokens, model, count=300, slots=3, width=5, seed=1)
     windows = {tuple(tokens[i : i + 5].tolist()) for i in range(len(tokens) - 4)}
     ranks = []
@@ -374,7 +374,9 @@ def test_peer_settings(world, capsys, compiled):
 
 
 def test_model_of_another_vocabulary(world, capsys, tmp_path):
-    build([np.array([1, 2, 3], np.int32)], order=2, vocab_size=dumps.V + 1, eot=0).save(tmp_path / "other.ngram")
+    build([np.array([1, 2, 3], np.int32)], order=2, vocab_size=dumps.V + 1, end_of_text=0).save(
+        tmp_path / "other.ngram"
+    )
     assert f"the model has {dumps.V + 1} tokens" in cli.refusal(capsys, *call(world, "--lm", tmp_path / "other.ngram"))
 
 

@@ -35,9 +35,9 @@ def world(tmp_path_factory):
     names |= {"GONE": folder / "gone", "GONE_LM": folder / "gone.ngram", "SMALL": write_model(folder / "small")}
     cli.make_tokenizer(folder / "small" / "tokenizer.json", V - 1)
     text = [np.array([1, 2, 3, 0], np.int32)]
-    build(text, order=2, vocab_size=V, eot=END).save(names["LM"])
-    build(text, order=2, vocab_size=V + 1, eot=END).save(names["OTHER_V"])
-    build(text, order=2, vocab_size=V, eot=END, metadata={"tokenizer": "0" * 64}).save(names["OTHER_TOKENS"])
+    build(text, order=2, vocab_size=V, end_of_text=END).save(names["LM"])
+    build(text, order=2, vocab_size=V + 1, end_of_text=END).save(names["OTHER_V"])
+    build(text, order=2, vocab_size=V, end_of_text=END, metadata={"tokenizer": "0" * 64}).save(names["OTHER_TOKENS"])
     write_settings(names["SETTINGS"], names["LM"])
     for name, line in (("PROMPTS", {"prompt": "w1 w2"}), ("BAD", {"prompts": "w1"}), ("LONG", {"prompt": [1] * 60})):
         names[name].write_text(json.dumps(line) + "\n")

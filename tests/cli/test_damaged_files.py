@@ -78,11 +78,14 @@ def add_texts(found: Formats, path: Callable[[str], Path], tokenizer: Path) -> N
         words = ("--tokenizer", tokenizer) if name in ("a.jsonl", "a.parquet") else ()
         found[name] = [path(name)], command("lm", "score", path("lm.ngram"), path(name), *words)
     found["tokenizer.json"] = [tokenizer], found["a.jsonl"][1]
-    run("lm", "count", path("a.npy"), "--vocab-size", dumps.V, "--eot", 0, "-o", path("counts"))
+    run("lm", "count", path("a.npy"), "--vocab-size", dumps.V, "--end-of-text", 0, "-o", path("counts"))
     build = command("lm", "build", path("counts"), "-o", path("out.ngram"), "--work", path("work"))
     found["counts"] = files_in(path("counts")), build
     np.save(path("memory.npy"), ids.astype(np.int32))
-    found["memory"] = [path("memory.npy")], lambda: TextMemory.open(path("memory.npy"), vocab_size=dumps.V, end=0)
+    found["memory"] = (
+        [path("memory.npy")],
+        lambda: TextMemory.open(path("memory.npy"), vocab_size=dumps.V, end_of_text=0),
+    )
 
 
 def add_dumps(found: Formats, path: Callable[[str], Path], made: list[dict]) -> None:

@@ -46,7 +46,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("generate")
     trained().save(folder / "model.safetensors", dtype=torch.float32)
     cli.make_tokenizer(folder / "tokenizer.json", V)
-    build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END).save(folder / "lm.ngram")
+    build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END).save(folder / "lm.ngram")
     write_settings(folder / "s.json", folder / "lm.ngram")
     return folder
 
@@ -359,7 +359,7 @@ def test_bad_data(world, capsys, tmp_path):
     assert "prompt 1: 3 tokens and --max-tokens 95: expected at most 96 together, the model's context" in cli.refusal(
         capsys, *words(world, "--max-tokens", 95)
     )
-    build([np.array([1, 2, 0], np.int32)], order=2, vocab_size=V + 1, eot=0).save(tmp_path / "lm.ngram")
+    build([np.array([1, 2, 0], np.int32)], order=2, vocab_size=V + 1, end_of_text=0).save(tmp_path / "lm.ngram")
     assert f"{tmp_path}/lm.ngram: n-gram model: expected a vocabulary of {V}, got {V + 1}" in cli.refusal(
         capsys, *words(world, "--lm", tmp_path / "lm.ngram")
     )
@@ -528,6 +528,8 @@ def test_a_memory_grows_from_call_to_call(world, capsys, tmp_path, compare):
         assert report["payoff"]["tokens_per_pass"] == pytest.approx(1 + sum(report["accepted_by_position"]) / passes)
     whole = [token for one in texts for token in (one if one[-1] == END else [*one, END])]
     assert sorted(np.load(tmp_path / "m.npy").tolist()) == sorted(2 * whole)
-    cli.call(capsys, "lm", "build", tmp_path / "m.npy", "--vocab-size", V, "--eot", END, "-o", tmp_path / "own.ngram")
+    cli.call(
+        capsys, "lm", "build", tmp_path / "m.npy", "--vocab-size", V, "--end-of-text", END, "-o", tmp_path / "own.ngram"
+    )
     p, seen = NGram.open(tmp_path / "own.ngram").distribution(0), np.isin(np.arange(V), whole)
     assert p[seen].max() < p[~seen].min()  # costs

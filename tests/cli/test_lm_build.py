@@ -57,18 +57,18 @@ def test_from_text(world, tokenizer, capsys, tmp_path, inputs):
         tmp_path / "new" / "lm.ngram",
     )
     model = NGram.open(tmp_path / "new" / "lm.ngram", verify=True)
-    assert_same_model(model, build(TEXTS, order=3, vocab_size=dumps.V, eot=0))
+    assert_same_model(model, build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0))
     assert model.words is not None and model.words[:3] == ("<|endoftext|>", "w1", "w2")
-    assert model.metadata["eot"] == 0 and model.metadata["tokenizer"] == info["tokenizer"]
+    assert model.metadata["end_of_text"] == 0 and model.metadata["tokenizer"] == info["tokenizer"]
     assert info["ngrams"] == model.info()["ngrams"] and info["estimation"]["tokens"] == sum(map(len, TEXTS)) + len(
         TEXTS
     )
 
 
 def test_from_tokens(world, capsys, tmp_path):
-    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "-o", tmp_path / "lm.ngram")
     assert cli.call(capsys, *words).status == 0
-    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, end_of_text=0))
     assert NGram.open(tmp_path / "lm.ngram").words is None
     assert (
         cli.call(
@@ -81,7 +81,7 @@ def test_from_tokens(world, capsys, tmp_path):
         TEXTS,
         order=2,
         vocab_size=dumps.V,
-        eot=0,
+        end_of_text=0,
         min_counts=(1, 2),
         estimate=estimate,
         shorten=PruneOptions(max_ngrams=53),
@@ -90,13 +90,13 @@ def test_from_tokens(world, capsys, tmp_path):
 
 
 def test_kneser_ney(world, capsys, tmp_path):
-    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "--order", 3)
+    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "--order", 3)
     words = (*words, "--method", "kneser-ney", "-o", tmp_path / "lm.ngram")
     line = cli.refusal(capsys, *words)
     assert re.search(r"discounts of order 3: .* give --discount-fallback 0.5,1,1.5, or .* --method katz", line), line
     assert cli.call(capsys, *words, "--discount-fallback", "0.5,1,1.5").status == 0
     method = KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
-    expected = build(TEXTS, order=3, vocab_size=dumps.V, eot=0, estimate=method)
+    expected = build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0, estimate=method)
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), expected)
     out = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram").out
     assert re.search(r"estimation: method +kneser-ney\n", out)
@@ -104,7 +104,9 @@ def test_kneser_ney(world, capsys, tmp_path):
     assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "above"]
     assert rows[1][:3] == ["1", str(dumps.V), "6"] and rows[3][3:] == ["0.500", "1.000", "1.500"]
     assert cli.call(capsys, *words, "--discount-fallback", "0.5,1,1.5", "--max-ngrams", 55).status == 0
-    pruned = build(TEXTS, order=3, vocab_size=dumps.V, eot=0, estimate=method, shorten=PruneOptions(max_ngrams=55))
+    pruned = build(
+        TEXTS, order=3, vocab_size=dumps.V, end_of_text=0, estimate=method, shorten=PruneOptions(max_ngrams=55)
+    )
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), pruned)
 
 
@@ -117,7 +119,7 @@ def test_from_standard_input(world, tokenizer, tmp_path):
                 "lm", "build", "-", *form, "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram", stdin=stream
             )
             assert (process.communicate(timeout=120)[1], process.returncode) == (b"", 0)
-        assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+        assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, end_of_text=0))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
     skipped = cli.figures(capsys, *words)["skipped"]
     assert (skipped["documents"], skipped["reasons"]) == (2, {"not JSON": 1, "no text": 1})
     assert skipped["examples"][0].startswith(f"{tmp_path / 'c4.json.gz'}, line 6: expected a JSON object, got oops: ")
-    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, end_of_text=0))
     out = cli.call(capsys, *words).out
     assert (
         "skipped 2 documents (1 no text, 1 not JSON), the first:\n  " in out
@@ -167,13 +169,22 @@ def test_from_a_dump(tokenizer, capsys, tmp_path):
     made = cli.make_dump(tmp_path / "dump")
     assert (
         cli.call(
-            capsys, "lm", "build", tmp_path / "dump", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram"
+            capsys,
+            "lm",
+            "build",
+            tmp_path / "dump",
+            "--vocab-size",
+            dumps.V,
+            "--end-of-text",
+            0,
+            "-o",
+            tmp_path / "lm.ngram",
         ).status
         == 0
     )
     texts = [[*one["prompt"], *one["tokens"]] for one in made]
     documents = [part for text in texts for part in cut(text)]
-    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, eot=0))
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, end_of_text=0))
     line = cli.refusal(capsys, "lm", "build", tmp_path / "dump", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")
     assert "dump: expected a dump of the tokenizer with sha256" in line
 
@@ -210,12 +221,14 @@ def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
     [(["--theta", "0.01"], PruneOptions(theta=0.01)), (["--max-ngrams", "0.055k"], PruneOptions(max_ngrams=55))],
 )
 def test_prune(world, capsys, tmp_path, options, cut):
-    cli.call(capsys, "lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    cli.call(
+        capsys, "lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "-o", tmp_path / "lm.ngram"
+    )
     info = cli.figures(capsys, "lm", "prune", tmp_path / "lm.ngram", *options, "-o", tmp_path / "small.ngram")
     model = NGram.open(tmp_path / "small.ngram")
     assert_same_model(model, prune_model(NGram.open(tmp_path / "lm.ngram"), cut))
     assert sum(info["ngrams"]) < sum(NGram.open(tmp_path / "lm.ngram").info()["ngrams"])
-    assert model.metadata["eot"] == 0 and model.metadata["estimation"]["method"] == "katz"
+    assert model.metadata["end_of_text"] == 0 and model.metadata["estimation"]["method"] == "katz"
 
 
 def test_info(world, capsys, tmp_path):
@@ -226,7 +239,7 @@ def test_info(world, capsys, tmp_path):
         world / "a.npy",
         "--vocab-size",
         dumps.V,
-        "--eot",
+        "--end-of-text",
         0,
         "--theta",
         1e-9,
@@ -270,10 +283,10 @@ def test_info_of_any_metadata(capsys, tmp_path, estimation):
 
 
 MISUSE = [
-    (["--vocab-size", "50", "--eot", "50"], "--eot 50: expected an id in 0..49"),
-    (["--vocab-size", "0", "--eot", "0"], "argument --vocab-size: expected 1 to 16777216, got 0"),
+    (["--vocab-size", "50", "--end-of-text", "50"], "--end-of-text 50: expected an id in 0..49"),
+    (["--vocab-size", "0", "--end-of-text", "0"], "argument --vocab-size: expected 1 to 16777216, got 0"),
     (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: expected at least 50, the tokens of"),
-    (["--end-of-text", "x"], "--end-of-text needs --tokenizer"),
+    (["--end-of-text", "x"], "--end-of-text x: expected an id without --tokenizer"),
     (["--order", "8"], "argument --order: expected 1 to 7, got 8"),
     (
         ["--min-count", "2,2"],
@@ -322,16 +335,16 @@ def test_misuse(world, tokenizer, capsys, tmp_path, words, message):
 
 def test_bad_data(world, tokenizer, capsys, tmp_path):
     out = ("-o", tmp_path / "out" / "lm.ngram")
-    ids = ("--vocab-size", dumps.V, "--eot", 0)
+    ids = ("--vocab-size", dumps.V, "--end-of-text", 0)
     assert f"{tmp_path / 'no.npy'}: No such file" in cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out)
     assert "a.jsonl: text needs a tokenizer: give --tokenizer tokenizer.json" in cli.refusal(
         capsys, "lm", "build", world / "a.jsonl", *ids, *out
     )
-    assert "expected --tokenizer, or --vocab-size and --eot for token files" in cli.refusal(
+    assert "expected --tokenizer, or --vocab-size and --end-of-text for token files" in cli.refusal(
         capsys, "lm", "build", world / "a.jsonl", world / "a.npy", *out, status=2
     )
     assert "a.npy, token 0: expected ids in 0..2, got 3" in cli.refusal(
-        capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out
+        capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--end-of-text", 0, *out
     )
     (tmp_path / "empty.jsonl").touch()
     assert "expected at least one token, got none" in cli.refusal(
@@ -358,7 +371,7 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
 
 
 def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(world, capsys, tmp_path, monkeypatch):
-    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "-o", tmp_path / "lm.ngram")
     monkeypatch.setattr("rescore.lm.staged.COMPILED_BYTES", 1 << 30)
     line = cli.refusal(capsys, *words)
     assert re.search(
@@ -387,7 +400,8 @@ def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, caps
     assert cli.call(capsys, *words).status == 0
     model = NGram.open(tmp_path / "lm.ngram")
     again = load(
-        tmp_path / "lm.arpa", arpa=ArpaOptions(words="ids", vocab_size=model.vocab_size, eot=model.metadata["eot"])
+        tmp_path / "lm.arpa",
+        arpa=ArpaOptions(words="ids", vocab_size=model.vocab_size, end_of_text=model.metadata["end_of_text"]),
     )
     tokens = np.arange(300, 400)
     np.testing.assert_allclose(again.score(tokens), model.score(tokens), rtol=1e-6)

@@ -107,7 +107,7 @@ def test_tokenizer_gives_words(models, capsys, tmp_path):
     assert (
         model.words is not None
         and model.words[1] == "w1"
-        and model.metadata["eot"] == 0
+        and model.metadata["end_of_text"] == 0
         and len(model.metadata["tokenizer"]) == 64
     )
     line = cli.refusal(capsys, "lm", "convert", models["ids"][0], tmp_path / "n.ngram", "--tokenizer", tokenizer)
@@ -169,7 +169,7 @@ def test_quantised(demo, capsys, tmp_path):
 
 @pytest.mark.parametrize("name", ["plain", "spaced"])
 def test_sentence_ends(models, capsys, tmp_path, name):
-    """KenLM's scores of sentences are ours of documents; the file is read back by --eot, and by the tokenizer."""
+    """KenLM's scores of sentences are ours of documents; --end-of-text and the tokenizer read the file back."""
     kenlm = pytest.importorskip("kenlm")
     path, model = models[name]
     result = cli.call(capsys, "lm", "convert", path, tmp_path / "m.arpa", "--sentence-ends")
@@ -180,10 +180,10 @@ def test_sentence_ends(models, capsys, tmp_path, name):
         words = [model.words[i] if name == "plain" else str(i) for i in ids]
         theirs = [score for score, _, _ in peer.full_scores(" ".join(words), bos=True, eos=True)]
         np.testing.assert_allclose(-np.log(10) * np.array(theirs), model.score([*ids, 0], history=[0]), atol=1e-4)
-    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--eot", 0)
+    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--end-of-text", 0)
     again = NGram.open(tmp_path / "m.ngram")
     assert_same_model(again, model)
-    assert again.metadata["eot"] == 0
+    assert again.metadata["end_of_text"] == 0
 
 
 def test_sentence_ends_of_a_tokenizer(capsys, tmp_path):
@@ -222,15 +222,17 @@ def test_a_file_without_sentence_ends_says_so(models, capsys, tmp_path):
     assert report["sentence_ends"] is True
     cli.call(capsys, "lm", "convert", path, tmp_path / "m.fst")
     result = cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa")
-    assert "--sentence-ends, with --eot, writes" in result.err
-    assert "give eot" in cli.refusal(
+    assert "--sentence-ends, with --end-of-text, writes" in result.err
+    assert "give end_of_text" in cli.refusal(
         capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends"
     )
     assert (
-        cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends", "--eot", 0).status
+        cli.call(
+            capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends", "--end-of-text", 0
+        ).status
         == 0
     )
-    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--eot", 0)
+    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--end-of-text", 0)
     assert_same_model(NGram.open(tmp_path / "m.ngram"), models["plain"][1])
 
 

@@ -10,7 +10,7 @@ from support.models import assert_same_model
 from rescore.lm.counts_files import open_counts
 from rescore.lm.ngram import NGram
 
-IDS = ("--vocab-size", dumps.V, "--eot", 0)
+IDS = ("--vocab-size", dumps.V, "--end-of-text", 0)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_counts_of_parts_give_the_model_of_the_whole(shards, capsys, order):
         *(shards / f"{name}.npy" for name in "abc"),
         order=order,
         vocab_size=dumps.V,
-        eot=0,
+        end_of_text=0,
         min_count="1,2",
     )
     parts = model_of(
@@ -81,7 +81,7 @@ def test_wrong_counts_are_named(shards, capsys):
         capsys, "lm", "build", shards / "counts", *out
     )
     line = cli.refusal(
-        capsys, "lm", "build", shards / "counts", "--order", 3, "--vocab-size", dumps.V, "--eot", 1, *out
+        capsys, "lm", "build", shards / "counts", "--order", 3, "--vocab-size", dumps.V, "--end-of-text", 1, *out
     )
     assert f"expected counts of {dumps.V} ids with end of text 1, got {dumps.V} with 0" in line
     assert "expected a new or empty folder" in cli.refusal(

@@ -29,7 +29,7 @@ def test_merge(world, capsys, tmp_path):
         NGram.open(path, verify=True) for path in (tmp_path / "m.ngram", world / "a.ngram", world / "b.ngram")
     )
     assert [part["weight"] for part in report["merged"]] == [0.7, 0.3] and report["interpolation"]["method"] == "linear"
-    assert merged.words == a.words and merged.metadata["eot"] == 0
+    assert merged.words == a.words and merged.metadata["end_of_text"] == 0
     p, q, r = (np.exp(-model.distribution(0).astype(float)) for model in (merged, a, b))
     np.testing.assert_allclose(p, 0.7 * q + 0.3 * r, rtol=1e-5)
     assert cli.call(capsys, "lm", "verify", tmp_path / "m.ngram").status == 0
@@ -121,8 +121,8 @@ def test_merge_refusals(world, capsys, tmp_path):
         capsys, "lm", "merge", a, b, "--tune", tmp_path / "empty.npy", *out
     )
     model = NGram.open(a)
-    NGram.from_tables(model.to_tables(), words=model.words, metadata={"eot": 7}).save(tmp_path / "c.ngram")
-    assert "c.ngram: expected eot 0 as in " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
+    NGram.from_tables(model.to_tables(), words=model.words, metadata={"end_of_text": 7}).save(tmp_path / "c.ngram")
+    assert "c.ngram: expected end_of_text 0 as in " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
     assert not (tmp_path / "m.ngram").exists()
 
 

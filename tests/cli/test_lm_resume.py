@@ -15,7 +15,7 @@ from support import cli
 from rescore.lm.tokenize import tokens_of
 from rescore.lm.work import WorkFolder
 
-IDS = ("--vocab-size", 2000, "--eot", 0)
+IDS = ("--vocab-size", 2000, "--end-of-text", 0)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_a_shard_that_was_counted_must_not_change(tmp_path, capsys):
         tmp_path / "a.npy",
         "--vocab-size",
         9,
-        "--eot",
+        "--end-of-text",
         0,
         "-o",
         tmp_path / "lm.ngram",

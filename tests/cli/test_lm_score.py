@@ -118,7 +118,7 @@ def test_refusals(lm, capsys, tmp_path):
         capsys, "lm", "score", lm[0], tmp_path / "a.npy"
     )
     assert "end of text 60: expected an id in 0..49" in cli.refusal(
-        capsys, "lm", "score", lm[0], tmp_path / "a.npy", "--eot", 60, status=2
+        capsys, "lm", "score", lm[0], tmp_path / "a.npy", "--end-of-text", 60, status=2
     )
     pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")

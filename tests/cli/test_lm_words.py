@@ -51,14 +51,14 @@ def test_a_model_of_words(world, capsys):
     words = ["<unk>", "</s>", *dict.fromkeys(TEXT.split())]
     ids = [[words.index(word) for word in line.split()] for line in TEXT.splitlines() if line]
     model = NGram.open(world / "m.ngram", verify=True)
-    assert model.words == tuple(words) and model.metadata["eot"] == 1 and "tokenizer" not in model.metadata
-    assert_same_model(model, build(ids, order=3, vocab_size=len(words), eot=1))
+    assert model.words == tuple(words) and model.metadata["end_of_text"] == 1 and "tokenizer" not in model.metadata
+    assert_same_model(model, build(ids, order=3, vocab_size=len(words), end_of_text=1))
     info = cli.figures(capsys, "lm", "info", world / "m.arpa")
     assert info["vocab_size"] == len(words) + 1 and (info["bos"], info["eos"]) == (0, 2)
 
 
 def test_its_arpa_read_back_is_the_model(world, capsys, tmp_path):
-    result = cli.call(capsys, "lm", "convert", world / "m.arpa", tmp_path / "m.ngram", "--eot", 1)
+    result = cli.call(capsys, "lm", "convert", world / "m.arpa", tmp_path / "m.ngram", "--end-of-text", 1)
     assert (result.status, result.err) == (0, "")
     again, model = NGram.open(tmp_path / "m.ngram"), NGram.open(world / "m.ngram")
     assert_same_model(again, model)
@@ -131,7 +131,7 @@ def test_long_documents_come_in_parts(world, capsys, monkeypatch):
 
 
 def test_rows_of_token_files_are_numbered(capsys, tmp_path):
-    model = build([[1, 2], [2], [1, 1]], order=2, vocab_size=3, eot=0)
+    model = build([[1, 2], [2], [1, 1]], order=2, vocab_size=3, end_of_text=0)
     model.save(tmp_path / "m.ngram")
     np.save(tmp_path / "a.npy", np.array([1, 2, 0, 0, 2, 0]))
     result = cli.call(capsys, "lm", "score", tmp_path / "m.ngram", tmp_path / "a.npy", "--per-token", "-")
@@ -162,7 +162,7 @@ def test_through_pipes(world, tmp_path):
     arpa, err = build.communicate(TEXT.encode(), timeout=120)
     assert build.returncode == 0 and b"n-grams" in err and arpa == (world / "m.arpa").read_bytes()
     assert not list(tmp_path.iterdir())
-    convert = cli.start("lm", "convert", "-", tmp_path / "m.ngram", "--eot", 1, stdin=cli.subprocess.PIPE)
+    convert = cli.start("lm", "convert", "-", tmp_path / "m.ngram", "--end-of-text", 1, stdin=cli.subprocess.PIPE)
     assert convert.communicate(arpa, timeout=120)[1] == b""
     assert_same_model(NGram.open(tmp_path / "m.ngram"), NGram.open(world / "m.ngram"))
     score = cli.start("lm", "score", world / "m.arpa", "-", "--per-line", "-", stdin=cli.subprocess.PIPE)
@@ -206,7 +206,7 @@ def test_misuse(world, capsys, words, message):
 
 def test_text_needs_words(world, capsys, tmp_path):
     """A model of ids, or one whose words are a tokenizer's."""
-    build([[1, 2]], order=2, vocab_size=3, eot=0).save(tmp_path / "ids.ngram")
+    build([[1, 2]], order=2, vocab_size=3, end_of_text=0).save(tmp_path / "ids.ngram")
     (tmp_path / "t.ngram").write_bytes((world / "m.ngram").read_bytes())
     model = NGram.open(world / "m.ngram")
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"tokenizer": "a" * 64}).save(tmp_path / "t.ngram")
@@ -214,15 +214,17 @@ def test_text_needs_words(world, capsys, tmp_path):
         line = cli.refusal(capsys, "lm", "score", tmp_path / name, world / "held.txt")
         assert "held.txt: text needs a tokenizer: give --tokenizer" in line
     np.save(tmp_path / "a.npy", np.array([1, 2]))
-    bare = NGram.from_tables(build([[1, 2]], order=2, vocab_size=3, eot=0).to_tables(), metadata={"eot": None})
+    bare = NGram.from_tables(
+        build([[1, 2]], order=2, vocab_size=3, end_of_text=0).to_tables(), metadata={"end_of_text": None}
+    )
     bare.save(tmp_path / "bare.ngram")
     line = cli.refusal(capsys, "lm", "score", tmp_path / "bare.ngram", tmp_path / "a.npy", "--per-line", "-", status=2)
-    assert "--per-line, --per-token: expected an end-of-text id that separates documents: give --eot" in line
+    assert "--per-line, --per-token: expected an end-of-text id that separates documents: give --end-of-text" in line
 
 
 def test_work_of_tokens_is_not_taken_for_words(world, capsys, tmp_path):
     np.save(tmp_path / "a.npy", np.array([1, 2, 0, 2, 1, 0]))
-    tokens = ("lm", "build", tmp_path / "a.npy", "--vocab-size", 3, "--eot", 0, "-o", tmp_path / "a.ngram")
+    tokens = ("lm", "build", tmp_path / "a.npy", "--vocab-size", 3, "--end-of-text", 0, "-o", tmp_path / "a.ngram")
     words = ("lm", "build", world / "text.txt", "-o", tmp_path / "b.ngram")
     assert cli.call(capsys, *tokens, "--work", tmp_path / "w").status == 0
     assert "w: holds the counts of other inputs or options" in cli.refusal(capsys, *words, "--work", tmp_path / "w")

@@ -310,14 +310,14 @@ def test_bad_data(world, capsys, tmp_path):
 def test_models_of_other_vocabularies(world, capsys, tmp_path):
     from rescore.lm.build import build
 
-    build([[1, 2, 3]], order=2, vocab_size=60, eot=0).save(tmp_path / "sixty.ngram")
+    build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
     message = cli.refusal(
         capsys, "run", world / "forced", "--lm", tmp_path / "sixty.ngram", "--drafts", tmp_path / "d.jsonl"
     )
     assert re.search(
         r"sixty.ngram: the model has 60 tokens, the dump .*forced has 50: build the model with the tokenizer", message
     )
-    build([[1, 2, 3]], order=2, vocab_size=dumps.V, eot=0, metadata={"tokenizer": "f" * 64}).save(
+    build([[1, 2, 3]], order=2, vocab_size=dumps.V, end_of_text=0, metadata={"tokenizer": "f" * 64}).save(
         tmp_path / "other.ngram"
     )
     message = cli.refusal(

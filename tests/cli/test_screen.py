@@ -190,7 +190,7 @@ def test_the_stages_of_a_build_on_a_terminal(tmp_path):
         tmp_path / "a.npy",
         "--vocab-size",
         50_000,
-        "--eot",
+        "--end-of-text",
         0,
         "--max-ngrams",
         "100k",

@@ -163,7 +163,7 @@ def test_bad_data(world, report, capsys, tmp_path):
     assert "expected an .ngram file, since settings store its checksum" in cli.refusal(
         capsys, "tune", world / "dump", "--lm", "x.arpa"
     )
-    build([[1, 2, 3]], order=2, vocab_size=60, eot=0).save(tmp_path / "sixty.ngram")
+    build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
     assert re.search(
         "sixty.ngram: the model has 60 tokens, the dump .* has 50",
         cli.refusal(capsys, "tune", world / "dump", "--lm", tmp_path / "sixty.ngram"),

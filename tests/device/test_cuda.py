@@ -50,7 +50,7 @@ def work():
     """The tiny model on both devices, an n-gram model of its words, and five prompts."""
     torch.backends.cuda.matmul.allow_tf32 = False
     models = {device: copy.deepcopy(trained()).to(device) for device in ("cpu", "cuda")}
-    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
     return models, lm, [text(16 + s, 50 + s).astype(np.int64) for s in range(5)]
 
 

@@ -316,7 +316,7 @@ def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
 
 @pytest.mark.parametrize("kind", ["tree", "blend", "blend of heads"])
 def test_trees_of_all_sizes_give_the_same_text(kind):
-    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
     target = BlockwiseTarget(trained())
     slots = HeadsLattice(heads=BlockwiseHeads(trained()), top_k=5)
     prompts = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]

@@ -68,7 +68,7 @@ def test_a_large_vocabulary(given, nodes):
     draw, vocab = np.random.default_rng(1), 262_144
     prompt = draw.integers(0, vocab, 20)
     prompt[:3] = vocab - 1, 0, vocab - 1  # the ends of the range
-    lm = build([np.tile(prompt, 3).astype(np.int32)], order=3, vocab_size=vocab, eot=0) if given else None
+    lm = build([np.tile(prompt, 3).astype(np.int32)], order=3, vocab_size=vocab, end_of_text=0) if given else None
     both(small(vocab, 64), [prompt], Options(max_tokens=6), nodes=nodes, lm=lm)
 
 
@@ -161,7 +161,7 @@ def test_rows_that_end_at_different_times(nodes):
 
 @pytest.mark.parametrize("nodes", NODES)
 def test_drawn_texts_are_those_of_their_seeds(nodes):
-    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
     sampling = Sampling(temperature=0.7, top_p=0.9, seed=11)
     options = Options(max_tokens=25, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset({END})))
     drafted = both(BlockwiseTarget(trained()), PROMPTS, options, nodes=nodes, lm=lm)

@@ -24,7 +24,7 @@ def passes(made):
 
 @pytest.mark.parametrize("nodes", [8, None])
 def test_texts_that_end_are_remembered(nodes):
-    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=V, end=0)
+    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=V, end_of_text=0)
     plain = generate(target, PROMPTS, None, OPTIONS)
     drafter = BlendedDrafter(target, memory=memory, nodes=nodes)
     first = generate(target, PROMPTS, drafter, OPTIONS)
@@ -34,7 +34,7 @@ def test_texts_that_end_are_remembered(nodes):
 
 
 def test_what_was_said_before_takes_fewer_passes():
-    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=V, end=0)
+    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=V, end_of_text=0)
     drafter = BlendedDrafter(target, memory=memory, nodes=8)
     first, again = (generate(target, PROMPTS, drafter, OPTIONS) for _ in range(2))
     assert [one.tokens.tolist() for one in again] == [one.tokens.tolist() for one in first]
@@ -45,7 +45,7 @@ def test_what_was_said_before_takes_fewer_passes():
 
 
 def test_a_text_that_nobody_waits_for_is_not_remembered():
-    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=V, end=0)
+    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=V, end_of_text=0)
     chunks = stream(target, PROMPTS[:1], BlendedDrafter(target, memory=memory, nodes=8), OPTIONS)
     next(chunks)
     chunks.close()
@@ -53,7 +53,7 @@ def test_a_text_that_nobody_waits_for_is_not_remembered():
 
 
 def test_threads_share_a_memory():
-    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=V, end=0, most=200)
+    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=V, end_of_text=0, most=200)
     plain, made = generate(target, PROMPTS, None, OPTIONS), {}
 
     def work(thread):
@@ -73,4 +73,4 @@ def test_threads_share_a_memory():
 def test_a_memory_of_another_vocabulary_is_refused():
     target = BlockwiseTarget(trained())
     with pytest.raises(ValueError, match=f"memory: expected texts of the model's {V} ids, got one of {V + 1}"):
-        BlendedDrafter(target, NGram.uniform(V), memory=TextMemory(vocab_size=V + 1, end=0))
+        BlendedDrafter(target, NGram.uniform(V), memory=TextMemory(vocab_size=V + 1, end_of_text=0))

@@ -17,7 +17,7 @@ from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build
 
-WORDS = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=0)
+WORDS = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=0)
 
 
 def test_trees_are_the_models_own_and_no_deeper_than_the_room():

@@ -400,7 +400,7 @@ def test_an_empty_cache_with_windows_is_filled():
 def ngram() -> NGram:
     """An n-gram model of the llama's own texts."""
     texts = [text for seed in range(20) for text in written("llama", ragged(seed=seed), 25)]
-    return build([np.array([*text, 2], np.int32) for text in texts], order=3, vocab_size=V, eot=2)
+    return build([np.array([*text, 2], np.int32) for text in texts], order=3, vocab_size=V, end_of_text=2)
 
 
 def test_an_n_gram_model_alone_drafts():
@@ -431,7 +431,7 @@ def test_without_heads_the_text_itself_drafts(family, with_lm, nodes):
 def test_earlier_calls_are_remembered():
     model, inputs = tiny_transformers.shared("llama"), ragged()
     arguments = dict(max_new_tokens=30, do_sample=False, eos_token_id=None, pad_token_id=0)
-    memory = TextMemory(vocab_size=V, end=2)
+    memory = TextMemory(vocab_size=V, end_of_text=2)
     drafting = Drafting(nodes=12, memory=memory)
     expected, passes = model.generate(**inputs, **arguments), []
     for _ in range(2):
@@ -792,7 +792,7 @@ def test_sources_that_are_refused(tmp_path):
     with pytest.raises(ValueError, match="rescorer: expected heads as source, whose lattice it rescores, got Prophet"):
         Drafting(NO_DRAFTS, rescorer=Rescorer())
     with pytest.raises(ValueError, match="memory: expected neither a drafter nor a rescorer, got Prophet"):
-        Drafting(NO_DRAFTS, memory=TextMemory(vocab_size=V, end=2))
+        Drafting(NO_DRAFTS, memory=TextMemory(vocab_size=V, end_of_text=2))
     with pytest.raises(ValueError, match="lm: expected heads as source, got NGram; give the n-gram model as"):
         Drafting(ngram(), lm=ngram())
     with pytest.raises(ValueError, match="lm: expected none, since the rescorer has its own"):

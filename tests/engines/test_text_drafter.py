@@ -36,7 +36,7 @@ def text_of(seed, n=300):
 
 @pytest.fixture(scope="module")
 def lm():
-    return build([text_of(0, 4000)], order=3, vocab_size=V, eot=0)
+    return build([text_of(0, 4000)], order=3, vocab_size=V, end_of_text=0)
 
 
 def anew(lm, text, n, depth, memory=None):
@@ -144,8 +144,8 @@ def test_predictions_of_the_target_count(lm):
 
 
 def test_texts_that_end_go_to_the_memory(lm):
-    memory = TextMemory(vocab_size=V, end=0)
-    drafter, text = TextDrafter(lm, memory=memory, end=29), text_of(5)
+    memory = TextMemory(vocab_size=V, end_of_text=0)
+    drafter, text = TextDrafter(lm, memory=memory, end_of_text=29), text_of(5)
     text = text[text != 29]
     drafter.chains([DraftRow.of_tokens(text[:40], "a"), DraftRow.of_tokens(text[100:130])], 4)
     drafter.chains([DraftRow.of_tokens(text[:60], "a"), DraftRow.of_tokens(text[100:150])], 4)
@@ -296,7 +296,7 @@ def test_what_is_refused(lm):
     with pytest.raises(ValueError, match="texts: expected at least 1, got 0"):
         TextDrafter(lm, texts=0)
     with pytest.raises(ValueError, match="memory: expected texts of 30 ids, got one of 31"):
-        TextDrafter(lm, memory=TextMemory(vocab_size=31, end=0))
+        TextDrafter(lm, memory=TextMemory(vocab_size=31, end_of_text=0))
     drafter = TextDrafter(lm)
     with pytest.raises(
         ValueError, match=r"request 1: expected ids in 0..29, got 1..30; the n-gram model belongs to another"

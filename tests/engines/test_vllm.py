@@ -55,7 +55,7 @@ class Batch:
 
 
 def alone(text):
-    drafter = TextDrafter(vocab_size=V, cost=0.05, end=0)
+    drafter = TextDrafter(vocab_size=V, cost=0.05, end_of_text=0)
     return drafter.chains([DraftRow.of_tokens(text)], 6)[0].tolist()
 
 
@@ -111,7 +111,7 @@ def test_tokens_that_the_model_does_not_have_cost_their_row_alone(caplog):
 
 def test_options(tmp_path, monkeypatch):
     NGram.uniform(V).save(tmp_path / "lm.ngram")
-    memory = TextMemory(vocab_size=V, end=0)
+    memory = TextMemory(vocab_size=V, end_of_text=0)
     memory.add([1, 2, 3])
     memory.save(tmp_path / "texts.npy")
     options = {"lm": str(tmp_path / "lm.ngram"), "memory": str(tmp_path / "texts.npy"), "tokens": 500, "threads": 2}
@@ -160,7 +160,7 @@ def test_trees_that_cannot_be_drafted():
 def test_other_versions_are_refused(monkeypatch, version):
     monkeypatch.setattr(package_versions.metadata, "version", lambda name: version)
     with pytest.raises(
-        ImportError, match=rf"expected version 0\.32 or later, below 0\.34, got {version}: pip install 'rescore"
+        ImportError, match=rf"expected version 0\.32 or later, below 0\.34, got {version}: pip install 'vllm"
     ):
         Proposer(config())
 

@@ -165,6 +165,6 @@ def test_drawn_texts_have_the_law_of_the_model(folder, lm):
 
 
 def test_a_model_of_another_vocabulary_stops_the_engine(folder, tmp_path):
-    build([np.arange(50)], order=2, vocab_size=50, eot=0).save(tmp_path / "other.ngram")
+    build([np.arange(50)], order=2, vocab_size=50, end_of_text=0).save(tmp_path / "other.ngram")
     with pytest.raises(Exception, match=r"expected an n-gram model of the target's 128 ids, got one of 50"):
         engine(folder, tmp_path / "other.ngram")

@@ -28,7 +28,7 @@ GENERATION = Generation(
         (TREE, "TokenTree(tokens=int32[64], parents=int32[64], depths=int32[64], logq=float32[64])"),
         (LM, "NGram(order=1, vocab_size=5,000, ngrams=5,000, states=1)"),
         (Rescorer(LM, alpha=0.5), f"Rescorer([{LM}], alpha=[[0.5]], head=[1.0])"),
-        (TextMemory(vocab_size=9, end=1), "TextMemory(0 of 1,048,576 tokens)"),
+        (TextMemory(vocab_size=9, end_of_text=1), "TextMemory(0 of 1,048,576 tokens)"),
         (GENERATION, None),
         (Rescorer(LM, alpha=1.0).paths(BATCH, np.zeros((3, 1), np.int32), 4), None),
         (Rescorer(LM, alpha=1.0).trees(BATCH, np.zeros((3, 1), np.int32), 4), None),

@@ -143,32 +143,32 @@ def ids_file(*, unk="-2\t<unk>\n", extra=""):
 
 
 def test_sentence_boundaries_of_lmplz_become_the_end_of_text(arpa):
-    model = read_arpa(arpa(ids_file()), ArpaOptions(eot=0, vocab_size=7))
-    assert model.vocab_size == 7 and model.metadata["eot"] == 0
+    model = read_arpa(arpa(ids_file()), ArpaOptions(end_of_text=0, vocab_size=7))
+    assert model.vocab_size == 7 and model.metadata["end_of_text"] == 0
     costs = model.score([3, 4, 0, 3, 4, 1, 2], history=[0]) / LN10
     share = 2 + math.log10(3)  # 2, 5 and 6 have <unk>'s probability between them
     np.testing.assert_allclose(costs, [0.1, 0.2, 0.7, 0.1, 0.2, 0.125 + 0.9, share], rtol=1e-6)
-    assert read_arpa(arpa(ids_file(unk="")), ArpaOptions(eot=0)).score([2])[0] == pytest.approx(100 * LN10)
+    assert read_arpa(arpa(ids_file(unk="")), ArpaOptions(end_of_text=0)).score([2])[0] == pytest.approx(100 * LN10)
 
 
 @pytest.mark.parametrize(
     "text, options, message",
     [
-        (ids_file(), {}, "<s> and </s> in a file of token ids: give eot"),
-        (ids_file(), dict(eot=3), "token id 3, the end of text, has its own unigram beside <s> and </s>"),
-        (ids_file(), dict(eot=0, vocab_size=4), "expected token ids below 4, got 4"),
-        (ids_file(extra="-3\t16000000\n"), dict(eot=0), "token id 16000000 among 7 unigrams: give vocab_size"),
-        (ids_file(extra="-3\t99999999\n"), dict(eot=0), "expected token ids below 16777216, got 99999999"),
+        (ids_file(), {}, "<s> and </s> in a file of token ids: give end_of_text"),
+        (ids_file(), dict(end_of_text=3), "token id 3, the end of text, has its own unigram beside <s> and </s>"),
+        (ids_file(), dict(end_of_text=0, vocab_size=4), "expected token ids below 4, got 4"),
+        (ids_file(extra="-3\t16000000\n"), dict(end_of_text=0), "token id 16000000 among 7 unigrams: give vocab_size"),
+        (ids_file(extra="-3\t99999999\n"), dict(end_of_text=0), "expected token ids below 16777216, got 99999999"),
         (
             ids_file(extra="-3\t007\n"),
             dict(words="ids"),
             "expected decimal token ids as words, got '007'; words='text'",
         ),
-        (SMALL, dict(eot=4), "eot: expected an id in 0..3, got 4"),
+        (SMALL, dict(end_of_text=4), "end_of_text: expected an id in 0..3, got 4"),
         (SMALL, dict(vocab_size=4), "expected a vocabulary of 4 words, got 5"),
         (
             ids_file().replace("3 4", "3 <unk>"),
-            dict(eot=0),
+            dict(end_of_text=0),
             ":14: this 2-gram has <s>, </s> or <unk>, which stand for no",
         ),
     ],
@@ -251,7 +251,7 @@ def test_words_that_arpa_cannot_hold(tmp_path, word, message):
     [
         (dict(words="bytes"), "words: expected auto, text or ids, got 'bytes'"),
         (dict(vocab_size=0), "vocab_size: expected 1..16777216, got 0"),
-        (dict(vocab_size=5, eot=5), "eot: expected an id in 0..4, got 5"),
+        (dict(vocab_size=5, end_of_text=5), "end_of_text: expected an id in 0..4, got 5"),
     ],
 )
 def test_wrong_options_are_named(options, message):

@@ -27,7 +27,7 @@ def documents(seed: int) -> list[np.ndarray]:
 
 
 def model_of(seed: int, order: int, words=WORDS) -> NGram:
-    return build(documents(seed), order=order, vocab_size=V, eot=EOT, words=words)
+    return build(documents(seed), order=order, vocab_size=V, end_of_text=EOT, words=words)
 
 
 @settings(max_examples=30)
@@ -35,9 +35,9 @@ def model_of(seed: int, order: int, words=WORDS) -> NGram:
 def test_read_back_it_is_the_same_model(tmp_path_factory, seed, order, words):
     model, path = model_of(seed, order), tmp_path_factory.getbasetemp() / "sentences.arpa"
     write_arpa(model, path, words=words, sentence_ends=True)
-    again = read_arpa(path, ArpaOptions(eot=EOT, vocab_size=V))
+    again = read_arpa(path, ArpaOptions(end_of_text=EOT, vocab_size=V))
     assert_same_model(again, model)
-    assert again.metadata["eot"] == EOT
+    assert again.metadata["end_of_text"] == EOT
     if words == "text":
         assert again.words == (*WORDS[:EOT], "</s>", *WORDS[EOT + 1 :])
 
@@ -63,11 +63,11 @@ def test_without_them_kenlm_finds_no_end(tmp_path):
 
 
 def test_a_small_file_by_hand(tmp_path):
-    """p(eot) = 0.5 and p(a | eot) = 0.75, so bow(eot) = 0.25 / 0.5."""
+    """p(end_of_text) = 0.5 and p(a | end_of_text) = 0.75, so bow(end_of_text) = 0.25 / 0.5."""
     tables = Tables.from_ngrams(
         {(0,): (0.5, 0.5), (1,): (0.5, 0.5), (0, 1): (0.75, 1.0), (1, 0): (0.75, 1.0)}, vocab_size=2
     )
-    model = NGram.from_tables(tables, words=["</s>", "a"], metadata={"eot": 0})
+    model = NGram.from_tables(tables, words=["</s>", "a"], metadata={"end_of_text": 0})
     write_arpa(model, tmp_path / "m.arpa")  # </s> is its word, so it ends sentences
     half, most = (f"{float(np.float32(-math.log(p))) / -math.log(10):.9g}" for p in (0.5, 0.75))
     assert (tmp_path / "m.arpa").read_text().split("\n") == [
@@ -93,14 +93,14 @@ def test_a_small_file_by_hand(tmp_path):
 def test_a_context_whose_backoff_weight_is_one_is_read(tmp_path):
     """<s> has neither probability nor backoff then, and yet is no place holder."""
     tables = Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0), (0, 1): (0.5, 1.0)}, vocab_size=2)
-    model = NGram.from_tables(tables, metadata={"eot": 0})
+    model = NGram.from_tables(tables, metadata={"end_of_text": 0})
     write_arpa(model, tmp_path / "m.arpa", sentence_ends=True)
-    assert_same_model(read_arpa(tmp_path / "m.arpa", ArpaOptions(eot=0)), model)
+    assert_same_model(read_arpa(tmp_path / "m.arpa", ArpaOptions(end_of_text=0)), model)
 
 
 def test_models_that_have_no_sentences_are_refused(tmp_path):
     model = model_of(1, 3)
-    nameless = NGram.from_tables(model.to_tables(), words=WORDS, metadata={"eot": None})
+    nameless = NGram.from_tables(model.to_tables(), words=WORDS, metadata={"end_of_text": None})
     with pytest.raises(ValueError, match="sentence ends: the model's metadata do not give its end-of-text id"):
         write_arpa(nameless, tmp_path / "m.arpa", sentence_ends=True)
     for word in ("<s>", "</s>"):
@@ -110,7 +110,7 @@ def test_models_that_have_no_sentences_are_refused(tmp_path):
         write_arpa(named, tmp_path / "m.arpa", words="ids", sentence_ends=True)
         (tmp_path / "m.arpa").unlink()
     across = {(0,): (0.5, 1.0), (1,): (0.5, 1.0), (1, 0): (0.5, 1.0), (0, 1): (0.5, 1.0), (1, 0, 1): (0.5, 1.0)}
-    inside = NGram.from_tables(Tables.from_ngrams(across, vocab_size=2), metadata={"eot": 0})
+    inside = NGram.from_tables(Tables.from_ngrams(across, vocab_size=2), metadata={"end_of_text": 0})
     with pytest.raises(
         ValueError, match=r"expected the end of text, 0, only first or last in an n-gram, got \[1, 0, 1\]"
     ):

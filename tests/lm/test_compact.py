@@ -98,7 +98,7 @@ def test_arpa_models_come_back(tmp_path_factory, seed, order):
 def test_long_sequences(next_bits):
     """Many states: several samples, words and jumps of each sequence, and long lists beside empty ones."""
     text = random_text(3, 300, 6000)
-    arrays = compile_tables(build([text, [5, *range(300)] * 2], order=4, vocab_size=300, eot=0).to_tables())
+    arrays = compile_tables(build([text, [5, *range(300)] * 2], order=4, vocab_size=300, end_of_text=0).to_tables())
     assert len(arrays.backoff_state) > 4000
     lm = automaton(arrays, 4, 300, next_bits)
     assert_same(lm.plain(), arrays)
@@ -189,7 +189,7 @@ def test_long_lists():
 
 
 def test_quantised():
-    model = build([random_text(5, 60, 30_000)], order=3, vocab_size=60, eot=0, metadata={"tokenizer": "abc"})
+    model = build([random_text(5, 60, 30_000)], order=3, vocab_size=60, end_of_text=0, metadata={"tokenizer": "abc"})
     small = model.quantised()
     small.core.check()
     assert (

@@ -18,7 +18,7 @@ def test_counts_are_those_of_the_definition(documents, order):
     stream = [0]
     for document in documents:
         stream += [*document, 0]
-    counts = count([stream], order=order, vocab_size=7, eot=0)
+    counts = count([stream], order=order, vocab_size=7, end_of_text=0)
     assert counts_as_dict(counts) == dict(oracle_katz.count(documents, order, 0))
     for n in range(2, order + 1):
         rows = spell(counts.levels, n)
@@ -37,7 +37,7 @@ def test_adjusted_counts_are_those_of_the_definition(documents, order, min_count
     stream = [0]
     for document in documents:
         stream += [*document, 0]
-    counts = count([stream], order=order, vocab_size=4, eot=0, min_counts=min_counts[:order], adjusted=True)
+    counts = count([stream], order=order, vocab_size=4, end_of_text=0, min_counts=min_counts[:order], adjusted=True)
     every = oracle_katz.count(documents, order, 0)
     full = oracle_kneser_ney.adjusted(every, order, 0)
     kept = counts_as_dict(counts)
@@ -63,7 +63,7 @@ def test_cut_offs_drop_the_rare_but_not_their_counts(documents, min_counts):
     stream = [0]
     for document in documents:
         stream += [*document, 0]
-    counts = count([stream], order=4, vocab_size=4, eot=0, min_counts=min_counts)
+    counts = count([stream], order=4, vocab_size=4, end_of_text=0, min_counts=min_counts)
     every = oracle_katz.count(documents, 4, 0)
     least = [*min_counts, *[min_counts[-1]] * 4]
     assert counts_as_dict(counts) == {gram: c for gram, c in every.items() if c >= least[len(gram) - 1]}
@@ -79,22 +79,36 @@ def test_cut_offs_drop_the_rare_but_not_their_counts(documents, min_counts):
 
 
 def test_the_example_of_the_module():
-    a, b, c, eot = 1, 2, 3, 0
-    found = counts_as_dict(count([[eot, a, b, eot, c, eot]], order=3, vocab_size=4, eot=eot))
-    assert {g for g in found if len(g) == 2} == {(eot, a), (a, b), (b, eot), (eot, c), (c, eot)}
-    assert {g for g in found if len(g) == 3} == {(eot, a, b), (a, b, eot), (eot, c, eot)}
-    assert found[(eot,)] == 2  # the first one is a context alone
+    a, b, c, end_of_text = 1, 2, 3, 0
+    found = counts_as_dict(
+        count([[end_of_text, a, b, end_of_text, c, end_of_text]], order=3, vocab_size=4, end_of_text=end_of_text)
+    )
+    assert {g for g in found if len(g) == 2} == {
+        (end_of_text, a),
+        (a, b),
+        (b, end_of_text),
+        (end_of_text, c),
+        (c, end_of_text),
+    }
+    assert {g for g in found if len(g) == 3} == {
+        (end_of_text, a, b),
+        (a, b, end_of_text),
+        (end_of_text, c, end_of_text),
+    }
+    assert found[(end_of_text,)] == 2  # the first one is a context alone
 
 
 def test_whole_documents_may_come_in_any_number_of_sequences():
-    one = count([[0, 1, 2, 0, 3, 1, 0]], order=3, vocab_size=4, eot=0)
+    one = count([[0, 1, 2, 0, 3, 1, 0]], order=3, vocab_size=4, end_of_text=0)
     for parts in ([[1, 2], [3, 1]], [[0, 1, 2, 0], [0, 3, 1]], [[1, 2, 0, 3, 1]], [[0, 1, 2], [], [3, 1, 0]]):
-        assert counts_as_dict(count(map(np.array, parts), order=3, vocab_size=4, eot=0)) == counts_as_dict(one), parts
+        assert counts_as_dict(count(map(np.array, parts), order=3, vocab_size=4, end_of_text=0)) == counts_as_dict(
+            one
+        ), parts
 
 
 def test_a_vocabulary_beyond_16_bits():
     top = (1 << 24) - 1
-    counts = count([np.array([5, top, 5, 70000], np.int64)], order=3, vocab_size=1 << 24, eot=0)
+    counts = count([np.array([5, top, 5, 70000], np.int64)], order=3, vocab_size=1 << 24, end_of_text=0)
     assert counts_as_dict(counts)[(5, top, 5)] == 1
     assert counts.tokens == 5
 
@@ -105,7 +119,7 @@ def test_a_vocabulary_beyond_16_bits():
         (dict(order=0), "order of the n-gram model: expected 1..7, got 0"),
         (dict(order=8), "expected 1..7, got 8"),
         (dict(vocab_size=0), "vocabulary size: expected 1..16777216, got 0"),
-        (dict(eot=9), "end-of-text id: expected 0..3, got 9"),
+        (dict(end_of_text=9), "end-of-text id: expected 0..3, got 9"),
         (dict(sequences=[[1, 4]]), "sequence 0: expected ids in 0..3, got 4"),
         (dict(sequences=[[1], [-1]]), "sequence 1: expected ids in 0..3, got -1"),
         (dict(sequences=[[[1]]]), "sequence 0: expected a one-dimensional array, got shape"),
@@ -116,7 +130,7 @@ def test_a_vocabulary_beyond_16_bits():
     ],
 )
 def test_wrong_input_is_named(options, message):
-    options = {"sequences": [[1, 2]], "order": 2, "vocab_size": 4, "eot": 0, **options}
+    options = {"sequences": [[1, 2]], "order": 2, "vocab_size": 4, "end_of_text": 0, **options}
     with pytest.raises(ValueError, match=re.escape(message)):
         count(options.pop("sequences"), **options)
 
@@ -124,4 +138,4 @@ def test_wrong_input_is_named(options, message):
 @pytest.mark.parametrize("sequence", [[0.5], [True], ["1"], np.array([1.0], np.float32)])
 def test_sequences_are_integers(sequence):
     with pytest.raises(TypeError, match="sequence 1: expected integers, got "):
-        count([[1, 2], sequence], order=2, vocab_size=4, eot=0)
+        count([[1, 2], sequence], order=2, vocab_size=4, end_of_text=0)

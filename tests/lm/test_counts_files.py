@@ -12,6 +12,7 @@ from support.counts import windows_as_dict
 
 from rescore.lm import counts_files
 from rescore.lm.counts_files import WindowCounts, open_counts, write_counts
+from rescore.lm.counts_header import read_counts_header
 from rescore.lm.windows import Packing, group
 
 V, EOT = 6, 0
@@ -21,7 +22,7 @@ HEADER = {
     "version": 1,
     "order": 3,
     "vocab_size": V,
-    "eot": EOT,
+    "end_of_text": EOT,
     "tokenizer": None,
     "tokens": 0,
 }
@@ -38,7 +39,7 @@ def windows(rows):
 
 
 def of_stream(stream, order):
-    packing = Packing(order=order, vocab_size=V, eot=EOT)
+    packing = Packing(order=order, vocab_size=V, end_of_text=EOT)
     keys, count = group(packing.keys(np.array(stream, np.uint16)))
     offsets, tokens = packing.spell(keys)
     return WindowCounts(offsets=offsets.astype(np.int32), tokens=tokens, count=count)
@@ -61,7 +62,7 @@ def test_round_trip(tmp_path_factory, stream, order, parts):
     folder = tmp_path_factory.mktemp("counts") / "new" / "folder"
     streams = [[EOT, *part, EOT] for part in np.array_split(np.array(stream, int), parts) if len(part)]
     batches = [of_stream(part, order) for part in streams]
-    header = write_counts(folder, batches, order=order, vocab_size=V, eot=EOT, tokenizer="a" * 64, file_rows=3)
+    header = write_counts(folder, batches, order=order, vocab_size=V, end_of_text=EOT, tokenizer="a" * 64, file_rows=3)
     assert header.tokens == sum(len(part) - 1 for part in streams)
     opened = open_counts(folder)
     assert opened.header == header and len(opened.paths) >= 1
@@ -75,7 +76,7 @@ def test_files_and_row_groups_are_split(tmp_path, monkeypatch):
     monkeypatch.setattr(counts_files, "READ_ROWS", 3)
     rows = {(EOT, a, b): a + b for a in range(1, 6) for b in range(1, 6)}
     batches = [windows({row: count}) for row, count in rows.items()]
-    write_counts(tmp_path / "c", batches, order=3, vocab_size=V, eot=EOT, file_rows=8)
+    write_counts(tmp_path / "c", batches, order=3, vocab_size=V, end_of_text=EOT, file_rows=8)
     opened = open_counts(tmp_path / "c")
     assert [pq.ParquetFile(path).metadata.num_row_groups for path in opened.paths] == [2, 2, 2, 1]
     assert max(map(len, opened.batches())) == 3 and windows_as_dict(opened.batches()) == rows
@@ -169,7 +170,7 @@ def test_missing_and_surplus_files(tmp_path):
         ({"order": 3.0}, "order: expected a whole number, got 3.0"),
         ({"tokens": False}, "tokens: expected a whole number, got False"),
         ({"vocab_size": 0}, "vocabulary size: expected 1..16777216, got 0"),
-        ({"eot": V}, "end-of-text id: expected 0..5, got 6"),
+        ({"end_of_text": V}, "end-of-text id: expected 0..5, got 6"),
         ({"tokens": -1}, "tokens: expected 0..70368744177664, got -1"),
         ({"tokens": 1 << 50}, "tokens: expected 0..70368744177664, got 1125899906842624"),
         ({"tokenizer": "A" * 64}, "tokenizer: expected a sha256 of 64 hexadecimal digits"),
@@ -183,11 +184,17 @@ def test_headers_refused(tmp_path, changes, message):
         open_counts(folder)
 
 
+def test_the_older_name_of_the_end_of_text_is_read(tmp_path):
+    older = {("eot" if name == "end_of_text" else name): value for name, value in HEADER.items()}
+    (tmp_path / "counts.json").write_text(json.dumps(older))
+    assert read_counts_header(tmp_path / "counts.json").end_of_text == HEADER["end_of_text"]
+
+
 def test_headers_that_are_no_json(tmp_path):
     folder = write(tmp_path / "c", [((0, 1), 2)])
-    missing = {name: value for name, value in HEADER.items() if name != "eot"}
+    missing = {name: value for name, value in HEADER.items() if name != "end_of_text"}
     for text, message in [
-        (json.dumps(missing), "the key 'eot' is missing"),
+        (json.dumps(missing), "the key 'end_of_text' is missing"),
         ("[]", "expected an object"),
         ("{", "Expecting"),
         ("", "Expecting"),
@@ -205,23 +212,23 @@ def test_nothing_stays_of_what_fails(tmp_path):
     folder = tmp_path / "c"
     good, bad = windows({(0, 1): 1}), windows({(1, 2): 1})
     with pytest.raises(ValueError, match="batch 1, row 0: expected a window shorter than 3 to begin"):
-        write_counts(folder, [good, bad], order=3, vocab_size=V, eot=EOT, file_rows=1)
+        write_counts(folder, [good, bad], order=3, vocab_size=V, end_of_text=EOT, file_rows=1)
     assert not list(folder.iterdir())
     wide = WindowCounts(offsets=good.offsets, tokens=good.tokens.astype(np.int64), count=good.count)
     with pytest.raises(
         ValueError, match="batch 0: expected int32 tokens, int64 counts and offsets .*, got int64, int64, 2 offsets"
     ):
-        write_counts(folder, [wide], order=3, vocab_size=V, eot=EOT)
+        write_counts(folder, [wide], order=3, vocab_size=V, end_of_text=EOT)
     (folder / "mine").touch()
     with pytest.raises(ValueError, match="c: expected an empty folder to write counts to"):
-        write_counts(folder, [good], order=3, vocab_size=V, eot=EOT)
+        write_counts(folder, [good], order=3, vocab_size=V, end_of_text=EOT)
     assert [path.name for path in folder.iterdir()] == ["mine"]
 
 
 def test_damaged_bytes_are_noticed(tmp_path):
     """Any byte changed: an error, or nothing that matters."""
     rows = {(EOT, a, b): a + b for a in range(1, 6) for b in range(1, 6)}
-    write_counts(tmp_path / "c", [windows(rows)], order=3, vocab_size=V, eot=EOT)
+    write_counts(tmp_path / "c", [windows(rows)], order=3, vocab_size=V, end_of_text=EOT)
     (path,) = open_counts(tmp_path / "c").paths
     whole = path.read_bytes()
     for at in range(0, len(whole), 3):

@@ -58,8 +58,8 @@ def test_what_else_differs():
     one = replace(model(1, 2), words=tuple("abcdefg"))
     assert difference(one, replace(one, words=tuple("abxdefy"))).facts == {"words": ("2 others", "2 others")}
     assert difference(one, replace(one, words=None)).facts == {"words": ("some", "none")}
-    found = difference(one, replace(one, metadata={**one.metadata, "eot": 3, "ngrams": "whatever"}))
-    assert found.facts == {"eot": (None, 3)} and not found.same
+    found = difference(one, replace(one, metadata={**one.metadata, "end_of_text": 3, "ngrams": "whatever"}))
+    assert found.facts == {"end_of_text": (None, 3)} and not found.same
 
 
 def test_contexts_alone_may_differ():

@@ -114,7 +114,7 @@ def test_models_keep_what_they_say():
     a, b = (
         NGram.from_tables(own, words=words, metadata=metadata)
         for own, words, metadata in zip(
-            models(1, (2, 3)), (None, tuple("abcdef")), ({"eot": 0, "tokenizer": "x"}, {"note": "b"})
+            models(1, (2, 3)), (None, tuple("abcdef")), ({"end_of_text": 0, "tokenizer": "x"}, {"note": "b"})
         )
     )
     merged = merge_models([a, b], Mixture.equal(2))
@@ -122,7 +122,7 @@ def test_models_keep_what_they_say():
         assert all(map(np.array_equal, merge_models([a, b], weights).arrays, merged.arrays))
     merged.core.check()
     assert merged.words == tuple("abcdef") and merged.order == 3
-    assert (merged.metadata["eot"], merged.metadata["tokenizer"]) == (0, "x")
+    assert (merged.metadata["end_of_text"], merged.metadata["tokenizer"]) == (0, "x")
     mixed = merged.metadata["interpolation"]
     assert mixed["method"] == "linear" and [own["weight"] for own in mixed["models"]] == [0.5, 0.5]
     assert [own["ngrams"] for own in mixed["models"]] == [a.info()["ngrams"], b.info()["ngrams"]] and mixed["models"][
@@ -137,13 +137,13 @@ def test_models_keep_what_they_say():
             {"metadata": {"tokenizer": "y"}},
             "model 2: expected tokenizer x as in model 1, got y; only models over the same tokens",
         ),
-        ({"metadata": {"eot": 3}}, "model 2: expected eot 0 as in model 1, got 3"),
+        ({"metadata": {"end_of_text": 3}}, "model 2: expected end_of_text 0 as in model 1, got 3"),
         ({"metadata": {"bos": 3}}, "model 2: expected bos None as in model 1, got 3"),
         ({"words": tuple("abxdef")}, r"model 2: expected words 'c' \(id 2\) as in model 1, got 'x'"),
     ],
 )
 def test_other_tokens_are_refused(changes, message):
-    model = NGram.from_tables(models(1, (2,))[0], words=tuple("abcdef"), metadata={"eot": 0, "tokenizer": "x"})
+    model = NGram.from_tables(models(1, (2,))[0], words=tuple("abcdef"), metadata={"end_of_text": 0, "tokenizer": "x"})
     with pytest.raises(ValueError, match=message):
         merge_models([model, replace(model, **changes)], Mixture.equal(2))
 

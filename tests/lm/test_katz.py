@@ -22,7 +22,7 @@ from rescore.lm.runs import count
 def test_katz_is_that_of_the_definition(seed, order, textbook, min_counts):
     min_counts = min_counts[:order]
     text = random_text(seed, 9, 150)
-    counts = count([text], order=order, vocab_size=12, eot=0, min_counts=min_counts)
+    counts = count([text], order=order, vocab_size=12, end_of_text=0, min_counts=min_counts)
     tables = katz(counts, KatzOptions(textbook=textbook))
     assert_sums_to_one(tables)
     if textbook:
@@ -37,7 +37,7 @@ def test_katz_is_that_of_the_definition(seed, order, textbook, min_counts):
 def test_contexts_sum_to_one_even_where_nothing_is_left(textbook, unseen_cost):
     # after 1 every token that was ever seen, far more often than k: no mass for others, above or below
     text = [0] + [1, 2, 1, 3, 1, 1, 0] * 20
-    counts = count([text], order=3, vocab_size=4, eot=0)
+    counts = count([text], order=3, vocab_size=4, end_of_text=0)
     tables = katz(counts, KatzOptions(textbook=textbook, unseen_cost=unseen_cost))
     assert_sums_to_one(tables)
     assert all(np.isfinite(cost).all() for cost in (*tables.cost, *tables.backoff))
@@ -58,10 +58,10 @@ def test_discounts_by_hand():
 
 
 def test_unseen_ids_share_what_was_seen_once():
-    counts = count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=10, eot=0)  # 0 ends it: 0, 3, 4 were seen once
+    counts = count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=10, end_of_text=0)  # 0 ends it: 0, 3, 4 were seen once
     p = np.exp(-katz(counts).cost[0])
     np.testing.assert_allclose(p, [1 / 11, 3 / 11, 2 / 11, 1 / 11, 1 / 11, *[3 / 5 / 11] * 5])
-    p = np.exp(-katz(count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=6, eot=0)).cost[0])
+    p = np.exp(-katz(count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=6, end_of_text=0)).cost[0])
     assert p[5] == pytest.approx(1 / 9)  # not more than an id seen once
     cost = katz(counts, KatzOptions(unseen_cost=1000.0)).cost[0]
     assert cost[9] == 1000.0 and cost[1] == pytest.approx(-math.log(3 / 8))

@@ -30,7 +30,7 @@ def documents_of(text):
 
 
 def small_model(text, order, vocab_size, *, min_counts=(), fallback=FALLBACK):
-    counts = count([text], order=order, vocab_size=vocab_size, eot=0, min_counts=min_counts, adjusted=True)
+    counts = count([text], order=order, vocab_size=vocab_size, end_of_text=0, min_counts=min_counts, adjusted=True)
     return kneser_ney(counts, KneserNeyOptions(discount_fallback=fallback))
 
 
@@ -146,7 +146,7 @@ def test_ids_never_seen_share_the_uniform_term():
 
 def test_counts_without_adjusted_ones():
     with pytest.raises(ValueError, match="expected adjusted counts, got none; count with adjusted=True"):
-        kneser_ney(count([[1, 2]], order=2, vocab_size=3, eot=0))
+        kneser_ney(count([[1, 2]], order=2, vocab_size=3, end_of_text=0))
 
 
 @pytest.mark.parametrize("fallback", [(0.5, 1.0), (0.0, 1.0, 1.0), (0.5, 2.1, 1.0), (0.5, 1.0, math.nan)])
@@ -195,7 +195,7 @@ def test_kenlm_gives_our_scores(tmp_path, seed):
 def test_build_in_memory():
     text = random_text(2, 9, 400)
     method = KneserNeyOptions(discount_fallback=FALLBACK)
-    model = build([text], order=3, vocab_size=9, eot=0, min_counts=(1, 1, 2), estimate=method)
+    model = build([text], order=3, vocab_size=9, end_of_text=0, min_counts=(1, 1, 2), estimate=method)
     assert model.metadata["estimation"]["method"] == "kneser-ney"
     assert model.metadata["estimation"]["options"] == {"discount_fallback": FALLBACK, "min_counts": [1, 1, 2]}
     expected = NGram.from_tables(small_model(text, 3, 9, min_counts=(1, 1, 2)))

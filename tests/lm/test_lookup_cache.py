@@ -30,7 +30,7 @@ def model():
     draw, ids = np.random.default_rng(0), [1]
     for kind in draw.random(4000):
         ids.append(int(draw.integers(0, 90)) if kind < 0.3 else (7 * ids[-1] + 1) % 90)
-    return build([ids], order=4, vocab_size=90, eot=0)
+    return build([ids], order=4, vocab_size=90, end_of_text=0)
 
 
 def test_counts_are_the_probabilities_of_the_model(model, tmp_path):
@@ -71,7 +71,7 @@ def test_a_draft_is_a_trigram_that_the_model_gives_half_of_all(model, tmp_path):
 
 def test_a_context_that_lists_nearly_all_tokens(tmp_path):
     draw = np.random.default_rng(0)
-    save(build([draw.integers(0, 4, 3000)], order=3, vocab_size=4, eot=0), tmp_path / "lm.lookup.bin")
+    save(build([draw.integers(0, 4, 3000)], order=3, vocab_size=4, end_of_text=0), tmp_path / "lm.lookup.bin")
     assert len(read(tmp_path / "lm.lookup.bin")) == 12  # contexts begin with no end of text: 4 x 3
 
 

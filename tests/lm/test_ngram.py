@@ -93,24 +93,24 @@ def test_build_is_count_katz_prune():
         [text],
         order=3,
         vocab_size=9,
-        eot=0,
+        end_of_text=0,
         min_counts=(1, 1, 2),
         shorten=PruneOptions(max_ngrams=40),
         metadata={"tokenizer": "abc"},
     )
     assert model.core.num_arcs <= 40
-    assert model.metadata["eot"] == 0 and model.metadata["tokenizer"] == "abc"
+    assert model.metadata["end_of_text"] == 0 and model.metadata["tokenizer"] == "abc"
     assert model.metadata["estimation"]["options"]["min_counts"] == [1, 1, 2]
     shorter = prune_model(model, PruneOptions(max_ngrams=20))
     assert shorter.core.num_arcs <= 20 and len(shorter.metadata["pruning"]) == 2
-    assert shorter.metadata["eot"] == 0 and sum(shorter.info()["ngrams"]) == shorter.core.num_arcs
+    assert shorter.metadata["end_of_text"] == 0 and sum(shorter.info()["ngrams"]) == shorter.core.num_arcs
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_of_order_is_the_model_estimated_at_that_order(order):
     rng = np.random.default_rng(order)
     texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
-    whole, expected = (build(texts, order=n, vocab_size=9, eot=0) for n in (4, order))
+    whole, expected = (build(texts, order=n, vocab_size=9, end_of_text=0) for n in (4, order))
     cut = whole.of_order(order)
     assert (cut.order, cut.vocab_size) == (order, 9)
     for ours, theirs in zip(cut.arrays, expected.arrays):
@@ -122,7 +122,7 @@ def test_of_order_is_the_model_estimated_at_that_order(order):
 def test_of_order_of_a_pruned_model_is_a_distribution():
     rng = np.random.default_rng(0)
     texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
-    cut = build(texts, order=4, vocab_size=9, eot=0, shorten=PruneOptions(max_ngrams=150)).of_order(3)
+    cut = build(texts, order=4, vocab_size=9, end_of_text=0, shorten=PruneOptions(max_ngrams=150)).of_order(3)
     for state in range(cut.core.num_states):
         assert np.exp(-cut.core.distribution(state).astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
     for order in (0, 4):
@@ -168,7 +168,7 @@ def test_a_model_of_texts(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     cli.make_tokenizer(tmp_path / "tokenizer.json", 9)
     texts = [" w1 w2 w3 w2", " w1 w2", " w8"]
-    plain = build([[1, 2, 3, 2], [1, 2], [8]], order=3, vocab_size=12, eot=0)
+    plain = build([[1, 2, 3, 2], [1, 2], [8]], order=3, vocab_size=12, end_of_text=0)
     for tokenizer in (
         tmp_path,
         str(tmp_path / "tokenizer.json"),

@@ -24,17 +24,19 @@ def hit(slow, history, token) -> int:
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([None, 0]), st.integers(1, 40))
-def test_orders_are_those_of_the_longest_ngrams(seed, order, eot, part):
+def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part):
     tables = random_tables(seed, order, vocab_size=7, tokens=80)
     slow, text = from_tables(tables), random_text(seed + 1, 7, 50)
-    history = [] if eot is None else [eot]
+    history = [] if end_of_text is None else [end_of_text]
     hits, nats = np.zeros(order, int), np.zeros(order)
     for token in text:
         n = hit(slow, history, token)
         hits[n - 1] += 1
         nats[n - 1] += slow.of(history, token)
         history.append(token)
-    found = perplexity(NGram.from_tables(tables), (text[at : at + part] for at in range(0, len(text), part)), eot=eot)
+    found = perplexity(
+        NGram.from_tables(tables), (text[at : at + part] for at in range(0, len(text), part)), end_of_text=end_of_text
+    )
     np.testing.assert_array_equal(found.hits, hits)
     np.testing.assert_allclose(found.nats, nats, rtol=1e-5, atol=1e-5)
     report = found.to_json()

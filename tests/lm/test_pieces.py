@@ -64,7 +64,7 @@ def test_changed_files(tmp_path):
     os.utime(tmp_path / "a.npy", ns=(1, 1))
     assert plan([tmp_path / "a.npy"], vocab_size=9) != [piece]
     with pytest.raises(ValueError, match="a.npy: changed since the work began; start again"):
-        next(tokens_of(piece, vocab_size=9, eot=0))
+        next(tokens_of(piece, vocab_size=9, end_of_text=0))
 
 
 def test_refused_before_any_work(tmp_path):

@@ -19,7 +19,7 @@ from rescore.lm import work
 from rescore.lm.counts import CountOptions
 from rescore.lm.prune import PruneOptions
 
-OPTIONS = CountOptions(order=3, vocab_size=40, eot=staged.EOT)
+OPTIONS = CountOptions(order=3, vocab_size=40, end_of_text=staged.EOT)
 SHORTEN = PruneOptions(max_ngrams=400)
 
 

@@ -45,7 +45,10 @@ def spelled(runs, options, slices=1):
     st.lists(st.integers(0, 6), max_size=3, unique=True),
 )
 def test_merged_runs_are_the_windows_of_the_definition(documents, order, vocab_size, starts):
-    options, starts = CountOptions(order=order, vocab_size=vocab_size, eot=EOT), sorted(starts) if order > 1 else []
+    options, starts = (
+        CountOptions(order=order, vocab_size=vocab_size, end_of_text=EOT),
+        sorted(starts) if order > 1 else [],
+    )
     text = np.array([token for document in documents if document for token in (*document, EOT)], np.uint32)
     expected = windows(documents, order)
     halves = [
@@ -71,15 +74,15 @@ def test_merged_runs_are_the_windows_of_the_definition(documents, order, vocab_s
 
 
 def test_files_are_read_piece_by_piece(tmp_path):
-    options = CountOptions(order=5, vocab_size=300, eot=EOT)
+    options = CountOptions(order=5, vocab_size=300, end_of_text=EOT)
     text = np.random.default_rng(1).integers(0, 300, 5000).astype(np.uint16)
     run = Run.of_tokens([(text, 0, len(text))], options, [100, 200])
     (tmp_path / "run").write_bytes(b"before" + run.source)
     for number in range(3):
         begin, end = run.slices[number : number + 2]
-        whole = _core.RunSlices([run.source[begin:end]], order=5, vocab_size=300, eot=EOT).spell(10**6)
+        whole = _core.RunSlices([run.source[begin:end]], order=5, vocab_size=300, end_of_text=EOT).spell(10**6)
         from_file = _core.RunSlices(
-            [(str(tmp_path / "run"), begin + 6, end + 6)], order=5, vocab_size=300, eot=EOT, buffer=1
+            [(str(tmp_path / "run"), begin + 6, end + 6)], order=5, vocab_size=300, end_of_text=EOT, buffer=1
         )
         parts = []
         while not parts or parts[-1][-1]:
@@ -99,7 +102,7 @@ def test_slices_are_about_equal():
 
 def consume(source, order, vocab_size):
     """What can be made of a slice, each with whether it ended without an error."""
-    layout = {"order": order, "vocab_size": vocab_size, "eot": EOT}
+    layout = {"order": order, "vocab_size": vocab_size, "end_of_text": EOT}
 
     def levels():
         builder = _core.LevelBuilder(**layout, min_counts=[1] * order, most=3)
@@ -150,7 +153,7 @@ def test_any_bytes_end_or_are_an_error(data, order, vocab_size, twice):
 @settings(max_examples=100)
 @given(texts, st.integers(1, 6), st.integers(0, 10**6), st.integers(0, 7))
 def test_flipped_bits_end_or_are_an_error(documents, order, at, bit):
-    options = CountOptions(order=order, vocab_size=6, eot=EOT)
+    options = CountOptions(order=order, vocab_size=6, end_of_text=EOT)
     text = np.array([token for document in documents for token in (*document, EOT)], np.uint16)
     data = bytearray(Run.of_tokens([(text, 0, len(text))], options, []).source)
     if data:
@@ -159,7 +162,7 @@ def test_flipped_bits_end_or_are_an_error(documents, order, at, bit):
 
 
 def test_a_run_that_is_cut_is_an_error(tmp_path):
-    options = CountOptions(order=3, vocab_size=6, eot=EOT)
+    options = CountOptions(order=3, vocab_size=6, end_of_text=EOT)
     run = Run.of_tokens([(np.array([1, 2, 3, 1, 2, 0], np.uint16), 0, 6)], options, [])
     (tmp_path / "run").write_bytes(run.source[:-1])
     with pytest.raises(ValueError, match=r"run: expected \d+ more bytes; the file is truncated"):
@@ -177,7 +180,7 @@ def test_a_run_that_is_cut_is_an_error(tmp_path):
         )
 
 
-GOOD = {"order": 3, "vocab_size": 6, "eot": 0}
+GOOD = {"order": 3, "vocab_size": 6, "end_of_text": 0}
 ids = np.array([1, 2, 0], np.uint16)
 
 
@@ -186,13 +189,13 @@ ids = np.array([1, 2, 0], np.uint16)
     [
         ([(ids, 2, 1)], {}, "parts: expected begin <= stop <= length"),
         ([(ids, 0, 4)], {}, "parts: expected begin <= stop <= length"),
-        ([(ids, 0, 3)], {"vocab_size": 2, "eot": 0}, "token 1: expected an id in 0..1, got 2"),
+        ([(ids, 0, 3)], {"vocab_size": 2, "end_of_text": 0}, "token 1: expected an id in 0..1, got 2"),
         ([(ids.astype(np.int32) - 1, 0, 3)], {}, "token 2: expected an id in 0..5, got -1"),
         ([(ids, 0, 3)], {"order": 8}, "order: expected 1..7, got 8"),
         ([(ids, 0, 3)], {"order": 0}, "order: expected 1..7, got 0"),
         ([(ids, 0, 3)], {"vocab_size": 0}, "vocabulary size: expected 1..2^24, got 0"),
         ([(ids, 0, 3)], {"vocab_size": (1 << 24) + 1}, "vocabulary size: expected 1..2^24"),
-        ([(ids, 0, 3)], {"eot": 6}, "end-of-text id: expected 0..5, got 6"),
+        ([(ids, 0, 3)], {"end_of_text": 6}, "end-of-text id: expected 0..5, got 6"),
         ([(ids, 0, 3)], {"starts": [3, 3]}, "starts: expected ascending tokens"),
     ],
 )
@@ -259,7 +262,7 @@ def test_wrong_builders_are_refused(change, message):
 
 def test_slices_of_something_else_are_refused():
     builder = _core.LevelBuilder(**GOOD, min_counts=[1, 1, 1], most=5)
-    for other in ({"order": 7}, {"vocab_size": 1 << 24}, {"eot": 1}):
+    for other in ({"order": 7}, {"vocab_size": 1 << 24}, {"end_of_text": 1}):
         with pytest.raises(ValueError, match="slices: expected slices of the same order, vocabulary and end of text"):
             builder.add(_core.RunSlices([b""], **{**GOOD, **other}), 5)
     slices = _core.RunSlices([b""], **GOOD)

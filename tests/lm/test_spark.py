@@ -93,7 +93,9 @@ def test_json_lines_are_counted_as_by_the_definition(spark, tokenizer, tmp_path,
     )
     windows = counted(tmp_path / "out")
     assert all_orders(windows) == oracle_katz.count(DOCUMENTS, order, 0)
-    assert all_orders(windows) == counts_as_dict(count(DOCUMENTS, order=order, vocab_size=len(cli.WORDS), eot=0))
+    assert all_orders(windows) == counts_as_dict(
+        count(DOCUMENTS, order=order, vocab_size=len(cli.WORDS), end_of_text=0)
+    )
     assert (found.windows, found.documents, len(found.skipped)) == (len(windows), len(DOCUMENTS), 0)
     assert found.header == open_counts(tmp_path / "out").header and found.header.tokens == sum(
         map(len, DOCUMENTS)
@@ -122,9 +124,9 @@ def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
     pq.write_table(pa.table({"tokens": pa.array([*rows, None], kinds)}), tmp_path / "a.parquet")
     options = SparkOptions(order=order, field="tokens", partitions=3)
     found = count_windows(
-        spark, [f"{tmp_path}/a.parquet"], str(tmp_path / "out"), vocab_size=vocab_size, eot=top, options=options
+        spark, [f"{tmp_path}/a.parquet"], str(tmp_path / "out"), vocab_size=vocab_size, end_of_text=top, options=options
     )
-    expected = counts_as_dict(count(rows, order=order, vocab_size=vocab_size, eot=top))
+    expected = counts_as_dict(count(rows, order=order, vocab_size=vocab_size, end_of_text=top))
     assert all_orders(counted(tmp_path / "out")) == expected
     assert (
         found.documents == expected[(top,)]
@@ -136,7 +138,9 @@ def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
 
 def test_a_frame_of_tokens(spark, tmp_path):
     frame = spark.createDataFrame([([1, 2],), ([0, 3, 0],)], "ids array<smallint>")
-    count_windows(spark, frame, str(tmp_path / "out"), vocab_size=4, eot=0, options=SparkOptions(order=2, field="ids"))
+    count_windows(
+        spark, frame, str(tmp_path / "out"), vocab_size=4, end_of_text=0, options=SparkOptions(order=2, field="ids")
+    )
     assert counted(tmp_path / "out") == {(0, 1): 1, (1, 2): 1, (2, 0): 1, (0, 3): 1, (3, 0): 1}
 
 
@@ -192,7 +196,7 @@ def test_refusals(spark, tokenizer, tmp_path):
     pq.write_table(pa.table({"tokens": [[1, 9]], "text": ["w1"], "real": [[0.5]]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"tokens": pa.array([[1, None]], pa.list_(pa.int32()))}), tmp_path / "null.parquet")
     (tmp_path / "empty.json").write_text("\n")
-    ids = {"vocab_size": 9, "eot": 0}
+    ids = {"vocab_size": 9, "end_of_text": 0}
     text = {"tokenizer_json": tokenizer}
 
     def refused(message, name="a.parquet", options=None, **more):
@@ -257,7 +261,7 @@ def test_the_script(spark, tokenizer, tmp_path, capsys):
         (["-o", str(out), "--tokenizer", str(tmp_path / "t.json")], "count_spark: .*already exists"),
         (["-o", str(out), "--tokenizer", str(tmp_path / "none")], "--tokenizer .*none: No such file"),
         (
-            ["-o", str(out), "--order", "9", "--vocab-size", "3", "--eot", "0"],
+            ["-o", str(out), "--order", "9", "--vocab-size", "3", "--end-of-text", "0"],
             "count_spark: order of the n-gram model: expected 1..7, got 9",
         ),
     ]:

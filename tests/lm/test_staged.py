@@ -20,7 +20,7 @@ from rescore.lm.prune import PruneOptions
 from rescore.lm.staged import Resources
 from rescore.lm.work import WorkFolder
 
-OPTIONS = CountOptions(order=3, vocab_size=11, eot=EOT)
+OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
 CUT = PruneOptions(theta=0.002)
 
 
@@ -49,7 +49,7 @@ def test_stages_make_the_model_of_memory(
     tmp_path_factory, seed, order, run_tokens, threads, wide, least, cut, most_runs
 ):
     spread = 7_300 if wide else 1  # 9 ids, or such of 17 bits: keys of two words from order 4
-    options = CountOptions(order=order, vocab_size=9 * spread, eot=EOT, min_counts=least[:order])
+    options = CountOptions(order=order, vocab_size=9 * spread, end_of_text=EOT, min_counts=least[:order])
     pieces = text_pieces(seed, 9, 150, spread=spread)
     if isinstance(cut, float):
         cut = PruneOptions(max_ngrams=options.vocab_size + 60)
@@ -71,7 +71,7 @@ def test_stages_make_the_model_of_memory(
     cut=st.sampled_from([None, CUT]),
 )
 def test_stages_make_the_kneser_ney_model_of_memory(tmp_path_factory, seed, order, run_tokens, threads, least, cut):
-    options = CountOptions(order=order, vocab_size=9, eot=EOT, min_counts=least[:order])
+    options = CountOptions(order=order, vocab_size=9, end_of_text=EOT, min_counts=least[:order])
     pieces, method = text_pieces(seed, 9, 150), KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
     folder, source = tmp_path_factory.mktemp("work") / "w", ListSource(pieces)
     expected = in_memory(pieces, options, cut, method)
@@ -83,7 +83,7 @@ def test_stages_make_the_kneser_ney_model_of_memory(tmp_path_factory, seed, orde
 
 
 def test_keys_of_three_words(tmp_path):
-    options = CountOptions(order=7, vocab_size=9 * 40_000, eot=EOT)
+    options = CountOptions(order=7, vocab_size=9 * 40_000, end_of_text=EOT)
     pieces = text_pieces(1, 9, 100, spread=40_000)
     assert_equal(build(tmp_path / "w", ListSource(pieces), options, None, tight(30, 2)), in_memory(pieces, options))
 
@@ -155,7 +155,7 @@ def test_any_interruption_is_made_good(tmp_path, monkeypatch, threads):
     """The n-th write dies, for all n; the next build goes on and makes the same file."""
     monkeypatch.setattr(counting, "MOST_RUNS", 3)
     monkeypatch.setattr(counting, "SLICES", 2)
-    options = CountOptions(order=2, vocab_size=5, eot=EOT)
+    options = CountOptions(order=2, vocab_size=5, end_of_text=EOT)
     pieces = text_pieces(2, 5, 40, pieces=2)
     out = tmp_path / "lm.ngram"
     resources = tight(8, threads)
@@ -260,8 +260,8 @@ def test_other_pruning_leaves_the_model_before_readable(tmp_path):
         ({}, dict(min_counts=(1, 1, 2)), "options.min_counts: [] in the folder, [1, 1, 2] now"),
         (
             dict(key="other"),
-            dict(order=2, vocab_size=12, eot=1),
-            "options.eot: 0 in the folder, 1 now; options.order: 3 in the folder, 2 now; "
+            dict(order=2, vocab_size=12, end_of_text=1),
+            "options.end_of_text: 0 in the folder, 1 now; options.order: 3 in the folder, 2 now; "
             "options.vocab_size: 11 in the folder, 12 now; and 1 more",
         ),
     ],
@@ -269,7 +269,7 @@ def test_other_pruning_leaves_the_model_before_readable(tmp_path):
 def test_counts_of_something_else_are_refused(tmp_path, source, options, message):
     pieces = text_pieces(12, 11, 60)
     build(tmp_path / "w", ListSource(pieces), OPTIONS)
-    other = CountOptions(**{"order": 3, "vocab_size": 11, "eot": EOT, **options})
+    other = CountOptions(**{"order": 3, "vocab_size": 11, "end_of_text": EOT, **options})
     with pytest.raises(ValueError) as refused:
         build(tmp_path / "w", ListSource(pieces, **source), other)
     assert (
@@ -281,7 +281,7 @@ def test_counts_of_something_else_are_refused(tmp_path, source, options, message
 def test_too_little_disk(tmp_path):
     """Every bound that is too small is an error that names the folder, and the next build goes on."""
     pieces = text_pieces(13, 11, 400)
-    options = CountOptions(order=4, vocab_size=11, eot=EOT)
+    options = CountOptions(order=4, vocab_size=11, end_of_text=EOT)
     refused = 0
     for bound in range(2_000, 10**6, 6_000):
         try:

@@ -18,20 +18,22 @@ from rescore.lm.tokenize import tokens_of
 V, EOT = 50, 0
 
 
-def read(path, vocab_size: int = V, eot: int | None = EOT, **options) -> list[np.ndarray]:
+def read(path, vocab_size: int = V, end_of_text: int | None = EOT, **options) -> list[np.ndarray]:
     """The arrays of all pieces of a file."""
     found = plan([path], vocab_size=vocab_size, options=ReadOptions(**options))
-    return [array for piece in found for array in tokens_of(piece, vocab_size=vocab_size, eot=eot)]
+    return [array for piece in found for array in tokens_of(piece, vocab_size=vocab_size, end_of_text=end_of_text)]
 
 
 def flat(arrays: list[np.ndarray]) -> list[int]:
     return [int(token) for array in arrays for token in array]
 
 
-def ended(tokens: list[int], eot: int = EOT) -> list[int]:
+def ended(tokens: list[int], end_of_text: int = EOT) -> list[int]:
     """The oracle: documents between ends of text, the empty ones left out, each followed by one."""
-    documents = [list(group) for inside, group in itertools.groupby(tokens, lambda token: token != eot) if inside]
-    return [token for document in documents for token in (*document, eot)]
+    documents = [
+        list(group) for inside, group in itertools.groupby(tokens, lambda token: token != end_of_text) if inside
+    ]
+    return [token for document in documents for token in (*document, end_of_text)]
 
 
 STREAMS = [[], [0], [0, 0], [1], [1, 0], [0, 1], [0, 1, 0], [1, 0, 0, 2], [0, 0, 1, 2, 0, 0, 0, 3, 0, 0]]
@@ -43,7 +45,7 @@ def test_npy(tmp_path, stream, dtype):
     np.save(tmp_path / "a.npy", np.array(stream, dtype))
     arrays = read(tmp_path / "a.npy")
     assert flat(arrays) == ended(stream) and all(array.dtype == np.uint16 for array in arrays)
-    assert flat(read(tmp_path / "a.npy", eot=None)) == stream
+    assert flat(read(tmp_path / "a.npy", end_of_text=None)) == stream
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_ids_beyond_16_bits(tmp_path):
     (array,) = read(tmp_path / "a.npy", vocab_size=1 << 24)
     assert array.dtype == np.uint32 and array.tolist() == [65_535, 0, 65_536, top, 0]
     np.save(tmp_path / "a.npy", np.array([3, 7, top, 3], np.uint32))
-    assert flat(read(tmp_path / "a.npy", vocab_size=1 << 24, eot=top)) == [3, 7, top, 3, top]
+    assert flat(read(tmp_path / "a.npy", vocab_size=1 << 24, end_of_text=top)) == [3, 7, top, 3, top]
 
 
 @settings(max_examples=200)
@@ -77,7 +79,7 @@ def test_documents_in_pieces(tmp_path_factory, stream, step, chunk):
         arrays = read(path)
         assert flat(arrays) == ended(stream)
         assert all(len(array) > 1 and array[0] != EOT and array[-1] == EOT for array in arrays)
-        assert flat(read(path, eot=None)) == stream
+        assert flat(read(path, end_of_text=None)) == stream
 
 
 def test_a_document_longer_than_many_chunks(tmp_path, monkeypatch):

@@ -20,12 +20,17 @@ def tokenizer(tmp_path_factory) -> TextTokenizer:
     return TextTokenizer.open(cli.make_tokenizer(tmp_path_factory.mktemp("tokenize") / "tokenizer.json"))
 
 
-def read(path, tokenizer, vocab_size=None, skipped=None, eot=None) -> list[np.ndarray]:
-    vocab_size, eot = vocab_size or tokenizer.vocab_size, tokenizer.eot if eot is None else eot
+def read(path, tokenizer, vocab_size=None, skipped=None, end_of_text=None) -> list[np.ndarray]:
+    vocab_size, end_of_text = (
+        vocab_size or tokenizer.vocab_size,
+        tokenizer.end_of_text if end_of_text is None else end_of_text,
+    )
     return [
         array
         for piece in plan([path], vocab_size=vocab_size, tokenizer=tokenizer)
-        for array in tokens_of(piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=skipped)
+        for array in tokens_of(
+            piece, vocab_size=vocab_size, end_of_text=end_of_text, tokenizer=tokenizer, skipped=skipped
+        )
     ]
 
 
@@ -66,7 +71,7 @@ def test_texts_that_hold_the_end_of_text(tmp_path, tokenizer):
         ValueError, match="a.jsonl, line 2: its tokens contain the end of text, 0, which would split it"
     ):
         read(tmp_path / "a.jsonl", tokenizer)
-    (array,) = read(tmp_path / "a.jsonl", tokenizer, eot=9)
+    (array,) = read(tmp_path / "a.jsonl", tokenizer, end_of_text=9)
     assert array.tolist() == [1, 9, 2, 0, 3, 9, 4, 9]
 
 
@@ -94,18 +99,18 @@ def test_refused(tmp_path, tokenizer):
     write(tmp_path / "a.jsonl", ["w1"])
     (piece,) = plan([tmp_path / "a.jsonl"], vocab_size=50, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="a.jsonl: text needs a tokenizer and an end-of-text id: give --tokenizer"):
-        list(tokens_of(piece, vocab_size=50, eot=0))
+        list(tokens_of(piece, vocab_size=50, end_of_text=0))
     with pytest.raises(
         ValueError, match="a.jsonl: expected a vocabulary of at least the tokenizer's 50 tokens, got 49"
     ):
-        list(tokens_of(piece, vocab_size=49, eot=0, tokenizer=tokenizer))
+        list(tokens_of(piece, vocab_size=49, end_of_text=0, tokenizer=tokenizer))
 
 
 def test_a_reader_that_leaves(tmp_path, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenize, "BATCH", 1)
     write(tmp_path / "a.jsonl", ["w1"] * 50)
     (piece,) = plan([tmp_path / "a.jsonl"], vocab_size=50, tokenizer=tokenizer)
-    arrays = tokens_of(piece, vocab_size=50, eot=0, tokenizer=tokenizer)
+    arrays = tokens_of(piece, vocab_size=50, end_of_text=0, tokenizer=tokenizer)
     assert next(arrays).tolist() == [1, 0]
     arrays.close()
 

@@ -15,7 +15,7 @@ tokenizers = pytest.importorskip("tokenizers")
 def test_tokenizer(tmp_path):
     path = cli.make_tokenizer(tmp_path / "t.json", size=7)
     tokenizer = TextTokenizer.open(path)
-    assert (tokenizer.vocab_size, tokenizer.eot) == (7, 0)
+    assert (tokenizer.vocab_size, tokenizer.end_of_text) == (7, 0)
     assert tokenizer.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert tokenizer.words() == ("<|endoftext|>", "w1", "w2", "w3", "w4", "w5", "w6")
     assert tokenizer.words(9)[6:] == ("w6", "", "")
@@ -70,7 +70,7 @@ def test_gpt2_samples(shared, tmp_path):
     gpt2.add_special_tokens(["<|endoftext|>"])
     gpt2.save(str(tmp_path / "t.json"))
     tokenizer = TextTokenizer.open(tmp_path / "t.json")
-    assert (tokenizer.vocab_size, tokenizer.eot) == (50257, 50256)
+    assert (tokenizer.vocab_size, tokenizer.end_of_text) == (50257, 50256)
     samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     for sample, ids in zip(samples, tokenizer.encode([sample["text"] for sample in samples])):
         assert ids.dtype == np.uint32 and ids.tolist() == sample["ids"]
@@ -82,7 +82,7 @@ def test_tokenizers_refused(tmp_path):
         ValueError, match="t.json: expected an end-of-text token named <nope>; name yours with --end-of-text"
     ):
         TextTokenizer.open(path, "<nope>")
-    assert TextTokenizer.open(path, "w4").eot == 4
+    assert TextTokenizer.open(path, "w4").end_of_text == 4
     for content in (b"", b"{}", b"\xff\x00junk", b"[" * 100_000, path.read_bytes()[:-30]):
         (tmp_path / "bad.json").write_bytes(content)
         with pytest.raises(ValueError, match="bad.json: expected a Hugging Face tokenizer.json, got"):

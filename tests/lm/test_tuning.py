@@ -95,9 +95,9 @@ def test_slope_and_curve_are_those_of_differences(seed):
 
 def test_log_linear_nats_are_those_of_the_merged_model():
     made, text = models(4), random_text(9, V, 80)
-    found = tune_mixture(made, [text], eot=0, log_linear=True)
+    found = tune_mixture(made, [text], end_of_text=0, log_linear=True)
     merged = NGram.from_tables(interpolate([model.to_tables() for model in made], found.mixture))
-    assert found.nats == pytest.approx(perplexity(merged, [text], eot=0).overall()["nats"], rel=1e-5)
+    assert found.nats == pytest.approx(perplexity(merged, [text], end_of_text=0).overall()["nats"], rel=1e-5)
 
 
 def test_the_same_model_twice():

@@ -43,7 +43,7 @@ def failed(arrays, order, **options) -> str:
 def test_models_pass(seed, order):
     tables = random_tables(seed, order, vocab_size=7, tokens=80)
     for own in (tables, prune(tables, PruneOptions(theta=0.01))):
-        checks = verify_model(NGram.from_tables(own, metadata={"eot": 0, "tokenizer": "x"}))
+        checks = verify_model(NGram.from_tables(own, metadata={"end_of_text": 0, "tokenizer": "x"}))
         assert [check.name for check in checks] == NAMES and all(check.passed for check in checks), checks
 
 
@@ -166,7 +166,7 @@ def test_words_are_spelled(trigrams):
 @pytest.mark.parametrize(
     "metadata, message",
     [
-        ({"eot": 9}, "eot: expected an id in 0..8, got 9"),
+        ({"end_of_text": 9}, "end_of_text: expected an id in 0..8, got 9"),
         ({"bos": True}, "bos: expected an id in 0..8, got True"),
         ({"tokenizer": 5}, "tokenizer: expected a hash, got 5"),
         ({"ngrams": [1, 2]}, r"ngrams: expected \[9, \d+\], the n-grams of each order, got \[1, 2\]"),

@@ -78,7 +78,7 @@ def test_too_many_words(tmp_path, monkeypatch):
 
 
 def test_words_are_looked_up():
-    found = Vocabulary(spelled=("a", "<unk>", "</s>", "b"), eot=2)
+    found = Vocabulary(spelled=("a", "<unk>", "</s>", "b"), end_of_text=2)
     one, two, none = found.encode(["b a zebra", "a </s> <s>", " "])
     assert one.tolist() == [3, 0, 1] and two.tolist() == [0, 2, 2] and none.tolist() == []
     assert (found.vocab_size, found.unknown, found.words(5)) == (4, 1, ("a", "<unk>", "</s>", "b", ""))

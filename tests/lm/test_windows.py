@@ -13,15 +13,19 @@ from rescore.lm.windows import Packing, group, join
 DOCUMENTS = st.lists(st.lists(st.integers(1, 5), max_size=12), min_size=1, max_size=5)
 
 
-def stream_of(documents, eot=0):
-    return [eot] + [token for document in documents for token in (*document, eot)]
+def stream_of(documents, end_of_text=0):
+    return [end_of_text] + [token for document in documents for token in (*document, end_of_text)]
 
 
-def windows(stream, order, eot):
+def windows(stream, order, end_of_text):
     """The longest n-gram that ends at each position, from the definition."""
     for end in range(2, len(stream) + 1):
         yield max(
-            (stream[begin:end] for begin in range(max(0, end - order), end) if eot not in stream[begin + 1 : end - 1]),
+            (
+                stream[begin:end]
+                for begin in range(max(0, end - order), end)
+                if end_of_text not in stream[begin + 1 : end - 1]
+            ),
             key=len,
         )
 
@@ -36,7 +40,7 @@ def spelled(packing, keys):
 def test_windows_are_those_of_the_definition(documents, order, vocab_size):
     top = vocab_size - 1  # the highest id is the end of text: packed words may be negative
     stream = [top if token == 0 else token for token in stream_of(documents)]
-    packing = Packing(order=order, vocab_size=vocab_size, eot=top)
+    packing = Packing(order=order, vocab_size=vocab_size, end_of_text=top)
     keys = packing.keys(np.array(stream, np.uint32))
     assert keys.shape == (packing.words, len(stream) - 1)
     assert spelled(packing, keys) == [tuple(w) for w in windows(stream, order, top)]
@@ -45,7 +49,7 @@ def test_windows_are_those_of_the_definition(documents, order, vocab_size):
 @settings(max_examples=100)
 @given(DOCUMENTS, st.integers(1, 5))
 def test_counts_of_all_orders_follow(documents, order):
-    packing = Packing(order=order, vocab_size=6, eot=0)
+    packing = Packing(order=order, vocab_size=6, end_of_text=0)
     keys, count = group(packing.keys(np.array(stream_of(documents), np.uint16)))
     found = Counter()
     for window, number in zip(spelled(packing, keys), count.tolist()):
@@ -55,10 +59,17 @@ def test_counts_of_all_orders_follow(documents, order):
 
 
 def test_the_example_of_the_module():
-    a, b, c, d, eot = 1, 2, 3, 4, 0
-    packing = Packing(order=3, vocab_size=5, eot=eot)
-    found = spelled(packing, packing.keys(np.array([eot, a, b, c, eot, d, eot])))
-    assert found == [(eot, a), (eot, a, b), (a, b, c), (b, c, eot), (eot, d), (eot, d, eot)]
+    a, b, c, d, end_of_text = 1, 2, 3, 4, 0
+    packing = Packing(order=3, vocab_size=5, end_of_text=end_of_text)
+    found = spelled(packing, packing.keys(np.array([end_of_text, a, b, c, end_of_text, d, end_of_text])))
+    assert found == [
+        (end_of_text, a),
+        (end_of_text, a, b),
+        (a, b, c),
+        (b, c, end_of_text),
+        (end_of_text, d),
+        (end_of_text, d, end_of_text),
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-2, 2), st.integers(1, 9))), st.integers(1, 2))
@@ -86,10 +97,10 @@ def test_join():
     [
         (dict(order=8), "order of the n-gram model: expected 1..7, got 8"),
         (dict(vocab_size=(1 << 24) + 1), "vocabulary size: expected 1..16777216, got 16777217"),
-        (dict(eot=5), "end-of-text id: expected 0..4, got 5"),
-        (dict(eot=-1), "end-of-text id: expected 0..4, got -1"),
+        (dict(end_of_text=5), "end-of-text id: expected 0..4, got 5"),
+        (dict(end_of_text=-1), "end-of-text id: expected 0..4, got -1"),
     ],
 )
 def test_packings_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        Packing(**{"order": 3, "vocab_size": 5, "eot": 0, **options})
+        Packing(**{"order": 3, "vocab_size": 5, "end_of_text": 0, **options})

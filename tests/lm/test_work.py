@@ -19,7 +19,7 @@ from rescore.lm.columns import Folder, Memory, in_order
 from rescore.lm.counts import CountOptions
 from rescore.lm.work import WorkFolder
 
-OPTIONS = CountOptions(order=3, vocab_size=11, eot=EOT)
+OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
 
 
 def test_a_folder_has_one_build(tmp_path):
@@ -153,7 +153,19 @@ def test_a_full_disk(tmp_path, capsys):
     """A line that names the place, after a note of what is kept; exit status 1. With more room the build goes on."""
     rng = np.random.default_rng(1)
     np.save(tmp_path / "text.npy", np.append(rng.zipf(1.3, 60_000).clip(1, 999), 0).astype(np.uint16))
-    words = ("lm", "build", tmp_path / "text.npy", "--vocab-size", 1000, "--eot", 0, "--order", 4, "--threads", 1)
+    words = (
+        "lm",
+        "build",
+        tmp_path / "text.npy",
+        "--vocab-size",
+        1000,
+        "--end-of-text",
+        0,
+        "--order",
+        4,
+        "--threads",
+        1,
+    )
     assert cli.call(capsys, *words, "-o", tmp_path / "whole.ngram").status == 0
     stages = set()
     for megabytes in (0.1, 1.5, 3, 5.2):

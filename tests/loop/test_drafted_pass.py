@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def lm() -> NGram:
-    return build([text(3000, seed=5)], vocab_size=V, eot=END, order=3)
+    return build([text(3000, seed=5)], vocab_size=V, end_of_text=END, order=3)
 
 
 def test_trees_in_tensors_are_laid_as_trees(lm):

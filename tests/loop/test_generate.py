@@ -33,7 +33,7 @@ SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=4)
 PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(7)]
 ENDS = Stopping(tokens=frozenset({END}))
 TARGET, SLOTS = BlockwiseTarget(trained()), HeadsLattice(heads=BlockwiseHeads(trained()), top_k=5)
-WORDS = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
+WORDS = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END), alpha=0.6)
 
 
 def penalise(ids, scores):

@@ -62,7 +62,7 @@ def test_a_ten_line_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
-    model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
     target, heads, dump = BlockwiseTarget(trained()), BlockwiseHeads(trained()), tiny_dump(tmp_path, kind)
     for one in check_online.compare(target, heads, dump, Rescorer(model, alpha=0.6), sequences=6):
         assert one.online == one.replayed, (one.task, one.drafter)

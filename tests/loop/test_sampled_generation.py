@@ -79,7 +79,9 @@ def draft_model(seed: int = 12) -> DraftModelDrafter:
 
 
 BIGRAMS = Rescorer(
-    build([np.random.default_rng(5).integers(0, WORDS, 400).astype(np.int32)], order=2, vocab_size=WORDS, eot=0),
+    build(
+        [np.random.default_rng(5).integers(0, WORDS, 400).astype(np.int32)], order=2, vocab_size=WORDS, end_of_text=0
+    ),
     alpha=0.7,
 )
 SHAPING = Shaping(sampling=Sampling(temperature=0.8, top_k=3, seed=11))
@@ -152,7 +154,7 @@ def test_texts_do_not_depend_on_their_company(name):
 
 
 SLOTS = HeadsLattice(heads=BlockwiseHeads(trained()), top_k=6)
-LM = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
+LM = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END), alpha=0.6)
 TRAINED = {
     "matching": (Matching(), TreeDrafter(SLOTS, LM, nodes=12), TreeLayout()),
     "token": (TokenVerification(), DrawnDrafter(SLOTS, LM), TreeLayout()),

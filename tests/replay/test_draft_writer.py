@@ -22,7 +22,9 @@ def steps(tmp_path_factory):
     """(block, drafts, visited) of every block of a dump, in blocks of few rows."""
     path = tmp_path_factory.mktemp("drafts") / "dump"
     made = dumps.write(path, made=dumps.sequences(count=10))
-    rescorer = Rescorer(build([sequence["tokens"] for sequence in made], order=3, vocab_size=dumps.V, eot=0), alpha=0.5)
+    rescorer = Rescorer(
+        build([sequence["tokens"] for sequence in made], order=3, vocab_size=dumps.V, end_of_text=0), alpha=0.5
+    )
     found = []
     for block in Dump.open(path).blocks(rows=20):
         worth = PathReplay(rescorer=rescorer, budgets={"all": 300}).worth(block)["all"]

@@ -26,7 +26,7 @@ def dump(tmp_path_factory) -> Dump:
 
 @pytest.fixture(scope="module")
 def model(dump):
-    return build([block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dumps.V, eot=0)
+    return build([block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dumps.V, end_of_text=0)
 
 
 def slow(dump, accepted_of) -> dict[str, float]:
@@ -97,7 +97,12 @@ def test_orders(dump, model):
     assert table.efficiency("base") == slow(dump, best_of(Rescorer(), 1))
     for order in (2, 3):
         rescorer = Rescorer(
-            build([block.tokens.astype(np.int32) for block in dump.blocks()], order=order, vocab_size=dumps.V, eot=0),
+            build(
+                [block.tokens.astype(np.int32) for block in dump.blocks()],
+                order=order,
+                vocab_size=dumps.V,
+                end_of_text=0,
+            ),
             alpha=0.4,
         )
         assert table.efficiency(f"{order}-gram") == slow(dump, best_of(rescorer, 1))
@@ -105,7 +110,7 @@ def test_orders(dump, model):
 
 
 def test_models_side_by_side(dump, model):
-    other = build([[1, 2, 3]], order=2, vocab_size=dumps.V, eot=0)
+    other = build([[1, 2, 3]], order=2, vocab_size=dumps.V, end_of_text=0)
     weights = [0.5, 0.3, 0.1]
     report = compare_models(dump, {"mine": model, "other": other}, alpha=weights, paths=2).to_json(seed=1)
     assert report["cites"] == "table 7" and report["tasks"] == list(dump.tasks)
@@ -116,7 +121,7 @@ def test_models_side_by_side(dump, model):
         low, high = rows[name]["mean_interval"]
         assert low <= rows[name]["mean"] <= high and rows[name]["model"] == name
     assert rows["mine p=2"]["verified_per_pass"] == 2 * (dumps.H - 1)
-    sixty = build([[1, 2, 3]], order=2, vocab_size=60, eot=0)
+    sixty = build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0)
     with pytest.raises(ValueError, match="the model has 60 tokens, the dump .* has 50"):
         compare_models(dump, {"sixty": sixty}, alpha=1.0)
 

@@ -48,7 +48,7 @@ def world(tmp_path_factory):
             f"--top-k {K} --max-tokens 24 --rows 4 -o {folder / kind}"
         )
         assert main(words.split()) == 0
-    model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
     model.save(folder / "lm.ngram")
     return folder
 
@@ -138,7 +138,7 @@ def test_run_shows_the_drafters(world, capsys):
 
 def test_run_with_a_memory(world, capsys, tmp_path):
     """A memory of the dump's own texts predicts nearly all tokens."""
-    dump, memory = Dump.open(world / "greedy"), TextMemory(vocab_size=V, end=END)
+    dump, memory = Dump.open(world / "greedy"), TextMemory(vocab_size=V, end_of_text=END)
     for block in dump.blocks():
         for s in range(block.sequences):
             memory.add(block.tokens[slice(*block.offsets[s : s + 2])])

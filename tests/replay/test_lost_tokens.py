@@ -24,7 +24,9 @@ def dump(tmp_path_factory) -> Dump:
 @pytest.fixture(scope="module")
 def rescorer(dump) -> Rescorer:
     return Rescorer(
-        build([block.tokens.astype(np.int32) for block in dump.blocks()][:1], order=3, vocab_size=dumps.V, eot=0),
+        build(
+            [block.tokens.astype(np.int32) for block in dump.blocks()][:1], order=3, vocab_size=dumps.V, end_of_text=0
+        ),
         alpha=1.5,
     )
 

@@ -21,7 +21,10 @@ def dump(tmp_path_factory) -> Dump:
 @pytest.fixture(scope="module")
 def models(dump):
     texts = [block.tokens.astype(np.int32) for block in dump.blocks()]
-    return [build(texts, order=3, vocab_size=dumps.V, eot=0), build(texts[:1], order=2, vocab_size=dumps.V, eot=0)]
+    return [
+        build(texts, order=3, vocab_size=dumps.V, end_of_text=0),
+        build(texts[:1], order=2, vocab_size=dumps.V, end_of_text=0),
+    ]
 
 
 ALPHA = np.array([[0.5, 0.3, 0.2], [0.1, 0.0, 0.4]])

@@ -36,7 +36,7 @@ def dump(tmp_path_factory) -> Dump:
 @pytest.fixture(scope="module")
 def rescorer(dump) -> Rescorer:
     texts = [block.tokens.astype(np.int32) for block in dump.blocks()]
-    return Rescorer(build(texts, order=3, vocab_size=dumps.V, eot=0), alpha=0.5)
+    return Rescorer(build(texts, order=3, vocab_size=dumps.V, end_of_text=0), alpha=0.5)
 
 
 def drafters(rescorer: Rescorer):

@@ -179,7 +179,7 @@ def test_weights_and_parallel_and_repetition(made):
 def test_progress_comes_to_what_was_said(made):
     _, dump, measured, done = made
     split = Split.of_dump(dump)
-    rescorer = Rescorer(build([np.array([1, 2])], order=2, vocab_size=cli.dumps.V, eot=0), alpha=1.0)
+    rescorer = Rescorer(build([np.array([1, 2])], order=2, vocab_size=cli.dumps.V, end_of_text=0), alpha=1.0)
     assert done == pytest.approx(rows_to_come(dump, rescorer, split.part("all"), dump.tasks), rel=0.05)
 
 

@@ -152,7 +152,10 @@ def test_replays_count_what_their_trees_accept(dump, monkeypatch):
     """Row by row, through the tree of a single lattice."""
     monkeypatch.setattr(normalised_trees, "ROWS", 7)
     model = build(
-        [block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dump.header.vocab_size, eot=0
+        [block.tokens.astype(np.int32) for block in dump.blocks()],
+        order=3,
+        vocab_size=dump.header.vocab_size,
+        end_of_text=0,
     )
     rescorer = Rescorer(model, alpha=0.5)
     static = StaticTree.counted(dump.blocks(), 20)

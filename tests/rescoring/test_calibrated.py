@@ -37,7 +37,9 @@ def dump(request, tmp_path_factory) -> Dump:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_replay_equals_drafting_row_by_row(dump, form):
-    model = build([block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dumps.V, eot=0)
+    model = build(
+        [block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dumps.V, end_of_text=0
+    )
     rescorer = Rescorer(model, calibration=FORMS[form], threads=2)
     replay = CalibratedReplay(rescorer=rescorer.calibrated, budgets={"small": 3, "large": 9})
     assert replay.names == ("small", "large")

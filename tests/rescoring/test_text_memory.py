@@ -11,7 +11,7 @@ V, END = 50, 7
 
 
 def memory_of(*texts, **options):
-    memory = TextMemory(vocab_size=V, end=END, **options)
+    memory = TextMemory(vocab_size=V, end_of_text=END, **options)
     for text in texts:
         memory.add(text)
     return memory
@@ -58,23 +58,23 @@ def test_what_is_saved_is_what_is_opened(tmp_path):
     memory = memory_of(*texts)
     memory.save(tmp_path / "memory.npy")
     assert np.load(tmp_path / "memory.npy").tolist() == [1, 2, 3, END, 4, END, 5, END]
-    opened = TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end=END)
+    opened = TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END)
     assert [text.tolist() for text in opened.texts()] == [[1, 2, 3, END], [4, END], [5, END]]
     opened.save(tmp_path / "again.npy")
     assert (tmp_path / "again.npy").read_bytes() == (tmp_path / "memory.npy").read_bytes()
     memory_of().save(tmp_path / "empty.npy")
-    assert TextMemory.open(tmp_path / "empty.npy", vocab_size=V, end=END).size == 0
+    assert TextMemory.open(tmp_path / "empty.npy", vocab_size=V, end_of_text=END).size == 0
 
 
 def test_of_a_longer_file_the_last_texts_are_read(tmp_path):
     np.save(tmp_path / "long.npy", np.tile(np.array([1, 2, 3, END], np.uint16), 1000))
-    memory = TextMemory.open(tmp_path / "long.npy", vocab_size=V, end=END, most=80)
+    memory = TextMemory.open(tmp_path / "long.npy", vocab_size=V, end_of_text=END, most=80)
     assert 40 <= memory.size <= 80 and memory.texts()[-1].tolist() == [1, 2, 3, END]
 
 
 def test_a_frozen_memory_stays_as_it_is(tmp_path):
     memory_of([1, 2]).save(tmp_path / "memory.npy")
-    memory = TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end=END, frozen=True)
+    memory = TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END, frozen=True)
     with pytest.raises(ValueError, match="add: this memory is frozen; open it with frozen=False"):
         memory.add([1])
     assert memory.size == 3
@@ -93,7 +93,7 @@ def test_a_frozen_memory_stays_as_it_is(tmp_path):
 def test_hostile_files_are_refused(tmp_path, content, message):
     np.save(tmp_path / "memory.npy", content, allow_pickle=True)
     with pytest.raises(ValueError, match=message):
-        TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end=END)
+        TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END)
 
 
 @pytest.mark.parametrize("cut", [0, 5, 60, 130])
@@ -101,14 +101,14 @@ def test_damaged_files_are_refused(tmp_path, cut):
     memory_of([1, 2, 3]).save(tmp_path / "memory.npy")
     (tmp_path / "memory.npy").write_bytes((tmp_path / "memory.npy").read_bytes()[:cut])
     with pytest.raises(ValueError, match="memory.npy: expected a .npy file of token ids"):
-        TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end=END)
+        TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END)
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"end": V}, r"end: expected a token in 0\.\.49, got 50"),
-        ({"end": -1}, r"end: expected a token in 0\.\.49, got -1"),
+        ({"end_of_text": V}, r"end_of_text: expected a token in 0\.\.49, got 50"),
+        ({"end_of_text": -1}, r"end_of_text: expected a token in 0\.\.49, got -1"),
         ({"most": 1}, "most: expected 2 to 1073741824 tokens, got 1"),
         ({"strength": ()}, "strength: expected 1 to 16 numbers"),
         ({"strength": (1.0, float("nan"))}, "strength: expected 1 to 16 numbers"),
@@ -116,7 +116,7 @@ def test_damaged_files_are_refused(tmp_path, cut):
 )
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        TextMemory(**{"vocab_size": V, "end": END} | options)
+        TextMemory(**{"vocab_size": V, "end_of_text": END} | options)
 
 
 @pytest.mark.parametrize(

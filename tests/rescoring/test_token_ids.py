@@ -14,7 +14,7 @@ from rescore.lm import example
 MODEL, ONE = example.model(), example.sausage()
 BATCH = Sausage(ids=ONE.ids[None], cost=ONE.cost[None])
 PLAIN, CALIBRATED = Rescorer(MODEL, alpha=1.0), Rescorer(MODEL)
-MEMORY = TextMemory(vocab_size=MODEL.vocab_size, end=0)
+MEMORY = TextMemory(vocab_size=MODEL.vocab_size, end_of_text=0)
 
 READERS = {
     "paths": lambda ids: PLAIN.paths(ONE, ids),

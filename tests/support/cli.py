@@ -122,7 +122,7 @@ def make_model(
 ) -> NGram:
     """A model built from the dump's tokens."""
     texts = [np.append(sequence["tokens"], 0) for sequence in made]
-    model = build(texts, order=order, vocab_size=dumps.V, eot=0, words=words, metadata=metadata)
+    model = build(texts, order=order, vocab_size=dumps.V, end_of_text=0, words=words, metadata=metadata)
     model.save(path)
     return model
 

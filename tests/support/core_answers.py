@@ -21,8 +21,8 @@ def answers() -> dict[str, str]:
     sequences = [(draw.zipf(1.3, 900) % V).astype(np.int32) for _ in range(40)]
     # Some text twice: contexts with few followers beside those with hundreds.
     sequences += [np.concatenate([one[:300], one[:200]]) for one in sequences[:20]]
-    model = build(sequences, order=4, vocab_size=V, eot=0)
-    small = build(sequences, order=4, vocab_size=V, eot=0, shorten=PruneOptions(max_ngrams=5000))
+    model = build(sequences, order=4, vocab_size=V, end_of_text=0)
+    small = build(sequences, order=4, vocab_size=V, end_of_text=0, shorten=PruneOptions(max_ngrams=5000))
     for name, one in (("built", model), ("pruned", small), ("quantised", model.quantised())):
         found[name] = hashed(*one.arrays)
     texts = np.concatenate(sequences)

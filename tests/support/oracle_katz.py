@@ -6,17 +6,17 @@ from collections import Counter, defaultdict
 from support.oracle_lm import Backoff
 
 
-def count(documents, order, eot):
+def count(documents, order, end_of_text):
     """{n-gram: count}; documents are lists of tokens without end-of-text."""
-    stream = [eot]
+    stream = [end_of_text]
     for document in documents:
-        stream += [*document, eot]
+        stream += [*document, end_of_text]
     counts = Counter(stream[1:])
     counts = Counter({(token,): c for token, c in counts.items()})
     for n in range(2, order + 1):
         for at in range(len(stream) - n + 1):
             gram = tuple(stream[at : at + n])
-            if eot not in gram[1:-1]:
+            if end_of_text not in gram[1:-1]:
                 counts[gram] += 1
     return counts
 

@@ -13,13 +13,13 @@ class NoDiscounts(Exception):
     """Counts of counts that give no discounts."""
 
 
-def adjusted(counts, order, eot):
+def adjusted(counts, order, end_of_text):
     """{n-gram: how many different tokens stood before it}; of the highest order, and where nothing can stand before:
     how often it was seen.
     """
     found = Counter()
     for gram, seen in counts.items():
-        if len(gram) == order or (len(gram) > 1 and gram[0] == eot):
+        if len(gram) == order or (len(gram) > 1 and gram[0] == end_of_text):
             found[gram] = seen
         if len(gram) > 1:
             found[gram[1:]] += 1
@@ -38,9 +38,9 @@ def discounts(of_order):
     return found
 
 
-def kneser_ney(counts, order, vocab_size, eot, *, fallback=None, min_counts=()) -> Backoff:
+def kneser_ney(counts, order, vocab_size, end_of_text, *, fallback=None, min_counts=()) -> Backoff:
     """The model. Statistics are taken before rare n-grams are dropped; their mass goes to the shorter context."""
-    full = adjusted(counts, order, eot)
+    full = adjusted(counts, order, end_of_text)
     followers = defaultdict(list)
     for gram, c in full.items():
         followers[gram[:-1]].append((gram, c))

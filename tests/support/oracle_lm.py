@@ -59,10 +59,10 @@ def from_tables(tables: Tables) -> Backoff:
     )
 
 
-def random_text(seed: int, vocab_size: int, tokens: int, eot: int = 0) -> list[int]:
+def random_text(seed: int, vocab_size: int, tokens: int, end_of_text: int = 0) -> list[int]:
     """Text with some structure: each token is often one of two followers of the previous one."""
     draw = random.Random(seed)
-    text = [eot]
+    text = [end_of_text]
     for _ in range(tokens):
         follower = (text[-1] * 3 + draw.randint(0, 1)) % vocab_size
         text.append(follower if draw.random() < 0.7 else draw.randrange(vocab_size))
@@ -72,7 +72,9 @@ def random_text(seed: int, vocab_size: int, tokens: int, eot: int = 0) -> list[i
 def random_tables(seed: int, order: int, vocab_size: int = 9, tokens: int = 120, min_counts=(), **options) -> Tables:
     """A Katz model of random text."""
     text = random_text(seed, vocab_size, tokens)
-    return katz(count([text], order=order, vocab_size=vocab_size, eot=0, min_counts=min_counts), KatzOptions(**options))
+    return katz(
+        count([text], order=order, vocab_size=vocab_size, end_of_text=0, min_counts=min_counts), KatzOptions(**options)
+    )
 
 
 def random_history(draw: random.Random, vocab_size: int, length: int) -> np.ndarray:

@@ -36,7 +36,7 @@ def save_model(path: Path) -> Path:
 
 
 def save_lm(path: Path) -> Path:
-    build([np.random.default_rng(0).integers(0, V, 5000)], order=3, vocab_size=V, eot=END).save(path)
+    build([np.random.default_rng(0).integers(0, V, 5000)], order=3, vocab_size=V, end_of_text=END).save(path)
     return path
 
 

@@ -98,13 +98,13 @@ def in_memory(
         [content for piece in pieces for content in piece],
         order=options.order,
         vocab_size=options.vocab_size,
-        eot=options.eot,
+        end_of_text=options.end_of_text,
         min_counts=options.min_counts,
         adjusted=needs_adjusted(method),
     )
     tables = estimate_model(counts, method)
     tables = prune(tables, shorten) if shorten else tables
-    return tables, NGram.from_tables(tables, metadata={"eot": options.eot})
+    return tables, NGram.from_tables(tables, metadata={"end_of_text": options.end_of_text})
 
 
 def build(

@@ -185,7 +185,7 @@ def test_fit_finds_an_exponent(tmp_path, monkeypatch, capsys):
             str(tmp_path / "a.npy"),
             "--vocab-size",
             "40001",
-            "--eot",
+            "--end-of-text",
             "0",
             "--order",
             "2",

@@ -50,7 +50,7 @@ def corpus(tmp_path):
         tokens = draw.integers(1, 20, 400).astype(np.uint16)
         tokens[39::40] = 0
         np.save(folder / f"shard-0000{i}.npy", tokens)
-    (folder / "corpus.json").write_text(json.dumps({"vocab_size": 20, "eot": 0}))
+    (folder / "corpus.json").write_text(json.dumps({"vocab_size": 20, "end_of_text": 0}))
     return folder
 
 
@@ -97,7 +97,7 @@ def test_figures_of_token_files(monkeypatch, tmp_path, corpus, command, capsys):
         *shards,
         "--vocab-size",
         20,
-        "--eot",
+        "--end-of-text",
         0,
         "--max-ngrams",
         60,

@@ -25,7 +25,7 @@ def test_engines_agree(tmp_path, monkeypatch, engine):
         tmp_path / "a.npy",
         "--vocab-size",
         4,
-        "--eot",
+        "--end-of-text",
         0,
         "--engines",
         engine,
@@ -50,16 +50,27 @@ def test_engines_that_lose_windows_are_not_timed(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.array([1, 2, 3, 0, 1, 2, 3, 0], np.uint16))
     monkeypatch.setattr(bench_counting, "measure", wrong)
     with pytest.raises(SystemExit, match="the engines disagree: duckdb 4 windows, sum 7 of 8"):
-        run(monkeypatch, tmp_path / "a.npy", "--vocab-size", 4, "--eot", 0, "--engines", "duckdb")
+        run(monkeypatch, tmp_path / "a.npy", "--vocab-size", 4, "--end-of-text", 0, "--engines", "duckdb")
     with pytest.raises(SystemExit, match="expected windows that fit into 64 bits, got 5 tokens of 16 bits"):
-        run(monkeypatch, tmp_path / "a.npy", "--vocab-size", 65536, "--eot", 0, "--engines", "duckdb", "--order", 5)
+        run(
+            monkeypatch,
+            tmp_path / "a.npy",
+            "--vocab-size",
+            65536,
+            "--end-of-text",
+            0,
+            "--engines",
+            "duckdb",
+            "--order",
+            5,
+        )
 
 
 def test_misuse(monkeypatch, capsys):
     for words, message in (
-        ([], "expected TOKENS.npy.., --vocab-size and --eot"),
+        ([], "expected TOKENS.npy.., --vocab-size and --end-of-text"),
         (
-            ["a", "--vocab-size", 4, "--eot", 0, "--engines", "x"],
+            ["a", "--vocab-size", 4, "--end-of-text", 0, "--engines", "x"],
             "expected some of rescore, duckdb, polars, spark, got x",
         ),
         (["--ram", "4"], "expected a size such as 512M or 4G"),

@@ -27,7 +27,7 @@ ngram_sampler = load_tool("bench/ngram_sampler")
 @pytest.fixture(scope="module")
 def worked() -> NGram:
     tables = Tables.from_ngrams(example.NGRAMS, vocab_size=6)
-    return NGram.from_tables(tables, words=example.WORDS, metadata={"eot": example.STOP})
+    return NGram.from_tables(tables, words=example.WORDS, metadata={"end_of_text": example.STOP})
 
 
 def firsts(model: NGram, start: int, draws: int, seed: int, shorten: float = 0.0) -> np.ndarray:
@@ -122,7 +122,7 @@ def test_shards_are_whole_documents_and_can_be_made_again(monkeypatch, saved, tm
 def test_shards_of_large_vocabularies_are_of_four_bytes(monkeypatch, tmp_path):
     size = (1 << 16) + 10
     tables = Tables.from_ngrams({(token,): (1 / size, 1.0) for token in range(size)}, vocab_size=size)
-    NGram.from_tables(tables, metadata={"eot": size - 1}).save(tmp_path / "lm.ngram")
+    NGram.from_tables(tables, metadata={"end_of_text": size - 1}).save(tmp_path / "lm.ngram")
     run(monkeypatch, tmp_path / "lm.ngram", tmp_path / "a", "--tokens", "200k")
     shard = np.load(tmp_path / "a" / "shard-00000.npy")
     assert (

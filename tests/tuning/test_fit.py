@@ -95,7 +95,7 @@ def world(tmp_path_factory):
     path = tmp_path_factory.mktemp("fit") / "dump"
     made = dumps.likely_sequences()
     dumps.write(path, made=made)
-    return Dump.open(path), build([one["tokens"] for one in made], order=3, vocab_size=dumps.V, eot=0)
+    return Dump.open(path), build([one["tokens"] for one in made], order=3, vocab_size=dumps.V, end_of_text=0)
 
 
 @pytest.mark.parametrize("text", [None, TEXT])
@@ -200,7 +200,7 @@ def planted_dump(path, weights, model: NGram, sequences: int = 60, length: int =
 
 def test_a_planted_calibration_is_found(tmp_path):
     rng = np.random.default_rng(1)
-    model = build([rng.zipf(1.5, 400) % dumps.V for _ in range(5)], order=2, vocab_size=dumps.V, eot=0)
+    model = build([rng.zipf(1.5, 400) % dumps.V for _ in range(5)], order=2, vocab_size=dumps.V, end_of_text=0)
     weights = (0.9, 0.6, 0.2, -0.7)
     dump = planted_dump(tmp_path / "dump", weights, model)
     found = fit_calibration(dump.blocks(), model, text=None, open=False)

@@ -1,6 +1,6 @@
 """Time, memory and disk of `rescore lm build`, stage by stage. Linux only.
 
-    python tools/bench/building.py real train.npy --vocab-size 50257 --eot 50256 --max-ngrams 3M
+    python tools/bench/building.py real train.npy --vocab-size 50257 --end-of-text 50256 --max-ngrams 3M
     python tools/bench/building.py sampled corpus --tokens 125M,250M,500M,1G --ram 4G
 
 real     builds a model of the given token files
@@ -82,7 +82,7 @@ def arguments() -> argparse.Namespace:
     real = kinds.add_parser("real", parents=[common], help="a model of token files")
     real.add_argument("inputs", nargs="+", type=Path, metavar="TOKENS.npy")
     real.add_argument("--vocab-size", type=int, required=True, metavar="V")
-    real.add_argument("--eot", type=int, required=True, metavar="ID")
+    real.add_argument("--end-of-text", type=int, required=True, metavar="ID")
     sampled = kinds.add_parser("sampled", parents=[common], help="models of growing parts of a sampled corpus")
     sampled.add_argument("corpus", type=Path, metavar="DIR")
     sampled.add_argument("--tokens", type=sizes, required=True, metavar="N1,N2,..", help="e.g. 125M,250M,500M,1G")
@@ -101,7 +101,7 @@ def plan(args: argparse.Namespace, folder: Path) -> list[list[Path]]:
         made = json.loads((args.corpus / "corpus.json").read_text())
     except FileNotFoundError:
         raise SystemExit(f"{args.corpus}: expected a folder of sample_corpus.py, got none with a corpus.json") from None
-    args.vocab_size, args.eot = made["vocab_size"], made["eot"]
+    args.vocab_size, args.end_of_text = made["vocab_size"], made["end_of_text"]
     return [part(args.corpus, tokens, folder) for tokens in args.tokens]
 
 
@@ -127,7 +127,7 @@ def measure(args: argparse.Namespace, inputs: list[Path], folder: Path) -> dict[
     out, work, figures, log = (folder / name for name in ("lm.ngram", "work", "build.json", "build.log"))
     options = {
         "--vocab-size": args.vocab_size,
-        "--eot": args.eot,
+        "--end-of-text": args.end_of_text,
         "--order": args.order,
         "--min-count": args.min_count and ",".join(map(str, args.min_count)),
         "--max-ngrams": args.max_ngrams,

@@ -1,6 +1,6 @@
 """Compares counting engines: the same windows, grouped and counted from Parquet to Parquet, with results checked.
 
-    python tools/bench/counting.py TOKENS.npy... --vocab-size V --eot ID [--order N] [--ram 4G] [--threads 2]
+    python tools/bench/counting.py TOKENS.npy... --vocab-size V --end-of-text ID [--order N] [--ram 4G] [--threads 2]
         [--engines rescore,duckdb,polars,spark] [--json FILE]
 
 The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each and written to a Parquet file.
@@ -97,14 +97,20 @@ def spark(source: Path, target: Path, work: Path, memory: int, threads: int) -> 
 def native(source: Path, target: Path, work: Path, memory: int, threads: int) -> float:
     """rescore, from the tokens; it makes the windows itself."""
     packing = Packing(**json.loads(source.with_name("packing.json").read_text()))
-    options = CountOptions(order=packing.order, vocab_size=packing.vocab_size, eot=packing.eot)
+    options = CountOptions(order=packing.order, vocab_size=packing.vocab_size, end_of_text=packing.end_of_text)
     pieces = plan(sorted(source.parent.glob("*.npy")), vocab_size=packing.vocab_size)
     began = time.perf_counter()
-    tokens = TokenSource(pieces, vocab_size=packing.vocab_size, eot=packing.eot)
+    tokens = TokenSource(pieces, vocab_size=packing.vocab_size, end_of_text=packing.end_of_text)
     runs = StagedBuild(WorkFolder(work / "build"), options, Resources(memory_bytes=memory, threads=threads)).runs(
         tokens
     )
-    write_counts(target, windows_of(runs, options), order=packing.order, vocab_size=packing.vocab_size, eot=packing.eot)
+    write_counts(
+        target,
+        windows_of(runs, options),
+        order=packing.order,
+        vocab_size=packing.vocab_size,
+        end_of_text=packing.end_of_text,
+    )
     return time.perf_counter() - began
 
 
@@ -159,7 +165,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tokens", nargs="*", type=Path, metavar="TOKENS.npy")
     parser.add_argument("--vocab-size", type=int, metavar="V")
-    parser.add_argument("--eot", type=int, metavar="ID")
+    parser.add_argument("--end-of-text", type=int, metavar="ID")
     parser.add_argument("--order", type=int, default=4, metavar="N", help="default: 4")
     parser.add_argument("--ram", type=amount, default="4G", metavar="BYTES", help="e.g. 1G (default: 4G)")
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
@@ -176,8 +182,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if not args.child and not (args.tokens and args.vocab_size and args.eot is not None):
-        parser.error("expected TOKENS.npy.., --vocab-size and --eot")
+    if not args.child and not (args.tokens and args.vocab_size and args.end_of_text is not None):
+        parser.error("expected TOKENS.npy.., --vocab-size and --end-of-text")
     if unknown := set(args.engines) - set(ENGINES):
         parser.error(f"--engines: expected some of {', '.join(ENGINES)}, got {sorted(unknown)[0]}")
     return args
@@ -192,18 +198,18 @@ def amount(text: str) -> int:
 
 def write_windows(args: argparse.Namespace, path: Path) -> int:
     """Writes the windows, one token file at a time, and returns their number."""
-    packing = Packing(order=args.order, vocab_size=args.vocab_size, eot=args.eot)
+    packing = Packing(order=args.order, vocab_size=args.vocab_size, end_of_text=args.end_of_text)
     if packing.words > 1:
         raise SystemExit(
             f"--order: expected windows that fit into 64 bits, got {packing.order} tokens of {packing.bits} bits"
         )
     windows = 0
     path.with_name("packing.json").write_text(
-        json.dumps({"order": packing.order, "vocab_size": packing.vocab_size, "eot": packing.eot})
+        json.dumps({"order": packing.order, "vocab_size": packing.vocab_size, "end_of_text": packing.end_of_text})
     )
     with pq.ParquetWriter(path, pa.schema([("key", pa.int64())]), compression="zstd") as writer:
         for number, tokens in enumerate(args.tokens):
-            stream = join([np.load(tokens, mmap_mode="r")], packing.vocab_size, packing.eot)
+            stream = join([np.load(tokens, mmap_mode="r")], packing.vocab_size, packing.end_of_text)
             np.save(path.with_name(f"{number:05}.npy"), stream)
             keys = packing.keys(stream)[0]
             writer.write_table(pa.table({"key": keys}), row_group_size=1 << 20)

@@ -70,7 +70,7 @@ def sampled_model(model: NGram, ngrams: int, *, rows: int = 4096) -> NGram:
                 [row for text in texts for row in text],
                 order=model.order,
                 vocab_size=model.vocab_size,
-                eot=int(model.metadata.get("eot", 0)),
+                end_of_text=int(model.metadata.get("end_of_text", 0)),
             )
             if (found := grown.core.num_arcs) >= ngrams:
                 return grown

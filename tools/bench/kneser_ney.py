@@ -1,6 +1,6 @@
 """Compares Kneser-Ney models of `rescore lm build` and KenLM's lmplz: probabilities, time, memory. Linux only.
 
-    python tools/bench/kneser_ney.py LMPLZ TRAIN.npy HELDOUT.npy --vocab-size 86801 --eot 0 --orders 2,3,4,5
+    python tools/bench/kneser_ney.py LMPLZ TRAIN.npy HELDOUT.npy --vocab-size 86801 --end-of-text 0 --orders 2,3,4,5
 
 Token ids are lmplz's words, and ends of text its ends of sentences. One id must not occur; it is lmplz's <unk>. The two
 run one after the other; ours writes an .ngram file, lmplz a larger ARPA file.
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("train", type=Path)
     parser.add_argument("heldout", type=Path)
     parser.add_argument("--vocab-size", type=int, required=True)
-    parser.add_argument("--eot", type=int, required=True)
+    parser.add_argument("--end-of-text", type=int, required=True)
     parser.add_argument("--orders", default="2,3,4,5")
     parser.add_argument("--ram", default="1500M", help="memory limit of both (default: 1500M)")
     parser.add_argument("--sort-memory", default="1G", help="lmplz -S")
@@ -52,7 +52,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        write_text(args.train, args.eot, args.vocab_size, Path(folder) / "text")
+        write_text(args.train, args.end_of_text, args.vocab_size, Path(folder) / "text")
         for order in map(int, args.orders.split(",")):
             rows.append(measure(args, order, Path(folder)))
             print(json.dumps(rows[-1]), file=sys.stderr)
@@ -61,7 +61,7 @@ def main() -> None:
     terminal().print(shown(rows))
 
 
-def write_text(tokens: Path, eot: int, vocab_size: int, path: Path) -> None:
+def write_text(tokens: Path, end_of_text: int, vocab_size: int, path: Path) -> None:
     """Writes one line per document, with ids as words."""
     ids = np.load(tokens, mmap_mode="r")
     if (
@@ -70,7 +70,7 @@ def write_text(tokens: Path, eot: int, vocab_size: int, path: Path) -> None:
         raise SystemExit(f"{tokens}: expected exactly one unused id of {vocab_size}, for lmplz's <unk>, got {unseen}")
     begin = 0
     with open(path, "w") as file:
-        for end in [*np.flatnonzero(ids == eot).tolist(), len(ids)]:
+        for end in [*np.flatnonzero(ids == end_of_text).tolist(), len(ids)]:
             if end > begin:
                 file.write(" ".join(map(str, ids[begin:end].tolist())) + "\n")
             begin = end + 1
@@ -78,7 +78,7 @@ def write_text(tokens: Path, eot: int, vocab_size: int, path: Path) -> None:
 
 def measure(args: argparse.Namespace, order: int, folder: Path) -> dict[str, Any]:
     """Builds and compares both models of an order."""
-    ids = ["--vocab-size", str(args.vocab_size), "--eot", str(args.eot)]
+    ids = ["--vocab-size", str(args.vocab_size), "--end-of-text", str(args.end_of_text)]
     build = [sys.executable, "-m", "rescore.decode.cli", "lm", "build", str(args.train), *ids, "--order", str(order)]
     least = args.min_count.split(",")[:order]
     build += ["--ram", args.ram, "--min-count", ",".join(least), "-o", str(folder / "lm.ngram")]
@@ -89,7 +89,9 @@ def measure(args: argparse.Namespace, order: int, folder: Path) -> dict[str, Any
     katz = nats(NGram.open(folder / "lm.ngram"), args)
     took["ours"] = run([*build, "--method", "kneser-ney"], folder)
     ours = NGram.open(folder / "lm.ngram")
-    theirs = read_arpa(folder / "lmplz.arpa", ArpaOptions(words="ids", vocab_size=args.vocab_size, eot=args.eot))
+    theirs = read_arpa(
+        folder / "lmplz.arpa", ArpaOptions(words="ids", vocab_size=args.vocab_size, end_of_text=args.end_of_text)
+    )
     found = difference(ours, theirs)
     return {
         "order": order,
@@ -112,7 +114,7 @@ def run(command: list[str], folder: Path) -> dict[str, float]:
 
 
 def nats(model: NGram, args: argparse.Namespace) -> float:
-    return perplexity(model, [np.load(args.heldout)], eot=args.eot).overall()["perplexity"]
+    return perplexity(model, [np.load(args.heldout)], end_of_text=args.end_of_text).overall()["perplexity"]
 
 
 def shown(rows: list[dict[str, Any]]) -> Table:

@@ -36,25 +36,25 @@ ROWS, LEAST = 16_384, 1_024  # most sequences sampled at once, and fewest tokens
 
 
 def sample(
-    sampler: Sampler, start: int, eot: int, tokens: int, draw: np.random.Generator, shorten: float
+    sampler: Sampler, start: int, end_of_text: int, tokens: int, draw: np.random.Generator, shorten: float
 ) -> np.ndarray:
     """About ROWS sequences joined to `tokens` tokens; each ends with an end-of-text id."""
     rows = min(max(tokens // LEAST, 1), ROWS)
     length = -(-tokens // rows)
     drawn = sampler.sequences(start, (rows, length), draw, shorten)
-    drawn[:, -1] = eot
+    drawn[:, -1] = end_of_text
     flat = drawn.reshape(-1)[:tokens]
-    flat[-1] = eot
+    flat[-1] = end_of_text
     return flat
 
 
 def write_shard(
-    sampler: Sampler, start: int, eot: int, settings: dict[str, Any], folder: Path, shard: tuple[int, int]
+    sampler: Sampler, start: int, end_of_text: int, settings: dict[str, Any], folder: Path, shard: tuple[int, int]
 ) -> int:
     """Writes the shard (number, tokens). Returns its size."""
     number, tokens = shard
     draw = np.random.Generator(np.random.SFC64(np.random.SeedSequence([settings["seed"], number])))
-    drawn = sample(sampler, start, eot, tokens, draw, settings["backoff"])
+    drawn = sample(sampler, start, end_of_text, tokens, draw, settings["backoff"])
     with replacing(shard_path(folder, number)) as file:
         np.save(file, drawn)
     return tokens
@@ -139,8 +139,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     model = NGram.open(args.model)
-    eot = model.metadata.get("eot")
-    if not isinstance(eot, int):
+    end_of_text = model.metadata.get("end_of_text")
+    if not isinstance(end_of_text, int):
         raise SystemExit(
             f"{args.model}: expected the end-of-text id in its metadata, got none; build it with `rescore lm build`"
         )
@@ -148,7 +148,7 @@ def main() -> None:
     settings = {
         "order": model.order,
         "vocab_size": model.vocab_size,
-        "eot": eot,
+        "end_of_text": end_of_text,
         "ngrams": model.info()["ngrams"],
         "seed": args.seed,
         "backoff": args.backoff,
@@ -156,7 +156,9 @@ def main() -> None:
     }
     agree(args.output, settings)
     shards = missing(args.output, args.tokens, args.shard_tokens, model.arrays.arc_token.dtype)
-    write = functools.partial(write_shard, Sampler(model), model.start([eot]), eot, settings, args.output)
+    write = functools.partial(
+        write_shard, Sampler(model), model.start([end_of_text]), end_of_text, settings, args.output
+    )
     began, written = time.monotonic(), 0
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("sampling", total=sum(size for _, size in shards))

@@ -1,6 +1,6 @@
 """Checks that `rescore lm build` is resumable: kills builds at random moments and resumes them.
 
-    python tools/check/kill_build.py --kills 20 --seed 1 -- train.npy --vocab-size 50257 --eot 50256 --order 4
+    python tools/check/kill_build.py --kills 20 --seed 1 -- train.npy --vocab-size 50257 --end-of-text 50256 --order 4
 
 Arguments after -- are passed to `rescore lm build`, with -o and --work added. The model is built once without
 interruption. Then builds are started from an empty work folder; each is killed with SIGKILL, with all its processes,

@@ -62,7 +62,7 @@ def text_of(dump: Dump) -> np.ndarray:
 
 def model_of(text: np.ndarray, end: int) -> NGram:
     """A trigram model of that text."""
-    return build([text], order=3, vocab_size=VOCABULARY, eot=end)
+    return build([text], order=3, vocab_size=VOCABULARY, end_of_text=end)
 
 
 def reference(model: Small, prompt: np.ndarray, tokens: int) -> list[int]:

@@ -18,7 +18,7 @@ examples:
       's3a://bucket/c4/en/c4-train.*.json.gz' --tokenizer tokenizer.json \\
       --order 4 --partitions 8192 -o s3a://bucket/c4-counts
   spark-submit tools/data/count_spark.py tokens.parquet --field tokens \\
-      --vocab-size 50257 --eot 50256 -o counts
+      --vocab-size 50257 --end-of-text 50256 -o counts
   python tools/data/count_spark.py --master 'local[2]' a.jsonl b.jsonl \\
       --tokenizer tokenizer.json -o counts
 """
@@ -71,9 +71,8 @@ def main(argv: list[str] | None = None) -> None:
             args.inputs,
             args.out,
             tokenizer_json=tokenizer,
-            end_of_text=args.end_of_text,
             vocab_size=args.vocab_size,
-            eot=args.eot,
+            end_of_text=args.end_of_text,
             options=options,
         )
     except ValueError as error:
@@ -88,11 +87,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json on the driver, for text"
     )
-    parser.add_argument(
-        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: the usual ones, such as <|endoftext|>)"
-    )
     parser.add_argument("--vocab-size", type=int, metavar="V", help="for token ids")
-    parser.add_argument("--eot", type=int, metavar="ID", help="end-of-text id of token lists")
+    parser.add_argument(
+        "--end-of-text",
+        metavar="TOKEN|ID",
+        help="the end-of-text token: its name (default: the usual ones, such as <|endoftext|>), or, for ids, its id",
+    )
     parser.add_argument("--order", type=int, default=4, metavar="N", help="length of the longest n-grams (default: 4)")
     parser.add_argument(
         "--field", default="text", metavar="NAME", help="JSON key or Parquet column of the documents (default: text)"

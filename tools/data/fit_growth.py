@@ -1,6 +1,6 @@
 """Measures how the number of distinct n-grams grows with the text, and extrapolates it to longer texts.
 
-    python tools/data/fit_growth.py TOKENS.npy... --vocab-size V --eot ID [--order 4] [--min-count 1,1,2,4]
+    python tools/data/fit_growth.py TOKENS.npy... --vocab-size V --end-of-text ID [--order 4] [--min-count 1,1,2,4]
     [--tokens-wanted 180G] [--json FILE]
 
 The documents of all files are shuffled, so that every prefix is a random sample. For each order n, the distinct windows
@@ -60,9 +60,9 @@ def main() -> None:
     args = arguments()
     console = Console()
     stream = np.concatenate([np.load(path).astype(np.uint32) for path in args.tokens])
-    ends = np.flatnonzero(stream == args.eot) + 1
+    ends = np.flatnonzero(stream == args.end_of_text) + 1
     if not len(ends) or ends[-1] != len(stream):
-        raise SystemExit(f"{args.tokens[-1]}: expected an end-of-text {args.eot} after every document")
+        raise SystemExit(f"{args.tokens[-1]}: expected an end-of-text {args.end_of_text} after every document")
     rows = []
     for order in range(2, args.order + 1):
         with console.status(f"{order}-grams"):
@@ -82,7 +82,7 @@ def arguments() -> argparse.Namespace:
         help="token files, each document followed by the end of text",
     )
     parser.add_argument("--vocab-size", type=int, required=True, metavar="V")
-    parser.add_argument("--eot", type=int, required=True, metavar="ID")
+    parser.add_argument("--end-of-text", type=int, required=True, metavar="ID")
     parser.add_argument("--order", type=int, default=4, metavar="N", help="default: 4")
     parser.add_argument(
         "--min-count",
@@ -107,10 +107,10 @@ def arguments() -> argparse.Namespace:
 
 def fit(stream: NDArray[np.uint32], ends: NDArray[np.int64], order: int, args: argparse.Namespace) -> Growth:
     least = args.min_count[order - 1] if order <= len(args.min_count) else 1
-    packing = Packing(order=order, vocab_size=args.vocab_size, eot=args.eot)
+    packing = Packing(order=order, vocab_size=args.vocab_size, end_of_text=args.end_of_text)
     curves = []
     for seed in range(args.orders_of_documents):
-        text = shuffled(stream, ends, args.eot, seed)
+        text = shuffled(stream, ends, args.end_of_text, seed)
         sizes = [len(text) >> k for k in range(DOUBLINGS, -1, -1)]
         keys = packing.keys(text)
         curves.append([int((group(keys[:, :size])[1] >= least).sum()) for size in sizes])
@@ -127,11 +127,11 @@ def fit(stream: NDArray[np.uint32], ends: NDArray[np.int64], order: int, args: a
     )
 
 
-def shuffled(stream: NDArray[np.uint32], ends: NDArray[np.int64], eot: int, seed: int) -> NDArray[np.uint32]:
+def shuffled(stream: NDArray[np.uint32], ends: NDArray[np.int64], end_of_text: int, seed: int) -> NDArray[np.uint32]:
     """The shuffled documents, with an end-of-text before the first."""
     begins = np.append(0, ends[:-1])
     order = np.random.default_rng(seed).permutation(len(ends))
-    return np.concatenate([np.array([eot], np.uint32), *(stream[begins[i] : ends[i]] for i in order)])
+    return np.concatenate([np.array([end_of_text], np.uint32), *(stream[begins[i] : ends[i]] for i in order)])
 
 
 def show(rows: list[Growth], args: argparse.Namespace, console: Console) -> None:

@@ -41,7 +41,9 @@ def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
     found, count = [np.zeros(0, np.int32)], 0
     for piece in plan([path], vocab_size=model.vocab_size):
         for tokens in tokens_of(
-            piece, vocab_size=model.vocab_size, eot=None if piece.form != "dump" else model.metadata.get("eot", 0)
+            piece,
+            vocab_size=model.vocab_size,
+            end_of_text=None if piece.form != "dump" else model.metadata.get("end_of_text", 0),
         ):
             found.append(tokens.astype(np.int32))
             count += len(tokens)

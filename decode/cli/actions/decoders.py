@@ -66,7 +66,7 @@ def open_decoder(args: argparse.Namespace) -> Decoder:
         facts=facts,
         tokenizer=tokenizer,
         text=PromptText(tokenizer, chat),
-        ends=(tokenizer.eot,) if args.end_of_text else facts.end_of_text or (tokenizer.eot,),
+        ends=(tokenizer.end_of_text,) if args.end_of_text else facts.end_of_text or (tokenizer.end_of_text,),
         load=partial(opened, args, facts, device),
     )
 

@@ -60,7 +60,7 @@ class DrafterInputs:
         path = self.args.memory
         if path and self._memory is None:
             opened = partial(TextMemory.open, path) if path.exists() else TextMemory
-            self._memory = opened(vocab_size=self.decoder.facts.vocab_size, end=self.decoder.ends[0])
+            self._memory = opened(vocab_size=self.decoder.facts.vocab_size, end_of_text=self.decoder.ends[0])
         return self._memory
 
     def frozen_memory(self) -> None:
@@ -141,7 +141,7 @@ class DrafterInputs:
 
     def _lm(self, path: Path) -> NGram:
         vocab_size = self.decoder.facts.vocab_size
-        model = load(path, arpa=ArpaOptions(vocab_size=vocab_size, eot=self.decoder.ends[0]))
+        model = load(path, arpa=ArpaOptions(vocab_size=vocab_size, end_of_text=self.decoder.ends[0]))
         self._require_tokenizer(model, path)
         return model
 

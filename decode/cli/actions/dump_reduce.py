@@ -28,7 +28,7 @@ def call(args: argparse.Namespace) -> None:
         heads=found[0]["shape"][1],
         top_k=args.top_k,
         kind=args.kind,
-        end_of_text=tokenizer and tokenizer.eot,
+        end_of_text=tokenizer and tokenizer.end_of_text,
         provenance={"logits": found},
         **sampling,
     )

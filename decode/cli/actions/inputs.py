@@ -50,7 +50,7 @@ def read_options(args: argparse.Namespace) -> ReadOptions:
 
 def are_words(args: argparse.Namespace) -> bool:
     """Whether the tokens are words: all inputs are text and no option defines token ids."""
-    told = args.tokenizer or args.vocab_size is not None or args.eot is not None
+    told = args.tokenizer or args.vocab_size is not None or args.end_of_text is not None
     if told or any(is_counts(name) for name in args.inputs):
         return False
     return all(form_of(path, read_options(args)) in TEXT for path in files_of(args.inputs))
@@ -61,12 +61,16 @@ def read(
     args: argparse.Namespace,
     tokenizer: Tokenizer | None,
     vocab_size: int,
-    eot: int | None,
+    end_of_text: int | None,
     skipped: Skipped,
 ) -> Iterator[Numbered]:
     """The documents of a piece, see `numbered_tokens`; --strict skips nothing."""
     return numbered_tokens(
-        piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=None if args.strict else skipped
+        piece,
+        vocab_size=vocab_size,
+        end_of_text=end_of_text,
+        tokenizer=tokenizer,
+        skipped=None if args.strict else skipped,
     )
 
 

@@ -101,7 +101,7 @@ def work_folder(args: argparse.Namespace) -> Iterator[WorkFolder]:
 def numbered(args: argparse.Namespace, work: WorkFolder, progress: BuildProgress) -> tuple[Sources, Vocabulary]:
     """The text of all inputs as word ids, and the vocabulary."""
     pieces = inputs.pieces_of(args, Vocabulary.empty(), MAX_VOCABULARY)
-    text = TokenSource(pieces, vocab_size=MAX_VOCABULARY, eot=END_OF_TEXT)
+    text = TokenSource(pieces, vocab_size=MAX_VOCABULARY, end_of_text=END_OF_TEXT)
     sizes = [text.size(piece) for piece in range(len(text))]
 
     def tell(words: int, done: int) -> None:
@@ -109,7 +109,7 @@ def numbered(args: argparse.Namespace, work: WorkFolder, progress: BuildProgress
 
     found = number_words(work, pieces, strict=args.strict, progress=tell)
     vocabulary = found.vocabulary
-    tokens = TokenSource([found.piece], vocab_size=vocabulary.vocab_size, eot=vocabulary.eot)
+    tokens = TokenSource([found.piece], vocab_size=vocabulary.vocab_size, end_of_text=vocabulary.end_of_text)
     return Sources([tokens]), vocabulary
 
 
@@ -118,7 +118,7 @@ def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: Tokeni
     others = [name for name in args.inputs if not is_counts(name)]
     pieces = inputs.pieces_of(args, tokenizer, options.vocab_size, others)
     tokens = TokenSource(
-        pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict
+        pieces, vocab_size=options.vocab_size, end_of_text=options.end_of_text, tokenizer=tokenizer, strict=args.strict
     )
     counts = list(counts_of(args.inputs))
     return Sources([tokens, CountsSource(counts, options, tokenizer.sha256 if tokenizer else None)])
@@ -148,13 +148,15 @@ def count_options(args: argparse.Namespace, tokenizer: Tokenizer | None) -> Coun
     counted = next((one.header for one in counts_of(args.inputs)), None)
     known = tokenizer or counted
     vocab_size = args.vocab_size or (known.vocab_size if known else None)
-    eot = known.eot if known and args.eot is None else args.eot
-    if vocab_size is None or eot is None:
-        raise Misuse("expected --tokenizer, or --vocab-size and --eot for token files")
-    if eot >= vocab_size:
-        raise Misuse(f"--eot {eot}: expected an id in 0..{vocab_size - 1}")
+    end_of_text = tokenizer.end_of_text if tokenizer else models.given_id(args)
+    if end_of_text is None and counted:
+        end_of_text = counted.end_of_text
+    if vocab_size is None or end_of_text is None:
+        raise Misuse("expected --tokenizer, or --vocab-size and --end-of-text for token files")
+    if end_of_text >= vocab_size:
+        raise Misuse(f"--end-of-text {end_of_text}: expected an id in 0..{vocab_size - 1}")
     try:
-        return CountOptions(order=args.order, vocab_size=vocab_size, eot=eot, min_counts=args.min_count)
+        return CountOptions(order=args.order, vocab_size=vocab_size, end_of_text=end_of_text, min_counts=args.min_count)
     except ValueError as error:
         raise Misuse(f"--min-count or --order: {error}") from None
 
@@ -198,10 +200,10 @@ def heldout_perplexity(
     """The perplexity of --heldout."""
     skipped = Skipped()
     found = chain.from_iterable(
-        inputs.read(piece, args, tokenizer, options.vocab_size, options.eot, skipped) for piece in pieces
+        inputs.read(piece, args, tokenizer, options.vocab_size, options.end_of_text, skipped) for piece in pieces
     )
     tokens = (own.tokens for own in found)
-    return {"file": str(args.heldout), **perplexity(model, tokens, eot=options.eot).overall()}
+    return {"file": str(args.heldout), **perplexity(model, tokens, end_of_text=options.end_of_text).overall()}
 
 
 def facts(work: WorkFolder) -> dict[str, Any]:

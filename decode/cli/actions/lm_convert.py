@@ -28,7 +28,9 @@ def call(args: argparse.Namespace) -> None:
     with output.stages() as stage:
         stage(f"reading {args.model}")
         if tokenizer:
-            model = named(read_model(args, vocab_size=tokenizer.vocab_size, eot=tokenizer.eot), tokenizer, args)
+            model = named(
+                read_model(args, vocab_size=tokenizer.vocab_size, end_of_text=tokenizer.end_of_text), tokenizer, args
+            )
         else:
             model = read_model(args)
         if args.quantise:
@@ -61,10 +63,10 @@ def named(model: NGram, tokenizer: TextTokenizer, args: argparse.Namespace) -> N
     if model.words is not None and "tokenizer" in model.metadata:
         return model
     for token, (mine, its) in enumerate(zip(model.words or (), words)):
-        if mine != its and token != tokenizer.eot:
+        if mine != its and token != tokenizer.end_of_text:
             raise ValueError(
                 f"{args.model}: expected the tokenizer's words in the order of their ids, got word {token} = {mine!r}, "
                 f"in the tokenizer {its!r}"
             )
-    metadata = {"eot": tokenizer.eot, **model.metadata, "tokenizer": tokenizer.sha256}
+    metadata = {"end_of_text": tokenizer.end_of_text, **model.metadata, "tokenizer": tokenizer.sha256}
     return replace(model, words=words, metadata=metadata)

@@ -32,7 +32,7 @@ def call(args: argparse.Namespace) -> None:
                 windows_of(runs, options),
                 order=options.order,
                 vocab_size=options.vocab_size,
-                eot=options.eot,
+                end_of_text=options.end_of_text,
                 tokenizer=tokenizer.sha256 if tokenizer else None,
             )
         skipped, report = all_skipped(work), facts(work)

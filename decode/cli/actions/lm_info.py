@@ -14,7 +14,7 @@ from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.model_files import read_model
 
-IDENTITIES = ("eot", "bos", "eos")  # numbers that are not counts, printed without separators
+IDENTITIES = ("end_of_text", "bos", "eos")  # numbers that are not counts, printed without separators
 MAX_VALUE = 200  # characters shown of a value
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.lm_info import tables
-from rescore.decode.cli.actions.lm_score import end_of_text
+from rescore.decode.cli.actions.lm_score import separator
 from rescore.decode.cli.actions.model_files import check_out, read_model, write_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.build import prune_model
@@ -36,9 +36,9 @@ def call(args: argparse.Namespace) -> None:
         given = [named(stage, args, path, tokenizer) for path in args.models]
         check_alike(given, [str(path) for path in args.models])
         if args.tune:
-            texts, eot = read_heldout(stage, args, given, tokenizer, skipped)
+            texts, end_of_text = read_heldout(stage, args, given, tokenizer, skipped)
             stage("tuning the weights")
-            found = tune_mixture(given, texts, eot=eot, log_linear=args.log_linear)
+            found = tune_mixture(given, texts, end_of_text=end_of_text, log_linear=args.log_linear)
             mixture, heldout = found.mixture, told(found, args.tune)
         stage("merging")
         merged = merge_models(given, mixture)
@@ -46,7 +46,7 @@ def call(args: argparse.Namespace) -> None:
             stage("pruning")
             merged = prune_model(merged, PruneOptions(theta=args.theta, max_ngrams=args.max_ngrams))
         if args.tune:
-            heldout["merged"] = perplexity(merged, texts, eot=eot).overall()["perplexity"]
+            heldout["merged"] = perplexity(merged, texts, end_of_text=end_of_text).overall()["perplexity"]
         stage(f"writing {args.out}")
         info = write_model(merged, args)
     parts = [
@@ -87,7 +87,7 @@ def named(stage: Callable[[str], None], args: argparse.Namespace, path: Any, tok
         args,
         path=path,
         vocab_size=tokenizer.vocab_size if tokenizer else None,
-        eot=tokenizer.eot if tokenizer else None,
+        end_of_text=tokenizer.end_of_text if tokenizer else None,
     )
     if tokenizer:
         try:
@@ -105,17 +105,17 @@ def read_heldout(
     skipped: Skipped,
 ) -> tuple[list[NDArray[Any]], int | None]:
     """The tokens of --tune, and the end-of-text id."""
-    knows = next((model for model in given if model.metadata.get("eot") is not None), given[0])
-    eot, size = end_of_text(knows, args, tokenizer), knows.vocab_size
-    tokens = tokenizer or models.vocabulary_of(knows, eot)
+    knows = next((model for model in given if model.metadata.get("end_of_text") is not None), given[0])
+    end_of_text, size = separator(knows, args, tokenizer), knows.vocab_size
+    tokens = tokenizer or models.vocabulary_of(knows, end_of_text)
     pieces = inputs.pieces_of(argparse.Namespace(**{**vars(args), "inputs": [args.tune]}), tokens, size)
     texts: list[NDArray[Any]] = []
     for piece in pieces:
-        found = (own.tokens for own in inputs.read(piece, args, tokens, size, eot, skipped))
+        found = (own.tokens for own in inputs.read(piece, args, tokens, size, end_of_text, skipped))
         texts += inputs.telling(stage, "reading", found, args.tune, sum(map(len, texts)))
     if not any(map(len, texts)):
         raise ValueError(f"{args.tune}: expected at least one token to tune the weights on, got none")
-    return texts, eot
+    return texts, end_of_text
 
 
 def told(found: TunedMixture, file: str) -> dict[str, Any]:

@@ -28,21 +28,23 @@ def call(args: argparse.Namespace) -> None:
     given = models.open_tokenizer(args)
     with output.stages() as stage, ExitStack() as outputs:
         stage(f"reading {args.model}")
-        model = read_model(args, eot=given.eot if given else None)
+        model = read_model(args, end_of_text=given.end_of_text if given else None)
         check_tokenizer(model, args, given)
-        eot, bos = boundaries(model, args, given)
-        tokenizer: Tokenizer | None = given or models.vocabulary_of(model, eot)
+        end_of_text, bos = boundaries(model, args, given)
+        tokenizer: Tokenizer | None = given or models.vocabulary_of(model, end_of_text)
         unknown = tokenizer.unknown if isinstance(tokenizer, Vocabulary) else None
         planned = inputs.pieces_of(args, tokenizer, model.vocab_size)
-        rows = open_rows(args, model, eot, unknown, outputs)
+        rows = open_rows(args, model, end_of_text, unknown, outputs)
         skipped, total, files = Skipped(), Perplexity.nothing(model.order), []
         for path, pieces in groupby(planned, lambda piece: piece.path):
             found = chain.from_iterable(
-                inputs.read(piece, args, tokenizer, model.vocab_size, eot, skipped) for piece in pieces
+                inputs.read(piece, args, tokenizer, model.vocab_size, end_of_text, skipped) for piece in pieces
             )
             tokens = rows.reading(found, path) if rows else (own.tokens for own in found)
             own = Perplexity.nothing(model.order)
-            for scores in scored(model, inputs.telling(stage, "scoring", tokens, path), eot=eot, bos=bos):
+            for scores in scored(
+                model, inputs.telling(stage, "scoring", tokens, path), end_of_text=end_of_text, bos=bos
+            ):
                 own += Perplexity.of(scores, model.order, unknown)
                 if rows:
                     rows.add(scores)
@@ -51,7 +53,7 @@ def call(args: argparse.Namespace) -> None:
     overall = figures(total, unknown)
     report = {
         "model": str(args.model),
-        "end_of_text": eot,
+        "end_of_text": end_of_text,
         "files": files,
         "overall": overall,
         "skipped": skipped.to_json(),
@@ -71,25 +73,25 @@ def check_tokenizer(model: NGram, args: argparse.Namespace, tokenizer: TextToken
 def boundaries(
     model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None
 ) -> tuple[int | None, int | None]:
-    """The id that ends documents, and the id of their first context if it differs: those of `end_of_text`, or </s> and
+    """The id that ends documents, and the id of their first context if it differs: that of `separator`, or </s> and
     <s> of a sentence model.
     """
     eos, bos = (model.metadata.get(name) for name in ("eos", "bos"))
-    if args.eot is None and model.end_of_text is None and isinstance(eos, int):
+    if args.end_of_text is None and model.end_of_text is None and isinstance(eos, int):
         return eos, bos
-    return end_of_text(model, args, tokenizer), None
+    return separator(model, args, tokenizer), None
 
 
 def open_rows(
-    args: argparse.Namespace, model: NGram, eot: int | None, unknown: int | None, outputs: ExitStack
+    args: argparse.Namespace, model: NGram, end_of_text: int | None, unknown: int | None, outputs: ExitStack
 ) -> ScoreRows | None:
     """The writer of --per-line and --per-token; None without them."""
     if not (args.per_line or args.per_token):
         return None
-    if eot is None:
-        raise Misuse("--per-line, --per-token: expected an end-of-text id that separates documents: give --eot")
+    if end_of_text is None:
+        raise Misuse("--per-line, --per-token: expected an end-of-text id that separates documents: give --end-of-text")
     files = [outputs.enter_context(output_to(path)) if path else None for path in (args.per_line, args.per_token)]
-    return ScoreRows(model, eot, unknown, *files)
+    return ScoreRows(model, end_of_text, unknown, *files)
 
 
 def figures(found: Perplexity, unknown: int | None) -> dict[str, Any]:
@@ -99,16 +101,16 @@ def figures(found: Perplexity, unknown: int | None) -> dict[str, Any]:
     return {**found.to_json(), "oov": found.oov, "without_oov": found.without_oov()}
 
 
-def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> int | None:
-    """The id that separates documents: --eot, else the model's, else the tokenizer's, else None (files are then scored
-    without a context).
+def separator(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> int | None:
+    """The id that separates documents: --end-of-text, else the model's, else the tokenizer's, else None (files are then
+    scored without a context).
     """
-    eot = model.metadata.get("eot") if args.eot is None else args.eot
-    if eot is None and tokenizer:
-        eot = tokenizer.eot
-    if eot is not None and not (type(eot) is int and 0 <= eot < model.vocab_size):
-        raise Misuse(f"end of text {eot!r}: expected an id in 0..{model.vocab_size - 1}; give --eot")
-    return eot
+    told = tokenizer.end_of_text if tokenizer else models.given_id(args)
+    own = model.metadata.get("end_of_text")
+    end_of_text = told if own is None or args.end_of_text is not None else own
+    if end_of_text is not None and not (type(end_of_text) is int and 0 <= end_of_text < model.vocab_size):
+        raise Misuse(f"end of text {end_of_text!r}: expected an id in 0..{model.vocab_size - 1}; give --end-of-text")
+    return end_of_text
 
 
 def tables(files: Sequence[dict[str, Any]], overall: dict[str, Any], width: int) -> Iterator[Table | str]:

@@ -98,7 +98,7 @@ def weights(args: argparse.Namespace) -> list[float]:
 
 
 def open_ngram(path: Path, dump: Dump, *, resident: bool = False) -> NGram:
-    ids = ArpaOptions(vocab_size=dump.header.vocab_size, eot=dump.header.end_of_text)
+    ids = ArpaOptions(vocab_size=dump.header.vocab_size, end_of_text=dump.header.end_of_text)
     return load(path, arpa=ids, resident=resident)
 
 
@@ -118,8 +118,7 @@ def open_words(args: argparse.Namespace, dump: Dump, rescorer: Rescorer) -> Sequ
 def open_tokenizer(args: argparse.Namespace) -> TextTokenizer | None:
     """The tokenizer of --tokenizer, or None."""
     if not args.tokenizer:
-        if args.end_of_text:
-            raise Misuse("--end-of-text needs --tokenizer")
+        given_id(args)
         return None
     tokenizer = TextTokenizer.open(args.tokenizer, args.end_of_text)
     if args.vocab_size and args.vocab_size < tokenizer.vocab_size:
@@ -129,10 +128,19 @@ def open_tokenizer(args: argparse.Namespace) -> TextTokenizer | None:
     return tokenizer
 
 
-def vocabulary_of(model: NGram, eot: int | None) -> Vocabulary | None:
-    """The words of a word model as a tokenizer. None for models of tokens or ids, without <unk>, or without `eot`, the
-    id that ends sentences.
-    """
-    if model.words is None or UNK not in model.words or eot is None or "tokenizer" in model.metadata:
+def given_id(args: argparse.Namespace) -> int | None:
+    """The id of --end-of-text where there is no tokenizer to look its name up; None if it is not given."""
+    if args.end_of_text is None:
         return None
-    return Vocabulary(spelled=model.words, eot=eot)
+    if not args.end_of_text.isdecimal():
+        raise Misuse(f"--end-of-text {args.end_of_text}: expected an id without --tokenizer, got a name")
+    return int(args.end_of_text)
+
+
+def vocabulary_of(model: NGram, end_of_text: int | None) -> Vocabulary | None:
+    """The words of a word model as a tokenizer. None for models of tokens or ids, without <unk>, or without the id that
+    ends sentences.
+    """
+    if model.words is None or UNK not in model.words or end_of_text is None or "tokenizer" in model.metadata:
+        return None
+    return Vocabulary(spelled=model.words, end_of_text=end_of_text)

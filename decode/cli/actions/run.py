@@ -118,7 +118,7 @@ def open_memory(args: argparse.Namespace, dumps: Sequence[Dump]) -> TextMemory |
         raise Misuse(f"--memory: only for dumps of models without heads; {dumps[0].path} has heads")
     if header.end_of_text is None:
         raise Misuse(f"--memory: {dumps[0].path} has no end-of-text id")
-    return TextMemory.open(args.memory, vocab_size=header.vocab_size, end=header.end_of_text, frozen=True)
+    return TextMemory.open(args.memory, vocab_size=header.vocab_size, end_of_text=header.end_of_text, frozen=True)
 
 
 def check_alike(dumps: Sequence[Dump], args: argparse.Namespace) -> None:

@@ -21,13 +21,13 @@ TOKEN = ("file", "line", "token", "order", "oov", "log10_p", "nats")
 
 
 class ScoreRows:
-    """Writes rows of documents, each ended by `eot`."""
+    """Writes rows of documents, each ended by `end_of_text`."""
 
     def __init__(
-        self, model: NGram, eot: int, unknown: int | None, per_line: BinaryIO | None, per_token: BinaryIO | None
+        self, model: NGram, end_of_text: int, unknown: int | None, per_line: BinaryIO | None, per_token: BinaryIO | None
     ) -> None:
         """unknown: the id of <unk>, if any. per_line, per_token: None to write none."""
-        self._words, self._eot, self._unknown = model.words, eot, unknown
+        self._words, self._eot, self._unknown = model.words, end_of_text, unknown
         self._per_line, self._per_token = per_line, per_token
         self._file, self._lines, self._documents = "", deque[int](), 0
         self._tokens, self._oov, self._nats = 0, 0, 0.0  # of the document that is being read
