@@ -52,6 +52,19 @@ def smollm2() -> str:
 
 
 @pytest.fixture(scope="session")
+def hub(smollm2, tmp_path_factory) -> Path:
+    """A cache of the Hugging Face Hub that has the same model under its name there, for commands of the pages."""
+    from support import hub_cache
+
+    from rescore.decode.models.gguf import converted
+    from rescore.decode.models.located import located
+
+    folder = tmp_path_factory.mktemp("hub")
+    hub_cache.add_model(folder, "HuggingFaceTB/SmolLM2-135M-Instruct", converted(located(smollm2)))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def worked():
     """The worked example's model (NGram) and its sausage."""
     from rescore.lm import example

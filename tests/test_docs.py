@@ -1,5 +1,6 @@
 """Pages of the repository: their links lead somewhere, and every page of docs/ is on the site."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -63,3 +64,52 @@ def test_the_site_is_built(tmp_path):
     api = "".join(one.read_text(encoding="utf-8") for one in (tmp_path / "reference/api").glob("*.html"))
     missing = [name for name in rescore.__all__ if not re.search(rf'id="rescore\.[\w.]+\.{name}"', api)]
     assert not missing
+
+
+DOTTED = re.compile(r"(?<![\w/.-])rescore(?:\.[A-Za-z_]\w*)+(\()?")
+FILES = re.compile(r"\.(?:egg|ngram|json|html|csv|md|plugin)$")
+
+
+def named(text: str) -> set[tuple[str, bool]]:
+    """The dotted names of a page's code, and whether they are called."""
+    code = "\n".join(re.findall(r"`[^`\n]+`|^ {4}.*$|^```.*?^```$", text, re.M | re.S))
+    return {(one[0].rstrip("("), bool(one[1])) for one in DOTTED.finditer(code)}
+
+
+def resolved(name: str) -> object:
+    """A module of the package, or what one of its modules holds."""
+    module, *rest = name.split(".")
+    found = importlib.import_module(module)
+    for part in rest:
+        if not hasattr(found, part):
+            importlib.import_module(f"{found.__name__}.{part}")
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_what_is_named_exists(page):
+    """Dotted names, and the imports of examples."""
+    text = page.read_text(encoding="utf-8")
+    for name, called in named(text):
+        if not FILES.search(name):
+            found = importable(name)
+            assert not called or callable(found), f"{name}(..) is called, but is a {type(found).__name__}"
+    for prefix, rows in re.findall(r"^\| \w+ in `(rescore\.[\w.]+)\.`.*\n((?:\|.*\n)+)", text, re.M):
+        for cell in re.findall(r"^\| (`.*?) \|", rows, re.M):
+            first, *more = re.findall(r"`([\w.]+)`", cell)
+            for name in (first, *(f"{first.rpartition('.')[0]}.{one}" for one in more)):
+                importable(f"{prefix}.{name}")
+    for module, names in re.findall(r"^\s*(?:>>> )?from (rescore[\w.]*) import ([\w, ]+)", text, re.M):
+        for name in names.split(","):
+            importable(f"{module}.{name.split(' as ')[0].strip()}")
+
+
+def importable(name: str) -> object:
+    """Skips where a package is missing."""
+    try:
+        return resolved(name)
+    except ImportError as error:
+        if (error.name or "").startswith("rescore"):
+            pytest.fail(f"{name}: {error}")
+        pytest.skip(f"{name} needs {error.name}")

@@ -46,8 +46,12 @@ def commands(text: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path, demo):
-    """A folder with what a checkout has, and the programs `rescore` and `python` of this environment."""
+def folder(tmp_path, demo, monkeypatch, request):
+    """A folder with what a checkout has, and the programs `rescore` and `python` of this environment. Tests that load a
+    model find it under its name on the Hub.
+    """
+    if "slow" in request.keywords:
+        monkeypatch.setenv("HF_HUB_CACHE", str(request.getfixturevalue("hub")))
     for name in ("data", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "bin").mkdir()
@@ -81,10 +85,8 @@ def figures(text: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LOADING else name for name in TUTORIALS]
 )
-def test_the_tutorial_runs(name, folder, request):
+def test_the_tutorial_runs(name, folder):
     pytest.importorskip("tokenizers")
-    if name in LOADING:
-        request.getfixturevalue("smollm2")
     printed, checked = "", 0
     for block in blocks(name):
         if block.language == "sh":
@@ -104,7 +106,7 @@ def test_the_tutorial_runs(name, folder, request):
 def test_the_indented_commands_run(page, folder, smollm2):
     """In order. Timing every drafter takes minutes: tests/bench run it on a small model."""
     pytest.importorskip("plotly")
-    lines = re.findall(r"^    (rescore .*)$", (ROOT / page).read_text(encoding="utf-8"), re.M)
+    lines = re.findall(r"^    (rescore (?:.*\\\n)*.*)$", (ROOT / page).read_text(encoding="utf-8"), re.M)
     assert len(lines) >= 2
     run(folder, ["bash", "-e"], "\n".join(line for line in lines if not line.startswith("rescore bench")))
 
