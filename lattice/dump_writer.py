@@ -279,8 +279,10 @@ class DumpWriter:
 
 def kept_sequences(path: Path) -> int:
     """The number of sequences that writers of the dump `path` kept and did not finish."""
-    header = work_beside(path) / DUMP / FILE_NAME
-    return sum(task.sequences for task in read_header(header).tasks) if header.exists() else 0
+    try:
+        return sum(task.sequences for task in read_header(work_beside(path) / DUMP / FILE_NAME).tasks)
+    except FileNotFoundError:  # nothing kept, or finished by now
+        return 0
 
 
 def _options(header: DumpHeader, logp_dtype: np.dtype) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_page_on_tuning():
 
 def test_commands_parse(readme):
     """Every `rescore` line is one that the command line takes."""
-    lines = re.findall(r"^    rescore (.*)$", readme, re.M)
+    lines = re.findall(r"^    rescore (.*)$", readme.replace("\\\n", ""), re.M)
     assert len(lines) >= 4
     for line in lines:
         assert parser().parse_args(shlex.split(line, comments=True)).verb == line.split()[0]

@@ -150,7 +150,7 @@ def test_heads_that_are_not_there(llama, ours, tmp_path):
 def test_paths_without_a_model(tmp_path):
     with pytest.raises(
         FileNotFoundError,
-        match="nowhere: expected a model, a file model.safetensors or a folder, got nothing of that name",
+        match="nowhere: expected a model .*got nothing of that name",
     ):
         open_model(tmp_path / "nowhere")
     with pytest.raises(
