@@ -27,7 +27,15 @@ API = {
         "lattice.dump_writer.DumpWriter",
         "lattice.tensors.TensorSausage",
     ),
-    "language-models": ("N-gram models", "lm.ngram.NGram", "lm.build.build", "lm.formats.load", "lm.formats.save"),
+    "language-models": (
+        "N-gram models",
+        "lm.ngram.NGram",
+        "lm.build.build_ngram",
+        "lm.build.build",
+        "lm.interpolate.merge_models",
+        "lm.formats.load",
+        "lm.formats.save",
+    ),
     "rescoring": (
         "Rescoring",
         "decode.rescoring.rescorer.Rescorer",
@@ -50,6 +58,7 @@ API = {
         "decode.loop.generate.stream",
         "decode.loop.generate.Options",
         "decode.verify.sampling.Sampling",
+        "decode.verify.greedy",
     ),
     "engines": (
         "Engines",
