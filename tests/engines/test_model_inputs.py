@@ -303,6 +303,29 @@ def test_scores_and_a_cache_across_the_switch_are_those_of_generate(family):
     assert all(torch.equal(one, other) for one, other in zip(drafted.scores, plain.scores))
 
 
+@pytest.mark.filterwarnings("ignore:custom_generate. decoded without drafts, since longrope")
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_a_chat_that_crosses_the_switch_between_its_turns(family):
+    model, draw = longrope(family), torch.Generator().manual_seed(1)
+    plain, drafted = transformers.DynamicCache(), transformers.DynamicCache()
+    ids, drafting = prompts(6)["input_ids"], Drafting()
+    for _ in range(4):
+        arguments = {**PLAIN, "max_new_tokens": 4, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        text = model.generate(**arguments, **{CACHE: plain})
+        assert model.generate(**arguments, **{CACHE: drafted}, custom_generate=drafting).tolist() == text.tolist()
+        ids = torch.cat((text, torch.randint(3, V, (1, 3), generator=draw)), dim=1)
+
+
+def test_sampled_text_across_the_switch_has_its_seed():
+    model, inputs, texts = longrope("llama"), prompts(8, 6), []
+    for _ in range(2):
+        torch.manual_seed(3)
+        texts.append(
+            model.generate(**inputs, **{**PLAIN, "do_sample": True, "max_new_tokens": 30}, custom_generate=Drafting())
+        )
+    assert torch.equal(*texts)
+
+
 ROPES = {
     "dynamic": dict(factor=4.0),
     "linear": dict(factor=4.0),

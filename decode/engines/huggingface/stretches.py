@@ -63,7 +63,9 @@ def why_undrafted(
     if window is not None and call.ids.shape[1] + call.most > window:
         return f"{CACHE} keeps {window} tokens (sliding_window), which the family does not expect"
     parts = stretches(call, target)
-    if len(parts) > 1 and (call.cache is not None or call.scores or call.logits or (every_state and parts[1].kept)):
+    spans = call.cache is not None or call.scores or call.logits or (every_state and parts[-1].kept)
+    held = 0 if call.cache is None else call.cache.get_seq_length()
+    if spans and len(parts) > 1 or parts[0].long and held and _reads_again(call, target.model):
         return "longrope switches its angles within the text, and a cache, scores or heads span the switch"
     return None
 
