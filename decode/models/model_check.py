@@ -68,21 +68,26 @@ def reads_field(model: Any, name: str) -> bool:
 
     A field that the code never mentions is left over from another family and means nothing.
     """
-    files = {kind.__module__ for module in model.modules() for kind in type(module).__mro__ if _is_family(kind)}
-    return any(name in _source(file) for file in files) or any(not _source(file) for file in files)
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__ if _is_family(kind)}
+    sources = (_source(kind) for kind in sorted(kinds, key=lambda kind: not _is_known(kind)))
+    return any(source is None or name in source for source in sources)
+
+
+def _is_known(kind: type) -> bool:
+    return kind.__module__.startswith("transformers.models.")
 
 
 def _is_family(kind: type) -> bool:
-    package = kind.__module__.partition(".")[0]
-    return package not in ("torch", "builtins", "transformers") or kind.__module__.startswith("transformers.models.")
+    return _is_known(kind) or kind.__module__.partition(".")[0] not in ("torch", "builtins", "transformers")
 
 
 @functools.cache
-def _source(module: str) -> str:
+def _source(kind: type) -> str | None:
+    """The code of a class, for a family of transformers its whole file, which is faster to find; None if unknown."""
     try:
-        return inspect.getsource(sys.modules[module])
+        return inspect.getsource(sys.modules[kind.__module__] if _is_known(kind) else kind)
     except (KeyError, OSError, TypeError):
-        return ""
+        return None
 
 
 def vocab_size_of(model: Any, output: Any) -> int:

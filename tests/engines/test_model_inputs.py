@@ -428,6 +428,15 @@ def test_fields_that_the_family_does_not_use(fields):
     same(tiny_transformers.build("llama", **fields), prompts(6, 9), max_new_tokens=20)
 
 
+def test_fields_that_a_class_of_ones_own_does_not_use():
+    class Own(transformers.LlamaForCausalLM):
+        pass
+
+    model = tiny_transformers.build("llama", sliding_window=4096, alibi=True)
+    model.__class__ = Own
+    same(model, prompts(6, 9))
+
+
 def test_rotary_parameters_of_a_family_with_a_table():
     rope = dict(rope_type="longrope", short_factor=[1.0], long_factor=[1.0], original_max_position_embeddings=4)
     same(tiny_transformers.build("gpt2", rope_parameters=rope), prompts(6, 9), max_new_tokens=20)
