@@ -74,6 +74,17 @@ class Statistics:
     plain_us: list[float] = field(default_factory=list)
     rested: int = 0
 
+    def add(self, later: Statistics) -> None:
+        """Adds the cost of a later part of the text, whose reading again counts as one more pass."""
+        self.accepted += [0, *later.accepted] if self.prompt_us else later.accepted
+        self.drafted += [0, *later.drafted] if self.prompt_us else later.drafted
+        self.drafting_us += later.drafting_us
+        self.verifying_us += later.verifying_us
+        self.opening_us = self.opening_us or later.opening_us
+        self.prompt_us = self.prompt_us or later.prompt_us
+        self.plain_us += later.plain_us
+        self.rested += later.rested
+
     @property
     def passes(self) -> int:
         """Forward passes of the target, the prompt's included."""

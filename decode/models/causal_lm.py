@@ -18,12 +18,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.block import Block
-from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out
+from rescore.decode.models.model_check import (
+    check_attention_model,
+    check_logits,
+    reads_field,
+    trying_out,
+    vocab_size_of,
+)
+from rescore.decode.models.rotary import LONG, LongRope, is_rotary, rope_types, switch_of
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.slot_layers import CACHE, SlotLayers, attention_mask
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _PROBE_WINDOW = 3
+_SCALES = {
+    "logit_scale": lambda logits, scale: logits * scale,  # Cohere
+    "logits_scaling": lambda logits, scale: logits / scale,  # Granite
+    "final_logit_softcapping": lambda logits, cap: torch.tanh(logits / cap) * cap,  # Gemma
+}
+"""Fields that say how some families change logits."""
 
 
 class CausalLMTarget:
@@ -31,7 +44,10 @@ class CausalLMTarget:
 
     context is the configuration's max_position_embeddings. Rotary models can compute past it, but were not made for it;
     raise the field to do so. Where rotary angles change with the length of the text (longrope), it is the length up to
-    which they do not, since a batch's longest row would otherwise change the others' logits.
+    which they do not, since a batch's longest row would otherwise change the others' logits; `angles` chooses them for
+    longer texts, and is None elsewhere.
+
+    reach is the number of positions that it can read: all of a table, any number of rotary ones, which is None.
 
     decoder  runs in place of the model's own and must give the same states; None: the model's own
     """
@@ -44,15 +60,27 @@ class CausalLMTarget:
         self.model = model
         self.decoder = model.get_decoder() if decoder is None else decoder
         self.config = model.config.get_text_config(decoder=True)
+        self.angles: LongRope | None = None
+        # Rotary parameters of a family that has tables are left over from another one.
+        self.rope = rope_types(self.config) if reads_field(model, "rope_") else {}
+        if LONG in self.rope and is_rotary(self.decoder):
+            self.decoder, self.angles = LongRope.in_decoder(self.decoder, switch_of(self.rope))
         self._output = model.get_output_embeddings()
-        self.vocab_size = int(self._output.weight.shape[0])
-        self.context: int | None = context_of(self.config)
+        self.vocab_size = vocab_size_of(model, self._output)
+        self.context: int | None = context_of(self.config, self.rope)
+        self.reach = None if is_rotary(self.decoder) else self.context
         self._kinds = _layer_kinds(model, self.config)
+        self._scaled_by = [name for name in _SCALES if getattr(self.config, name, None) and reads_field(model, name)]
         self._try_out()
 
     @property
     def device(self) -> torch.device:
-        return self._output.weight.device
+        return self.model.device
+
+    @property
+    def slides(self) -> bool:
+        """Whether some layers attend to a window only."""
+        return _SLIDING in self._kinds
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
@@ -70,9 +98,11 @@ class CausalLMTarget:
                 "caches of transformers cannot be rolled back row by row"
             )
         cache.begin(block)
+        # What follows a text's last token is never used, so the end of a draft may have any position.
+        positions = block.positions if self.reach is None else block.positions.clamp(max=self.reach - 1)
         return self.decoder(
             **tokens,
-            position_ids=block.positions,
+            position_ids=positions,
             attention_mask=self.masks(block),
             use_cache=True,
             **{CACHE: layers},
@@ -80,12 +110,8 @@ class CausalLMTarget:
 
     def logits(self, hidden: Tensor) -> Tensor:
         logits = self._output(hidden)
-        if scale := getattr(self.config, "logit_scale", None):  # Cohere
-            logits = logits * scale
-        if scale := getattr(self.config, "logits_scaling", None):  # Granite
-            logits = logits / scale
-        if cap := getattr(self.config, "final_logit_softcapping", None):  # Gemma
-            logits = torch.tanh(logits / cap) * cap
+        for name in self._scaled_by:
+            logits = _SCALES[name](logits, getattr(self.config, name))
         return logits
 
     def masks(self, block: Block) -> Tensor | dict[str, Tensor]:
@@ -122,9 +148,9 @@ class CausalLMTarget:
 
 def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
     """Kinds of attention of the layers; ValueError if one is neither full nor sliding."""
-    kinds = sorted(
-        set(getattr(config, "layer_types", None) or [_SLIDING if getattr(config, "sliding_window", None) else _FULL])
-    )
+    window = getattr(config, "sliding_window", None) and reads_field(model, "sliding_window")
+    named = getattr(config, "layer_types", None) if reads_field(model, "layer_types") else None
+    kinds = sorted(set(named or [_SLIDING if window else _FULL]))
     if strange := [kind for kind in kinds if kind not in (_FULL, _SLIDING)]:
         raise ValueError(
             f"{type(model).__name__}: expected layers of full or sliding attention, got {', '.join(strange)}; "
@@ -133,13 +159,14 @@ def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def context_of(config: Any) -> int | None:
-    """The positions that a decoder was made for; None if its configuration does not say."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    # Either one set of parameters, or one per kind of layer.
-    long = [one for one in (rope, *rope.values()) if isinstance(one, dict) and one.get("rope_type") == "longrope"]
-    if long:
-        return min(int(one["original_max_position_embeddings"]) for one in long)
+def context_of(config: Any, rope: dict[str, Any] | None = None) -> int | None:
+    """The positions that a decoder was made for; None if its configuration does not say.
+
+    rope: its rotary parameters by type; None: the configuration's.
+    """
+    rope = rope_types(config) if rope is None else rope
+    if LONG in rope:
+        return switch_of(rope)
     return getattr(config, "max_position_embeddings", None)
 
 

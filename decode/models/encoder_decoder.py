@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.block import Block
-from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out
+from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out, vocab_size_of
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.slot_layers import CACHE, DynamicCache, EncoderDecoderCache, SlotLayers, attention_mask
 
@@ -65,14 +65,14 @@ class EncoderDecoderTarget:
         self.encoder = model.get_encoder()
         self.decoder = model.get_decoder() if decoder is None else decoder
         self._output = model.get_output_embeddings()
-        self.vocab_size = int(self._output.weight.shape[0])
+        self.vocab_size = vocab_size_of(model, self._output)
         self.context: int | None = getattr(model.config, "max_position_embeddings", None)
         self._first = _first_token(model)
         self._try_out()
 
     @property
     def device(self) -> torch.device:
-        return self._output.weight.device
+        return self.model.device
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int

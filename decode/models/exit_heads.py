@@ -75,9 +75,14 @@ class ExitHeads(nn.Module):
 
 def exits_of(folder: str | Path, model: Any) -> ExitHeads:
     """Loads the exits of a folder for a Hugging Face model, in its dtype and on its device."""
-    table = model.get_output_embeddings().weight
     depth = len(DecoderLayers.of(model.get_decoder()).layers)
-    return ExitHeads.load(folder, depth=depth, width=table.shape[1], dtype=model.dtype, device=table.device)
+    return ExitHeads.load(
+        folder,
+        depth=depth,
+        width=model.config.get_text_config(decoder=True).hidden_size,
+        dtype=model.dtype,
+        device=model.device,
+    )
 
 
 def scaled(state: Tensor) -> Tensor:

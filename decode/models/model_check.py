@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,7 +39,8 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
             f"{name}: expected attention alone, got a model with recurrent state, "
             "which cannot be rolled back when a draft is rejected"
         )
-    if getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False):
+    alibi = getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False)
+    if alibi and reads_field(model, "alibi"):
         raise ValueError(
             f"{name}: expected explicit positions, got ALiBi, which counts the slots of a cache; "
             "trees and ragged rows would be misread"
@@ -57,6 +61,64 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
             f"{name}: expected all weights on one device, got {', '.join(devices)}; "
             "open it without device_map or offloading"
         )
+
+
+def reads_field(model: Any, name: str) -> bool:
+    """Whether the family's code mentions a configuration field; true if the code cannot be read.
+
+    A field that the code never mentions is left over from another family and means nothing.
+    """
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__ if _is_family(kind)}
+    sources = (_source(kind) for kind in sorted(kinds, key=lambda kind: not _is_known(kind)))
+    return any(source is None or name in source for source in sources)
+
+
+def _is_known(kind: type) -> bool:
+    return kind.__module__.startswith("transformers.models.")
+
+
+def _is_family(kind: type) -> bool:
+    return _is_known(kind) or kind.__module__.partition(".")[0] not in ("torch", "builtins", "transformers")
+
+
+@functools.cache
+def _source(kind: type) -> str | None:
+    """The code of a class, for a family of transformers its whole file, which is faster to find; None if unknown."""
+    try:
+        return inspect.getsource(sys.modules[kind.__module__] if _is_known(kind) else kind)
+    except (KeyError, OSError, TypeError):
+        return None
+
+
+def vocab_size_of(model: Any, output: Any) -> int:
+    """The number of logits. Weights that are packed, wrapped or absent do not tell it, but a pass does."""
+    if (weight := _matrix(output)) is not None:
+        return int(weight.shape[0])
+    with trying_out(model), torch.no_grad():
+        first = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+        more = {"decoder_input_ids": first} if model.config.is_encoder_decoder else {}
+        return int(model(input_ids=first, **more).logits.shape[-1])
+
+
+def matrices_of(model: Any) -> tuple[Tensor, Tensor]:
+    """The input and output embeddings [V, width]. A layer whose weight is packed, wrapped or absent is applied to every
+    id, or to every unit vector.
+    """
+    embedding, output = model.get_input_embeddings(), model.get_output_embeddings()
+    table = _matrix(embedding)
+    if table is None:
+        table = embedding(torch.arange(vocab_size_of(model, output), device=model.device)).detach()
+    weight = _matrix(output)
+    if weight is None:
+        none = torch.zeros(1, table.shape[1], dtype=table.dtype, device=table.device)
+        units = torch.eye(table.shape[1], dtype=table.dtype, device=table.device)
+        weight = (output(units) - output(none)).T.detach().contiguous()
+    return table, weight
+
+
+def _matrix(layer: Any) -> Tensor | None:
+    weight = getattr(layer, "weight", None)
+    return weight if torch.is_tensor(weight) and weight.dim() == 2 and weight.is_floating_point() else None
 
 
 def check_size(kind: Any, config: Any, files: Collection[Path]) -> None:
@@ -89,9 +151,19 @@ def check_logits(model: Any, got: Tensor, expected: Tensor) -> None:
     got, expected = got.float(), expected.float()
     spread = (expected - expected.mean(dim=-1, keepdim=True)).norm(dim=-1).clamp(min=1e-9)
     error = float(((got - expected).norm(dim=-1) / spread).max())
-    if not error <= _WRONG.get(model.dtype, _WRONG_OF_SHORT_FLOATS):
+    wrong = _WRONG_OF_SHORT_FLOATS if _is_quantised(model) else _WRONG.get(model.dtype, _WRONG_OF_SHORT_FLOATS)
+    if not error <= wrong:
         raise ValueError(
             f"{type(model).__name__}: expected the model's own logits when it is read in blocks, "
             f"got others (relative error {error:.2g}); "
-            "the family ignores given masks or positions, or does more than its output layer to hidden states"
+            "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, "
+            "or does more than the output layer to hidden states"
         )
+
+
+def _is_quantised(model: Any) -> bool:
+    """Whether some layers round their inputs or weights to a few bits, so that equal sums in another order differ."""
+    weights = [getattr(module, "weight", None) for module in model.modules()]
+    return bool(getattr(model, "is_quantized", False)) or any(
+        weight is not None and not (torch.is_tensor(weight) and weight.is_floating_point()) for weight in weights
+    )

@@ -17,7 +17,7 @@ from rescore.decode.models.gguf import converted, is_gguf
 from rescore.decode.models.heads import Heads
 from rescore.decode.models.located import located
 from rescore.decode.models.medusa_files import holds_medusa
-from rescore.decode.models.model_check import check_size
+from rescore.decode.models.model_check import check_size, matrices_of
 from rescore.decode.models.model_facts import MTP, end_of_text, model_place, read_hugging_face_config, tokenizer_beside
 from rescore.decode.models.stored_heads import stored_heads
 from rescore.decode.models.target import Target
@@ -157,8 +157,7 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
     if early and causal:
         return early.heads(target)
     if heads != MTP and not early:
-        embeddings = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-        return stored_heads(heads, target.logits, *embeddings)
+        return stored_heads(heads, target.logits, *matrices_of(model))
     if not causal:
         raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got {type(model).__name__}")
     return MtpHeads.of_checkpoint(target)

@@ -1,6 +1,7 @@
 """rescore.Drafting inside Hugging Face's generate: every argument against the same call without it."""
 
 import functools
+import inspect
 import itertools
 
 import numpy as np
@@ -222,6 +223,24 @@ def test_stop_strings_across_borders_of_blocks(begin):
             pad_token_id=0,
         )
         assert text[begin : begin + 3] in tokenizer().decode(expected[0])
+
+
+@pytest.mark.parametrize("begin", [2, 5])
+def test_stop_strings_and_their_tokenizer_as_arguments(begin):
+    inputs, model = one(5), tiny_transformers.shared("gpt2")
+    text = tokenizer().decode(written("gpt2", inputs)[0])
+    strings = [text[begin : begin + 3], "never?"]
+    more = dict(max_new_tokens=20, do_sample=False, pad_token_id=0, stop_strings=strings, tokenizer=tokenizer)
+    expected = check(model, inputs, **more)
+    assert expected.shape[1] < 25 and torch.equal(check(model, inputs, **more, eos_token_id=None), expected)
+    with pytest.raises(ValueError, match="could not locate a tokenizer"):
+        model.generate(**inputs, max_new_tokens=4, stop_strings=strings, custom_generate=Drafting(Prophet([])))
+
+
+def test_the_signature_is_that_of_a_call():
+    parameters = inspect.signature(Drafting()).parameters
+    assert {"input_ids", "tokenizer", "assistant_tokenizer"} < set(parameters)
+    assert "source" in inspect.signature(Drafting).parameters
 
 
 def test_max_time():
@@ -658,10 +677,6 @@ REFUSED = {
     "static cache": (
         {CACHE: lambda: transformers.StaticCache(config=tiny_transformers.shared("llama").config, max_cache_len=30)},
         "expected a DynamicCache without offloading, got StaticCache; give a transformers.DynamicCache",
-    ),
-    "context": (
-        dict(max_new_tokens=200, eos_token_id=None),
-        "row 0: expected its text to end within the model's context of 64 positions; lower max_new_tokens",
     ),
 }
 

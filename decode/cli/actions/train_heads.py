@@ -24,6 +24,7 @@ from rescore.decode.loop.dump_make import sha256
 from rescore.decode.models.checkpoint import read_object
 from rescore.decode.models.conditioned_files import CONFIG, WEIGHTS, read_form
 from rescore.decode.models.conditioned_heads import ConditionedHeads
+from rescore.decode.models.model_check import matrices_of
 from rescore.decode.training import heads_training
 from rescore.decode.training.estimate import Estimate, estimate
 from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
@@ -117,7 +118,7 @@ class _Run:
     def _heads(self, lessons: Lessons) -> ConditionedHeads:
         """The heads of --start, or new ones, which predict what the model predicts."""
         args, model = self.args, self.model
-        embedding, table = (one.weight.float() for one in (model.get_input_embeddings(), model.get_output_embeddings()))
+        embedding, table = (one.float() for one in matrices_of(model))
         if args.start:
             return ConditionedHeads.load(args.start, embedding=embedding, table=table, device=table.device)
         ids = torch.from_numpy(choose_vocabulary(lessons, self.texts.decoder.facts.vocab_size, args.draft_vocabulary))

@@ -45,6 +45,7 @@ class GenerateCall:
     processors, criteria  those of `generate`, in its order
     fill        padding id after a text that has ended; None: `generate` has no end-of-text token, so all rows end
                 together
+    spare       the id that fills a row which ends before the others all the same
     sampled     whether tokens are sampled
     cache       the cache to start from and to fill; None if the caller wants none
     scores, logits, wrapped  outputs to return: processed scores, raw scores, a dict
@@ -56,6 +57,7 @@ class GenerateCall:
     processors: list[Any]
     criteria: list[Any]
     fill: int | None
+    spare: int
     sampled: bool
     cache: DynamicCache | None
     scores: bool
@@ -86,12 +88,18 @@ class GenerateCall:
             processors=list(processors),
             criteria=list(criteria),
             fill=_fill(criteria, config),
+            spare=0 if config._pad_token_tensor is None else int(config._pad_token_tensor),
             sampled=bool(config.do_sample),
             cache=cache,
             scores=wrapped and bool(config.output_scores),
             logits=wrapped and bool(config.output_logits),
             wrapped=wrapped,
         )
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return self.ids.shape[1] - min(self.pads)
 
     @property
     def batch(self) -> int:
@@ -158,7 +166,7 @@ def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
     pads = (~attended).sum(dim=1)
     left = torch.arange(ids.shape[1], device=ids.device) >= pads[:, None]
     for row in range(len(ids)):
-        if not attended[row, -1] or bool((attended[row] != left[row]).any()):
+        if bool((attended[row] != left[row]).any()):
             raise ValueError(
                 f"attention_mask: expected padding on the left only, got another mask in row {row}; "
                 "set tokenizer.padding_side = 'left'"

@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.drafter import Drafter, DrafterSession
+from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter, check_nodes
-from rescore.decode.engines.huggingface.caches import RememberingTarget
 from rescore.decode.engines.huggingface.call import GenerateCall
-from rescore.decode.engines.huggingface.caller import dropped_arguments
+from rescore.decode.engines.huggingface.caller import GivesBackTokenizer, dropped_arguments
+from rescore.decode.engines.huggingface.decoding import Decoding
+from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps, state_of
 from rescore.decode.engines.huggingface.outputs import output_of
-from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors
-from rescore.decode.engines.huggingface.steps import Steps, Together
+from rescore.decode.engines.huggingface.steps import Steps
+from rescore.decode.engines.huggingface.stretches import rounds_by_pass, why_undrafted
 from rescore.decode.loop.explanation import Explanation
-from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
-from rescore.decode.loop.request import Finish, Request, Statistics
+from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.totals import Totals
 from rescore.decode.models.bita import with_tokens
 from rescore.decode.models.bita_files import holds_bita
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.heads import Heads, Memoryless
+from rescore.decode.models.model_check import matrices_of
 from rescore.decode.models.stored_heads import stored_heads
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify import Rule
-from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lm.formats import is_model_file, load
 from rescore.lm.ngram import NGram
 
+STATES = 2  # of models that are remembered, as of one whose adapter is switched on and off
 SURE = 2  # plain passes of a call from which their mean counts
 
 
@@ -107,7 +108,10 @@ class Drafting:
         self.statistics: list[Statistics] = []
         self._totals: Totals | None = None
         self._plain_ms: float | None = None  # time of a plain pass in the last call, divided among its rows
-        self._opened: tuple[Any, torch.dtype, CausalLMTarget, Drafter] | None = None
+        self._undrafted: str | None = None  # why the last call was decoded by the model's own loop
+        self._opened: list[_Opened] = []  # the latest first
+
+    __signature__ = GivesBackTokenizer()
 
     def __call__(
         self,
@@ -118,6 +122,8 @@ class Drafting:
         generation_config: Any,
         synced_gpus: bool = False,
         streamer: Any = None,
+        tokenizer: Any = None,
+        assistant_tokenizer: Any = None,
         **model_kwargs: Any,
     ) -> Any:
         """Called by `generate`; returns what `GenerationMixin._sample` returns."""
@@ -126,12 +132,25 @@ class Drafting:
             model, input_ids, logits_processor, stopping_criteria, generation_config, dropped, model_kwargs
         )
         streamer = dropped["streamer"]
+        self._undrafted = rounds_by_pass(model)
+        if not self._undrafted:
+            opened = self._open(model, call, generation_config, model_kwargs)
+            every_state = _needs_every_state(opened.drafter)
+            self._undrafted = why_undrafted(call, opened.target, every_state, model_kwargs)
+        if self._undrafted:
+            self.statistics, self._totals = [], None
+            warnings.warn(f"custom_generate: decoded without drafts, since {self._undrafted}", stacklevel=2)
+            given = input_ids, logits_processor, stopping_criteria, generation_config
+            return type(model)._sample(model, *given, streamer=streamer, **model_kwargs)
         steps = Steps(call.batch, call.fill, streamer.put if streamer is not None else None)
-        rows = [CallRow(call, number) for number in range(call.batch)]
-        remembering = self._decode(call, model, rows, steps)
+        decoding = Decoding(call, opened.target, opened.drafter, steps, rule=self.rule, every_state=every_state)
+        remembering = decoding.run()
+        self.statistics = decoding.statistics
+        self._totals = Totals.of([len(tokens) for tokens in steps.tokens], self.statistics)
+        self._plain_ms = _plain_ms(self.statistics, getattr(opened.drafter, "nodes", None), call.prompts())
         if streamer is not None:
             streamer.end()
-        return output_of(call, steps, rows, remembering)
+        return output_of(call, steps, decoding.rows, remembering)
 
     def summary(self) -> Explanation:
         """What drafts brought in the last call: print it, or read its figures (`totals`, `payoff`).
@@ -140,6 +159,8 @@ class Drafting:
         which nothing was drafted are plain ones; if there were fewer than two, the latest that the choice of tree
         sizes has measured count (`AutoWidth`). If there are none either, the summary says so.
         """
+        if self._undrafted:
+            return Explanation(verdict="decoded without drafts", why=(self._undrafted,))
         if self._totals is None:
             return Explanation(
                 verdict="no call so far: give this object to model.generate as custom_generate, then ask again"
@@ -169,50 +190,21 @@ class Drafting:
             return more_sources(heads="Drafting(heads, lm=lm)")
         return [] if isinstance(self.source, BlendedDrafter) else more_sources(text="Drafting()")
 
-    def _decode(self, call: GenerateCall, model: Any, rows: list[CallRow], steps: Steps) -> RememberingTarget | None:
-        target, drafter = self._open(model)
-        width = getattr(drafter, "nodes", None)
-        past = None if _needs_every_state(drafter) else call.cache
-        cached = (
-            RememberingTarget(target, past, call.pads) if call.cache is not None or call.scores or call.logits else None
-        )
-        together = Together([row.ended for row in rows], [row.start for row in rows])
-        requests = []
-        for row, prompt in zip(rows, call.prompts()):
-            criterion = row.ended if call.fill is not None else together.criterion(row.number)
-            most = call.most if target.context is None else min(call.most, target.context - len(prompt))
-            requests.append(
-                Request(prompt=prompt, max_tokens=max(1, most), processors=row.processors(), criterion=criterion)
-            )
-        # One draw from torch's generator seeds all random numbers of a call.
-        sampling = Sampling(seed=int(torch.randint(2**63 - 1, ()))) if call.sampled else None
-        options = Options(shaping=Shaping(sampling=sampling), rule=self.rule if call.sampled else None)
-        check_processors(call, options.rule_for(drafter))
-        if call.sampled and drafter.drawn:
-            drafter = _Warped(drafter, tuple(processor for processor in call.processors if type(processor) in WARPERS))
-        statistics: dict[int, Statistics] = {}
-        for chunk in stream(cached or target, requests, drafter, options):
-            statistics[chunk.request] = chunk.statistics
-            steps.add(chunk)
-            if chunk.finish is Finish.LENGTH and len(steps.tokens[chunk.request]) < call.most:
-                raise ValueError(
-                    f"row {chunk.request}: expected its text to end within the model's context of {target.context} "
-                    "positions; lower max_new_tokens, "
-                    "or raise model.config.max_position_embeddings if the family reads further"
-                )
-        self.statistics = [statistics[row] for row in range(call.batch)]
-        self._totals = Totals.of([len(tokens) for tokens in steps.tokens], self.statistics)
-        self._plain_ms = _plain_ms(self.statistics, width, call.prompts())
-        return cached
-
-    def _open(self, model: Any) -> tuple[CausalLMTarget, Drafter]:
-        """Returns the model as a target, and its drafter; cached per model."""
-        if self._opened is None or self._opened[0] is not model or self._opened[1] != model.dtype:
+    def _open(self, model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> _Opened:
+        """Returns the model as a target, and its drafter; cached per state of the model, since it was checked in it."""
+        state = (model.dtype, model.device, *state_of(model))
+        opened = next((one for one in self._opened if one.state == state), None)
+        if opened is None:
             target, source = CausalLMTarget(model), self.source
             if self._of_heads and isinstance(source, (str, PathLike)):
                 target, source = _stored(Path(source), target)
-            self._opened = (model, model.dtype, target, self._drafter(target, source))
-        return self._opened[2:]
+            target.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here
+        check_prepared(model, call.ids, given, (opened.target if opened else target).vocab_size)
+        if opened is None:
+            check_steps(model, target, config, given)
+            opened = _Opened(state, target, self._drafter(target, source))
+        self._opened = [opened, *(one for one in self._opened if one is not opened)][:STATES]
+        return opened
 
     def _drafter(self, target: CausalLMTarget, source: Any) -> Drafter:
         if source is None or isinstance(source, NGram):
@@ -225,23 +217,20 @@ class Drafting:
         return TreeDrafter(lattice, self.rescorer, nodes=AutoWidth(target) if self.nodes is None else self.nodes)
 
 
-class _Warped:
-    """A drafter whose q is shaped by the same warpers (temperature, top-k, ..) as the target's distribution."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """A model in the state in which it was checked, as a target, and its drafter."""
 
-    def __init__(self, drafter: Drafter, warpers: tuple[Processor, ...]):
-        self.drafter, self.warpers = drafter, warpers
-        self.drawn = drafter.drawn
-
-    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
-        return self.drafter.open(prompts, shaping.with_processors(self.warpers))
+    state: tuple[Any, ...]
+    target: CausalLMTarget
+    drafter: Drafter
 
 
 def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads]:
     """Opens the heads of a folder; returns them with the target to use, which differs for BiTA."""
     if holds_bita(path):
         return with_tokens(path, target)
-    embeddings = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
-    return target, stored_heads(path, target.logits, *embeddings)
+    return target, stored_heads(path, target.logits, *matrices_of(target.model))
 
 
 def _plain_ms(statistics: Sequence[Statistics], width: Any, prompts: Sequence[NDArray[np.int64]]) -> float | None:

@@ -21,14 +21,23 @@ class Steps:
 
     def __init__(self, batch: int, fill: int | None, put: Callable[[Tensor], None] | None = None):
         self.tokens: list[list[int]] = [[] for _ in range(batch)]
-        self._ended = [False] * batch
+        self.ended = [False] * batch
         self._fill = fill
         self._put = put
         self._steps: list[Tensor] = []
 
     def add(self, chunk: Chunk) -> None:
         self.tokens[chunk.request] += chunk.tokens.tolist()
-        self._ended[chunk.request] = chunk.finish is not None
+        self.ended[chunk.request] = chunk.finish is not None
+        self._step()
+
+    def end(self, row: int, fill: int) -> None:
+        """Ends a row before the others, which continue; it is filled with `fill` if there is no padding id."""
+        self.ended[row] = True
+        self._fill = fill if self._fill is None else self._fill
+        self._step()
+
+    def _step(self) -> None:
         while (step := self._next()) is not None:
             self._steps.append(step)
             if self._put is not None:
@@ -42,7 +51,7 @@ class Steps:
         at = len(self._steps)
         decoded = [len(tokens) > at for tokens in self.tokens]
         if not any(decoded) or not all(
-            has or (ended and self._fill is not None) for has, ended in zip(decoded, self._ended)
+            has or (ended and self._fill is not None) for has, ended in zip(decoded, self.ended)
         ):
             return None
         return torch.tensor([tokens[at] if has else self._fill for tokens, has in zip(self.tokens, decoded)])
@@ -67,3 +76,7 @@ class Together:
             return len(firsts) == len(self._first) and new >= max(firsts)
 
         return ended
+
+    def leave(self, row: int) -> None:
+        """The others no longer wait for a text that cannot continue."""
+        self._first[row] = self._first[row] or 0

@@ -1,0 +1,138 @@
+"""One call in the decode loop: its rows, stretch by stretch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache
+
+from rescore.decode.drafters.drafter import Drafter, DrafterSession
+from rescore.decode.engines.huggingface.caches import RememberingTarget, fill_cache
+from rescore.decode.engines.huggingface.call import GenerateCall
+from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors
+from rescore.decode.engines.huggingface.steps import Steps, Together
+from rescore.decode.engines.huggingface.stretches import Stretch, stretches
+from rescore.decode.loop.generate import Options, stream
+from rescore.decode.loop.request import Finish, Request, Statistics
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.target import Target
+from rescore.decode.verify import Rule
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Processor, Shaping
+
+
+class Decoding:
+    """The rows of a call while they are decoded.
+
+    every_state: whether the drafter must read every token itself, also those that a cache holds.
+    """
+
+    def __init__(
+        self,
+        call: GenerateCall,
+        target: CausalLMTarget,
+        drafter: Drafter,
+        steps: Steps,
+        *,
+        rule: Rule | None,
+        every_state: bool,
+    ):
+        self.call, self.target, self.steps = call, target, steps
+        self.rows = [CallRow(call, number) for number in range(call.batch)]
+        self.statistics = [Statistics() for _ in self.rows]
+        self.rule = rule if call.sampled else None
+        self.every_state = every_state
+        sampling = Sampling(seed=0) if call.sampled else None
+        check_processors(call, Options(shaping=Shaping(sampling=sampling), rule=self.rule).rule_for(drafter))
+        if call.sampled and drafter.drawn:
+            drafter = _Warped(drafter, tuple(processor for processor in call.processors if type(processor) in WARPERS))
+        self.drafter = drafter
+        self.together = Together([row.ended for row in self.rows], [row.start for row in self.rows])
+
+    def run(self) -> RememberingTarget | None:
+        """Decodes all rows; returns the target with their keys and values, None if nobody wants them."""
+        parts = stretches(self.call, self.target)
+        call, going = self.call, list(range(self.call.batch))
+        wanted = call.cache is not None or call.scores or call.logits
+        kept = wanted or any(part.kept for part in parts[1:])
+        cached = RememberingTarget(self.target, None if self.every_state else call.cache, call.pads) if kept else None
+        for part in parts:
+            self._decode(part, going, cached or self.target, last=part is parts[-1])
+            unfinished = [row for row in going if not self.steps.ended[row]]
+            if not unfinished or part is parts[-1]:
+                break
+            cached = self._continued(cached, going, unfinished) if cached is not None else None
+            going = unfinished
+        return cached if wanted else None
+
+    def _decode(self, part: Stretch, going: Sequence[int], target: Target, last: bool) -> None:
+        """Decodes a stretch of some rows."""
+        if self.target.angles is not None:
+            self.target.angles.long = part.long
+        options = Options(shaping=self._shaping(), rule=self.rule)
+        statistics: dict[int, Statistics] = {}
+        for chunk in stream(target, [self._request(row, part.most) for row in going], self.drafter, options):
+            row, statistics[chunk.request] = going[chunk.request], chunk.statistics
+            finish = chunk.finish if last or chunk.finish is not Finish.LENGTH else None
+            self.steps.add(replace(chunk, request=row, finish=finish))
+            if finish is Finish.LENGTH and len(self.steps.tokens[row]) < self.call.most:
+                self._outgrown(row)
+        for request, cost in statistics.items():
+            self.statistics[going[request]].add(cost)
+
+    def _shaping(self) -> Shaping:
+        """One draw from torch's generator seeds all random numbers of a stretch."""
+        return Shaping(sampling=Sampling(seed=int(torch.randint(2**63 - 1, ()))) if self.call.sampled else None)
+
+    def _request(self, row: int, most: int) -> Request:
+        one, text, reach = self.rows[row], self._text(row), self.target.reach
+        if reach is not None:
+            if len(text) > reach:
+                raise ValueError(
+                    f"row {row}: expected a prompt of at most {reach} tokens, the model's context, got {len(text)}; "
+                    "shorten it"
+                )
+            most = min(most, reach + 1 - len(text))  # the last token is not read
+        criterion = one.ended if self.call.fill is not None else self.together.criterion(row)
+        return Request(prompt=text, max_tokens=most, processors=one.processors(), criterion=criterion)
+
+    def _text(self, row: int) -> NDArray[np.int64]:
+        prompt = self.call.ids[row, self.call.pads[row] :].cpu().numpy()
+        return np.append(prompt, np.array(self.steps.tokens[row], np.int64))
+
+    def _outgrown(self, row: int) -> None:
+        warnings.warn(
+            f"row {row}: expected its text to end within the model's context of {self.target.reach} positions; "
+            "ended there, the other rows go on; lower max_new_tokens",
+            stacklevel=2,
+        )
+        self.together.leave(row)
+        self.steps.end(row, self.call.spare)
+
+    def _continued(self, cached: RememberingTarget, before: Sequence[int], going: Sequence[int]) -> RememberingTarget:
+        """A target whose cache starts with what an earlier stretch has read of the rows that go on."""
+        held = [len(self._text(row)) - 1 for row in going]
+        layers = [
+            [(keys[:, :, :n], values[:, :, :n]) for keys, values in cached.cache.of_request(before.index(row))]
+            for row, n in zip(going, held)
+        ]
+        pads = [max(held) - n for n in held]
+        past = DynamicCache()
+        fill_cache(past, layers, pads)
+        return RememberingTarget(self.target, past, pads)
+
+
+class _Warped:
+    """A drafter whose q is shaped by the same warpers (temperature, top-k, ..) as the target's distribution."""
+
+    def __init__(self, drafter: Drafter, warpers: tuple[Processor, ...]):
+        self.drafter, self.warpers = drafter, warpers
+        self.drawn = drafter.drawn
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
+        return self.drafter.open(prompts, shaping.with_processors(self.warpers))

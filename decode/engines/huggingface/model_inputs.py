@@ -1,0 +1,147 @@
+"""Whether drafts may be read without the model's own `prepare_inputs_for_generation` and `forward`.
+
+Drafts are read by the model's decoder, with ids, positions and a mask. Prompt tuning, hooks and the like change what
+`generate` gives to the decoder, or what it gets back, so each call is checked: what the model makes of its inputs, by
+asking it (microseconds), and what it makes of tokens read together, by a few passes, once per state of the model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.modules import module as torch_module
+from transformers import DynamicCache
+from transformers.generation import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    StoppingCriteriaList,
+)
+
+from rescore.decode.models.block import Block
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.model_check import check_logits, trying_out
+from rescore.decode.models.slot_layers import CACHE
+
+_READ = ("attention_mask", "position_ids")
+_FREE = {"use_cache", "logits_to_keep", "return_dict", "cache_position"}  # change no token's logits
+_ROW = 16  # ids per row when all of a vocabulary are prepared
+_PROMPT, _STEPS = 5, 3
+_PLAIN = (bool, int, float, str, FunctionType, MethodType)
+
+
+def state_of(model: Any) -> tuple[Any, ...]:
+    """What decides how a model reads tokens, apart from its weights: its modules and their attributes, methods and
+    hooks. Two states are equal if nothing of that has changed.
+    """
+    hooks = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
+    return (
+        type(model).prepare_inputs_for_generation,
+        str(vars(model.config)),
+        *(key for one in hooks for key in one),
+        *(part for module in model.modules() for part in _state_of_module(module)),
+    )
+
+
+def _state_of_module(module: Any) -> Iterator[Any]:
+    yield module
+    yield type(module).forward
+    yield from module._forward_hooks  # numbers that are never used again
+    yield from module._forward_pre_hooks
+    for value in vars(module).values():
+        if isinstance(value, _PLAIN):
+            yield value
+        elif isinstance(value, list):  # adapters that are active, or merged
+            yield tuple(one for one in value if isinstance(one, _PLAIN))
+
+
+def check_prepared(model: Any, ids: Tensor, given: Mapping[str, Any], vocab_size: int) -> None:
+    """ValueError if `prepare_inputs_for_generation` changes the inputs of a call, or any id of the vocabulary."""
+    inputs = {name: given[name] for name in _READ if given.get(name) is not None}
+    every = torch.arange(-(-vocab_size // _ROW) * _ROW, device=ids.device).clamp(max=vocab_size - 1).view(-1, _ROW)
+    positions = {"position_ids": torch.arange(_ROW, device=ids.device)[None]} if "position_ids" in inputs else {}
+    for tokens, more in ((ids, inputs), (every, positions)):
+        expected = {"input_ids": tokens, **more, CACHE: DynamicCache()}
+        got = model.prepare_inputs_for_generation(
+            **expected, use_cache=True, is_first_iteration=True, next_sequence_length=None
+        )
+        changed = sorted(name for name, value in got.items() if not _is_given(name, value, expected))
+        changed += sorted(name for name in expected if name != CACHE and got.get(name) is None and name not in changed)
+        if changed:
+            method = model.prepare_inputs_for_generation
+            origin = getattr(getattr(method, "__func__", method), "__globals__", {}).get("__name__", "another module")
+            raise ValueError(
+                f"{type(model).__name__}: expected prepare_inputs_for_generation to pass inputs on, "
+                f"got other {', '.join(changed)} from {origin}, "
+                "which drafts would be read without (prompt tuning, own positions or embeddings); "
+                "leave custom_generate out"
+            )
+
+
+def _is_given(name: str, value: Any, expected: Mapping[str, Any]) -> bool:
+    if value is None or name in _FREE:
+        return True
+    other = expected.get(name)
+    if torch.is_tensor(value) and torch.is_tensor(other):
+        return value.shape == other.shape and torch.equal(value.to(other.device), other)
+    return value is other
+
+
+def check_steps(model: Any, target: CausalLMTarget, config: Any, given: Mapping[str, Any]) -> None:
+    """ValueError unless tokens read together have the logits that `generate` has for them, one by one."""
+    if hooks := len(model._forward_hooks) + len(model._forward_pre_hooks):
+        raise ValueError(
+            f"{type(model).__name__}: expected no forward hooks on the model itself, got {hooks}: drafts are read "
+            "by its decoder and its output layer; put them there, or remove them"
+        )
+    # Ids from the whole vocabulary, as some may be read in another way.
+    text = (torch.arange(_PROMPT + _STEPS, device=target.device) + 0.5) * target.vocab_size / (_PROMPT + _STEPS)
+    text = text.long()
+    with trying_out(model):
+        expected = _step_by_step(model, text, config, given)
+        cache, _ = target.open([np.zeros(_PROMPT, np.int64)], 1, len(text))
+        parts = [
+            target.read(Block.chain(text[None, start:stop], torch.tensor([start], device=text.device), stop), cache)
+            for start, stop in ((0, _PROMPT), (_PROMPT, len(text)))
+        ]
+        got = target.logits(torch.cat(parts, dim=1)[0, _PROMPT - 1 :])
+    check_logits(model, got, expected)
+
+
+def _step_by_step(model: Any, text: Tensor, config: Any, given: Mapping[str, Any]) -> Tensor:
+    """Logits [1 + steps, V] of `generate`'s own loop, which is made to write `text` after its first tokens."""
+    config = copy.copy(config)
+    for name in ("return_dict_in_generate", "output_logits"):
+        setattr(config, name, True)
+    config.do_sample = config.output_scores = False
+    inputs = {name: given[name] for name in ("logits_to_keep",) if name in given}
+    if given.get("position_ids") is not None:
+        inputs["position_ids"] = torch.arange(_PROMPT, device=text.device)[None]
+    out = type(model)._sample(
+        model,
+        text[None, :_PROMPT],
+        LogitsProcessorList([_Writes(text)]),
+        StoppingCriteriaList([MaxLengthCriteria(len(text) + 1)]),
+        config,
+        **{**inputs, "use_cache": True, "attention_mask": None, CACHE: DynamicCache()},
+    )
+    return torch.cat(out.logits)
+
+
+class _Writes(LogitsProcessor):
+    """Makes a text the only choice."""
+
+    def __init__(self, text: Tensor):
+        self.text = text
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        at = input_ids.shape[1]
+        only = torch.full_like(scores, -torch.inf)
+        only[:, self.text[min(at, len(self.text) - 1)]] = 0.0
+        return only

@@ -1,0 +1,454 @@
+"""Drafting() on models that read their inputs in another way than most: `generate`'s text, or a refusal by name."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from types import MethodType
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5.20")
+
+from support import tiny_transformers
+from support.scripted import Scripted
+from support.tiny_transformers import V
+from torch import nn
+
+from rescore import Drafting
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.slot_layers import CACHE
+
+PLAIN = dict(do_sample=False, eos_token_id=None, pad_token_id=0, max_new_tokens=12)
+
+
+def prompts(*lengths, seed=0):
+    """input_ids and attention_mask of random prompts, padded on the left."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, V, (len(lengths), max(lengths)), generator=draw)
+    mask = (torch.arange(max(lengths)) >= max(lengths) - torch.tensor(lengths)[:, None]).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def knowing(plain, inputs):
+    """A drafter that mostly drafts what `generate` writes."""
+    starts = inputs["attention_mask"].argmax(dim=1)
+    texts = [row[start:].tolist() for row, start in zip(plain, starts)]
+
+    def guess(history):
+        n = len(history)
+        found = next((text for text in texts if text[:n] == history.tolist()), None)
+        return [[5, 6, 7]] if found is None else [(found[n : n + 1 + n % 4] + [5, 6, 7, 8])[:5], [8, 9, -1, -1, -1]]
+
+    return Scripted(guess)
+
+
+def same(model, inputs, drafting=None, **arguments):
+    """Checks the text with and without drafts; returns the Drafting."""
+    arguments = {**PLAIN, **arguments}
+    plain = model.generate(**inputs, **arguments)
+    given = Drafting(knowing(plain, inputs)) if drafting is None else drafting
+    assert model.generate(**inputs, **arguments, custom_generate=given).tolist() == plain.tolist()
+    return given
+
+
+def refused(model, inputs, match, drafting=None, **arguments):
+    model.generate(**inputs, **{**PLAIN, **arguments})  # without drafts it works
+    with pytest.raises(ValueError, match=match):
+        model.generate(**inputs, **{**PLAIN, **arguments}, custom_generate=drafting or Drafting())
+
+
+# What prepare_inputs_for_generation, hooks and methods do
+
+
+def with_ids(change):
+    return lambda inputs: {**inputs, "input_ids": change(inputs["input_ids"])}
+
+
+PREPARED = {
+    "positions": (lambda inputs: {**inputs, "position_ids": inputs["position_ids"] * 2}, "position_ids"),
+    "one id of the vocabulary": (with_ids(lambda ids: ids.where(ids != V - 1, 3)), "input_ids"),
+    "mask": (lambda inputs: {**inputs, "attention_mask": torch.ones_like(inputs["position_ids"])}, "attention_mask"),
+    "another argument": (lambda inputs: {**inputs, "inputs_embeds_scale": 2.0}, "inputs_embeds_scale"),
+}
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_what_prepare_inputs_for_generation_changes_is_refused(name):
+    change, found = PREPARED[name]
+    model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), prompts(6)
+    inputs["input_ids"] = inputs["input_ids"].clamp(max=V - 2)
+    same(model, inputs, drafting)
+    own = model.prepare_inputs_for_generation
+    model.prepare_inputs_for_generation = functools.wraps(own)(lambda *given, **named: change(own(*given, **named)))
+    with pytest.raises(ValueError, match=f"prepare_inputs_for_generation to pass inputs on, got other {found} from"):
+        model.generate(**inputs, **PLAIN, custom_generate=drafting)
+    del model.prepare_inputs_for_generation
+    same(model, inputs, drafting)
+
+
+def test_positions_that_change_from_the_second_token_on_are_found_out():
+    model, inputs = tiny_transformers.build("llama"), prompts(6)
+    own = model.prepare_inputs_for_generation
+
+    @functools.wraps(own)
+    def later(*given, **named):
+        inputs = own(*given, **named)
+        if inputs["input_ids"].shape[1] == 1:
+            inputs["position_ids"] = inputs["position_ids"] + 3
+        return inputs
+
+    model.prepare_inputs_for_generation = later
+    refused(model, inputs, "expected the model's own logits when it is read in blocks")
+
+
+def last_alone(module, given, states):
+    states = states.clone()
+    states[:, -1] += 1.0
+    return states
+
+
+def prompts_alone(module, given, states):
+    return states + 1.0 if states.shape[1] > 1 else states
+
+
+def reversed_logits(model, *given, **named):
+    out = type(model).forward(model, *given, **named)
+    out.logits = out.logits.flip(-1)
+    return out
+
+
+def with_hook(hook, where=lambda model: model.model.layers[0]):
+    def change(model):
+        return where(model).register_forward_hook(hook).remove
+
+    return change
+
+
+def with_forward(model):
+    model.forward = MethodType(reversed_logits, model)
+    return lambda: delattr(model, "forward")
+
+
+CHANGES = {
+    "last position": (with_hook(last_alone), "the model's own logits"),
+    "prompts": (with_hook(prompts_alone), "the model's own logits"),
+    "forward": (with_forward, "the model's own logits"),
+    "hook": (with_hook(lambda *given: None, lambda model: model), "no forward hooks on the model itself, got 1"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_has_passed_is_checked_again_when_it_has_changed(name):
+    change, message = CHANGES[name]
+    model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), prompts(6)
+    same(model, inputs, drafting)
+    undo = change(model)
+    for _ in range(2):
+        refused(model, inputs, message, drafting)
+    undo()
+    same(model, inputs, drafting)
+
+
+def test_changes_that_all_tokens_share_need_no_refusal():
+    model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), prompts(6, 3)
+    with_hook(lambda module, given, states: states + 0.5)(model)
+    same(model, inputs, drafting)
+    model.lm_head = nn.Linear(32, V, bias=False)
+    same(model, inputs, drafting)
+    model.resize_token_embeddings(V + 5)
+    same(model, inputs, drafting)
+    model.set_attn_implementation("eager")
+    same(model, inputs, drafting)
+    model.train()
+    with pytest.raises(ValueError, match="expected evaluation mode, got training mode"):
+        model.generate(**inputs, **PLAIN, custom_generate=drafting)
+
+
+def adapted(config):
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(1)
+    model = peft.get_peft_model(tiny_transformers.build("llama"), config(peft)).eval()
+    for name, weights in model.named_parameters():
+        if "prompt" in name or "lora" in name:
+            nn.init.normal_(weights, std=0.3)
+    return model
+
+
+PROMPTS = {
+    "prompt tuning": lambda peft: peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4),
+    "p-tuning": lambda peft: peft.PromptEncoderConfig(
+        task_type="CAUSAL_LM", num_virtual_tokens=4, encoder_hidden_size=16
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("config", PROMPTS.values(), ids=PROMPTS)
+def test_learned_prompts_are_refused(config):
+    refused(
+        adapted(config), prompts(6), "expected prepare_inputs_for_generation to pass inputs on, got other .*inputs_emb"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_an_adapter_that_is_switched_merged_and_disabled():
+    model = adapted(lambda peft: peft.LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "lm_head"]))
+    drafting, inputs = Drafting(), prompts(6, 4)
+    same(model, inputs, drafting)
+    with model.disable_adapter():
+        same(model, inputs, drafting)
+    same(model, inputs, drafting)
+    model.merge_adapter()
+    same(model, inputs, drafting)
+
+
+# Output layers
+
+
+class Packed(nn.Module):
+    """Weights in 8 bits, with a `weight` of another shape if asked for."""
+
+    def __init__(self, layer, weight=None):
+        super().__init__()
+        self.scale = layer.weight.abs().max().item() / 127
+        self.packed = nn.Parameter((layer.weight / self.scale).round().to(torch.int8), requires_grad=False)
+        if weight is not None:
+            self.weight = weight(self.packed)
+
+    def forward(self, hidden):
+        return hidden @ (self.packed.to(hidden.dtype) * self.scale).T
+
+
+OUTPUTS = {
+    "in a module": nn.Sequential,
+    "packed": Packed,
+    "packed, flat": lambda layer: Packed(layer, lambda packed: nn.Parameter(packed.view(-1, 1), requires_grad=False)),
+    "weight is a function": lambda layer: Packed(layer, lambda packed: lambda: packed),
+    "with a bias": lambda layer: nn.Linear(32, V),
+}
+
+
+@pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
+def test_output_layers_are_applied_and_not_read(output, tmp_path):
+    model, inputs = tiny_transformers.build("llama"), prompts(6, 9)
+    torch.manual_seed(2)
+    model.lm_head = output(model.lm_head)
+    same(model, inputs)
+    same(model, inputs, Drafting())
+    heads = MedusaHeads(width=32, heads=2, layers=1, output=CausalLMTarget(model).logits)
+    heads.save(tmp_path)
+    for source in (heads, tmp_path):
+        same(model, inputs, Drafting(source))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_layers_that_round_by_the_pass_are_decoded_without_drafts():
+    model = torch.ao.quantization.quantize_dynamic(tiny_transformers.build("llama"), {nn.Linear})
+    drafting = same(model, prompts(6, 9), Drafting())
+    assert "quantized.dynamic" in str(drafting.summary())
+
+
+# Rotary angles that depend on the length of the text
+
+SWITCH = 16
+
+
+@functools.cache
+def longrope(family):
+    rope = dict(
+        rope_type="longrope",
+        rope_theta=1e4,
+        short_factor=[1.0] * 4,
+        long_factor=[4.0] * 4,
+        original_max_position_embeddings=SWITCH,
+    )
+    more = dict(original_max_position_embeddings=SWITCH, sliding_window=None) if family == "phi3" else {}
+    return tiny_transformers.build(family, rope_parameters=rope, max_position_embeddings=512, **more)
+
+
+LENGTHS = [(8,), (15,), (16,), (17,), (40,), (3, 9), (14, 3, 9), (30, 5, 10)]
+
+
+@pytest.mark.parametrize("most", [3, 8, 30])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_longrope_on_both_sides_of_its_switch(family, lengths, most):
+    inputs, model = prompts(*lengths), longrope(family)
+    passes = same(model, inputs, max_new_tokens=most).statistics[0].passes
+    assert passes < most or most == 3
+    same(model, inputs, Drafting(), max_new_tokens=most, repetition_penalty=1.2)
+    same(model, inputs, max_new_tokens=most, eos_token_id=list(range(2, 9)))
+
+
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_longrope_matters_and_padding_counts(family):
+    model, inputs = longrope(family), prompts(8, 6)
+    short = tiny_transformers.build(family, max_position_embeddings=512, sliding_window=None)
+    assert model.generate(**inputs, **PLAIN).tolist() != short.generate(**inputs, **PLAIN).tolist()
+    padded = {name: nn.functional.pad(value, (2, 0)) for name, value in inputs.items()}
+    same(model, padded, max_new_tokens=20)
+
+
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_scores_and_a_cache_across_the_switch_are_those_of_generate(family):
+    model, inputs = longrope(family), prompts(8, 6)
+    arguments = {**PLAIN, "return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 20}
+    plain = model.generate(**inputs, **arguments)
+    with pytest.warns(UserWarning, match="decoded without drafts, since longrope switches its angles"):
+        drafted = model.generate(**inputs, **arguments, custom_generate=Drafting())
+    assert drafted.sequences.tolist() == plain.sequences.tolist()
+    assert all(torch.equal(one, other) for one, other in zip(drafted.scores, plain.scores))
+
+
+@pytest.mark.filterwarnings("ignore:custom_generate. decoded without drafts, since longrope")
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_a_chat_that_crosses_the_switch_between_its_turns(family):
+    model, draw = longrope(family), torch.Generator().manual_seed(1)
+    plain, drafted = transformers.DynamicCache(), transformers.DynamicCache()
+    ids, drafting = prompts(6)["input_ids"], Drafting()
+    for _ in range(4):
+        arguments = {**PLAIN, "max_new_tokens": 4, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        text = model.generate(**arguments, **{CACHE: plain})
+        assert model.generate(**arguments, **{CACHE: drafted}, custom_generate=drafting).tolist() == text.tolist()
+        ids = torch.cat((text, torch.randint(3, V, (1, 3), generator=draw)), dim=1)
+
+
+def test_sampled_text_across_the_switch_has_its_seed():
+    model, inputs, texts = longrope("llama"), prompts(8, 6), []
+    for _ in range(2):
+        torch.manual_seed(3)
+        texts.append(
+            model.generate(**inputs, **{**PLAIN, "do_sample": True, "max_new_tokens": 30}, custom_generate=Drafting())
+        )
+    assert torch.equal(*texts)
+
+
+ROPES = {
+    "dynamic": dict(factor=4.0),
+    "linear": dict(factor=4.0),
+    "yarn": dict(factor=4.0, original_max_position_embeddings=SWITCH),
+    "llama3": dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=SWITCH),
+}
+
+
+@pytest.mark.filterwarnings("ignore:custom_generate. decoded without drafts, since rope_type 'dynamic'")
+@pytest.mark.parametrize("kind", ROPES)
+def test_other_rotary_angles(kind):
+    model = tiny_transformers.build(
+        "llama", rope_parameters=dict(rope_type=kind, rope_theta=1e4, **ROPES[kind]), max_position_embeddings=SWITCH
+    )
+    for lengths, most in (((8,), 6), ((8,), 30), ((14, 3, 9), 30)):
+        same(model, prompts(*lengths), max_new_tokens=most)
+
+
+# Padding
+
+
+@functools.cache
+def padded_model():
+    """A model whose padding id has an embedding like any other."""
+    model = tiny_transformers.build("llama")
+    nn.init.normal_(model.get_input_embeddings().weight)
+    return model
+
+
+@pytest.mark.parametrize("arguments", [{}, dict(eos_token_id=list(range(2, 12)))], ids=["", "ends"])
+def test_a_row_of_padding_alone(arguments):
+    inputs = prompts(3, 3)
+    inputs["attention_mask"][0] = 0
+    inputs["input_ids"][0] = 0
+    with pytest.warns(UserWarning, match="decoded without drafts, since row 0 is padding alone"):
+        drafting = same(padded_model(), inputs, Drafting(), **arguments)
+    assert drafting.statistics == [] and "row 0 is padding alone" in str(drafting.summary())
+
+
+EDGES = {
+    "bos == pad": ([[0, 0, 0, 5], [0, 6, 7, 8]], [[0, 0, 1, 1], [1, 1, 1, 1]], {}),
+    "pad == eos": ([[0, 0, 6, 5], [5, 6, 7, 8]], [[0, 0, 1, 1], [1, 1, 1, 1]], dict(eos_token_id=0)),
+    "one token": ([[5]], [[1]], {}),
+    "one token, the padding id": ([[0]], [[1]], {}),
+    "one token among others": ([[0, 0, 5], [6, 7, 8]], [[0, 0, 1], [1, 1, 1]], {}),
+    "left padding, then bos": ([[0, 0, 1, 5], [1, 6, 7, 8]], [[0, 0, 1, 1], [1, 1, 1, 1]], {}),
+    "every row padded": ([[0, 0, 5], [0, 0, 6]], [[0, 0, 1], [0, 0, 1]], {}),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_of_prompts(name):
+    ids, mask, arguments = EDGES[name]
+    inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    same(padded_model(), inputs, **arguments)
+    same(padded_model(), inputs, Drafting(), **arguments)
+
+
+# The end of the context
+
+
+@pytest.mark.parametrize(("length", "most"), [(60, 4), (60, 5), (64, 1), (50, 15)])
+def test_a_text_that_ends_with_the_context(length, most):
+    for drafting in (None, Drafting()):
+        same(tiny_transformers.shared("gpt2"), prompts(length), drafting, max_new_tokens=most)
+
+
+@pytest.mark.parametrize("length", [60, 64, 70])
+def test_rotary_positions_go_on_past_the_context(length):
+    same(tiny_transformers.shared("llama"), prompts(length, 5), max_new_tokens=12)
+
+
+@pytest.mark.parametrize("end", [None, V - 1])
+def test_a_row_that_outgrows_the_context_leaves_the_others_their_text(end):
+    model, inputs = tiny_transformers.shared("gpt2"), prompts(60, 10)
+    arguments = {**PLAIN, "max_new_tokens": 12, "eos_token_id": end}
+    with pytest.warns(UserWarning, match="row 0: expected its text to end within the model's context of 64 positions"):
+        got = model.generate(**inputs, **arguments, custom_generate=Drafting())
+    short = {name: value[1:, 50:] for name, value in inputs.items()}
+    assert got[1, 50:].tolist() == model.generate(**short, **arguments)[0].tolist()
+    long = {name: value[:1] for name, value in inputs.items()}
+    assert got[0, :65].tolist() == model.generate(**long, **{**arguments, "max_new_tokens": 5})[0].tolist()
+    assert got[0, 65:].tolist() == [0] * 7
+
+
+# Fields of the configuration that belong to other families
+
+LEFT_OVER = {
+    "window": dict(sliding_window=4096),
+    "layer types": dict(layer_types=["sliding_attention", "full_attention"], sliding_window=4096),
+    "logits": dict(logit_scale=0.3, logits_scaling=3.0, final_logit_softcapping=2.0),
+    "alibi": dict(alibi=True),
+    "mtp": dict(num_mtp_layers=2, num_nextn_predict_layers=1),
+    "positions": dict(original_max_position_embeddings=4, position_embedding_type="absolute"),
+}
+
+
+@pytest.mark.parametrize("fields", LEFT_OVER.values(), ids=LEFT_OVER)
+def test_fields_that_the_family_does_not_use(fields):
+    same(tiny_transformers.build("llama", **fields), prompts(6, 9), max_new_tokens=20)
+
+
+def test_fields_that_a_class_of_ones_own_does_not_use():
+    class Own(transformers.LlamaForCausalLM):
+        pass
+
+    model = tiny_transformers.build("llama", sliding_window=4096, alibi=True)
+    model.__class__ = Own
+    same(model, prompts(6, 9))
+
+
+def test_rotary_parameters_of_a_family_with_a_table():
+    rope = dict(rope_type="longrope", short_factor=[1.0], long_factor=[1.0], original_max_position_embeddings=4)
+    same(tiny_transformers.build("gpt2", rope_parameters=rope), prompts(6, 9), max_new_tokens=20)
+
+
+def test_a_window_that_only_the_cache_of_generate_knows():
+    model = tiny_transformers.build("llama", sliding_window=5)
+    with pytest.warns(UserWarning, match=f"{CACHE} keeps 5 tokens .sliding_window., which the family does not expect"):
+        same(model, prompts(9), Drafting())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.generate(**prompts(2), **{**PLAIN, "max_new_tokens": 3}, custom_generate=Drafting()).shape == (
+            1,
+            5,
+        )
