@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 import warnings
 from types import MethodType
 
@@ -17,6 +19,7 @@ from support.tiny_transformers import V
 from torch import nn
 
 from rescore import Drafting
+from rescore.decode.engines.huggingface import drafting, model_inputs
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.slot_layers import CACHE
@@ -452,3 +455,18 @@ def test_a_window_that_only_the_cache_of_generate_knows():
             1,
             5,
         )
+
+
+def test_what_was_checked_is_kept_with_the_model(monkeypatch):
+    """A new object for every call does not check again; copies and pickles of the model do."""
+    model = tiny_transformers.build("llama")
+    checks = []
+    counted = model_inputs.check_steps
+    monkeypatch.setattr(drafting, "check_steps", lambda *given: (checks.append(1), counted(*given)))
+    ids = torch.tensor([[3, 5, 7]])
+    calls = [dict(max_new_tokens=6, do_sample=False, custom_generate=Drafting()) for _ in range(2)]
+    first, second = (model.generate(ids, **one) for one in calls)
+    assert torch.equal(first, second) and len(checks) == 1
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other.generate(ids, max_new_tokens=6, do_sample=False, custom_generate=Drafting()), first)
+    assert len(checks) == 3

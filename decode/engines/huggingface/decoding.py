@@ -16,7 +16,7 @@ from rescore.decode.engines.huggingface.caches import RememberingTarget, fill_ca
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors
 from rescore.decode.engines.huggingface.steps import Steps, Together
-from rescore.decode.engines.huggingface.stretches import Stretch, stretches
+from rescore.decode.engines.huggingface.stretches import RotaryStretch, stretches
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -70,7 +70,7 @@ class Decoding:
             going = unfinished
         return cached if wanted else None
 
-    def _decode(self, part: Stretch, going: Sequence[int], target: Target, last: bool) -> None:
+    def _decode(self, part: RotaryStretch, going: Sequence[int], target: Target, last: bool) -> None:
         """Decodes a stretch of some rows."""
         if self.target.angles is not None:
             self.target.angles.long = part.long

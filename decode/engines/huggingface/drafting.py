@@ -191,18 +191,15 @@ class Drafting:
         return [] if isinstance(self.source, BlendedDrafter) else more_sources(text="Drafting()")
 
     def _open(self, model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> _Opened:
-        """Returns the model as a target, and its drafter; cached per state of the model, since it was checked in it."""
-        state = (model.dtype, model.device, *state_of(model))
-        opened = next((one for one in self._opened if one.state == state), None)
+        """Returns the model as a target, and its drafter; cached per state of the model."""
+        checked = _checked(model, call, config, given)
+        opened = next((one for one in self._opened if one.checked is checked), None)
         if opened is None:
-            target, source = CausalLMTarget(model), self.source
+            target, source = checked, self.source
             if self._of_heads and isinstance(source, (str, PathLike)):
-                target, source = _stored(Path(source), target)
-            target.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here
-        check_prepared(model, call.ids, given, (opened.target if opened else target).vocab_size)
-        if opened is None:
-            check_steps(model, target, config, given)
-            opened = _Opened(state, target, self._drafter(target, source))
+                target, source = _stored(Path(source), checked)
+                target.context = None
+            opened = _Opened(checked, target, self._drafter(target, source))
         self._opened = [opened, *(one for one in self._opened if one is not opened)][:STATES]
         return opened
 
@@ -219,11 +216,39 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Opened:
-    """A model in the state in which it was checked, as a target, and its drafter."""
+    """A model in a state in which it was checked; the target that is decoded, which differs for BiTA; its drafter."""
 
-    state: tuple[Any, ...]
+    checked: CausalLMTarget
     target: CausalLMTarget
     drafter: Drafter
+
+
+class _Checked:
+    """The targets of a model, with the states in which they were checked, the latest first. They are kept with the
+    model, and the pass times measured with them, since every call may have a `Drafting` of its own.
+    """
+
+    def __init__(self) -> None:
+        self.targets: list[tuple[tuple[Any, ...], CausalLMTarget]] = []
+
+    def __reduce__(self) -> tuple[type[_Checked], tuple[()]]:
+        """Copies and pickles of the model begin anew."""
+        return _Checked, ()
+
+
+def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any]) -> CausalLMTarget:
+    """The model as a target; ValueError if drafts would be read otherwise than `generate` reads them."""
+    kept = vars(model).setdefault("_rescore_checked", _Checked())
+    state = (model.dtype, model.device, *state_of(model))
+    target = next((target for known, target in kept.targets if known == state), None)
+    fresh = target or CausalLMTarget(model)
+    check_prepared(model, call.ids, given, fresh.vocab_size)
+    if target is None:
+        fresh.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here
+        check_steps(model, fresh, config, given)
+    others = [one for one in kept.targets if one[1] is not fresh]
+    kept.targets = [(state, fresh), *others][:STATES]
+    return fresh
 
 
 def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads]:

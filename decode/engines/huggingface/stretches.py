@@ -15,7 +15,7 @@ from rescore.decode.models.slot_layers import CACHE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class RotaryStretch:
     """A part of every text.
 
     most  maximum new tokens of each row
@@ -28,15 +28,15 @@ class Stretch:
     kept: bool = True
 
 
-def stretches(call: GenerateCall, target: CausalLMTarget) -> list[Stretch]:
+def stretches(call: GenerateCall, target: CausalLMTarget) -> list[RotaryStretch]:
     """The parts of a call. `generate` switches the angles of all rows at the step at which the longest one is long."""
     if target.angles is None:
-        return [Stretch(most=call.most)]
+        return [RotaryStretch(most=call.most)]
     short = max(0, target.angles.switch - call.longest + 1)
     if not short or short >= call.most:
-        return [Stretch(most=call.most, long=not short)]
+        return [RotaryStretch(most=call.most, long=not short)]
     kept = not _reads_again(call, target.model)
-    return [Stretch(most=short, long=False), Stretch(most=call.most - short, long=True, kept=kept)]
+    return [RotaryStretch(most=short, long=False), RotaryStretch(most=call.most - short, long=True, kept=kept)]
 
 
 def rounds_by_pass(model: Any) -> str | None:
