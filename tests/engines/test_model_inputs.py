@@ -392,8 +392,8 @@ def test_edges_of_prompts(name):
 
 @pytest.mark.parametrize(("length", "most"), [(60, 4), (60, 5), (64, 1), (50, 15)])
 def test_a_text_that_ends_with_the_context(length, most):
-    for drafting in (None, Drafting()):
-        same(tiny_transformers.shared("gpt2"), prompts(length), drafting, max_new_tokens=most)
+    for given in (None, Drafting()):
+        same(tiny_transformers.shared("gpt2"), prompts(length), given, max_new_tokens=most)
 
 
 @pytest.mark.parametrize("length", [60, 64, 70])
