@@ -17,6 +17,8 @@ from rescore.lm.rows import BadRow, close_suffixes, index_rows, with_backoff
 
 # The cost of an impossible event, such as <s>; ARPA files write log10 -99 for it.
 NEVER = 99.0 * float(np.log(10.0))
+MAX_COST = 1e6 * float(np.log(10.0))  # of an event or of backing off: sums along a text stay finite in float32
+ROUNDING = 1e-5  # the cost of an event may be this much below 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
