@@ -45,7 +45,7 @@ READERS = {
     "tree of drafts": lambda ids: TokenTree.from_drafts([ids]),
     "draft row": DraftRow.of_tokens,
     "request of SGLang": lambda ids: draft_row("r", [0], ids, []).since(0),
-    "prompt lookup": lambda ids: prompt_lookup(np.resize([3, *ids, 3], 3), 1),
+    "prompt lookup": lambda ids: prompt_lookup(np.asarray(ids), 1),
     "tree of parents": lambda ids: TokenTree.from_parents(ids, [-1] * len(ids)),
 }
 NO_V = (
