@@ -38,9 +38,23 @@ class Skipped:
             self.reasons[reason] = self.reasons.get(reason, 0) + number
         self.examples = [*self.examples, *other.examples][:EXAMPLES]
 
+    def told(self) -> str:
+        """The reasons and their numbers."""
+        return ", ".join(f"{number:,} {reason}" for reason, number in sorted(self.reasons.items()))
+
+    def why_nothing(self) -> str:
+        """The message for an input without tokens."""
+        if not self:
+            return "expected at least one token, got none: there is no document in it"
+        return f"no document could be read; {len(self):,} were skipped ({self.told()}), the first: {self.examples[0]}"
+
     def to_json(self) -> dict[str, Any]:
         return {"documents": len(self), "reasons": dict(self.reasons), "examples": list(self.examples)}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Skipped:
-        return cls(reasons=dict(value["reasons"]), examples=list(value["examples"]))
+    def from_json(cls, *values: Mapping[str, Any]) -> Skipped:
+        """What was skipped in one or more parts of the text."""
+        every = cls()
+        for value in values:
+            every.extend(cls(reasons=dict(value["reasons"]), examples=list(value["examples"])))
+        return every

@@ -91,8 +91,7 @@ def remarks(skipped: Skipped) -> list[str]:
     """Lines about skipped documents."""
     if not skipped:
         return []
-    reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(skipped.reasons.items()))
     return [
-        f"skipped {len(skipped):,} documents ({reasons}), the first:",
+        f"skipped {len(skipped):,} documents ({skipped.told()}), the first:",
         *(f"  {printable(example)}" for example in skipped.examples),
     ]
