@@ -19,10 +19,14 @@ class BadText(ValueError):
 
 @dataclass(slots=True)
 class Skipped:
-    """Skipped documents: the number for each reason, and the first few with file, line and fault."""
+    """Skipped documents: the number for each reason, and the first few with file, line and fault.
+
+    notes  what else was noticed in the inputs
+    """
 
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(self.reasons.values())
@@ -37,6 +41,7 @@ class Skipped:
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
         self.examples = [*self.examples, *other.examples][:EXAMPLES]
+        self.notes = [*self.notes, *other.notes][:EXAMPLES]
 
     def told(self) -> str:
         """The reasons and their numbers."""
@@ -49,12 +54,14 @@ class Skipped:
         return f"no document could be read; {len(self):,} were skipped ({self.told()}), the first: {self.examples[0]}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"documents": len(self), "reasons": dict(self.reasons), "examples": list(self.examples)}
+        notes = {"notes": list(self.notes)} if self.notes else {}
+        return {"documents": len(self), "reasons": dict(self.reasons), "examples": list(self.examples), **notes}
 
     @classmethod
     def from_json(cls, *values: Mapping[str, Any]) -> Skipped:
         """What was skipped in one or more parts of the text."""
         every = cls()
         for value in values:
-            every.extend(cls(reasons=dict(value["reasons"]), examples=list(value["examples"])))
+            examples, notes = list(value["examples"]), list(value.get("notes", ()))
+            every.extend(cls(reasons=dict(value["reasons"]), examples=examples, notes=notes))
         return every

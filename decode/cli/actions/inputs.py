@@ -88,10 +88,12 @@ def telling(
 
 
 def remarks(skipped: Skipped) -> list[str]:
-    """Lines about skipped documents."""
+    """Lines about skipped documents and what else was noticed."""
+    notes = [f"note: {printable(note)}" for note in skipped.notes]
     if not skipped:
-        return []
+        return notes
     return [
+        *notes,
         f"skipped {len(skipped):,} documents ({skipped.told()}), the first:",
         *(f"  {printable(example)}" for example in skipped.examples),
     ]
