@@ -54,8 +54,12 @@ class Skipped:
         return f"no document could be read; {len(self):,} were skipped ({self.told()}), the first: {self.examples[0]}"
 
     def to_json(self) -> dict[str, Any]:
-        notes = {"notes": list(self.notes)} if self.notes else {}
-        return {"documents": len(self), "reasons": dict(self.reasons), "examples": list(self.examples), **notes}
+        return {
+            "documents": len(self),
+            "reasons": dict(self.reasons),
+            "examples": list(self.examples),
+            "notes": list(self.notes),
+        }
 
     @classmethod
     def from_json(cls, *values: Mapping[str, Any]) -> Skipped:
