@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice.pictures import picture
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.top import top_of_logits
+from rescore.lattice.top import are_probabilities, top_of_logits
 
 MAX_SLOTS = 32
 MAX_WIDTH = 64
@@ -82,6 +82,8 @@ class Sausage:
             "is infinite: expected a finite log-probability; mark a missing candidate with id -1",
             logp,
         )
+        if are_probabilities(np.where(padding, 0, logp)[~padding.all(axis=-1)]):
+            raise ValueError("logp: expected log-probabilities, got probabilities that sum to 1; take their logarithm")
         cost = np.where(padding, np.inf, -logp.astype(np.float64))
         _refuse(np.isfinite(cost) & (abs(cost) > MAX_COST), "logp", f"is beyond {MAX_COST:g} nats", logp)
         cost = cost.astype(np.float32)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rescore import _core
 
 BLOCK_BYTES = 16 << 20  # float32 logits processed at a time; temporaries take a few times this
+SUM_ERROR = 1e-2  # of probabilities in half precision
 FLOOR = -1e4  # exp(FLOOR) is 0 in any float format; keeps 0 * -inf out of the entropy
 
 
@@ -36,12 +37,24 @@ def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> 
     entropy = np.empty(rows, np.float32)
     for start, block in _blocks(logits.reshape(rows, vocab_size), name):
         part = slice(start, start + len(block))
+        if start == 0 and are_probabilities(block):
+            raise ValueError(
+                f"{name}: expected logits, got probabilities: rows in 0..1 that sum to 1; take their logarithm"
+            )
         found = _top_of_floats(block, k)
         if found is None:
             _check(block, k, name, shape[:-1], start, first)
             found = _top(block, k)
         ids[part], logp[part], entropy[part] = found
     return ids.reshape(*shape[:-1], k), logp.reshape(*shape[:-1], k), entropy.reshape(shape[:-1])
+
+
+def are_probabilities(rows: NDArray[np.floating]) -> bool:
+    """Whether all rows [R, n] lie in 0..1 and sum to 1, and are not all 0 or 1."""
+    if not len(rows) or not (rows[0].min() >= 0 and abs(rows[0].sum() - 1) < SUM_ERROR):  # quick, and almost always
+        return False
+    sums = rows.sum(axis=1, dtype=np.float64)
+    return bool((rows >= 0).all() and (abs(sums - 1) < SUM_ERROR).all() and ((rows > 0) & (rows < 1)).any())
 
 
 def _blocks(logits: Any, name: str) -> Iterator[tuple[int, NDArray[np.floating]]]:
@@ -77,8 +90,9 @@ def _check(block: NDArray, k: int, name: str, shape: tuple[int, ...], start: int
     if value == -np.inf:
         usable = int((block[row] > -np.inf).sum())
         raise ValueError(
-            f"{where} is -inf and would be among the top {k}: only {usable} logits of that slot are finite; "
-            f"use k <= {usable} or mask with a large finite value"
+            f"{where} is -inf and would be among the top {k}: "
+            f"{f'only {usable}' if usable else 'no'} logits of that slot are finite; "
+            f"{f'use k <= {usable} or ' if usable else ''}mask with a large finite value"
         )
     raise ValueError(
         f"{where} is {'NaN' if np.isnan(value) else '+inf'}: expected finite logits (or -inf outside the top {k})"

@@ -85,9 +85,9 @@ class TokenTree:
         Nodes are in order of first use: those of the first draft, then those that the second adds, and so on. logq is
         NaN.
         """
-        rows = np.atleast_2d(np.asarray(drafts))
-        if rows.ndim != 2 or rows.dtype.kind not in "iu":
-            raise ValueError(f"drafts: expected integers [p, T], got {rows.dtype} {list(rows.shape)}")
+        rows = np.atleast_2d(token_ids(drafts, "drafts"))
+        if rows.ndim != 2:
+            raise ValueError(f"drafts: expected shape [p, T], got {list(rows.shape)}")
         node_of: dict[tuple[int, int], int] = {}
         nodes: list[tuple[int, int, int]] = []  # token, parent, depth
         for row, draft in enumerate(rows.tolist()):
@@ -106,7 +106,9 @@ class TokenTree:
     def from_parents(cls, tokens: Sequence[int], parents: Sequence[int]) -> TokenTree:
         """Builds a tree from tokens and their parents, each -1 or the index of an earlier node. logq is NaN."""
         depths: list[int] = []
-        for parent in parents:
+        for node, parent in enumerate(parents):
+            if not ROOT <= parent < node:
+                raise ValueError(f"parents[{node}] = {parent}: expected -1 or the index of an earlier node")
             depths.append(1 + (depths[parent] if parent != ROOT else 0))
         columns = [np.array(column, np.int32) for column in (token_ids(tokens, "tokens"), parents, depths)]
         logq = np.full(len(tokens), np.nan, np.float32)

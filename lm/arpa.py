@@ -56,9 +56,9 @@ class ArpaOptions:
 def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) -> NGram:
     """Reads a model from an ARPA file. ValueError names the file and, where possible, the line.
 
-    Without `end_of_text`, <s> is a context and never an event, whatever its own probability; <unk> is an ordinary word
-    of a file of text, added (log10 -100) if a model over sentences lacks it. An n-gram whose suffix is missing is read
-    as KenLM reads it.
+    Without `end_of_text`, <s> is a context and never an event, whatever its own probability; <unk> (or <UNK>) is an
+    ordinary word of a file of text, added (log10 -100) if a model over sentences lacks it. An n-gram whose suffix is
+    missing is read as KenLM reads it. A probability of -inf becomes log10 -100,000.
     """
     options = options or ArpaOptions()
     sections = read_sections(path)
@@ -112,7 +112,8 @@ def _text_model(sections: list[ArpaSection], words: list[str], options: ArpaOpti
     if bos is not None:
         cost[0][bos] = NEVER
     tables = Tables.from_rows(rows, cost, backoff[:-1], vocab_size=len(words), bos=bos, eos=eos)
-    return NGram.from_tables(tables, words=words, metadata=_ended(options))
+    marks = {} if joined or fragments or {BOS, EOS} <= number.keys() else {"lacks_sentence_marks": True}
+    return NGram.from_tables(tables, words=words, metadata={**_ended(options), **marks})
 
 
 def _join_boundaries(

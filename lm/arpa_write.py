@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import output_to
-from rescore.lm.arpa_text import BOS, EOS, LN10, UNK
+from rescore.lm.arpa_text import BOS, CAPITALS, EOS, LN10, UNK
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import Tables
 
@@ -67,6 +67,8 @@ def unwritable_word(names: Sequence[str]) -> str | None:
             return f"word {name!r} of id {token}: ARPA words must not be empty or contain white space"
     if len(set(names)) != len(names):
         return "words: ARPA words must be distinct, got one twice"
+    if UNK in names and CAPITALS in names:
+        return f"words: ARPA words must be distinct, got {UNK} and {CAPITALS}, which readers take for the same"
     return None
 
 
@@ -91,7 +93,9 @@ class _Spelling:
     @classmethod
     def of(cls, model: NGram, names: list[str], sentence_ends: bool) -> _Spelling:
         if not sentence_ends:
-            return cls([*names, BOS], [word for word in (UNK, BOS, EOS) if word not in names], None)
+            return cls(
+                [*names, BOS], [*_lacking_unknown(names), *(word for word in (BOS, EOS) if word not in names)], None
+            )
         end_of_text = model.end_of_text
         if end_of_text is None:
             raise ValueError("sentence ends: the model's metadata do not give its end-of-text id; give end_of_text")
@@ -101,7 +105,7 @@ class _Spelling:
             raise ValueError(
                 f"sentence ends: the model has the word {word} besides its end of text; write decimal ids (words='ids')"
             )
-        return cls([*names, BOS], [word for word in (UNK,) if word not in names], end_of_text)
+        return cls([*names, BOS], _lacking_unknown(names), end_of_text)
 
     def rows(self, tables: Tables, order: int) -> NDArray[np.uint32]:
         """The n-grams of an order >= 2 as word numbers."""
@@ -116,6 +120,10 @@ class _Spelling:
             )
         rows[rows[:, 0] == self.end_of_text, 0] = len(self.names) - 1
         return rows
+
+
+def _lacking_unknown(names: list[str]) -> list[str]:
+    return [] if UNK in names or CAPITALS in names else [UNK]
 
 
 def _write(file: BinaryIO, tables: Tables, spelling: _Spelling) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.lm.compile import Arrays
+from rescore.lm.compile import Arrays, check_costs
 from rescore.lm.quantise import BINS, codebook
 
 Floats = NDArray[np.float32]
@@ -46,8 +46,10 @@ class Compact(NamedTuple):
     def from_arrays(cls, arrays: Arrays, *, order: int, vocab_size: int, quantise: bool = False) -> Compact:
         """Compacts a model's arrays, exactly or with costs quantised to 256 values per order.
 
-        ValueError names the entry unless the arrays are a closed model in canonical order.
+        ValueError names the entry unless the arrays are a closed model in canonical order, with the costs of
+        `check_costs`.
         """
+        check_costs(arrays)
         next_bits = 7 if quantise else 15  # a code is one or two bytes: these bits and a flag
         sizes, token, arcs, arc_book, contexts, backoff_book, wide, first_state, jumps, backoff_state = _core.encode(
             *arrays,

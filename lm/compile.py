@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from rescore import _core
 from rescore.lm.columns import Columns, Memory, blocks, in_order
 from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams
-from rescore.lm.tables import Tables, links
+from rescore.lm.tables import MAX_COST, ROUNDING, Tables, links
 
 
 class Arrays(NamedTuple):
@@ -83,11 +83,23 @@ def next_states(levels: tuple[Grams, ...], first: NDArray[np.int64], columns: Co
     return found
 
 
+def check_costs(arrays: Arrays) -> None:
+    """ValueError unless costs are those of probabilities in (0, 1], and none nor a backoff cost is beyond MAX_COST.
+
+    Files of all formats hold such models, and sums of their costs are finite.
+    """
+    for name, cost, low in (("arc_cost", arrays.arc_cost, -ROUNDING), ("backoff_cost", arrays.backoff_cost, -MAX_COST)):
+        if not (cost.min() >= low and cost.max() <= MAX_COST):  # NaN fails too
+            wrong = int((~((cost >= low) & (cost <= MAX_COST))).argmax())
+            raise ValueError(f"{name}[{wrong}]: expected a cost from {round(low)} to {MAX_COST:.0f}, got {cost[wrong]}")
+
+
 def decompile(arrays: Arrays, order: int) -> Tables:
     """The tables of an automaton. ValueError unless it has the layout of `compile_tables`."""
     begin = arrays.arc_begin.astype(np.int64)
     vocab_size = int(begin[1])
     _check_bounds(arrays, begin, vocab_size)
+    check_costs(arrays)
     levels, first = [Grams.unigrams(vocab_size)], [0, 1]
     for n in range(2, order + 1):
         # The contexts of this order back off to those of the order below, and are reached from its n-grams.

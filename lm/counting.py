@@ -21,6 +21,7 @@ from rescore.lattice.atomic import replacing
 from rescore.lm.columns import ending
 from rescore.lm.counts import CountOptions
 from rescore.lm.runs import Run, merged, slice_starts
+from rescore.lm.skipped import Skipped
 from rescore.lm.work import WorkFolder, expect_bytes
 
 SLICES = 128
@@ -106,8 +107,10 @@ def count_pieces(
     """
     state = work.begin("count", {"options": asdict(options), "source": source.key})
     folder = work.path / "runs"
+    state = _keep_unchanged(
+        work, state, json.loads(json.dumps([source.identity(piece) for piece in range(len(source))]))
+    )
     folder.mkdir(exist_ok=True)
-    _keep_unchanged(work, state, json.loads(json.dumps([source.identity(piece) for piece in range(len(source))])))
     records = _usable(state, folder)
     state["runs"] = records
     if state["done"]:
@@ -126,7 +129,8 @@ def count_pieces(
                 done += record["tokens"]
                 progress(done, record["end"][0])
         if not done:
-            raise ValueError(_nothing(records))
+            skipped = (own for record in records for own in record["skipped"] if own["documents"])
+            raise ValueError(Skipped.from_json(*skipped).why_nothing())
         if done > MOST_TOKENS:
             raise ValueError(f"counts: expected at most 2^53 tokens, got {done:,}")
         if source.tokens not in (None, done):
@@ -138,8 +142,8 @@ def count_pieces(
     return [_run(folder, record) for record in state["runs"]]
 
 
-def _keep_unchanged(work: WorkFolder, state: dict[str, Any], pieces: list[Any]) -> None:
-    """Checks that finished pieces are unchanged (ValueError). Unread pieces may have changed.
+def _keep_unchanged(work: WorkFolder, state: dict[str, Any], pieces: list[Any]) -> dict[str, Any]:
+    """The state of the stage for these pieces; ValueError if finished ones are others. Unread pieces may have changed.
 
     If the piece in progress has changed, such as a damaged file that was copied again, its runs are dropped.
     """
@@ -148,21 +152,13 @@ def _keep_unchanged(work: WorkFolder, state: dict[str, Any], pieces: list[Any]) 
     if state["done"]:
         read = max(len(known), len(pieces))
     if known[:read] != pieces[:read]:
-        raise work.refusal({"source": known[:read]}, {"source": pieces[:read]})
-    if known[read : read + 1] != pieces[read : read + 1]:
+        if work.needed():
+            raise work.refusal({"source": known[:read]}, {"source": pieces[:read]})
+        state = work.renew("count")
+    elif known[read : read + 1] != pieces[read : read + 1]:
         state["runs"] = [record for record in records if tuple(record["end"]) <= (read, 0)]
     state["pieces"] = pieces
-
-
-def _nothing(records: Sequence[dict[str, Any]]) -> str:
-    """The message for an input without tokens."""
-    skipped = [own for record in records for own in record["skipped"]]
-    if not skipped:
-        return "text to count: expected at least one token, got none"
-    return (
-        f"no document could be read; {sum(own['documents'] for own in skipped):,} were skipped, the first: "
-        f"{skipped[0]['examples'][0]}"
-    )
+    return state
 
 
 def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:

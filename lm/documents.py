@@ -124,7 +124,8 @@ def json_text(line: str, field: str) -> str:
         raise BadText("not JSON", f"expected a JSON object, got {line.strip()[:60]}: {error}") from None
     text = row.get(field) if isinstance(row, dict) else None
     if not isinstance(text, str):
-        raise BadText("no text", f'expected an object with a string "{field}", got {line.strip()[:60]}')
+        remedy = "; --text-field names another key" if isinstance(row, dict) else "; each line is one object"
+        raise BadText("no text", f'expected an object with a string "{field}", got {line.strip()[:60]}{remedy}')
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Loads and saves models by file name: .ngram, .arpa, .arpa.gz, .fst; .lookup.bin for llama.cpp (save only)."""
+"""Loads and saves models by file name: .ngram, .fst, ARPA (.arpa, .lm and compressed); .lookup.bin for llama.cpp."""
 
 from __future__ import annotations
 
@@ -9,35 +9,33 @@ from rescore.lm.arpa import ArpaOptions, read_arpa
 from rescore.lm.arpa_write import write_arpa
 from rescore.lm.fst import load_fst, save_fst
 from rescore.lm.inputs import STDIN
+from rescore.lm.lines import PACKINGS
 from rescore.lm.lookup_cache import save_lookup_cache
 from rescore.lm.ngram import NGram
 
 LOOKUP = ".lookup.bin"
 STDOUT = "-"
-SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
+SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")  # that are written, and read
+ARPA = (".arpa", ".lm", *(f"{name}{packing}" for name in (".arpa", ".lm", "") for packing in PACKINGS))  # that are read
 
 
 def is_model_file(path: str | os.PathLike[str]) -> bool:
     """Whether `load` reads files of this name."""
-    return os.fspath(path).endswith(SUFFIXES)
+    return os.fspath(path).endswith((*SUFFIXES, *ARPA))
 
 
 def load(
     path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verify: bool | None = None, resident: bool = False
 ) -> NGram:
-    """Loads a model; `-` is an ARPA file on standard input.
+    """Loads a model; `-` is an ARPA file on standard input, and so are files named .lm, .gz, .bz2, .xz or .zst.
 
     `arpa` applies to ARPA files, `verify` and `resident` to .ngram files (see `NGram.open`). An OpenFst file must hold
     a model as `save` writes it (label = id + 1).
     """
-    if os.fspath(path) == STDIN:
+    if os.fspath(path) == STDIN or os.fspath(path).endswith(ARPA):
         return read_arpa(path, arpa)
     suffix = _suffix(path)
-    if suffix == ".ngram":
-        return NGram.open(path, verify, resident=resident)
-    if suffix == ".fst":
-        return load_fst(path)
-    return read_arpa(path, arpa)
+    return NGram.open(path, verify, resident=resident) if suffix == ".ngram" else load_fst(path)
 
 
 def save(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rescore.lattice.atomic import replacing
+from rescore.lm.compile import check_costs
 from rescore.lm.fst_contexts import events_of, tables_of
 from rescore.lm.fst_read import Acceptor, read
 from rescore.lm.fst_write import vector_parts
@@ -50,7 +51,9 @@ def _parts(model: NGram, failure_label: int, start: int) -> Iterator[bytes | mem
         raise ValueError(f"failure_label: expected 0 or more than V = {model.vocab_size}, got {failure_label}")
     if not 0 <= start < model.core.num_states:
         raise ValueError(f"start: expected a state below {model.core.num_states}, got {start}")
-    return vector_parts(model.arrays, failure_label=failure_label, start=start)
+    arrays = model.arrays
+    check_costs(arrays)
+    return vector_parts(arrays, failure_label=failure_label, start=start)
 
 
 def from_fst(
@@ -72,19 +75,24 @@ def from_fst(
 
     check_vocabulary(vocab_size, 1)
     found = read(np.frombuffer(pywrapfst.convert(fst, "vector").write_to_string(), np.uint8))
-    return _model(found, vocab_size, failure_label=failure_label, unseen_cost=unseen_cost, bos=bos, eos=eos)
+    events = events_of(found, vocab_size, failure_label)
+    tables = tables_of(events, found.start, vocab_size=vocab_size, unseen_cost=unseen_cost, bos=bos, eos=eos)
+    return NGram.from_tables(tables)
 
 
 def load_fst(path: str | os.PathLike[str]) -> NGram:
     """Loads a model from a file of `save_fst` with the root as start, a vector or const FST.
 
-    The failure label is the one outside 1..V. ValueError names the file and the state.
+    V is the number of the root's arcs, the failure label the one outside 1..V. ValueError names the file and the state.
     """
     data = np.fromfile(path, np.uint8) if os.path.getsize(path) == 0 else np.memmap(path, np.uint8, "r")
     try:
         found = read(data)
         vocab_size = int(found.first[found.start + 1] - found.first[found.start])
-        return _model(found, vocab_size, failure_label=_failure_label(found, vocab_size))
+        events = events_of(found, vocab_size, _failure_label(found, vocab_size))
+        if events.root != found.start:
+            raise ValueError(f"expected the root, state {events.root}, as start state, got {found.start}; use from_fst")
+        return NGram.from_tables(tables_of(events, found.start, vocab_size=vocab_size))
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 
@@ -94,17 +102,3 @@ def _failure_label(fst: Acceptor, vocab_size: int) -> int:
     label = fst.arcs["input"]
     outside = label[(label < 1) | (label > vocab_size)]
     return int(outside[0]) if len(outside) else 0
-
-
-def _model(
-    fst: Acceptor,
-    vocab_size: int,
-    *,
-    failure_label: int = 0,
-    unseen_cost: float | None = None,
-    bos: int | None = None,
-    eos: int | None = None,
-) -> NGram:
-    events = events_of(fst, vocab_size, failure_label)
-    tables = tables_of(events, fst.start, vocab_size=vocab_size, unseen_cost=unseen_cost, bos=bos, eos=eos)
-    return NGram.from_tables(tables)

@@ -162,15 +162,16 @@ def _check(found: Acceptor) -> None:
     arcs, states = found.arcs, len(found.final)
     if not 0 <= found.start < states:
         raise ValueError(f"expected a start state below {states}, got {found.start}")
-    _refuse(found, arcs["input"] != arcs["output"], "an acceptor, got labels {input}:{output}")
-    _refuse(found, (arcs["next"] < 0) | (arcs["next"] >= states), f"a next state below {states}, got {{next}}")
-    _refuse(found, ~(arcs["cost"] > -np.inf), "a cost, got {cost}")
+    refuse_arcs(found, arcs["input"] != arcs["output"], "an acceptor, got labels {input}:{output}")
+    refuse_arcs(found, (arcs["next"] < 0) | (arcs["next"] >= states), f"a next state below {states}, got {{next}}")
+    refuse_arcs(found, ~(arcs["cost"] > -np.inf), "a cost, got {cost}")
     if (wrong := ~(found.final > -np.inf)).any():
         state = int(wrong.argmax())
         raise ValueError(f"state {state}: expected a final cost, got {found.final[state]}")
 
 
-def _refuse(found: Acceptor, wrong: NDArray[np.bool_], expected: str) -> None:
+def refuse_arcs(found: Acceptor, wrong: NDArray[np.bool_], expected: str) -> None:
+    """ValueError that names the first wrong arc and its state; {input}, {output}, {cost} and {next} are the arc's."""
     if wrong.any():
         number = int(wrong.argmax())
         state = int(np.searchsorted(found.first, number, "right")) - 1

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from rescore.lattice.dump_header import FILE_NAME
+from rescore.lm.lines import PACKINGS
 
 Form = Literal["jsonl", "txt", "lines", "parquet", "npy", "bin", "dump"]
 TEXT: tuple[Form, ...] = ("jsonl", "txt", "lines", "parquet")
 STREAMS: tuple[Form, ...] = ("jsonl", "txt", "lines", "bin")  # need no seeking, so a pipe will do
-PACKED = (".gz", ".zst")
+PACKED = tuple(PACKINGS)
 SUFFIXES: dict[str, Form] = {
     ".jsonl": "jsonl",
     ".json": "jsonl",
@@ -23,7 +24,7 @@ SUFFIXES: dict[str, Form] = {
     ".npy": "npy",
     ".bin": "bin",
 }
-NAMES = ".jsonl, .json or .txt (also with .gz or .zst), .parquet, .npy, .bin, the folder of a dump, or -"
+NAMES = ".jsonl, .json or .txt (also with .gz, .bz2, .xz or .zst), .parquet, .npy, .bin, the folder of a dump, or -"
 DOCUMENTS = ("line", "file")
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.lm.columns import Columns, Memory, in_order
 from rescore.lm.counts import MOST, Counts
-from rescore.lm.tables import NEVER, Tables
+from rescore.lm.tables import MAX_COST, NEVER, Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class KatzOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.k < MOST:
             raise ValueError(f"k, the largest discounted count: expected 1..{MOST - 1}, got {self.k}")
-        if self.unseen_cost is not None and not (math.isfinite(self.unseen_cost) and self.unseen_cost >= 0):
-            raise ValueError(f"unseen_cost: expected a finite cost >= 0, got {self.unseen_cost}")
+        if self.unseen_cost is not None and not 0 <= self.unseen_cost <= MAX_COST:
+            raise ValueError(f"unseen_cost: expected a cost in 0..{MAX_COST:.0f}, got {self.unseen_cost}")
 
 
 def katz(counts: Counts, options: KatzOptions | None = None, columns: Columns | None = None) -> Tables:

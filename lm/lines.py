@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
 import io
+import lzma
 import os
 import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from rescore.lattice.extras import needed_for
 
 MAX_BYTES = 16 << 20  # of a document: tokenizing takes 140 bytes of memory per byte, for two documents at a time
 BLOCK = 1 << 20  # bytes read at once when skipping lines
 BUFFER = 1 << 20
-PACKINGS = {".gz": "gzip", ".zst": "zstd"}
+PACKINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+MAGICS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)  # and OSError without errno
 
 
 class Damaged(ValueError):
-    """A compressed file (`packing`: gzip or zstd) that cannot be read further."""
+    """A compressed file (`packing`: one of PACKINGS) that cannot be read further."""
 
     def __init__(self, packing: str, message: object):
         super().__init__(str(message) or "truncated")
@@ -31,35 +35,42 @@ class Damaged(ValueError):
 
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """The content of a file, decompressed if its name ends in .gz or .zst; `-` is standard input.
+    """The content of a file, decompressed if its name ends in one of PACKINGS; `-` is standard input.
 
     Raises Damaged in the block if the compressed data are truncated or damaged.
     """
-    suffix = Path(path).suffix
-    if suffix in PACKINGS and os.path.isfile(path) and not os.path.getsize(path):
-        raise Damaged(PACKINGS[suffix], "the file is empty")
+    packing = PACKINGS.get(Path(path).suffix)
+    if packing and os.path.isfile(path) and not os.path.getsize(path):
+        raise Damaged(packing, "the file is empty")
     try:
-        with _stream(path, suffix) as stream:
-            yield stream
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise Damaged(PACKINGS[suffix], error) from None
+        with standard_input() if path == "-" else open(path, "rb", BUFFER) as file:
+            if not packing:
+                yield file
+                return
+            with unpacked(file, packing) as stream:
+                yield stream
+    except DAMAGE as error:
+        raise Damaged(packing or "", error) from None
     except OSError as error:
-        if suffix != ".zst" or error.errno is not None:
+        if not packing or error.errno is not None:
             raise
-        raise Damaged(PACKINGS[suffix], error) from None
+        raise Damaged(packing, error) from None
 
 
-def _stream(path: str, suffix: str) -> BinaryIO:
-    if path == "-":
-        return standard_input()
-    if suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if suffix == ".zst":
+def packing_of(begin: bytes) -> str | None:
+    """The packing of a file by its first bytes; None if it is plain."""
+    return next((packing for magic, packing in MAGICS.items() if begin.startswith(magic)), None)
+
+
+def unpacked(file: BinaryIO, packing: str) -> BinaryIO:
+    """The decompressed content of a file."""
+    if packing == "zstd":
         with needed_for("reading a .zst file"):
             import pyarrow
 
-        return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(path, compression="zstd"), BUFFER))
-    return open(path, "rb", BUFFER)
+        return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(file, compression="zstd"), BUFFER))
+    opens: dict[str, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
+    return cast(BinaryIO, opens[packing](file, "rb"))
 
 
 def standard_input() -> io.BufferedReader:

@@ -242,11 +242,11 @@ class NGram:
         return self.core.distribution(state)
 
     def ids(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """The ids of words, int32 [n]; unknown words become `<unk>` if the model has it, else ValueError."""
+        """The ids of words, int32 [n]; unknown words become `<unk>` or `<UNK>` if the model has it, else ValueError."""
         if self.words is None:
             raise ValueError("words: this model has token ids only")
         known = {word: number for number, word in enumerate(self.words)}
-        unknown = known.get("<unk>", -1)
+        unknown = known.get("<unk>", known.get("<UNK>", -1))
         ids = np.array([known.get(word, unknown) for word in words], np.int32)
         if (ids < 0).any():
             raise ValueError(f"word {words[int((ids < 0).argmax())]!r}: not in the model, which has no <unk>")

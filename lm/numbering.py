@@ -13,7 +13,7 @@ from rescore.lm.documents import Faults, documents
 from rescore.lm.piece import Piece, identity
 from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.vocabulary import END_OF_TEXT, GrowingVocabulary, Vocabulary
-from rescore.lm.work import WorkFolder
+from rescore.lm.work import PIPED, WorkFolder
 
 STAGE = "words"
 BATCH = 1 << 20  # ids written at once
@@ -39,7 +39,7 @@ def number_words(
     strict    the first bad document is an error; else bad documents are skipped
     progress  called with the number of words and finished pieces so far
     """
-    once = {"read from a pipe": secrets.token_hex(4)} if any(piece.size is None for piece in pieces) else {}
+    once = {PIPED: secrets.token_hex(4)} if any(piece.size is None for piece in pieces) else {}
     state = work.begin(STAGE, {"pieces": [piece.to_json() for piece in pieces], **once})
     folder = work.path / STAGE
     ids, words = folder / "ids.bin", folder / "words.txt"
@@ -51,6 +51,8 @@ def number_words(
                 for batch in _batches(pieces, vocabulary, None if strict else skipped, progress):
                     work.check_room(4 * len(batch))
                     file.write(batch)
+            if not ids.stat().st_size:
+                raise ValueError(skipped.why_nothing())
             with replacing(words) as file:
                 file.writelines(word + b"\n" for word in vocabulary.words())
             state["skipped"] = skipped.to_json()

@@ -19,10 +19,14 @@ class BadText(ValueError):
 
 @dataclass(slots=True)
 class Skipped:
-    """Skipped documents: the number for each reason, and the first few with file, line and fault."""
+    """Skipped documents: the number for each reason, and the first few with file, line and fault.
+
+    notes  what else was noticed in the inputs
+    """
 
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(self.reasons.values())
@@ -37,10 +41,31 @@ class Skipped:
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
         self.examples = [*self.examples, *other.examples][:EXAMPLES]
+        self.notes = [*self.notes, *other.notes][:EXAMPLES]
+
+    def told(self) -> str:
+        """The reasons and their numbers."""
+        return ", ".join(f"{number:,} {reason}" for reason, number in sorted(self.reasons.items()))
+
+    def why_nothing(self) -> str:
+        """The message for an input without tokens."""
+        if not self:
+            return "expected at least one token, got none: there is no document in it"
+        return f"no document could be read; {len(self):,} were skipped ({self.told()}), the first: {self.examples[0]}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"documents": len(self), "reasons": dict(self.reasons), "examples": list(self.examples)}
+        return {
+            "documents": len(self),
+            "reasons": dict(self.reasons),
+            "examples": list(self.examples),
+            "notes": list(self.notes),
+        }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Skipped:
-        return cls(reasons=dict(value["reasons"]), examples=list(value["examples"]))
+    def from_json(cls, *values: Mapping[str, Any]) -> Skipped:
+        """What was skipped in one or more parts of the text."""
+        every = cls()
+        for value in values:
+            examples, notes = list(value["examples"]), list(value.get("notes", ()))
+            every.extend(cls(reasons=dict(value["reasons"]), examples=examples, notes=notes))
+        return every

@@ -17,6 +17,7 @@ from rescore.lm.piece import Piece
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
 from rescore.lm.tokenizer import Tokenizer
+from rescore.lm.work import PIPED
 
 if TYPE_CHECKING:  # needs pyarrow, which only folders of counts require
     from rescore.lm.counts_files import CountsFiles, WindowCounts
@@ -48,7 +49,7 @@ class TokenSource:
     @property
     def key(self) -> dict[str, Any]:
         """The tokenizer, for JSON. Inputs from pipes get a random key, since they cannot be identified."""
-        once = {"read from a pipe": self._once} if any(piece.size is None for piece in self._pieces) else {}
+        once = {PIPED: self._once} if any(piece.size is None for piece in self._pieces) else {}
         return {"tokenizer": self._tokenizer.sha256 if self._tokenizer else None, **once}
 
     def identity(self, piece: int) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class Resources:
             most = max(self.memory_bytes - memory_in_use(), 0) // COMPILED_BYTES
             raise ValueError(
                 f"memory: expected at least {needed / 1e9:.2f} GB to write a model of {ngrams:,} n-grams, "
-                f"got {self.memory_bytes / 1e9:.2f} GB; allow more (--ram), "
-                f"or prune to at most {most:,} n-grams; the same command resumes the build"
+                f"got {self.memory_bytes / 1e9:.2f} GB; allow more (--ram)"
+                f"{f', or prune to at most {most:,} n-grams' if most else ''}; the same command resumes the build"
             )
 
 

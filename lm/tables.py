@@ -17,6 +17,8 @@ from rescore.lm.rows import BadRow, close_suffixes, index_rows, with_backoff
 
 # The cost of an impossible event, such as <s>; ARPA files write log10 -99 for it.
 NEVER = 99.0 * float(np.log(10.0))
+MAX_COST = 1e6 * float(np.log(10.0))  # of an event or of backing off: sums along a text stay finite in float32
+ROUNDING = 1e-5  # the cost of an event may be this much below 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,7 +71,7 @@ class Tables:
     @classmethod
     def from_rows(
         cls,
-        rows: Sequence[NDArray[np.uint32]],
+        rows: Sequence[NDArray[Any]],
         cost: Sequence[NDArray[np.float64]],
         backoff: Sequence[NDArray[np.float64]],
         *,
@@ -81,7 +83,7 @@ class Tables:
     ) -> Tables:
         """Builds a model from n-grams given as rows of tokens, in any order.
 
-        rows     tokens of each order n, uint32 [rows, n], ids below V
+        rows     tokens of each order n, integers [rows, n], ids below V
         cost     float64 [rows] for each order; backoff likewise, for orders 1..N-1
         unseen_cost  cost of ids without a unigram; None makes a missing unigram an error
 
@@ -89,6 +91,7 @@ class Tables:
         does the same). An n-gram whose context h is missing, or that occurs twice, is an error.
         """
         check_vocabulary(vocab_size, len(rows))
+        rows = [_ids(own, order, vocab_size) for order, own in enumerate(rows, 1)]
         closed, costs, backoffs = close_suffixes(rows, cost, backoff)
         marked = with_backoff(closed, backoffs)
         levels = [Grams.unigrams(vocab_size)]
@@ -131,7 +134,7 @@ class Tables:
         rows, cost, backoff = [], [], []
         for n in range(1, order + 1):
             own = [(tokens, p, b) for tokens, (p, b) in ngrams.items() if len(tokens) == n]
-            rows.append(np.array([tokens for tokens, _, _ in own], np.uint32).reshape(len(own), n))
+            rows.append(np.array([tokens for tokens, _, _ in own] or NOTHING).reshape(len(own), n))
             cost.append(-np.log(np.array([p for _, p, _ in own], np.float64)))
             backoff.append(-np.log(np.array([b for _, _, b in own], np.float64)))
         return cls.from_rows(rows, cost, backoff[:-1], vocab_size=vocab_size, unseen_cost=unseen_cost)
@@ -176,6 +179,15 @@ def _linked(
     for a, b in level.ranges():
         yield (_core.link(native, native_below, below_link, native_above, first, cursor, a, b),)
         columns.release()
+
+
+def _ids(rows: NDArray[Any], order: int, vocab_size: int) -> NDArray[np.uint32]:
+    if rows.dtype.kind not in "iu":
+        raise TypeError(f"rows of order {order}: expected integers, got {rows.dtype}")
+    for value in (int(rows.min()), int(rows.max())) if rows.size else ():
+        if not 0 <= value < vocab_size:
+            raise ValueError(f"rows of order {order}: expected ids in 0..{vocab_size - 1}, got {value}")
+    return rows.astype(np.uint32, copy=False)
 
 
 def _unigram_costs(

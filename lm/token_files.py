@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,17 +30,25 @@ def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
-def token_documents(piece: Piece, *, vocab_size: int, end_of_text: int | None) -> Iterator[NDArray[Any]]:
+def token_documents(
+    piece: Piece, *, vocab_size: int, end_of_text: int | None, notes: list[str] | None = None
+) -> Iterator[NDArray[Any]]:
     """Yields the tokens of a piece of a token file: flat arrays of whole documents, each followed by one end of text.
 
     Empty documents are skipped. If `end_of_text` is None, the arrays are unchanged stretches of the file. ValueError
-    names file and position of an id outside 0..V-1, and a file that is damaged or of another kind.
+    names file and position of an id outside 0..V-1, and a file that is damaged or of another kind. A file without any
+    end of text, which is read as one document, is added to `notes`.
     """
     checked = _checked(_parts(piece, end_of_text), piece.name, vocab_size)
     if end_of_text is None:
         yield from checked
     else:
-        yield from _whole_documents(checked, piece.name, end_of_text)
+        ended = yield from _whole_documents(checked, piece.name, end_of_text)
+        if notes is not None and not ended and not piece.begin:
+            notes.append(
+                f"{piece.name}: the end of text, {end_of_text}, does not occur; all tokens are one document, unless "
+                "--end-of-text is another id"
+            )
 
 
 def map_npy(path: str | Path) -> NDArray[Any]:
@@ -131,10 +139,12 @@ def _checked(parts: Iterable[TokenPart], name: str, vocab_size: int) -> Iterator
         yield ids.astype(dtype, copy=False)
 
 
-def _whole_documents(parts: Iterable[NDArray[Any]], name: str, end_of_text: int) -> Iterator[NDArray[Any]]:
-    """Yields the documents of consecutive parts, about CHUNK tokens at a time, or one longer document."""
+def _whole_documents(parts: Iterable[NDArray[Any]], name: str, end_of_text: int) -> Generator[NDArray[Any], None, bool]:
+    """Yields the documents of consecutive parts, about CHUNK tokens at a time, or one longer document. Returns whether
+    there was an end of text, or no token.
+    """
     held: list[NDArray[Any]] = []
-    size, wanted = 0, CHUNK
+    size, wanted, ended = 0, CHUNK, False
     for part in parts:
         held.append(part)
         size += len(part)
@@ -143,6 +153,7 @@ def _whole_documents(parts: Iterable[NDArray[Any]], name: str, end_of_text: int)
         tokens = np.concatenate(held)
         ends = np.flatnonzero(tokens == end_of_text)
         cut = int(ends[-1]) + 1 if len(ends) else 0
+        ended |= cut > 0
         yield from _without_empty(tokens[:cut], end_of_text)
         held, size = [tokens[cut:]], len(tokens) - cut
         if size > MAX_TOKENS:
@@ -151,8 +162,11 @@ def _whole_documents(parts: Iterable[NDArray[Any]], name: str, end_of_text: int)
                 "the end of text, give --end-of-text, else split the document"
             )
         wanted = CHUNK + 2 * size  # grows, so that a long document is not concatenated at every part
-    if size:
-        yield from _without_empty(np.concatenate([*held, np.array([end_of_text], held[0].dtype)]), end_of_text)
+    if not size:
+        return True
+    tokens = np.concatenate([*held, np.array([end_of_text], held[0].dtype)])
+    yield from _without_empty(tokens, end_of_text)
+    return ended or bool((tokens[:-1] == end_of_text).any())
 
 
 def _without_empty(tokens: NDArray[Any], end_of_text: int) -> Iterator[NDArray[Any]]:

@@ -70,7 +70,8 @@ def numbered_tokens(
     piece.check_unchanged()
     faults = Faults(piece, skipped)
     if not piece.is_text:
-        for tokens in token_documents(piece, vocab_size=vocab_size, end_of_text=end_of_text):
+        notes = None if skipped is None else skipped.notes
+        for tokens in token_documents(piece, vocab_size=vocab_size, end_of_text=end_of_text, notes=notes):
             yield Numbered(tokens, faults, None)
         return
     if tokenizer is None or end_of_text is None:

@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.arpa_text import BOS, EOS, UNK
+from rescore.lm.arpa_text import BOS, CAPITALS, EOS, UNK
 from rescore.lm.grams import MAX_VOCABULARY
 from rescore.lm.skipped import BadText
 
 END_OF_TEXT = 1  # the id of </s> in the vocabulary of a text
+UNKNOWN = UNK.encode()
 BOUNDARIES = (BOS.encode(), EOS.encode())
 
 
 def split(text: str) -> list[bytes]:
-    """The words of a text, UTF-8, split at ASCII white space as in ARPA files and KenLM."""
-    return text.encode().replace(b"\0", b" ").split()
+    """The words of a text, UTF-8, split at ASCII white space; <UNK> is <unk>. As in ARPA files and KenLM."""
+    words = text.encode().replace(b"\0", b" ").split()
+    return [UNKNOWN if word == CAPITALS.encode() else word for word in words] if CAPITALS in text else words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,7 +53,7 @@ class Vocabulary:
     @property
     def unknown(self) -> int:
         """The id of unknown words."""
-        return self._ids[UNK.encode()]
+        return self._ids[UNKNOWN]
 
     def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
         """The words by id; ids beyond the vocabulary are empty."""
@@ -68,7 +70,7 @@ class GrowingVocabulary:
 
     def __init__(self) -> None:
         self._ids: defaultdict[bytes, int] = defaultdict()
-        self._ids.update({UNK.encode(): 0, EOS.encode(): END_OF_TEXT})
+        self._ids.update({UNKNOWN: 0, EOS.encode(): END_OF_TEXT})
         self._ids.default_factory = self._ids.__len__
 
     def encode(self, text: str) -> Iterable[int]:

@@ -2,7 +2,7 @@
 
 `manifest.json` holds a checksum and, for each stage, its options (its key) and its progress. A stage that was begun
 with other options is redone, and so are all later stages. Counts and numbered words, which take longest, are never
-discarded silently.
+discarded silently, except in a temporary folder if they are of a pipe or of a build that failed.
 
 Finished stages, every run of counts and the manifest are synced to disk before the manifest refers to them. The columns
 of an unfinished stage are not synced: they are reused until the machine restarts, and redone after a power loss.
@@ -30,14 +30,18 @@ from rescore.lm.columns import Folder
 STAGES = ("words", "count", "merge", "estimate", "prune", "compile")
 COUNTS = STAGES[:2]  # the stages that read the text
 VERSION = 1
+PIPED = "read from a pipe"  # in the key of a stage that cannot be resumed
 OWN = (LOCK, "manifest.json", "runs", *STAGES)  # names in a work folder
 
 
 class WorkFolder:
     """A work folder, locked while it is in use."""
 
-    def __init__(self, path: str | os.PathLike[str], disk_bytes: int | None = None) -> None:
-        """disk_bytes  limit of the folder's size; ValueError if more is needed"""
+    def __init__(self, path: str | os.PathLike[str], disk_bytes: int | None = None, *, temporary: bool = False) -> None:
+        """disk_bytes  limit of the folder's size; ValueError if more is needed
+        temporary   counts may be dropped for other inputs if they are of no more use: of a pipe, or of a failed build
+        """
+        self._temporary = temporary
         self.path, self.disk_bytes, self.peak_bytes = Path(path), disk_bytes, 0
         self._maps: list[np.memmap[Any, Any]] = []
         self._measuring = Lock()
@@ -48,6 +52,7 @@ class WorkFolder:
         self._lock = locked(self.path, "build")
         try:
             self._manifest = self._read()
+            self._failed = self._manifest.pop("failed", False)
             self._drop_unsynced()
             self.save()  # marks the folder as a work folder
         except BaseException:
@@ -75,6 +80,18 @@ class WorkFolder:
         words, runs = (self._manifest["stages"].get(stage, {}) for stage in COUNTS)
         return words.get("done", False) or any(run["tokens"] for run in runs.get("runs", []))
 
+    def needed(self) -> bool:
+        """Whether the folder holds counts or numbered words that a build could resume from."""
+        keys = json.dumps(
+            [self._manifest["stages"][stage]["key"] for stage in COUNTS if stage in self._manifest["stages"]]
+        )
+        return self._counted() and not (self._temporary and (self._failed or PIPED in keys))
+
+    def mark_failed(self) -> None:
+        """Lets the next build drop the counts if its inputs or options are others."""
+        self._manifest["failed"] = True
+        self.save()
+
     def _delete(self) -> None:
         for name in OWN:
             path = self.path / name
@@ -89,15 +106,21 @@ class WorkFolder:
         """The state of a stage, to be updated and saved; a fresh one if the stage is new or its key changed."""
         stages, key = self._manifest["stages"], json.loads(json.dumps(key))
         if stage in stages and stages[stage]["key"] != key:
-            if stage in COUNTS and self._counted():
+            if stage in COUNTS and self.needed():
                 raise self.refusal(stages[stage]["key"], key)
             self._drop(stage)
         if stage not in stages:
-            if stage == COUNTS[0] and self._counted():
+            if stage == COUNTS[0] and self.needed():
                 raise self.refusal({"source": "tokens"}, {"source": "words"})
             self._drop(stage)
             stages[stage] = {"key": key, "done": False, "seconds": 0.0}
         return stages[stage]
+
+    def renew(self, stage: str) -> dict[str, Any]:
+        """A fresh state of a stage with the same key."""
+        key = self._manifest["stages"][stage]["key"]
+        self._drop(stage)
+        return self.begin(stage, key)
 
     def refusal(self, mine: dict[str, Any], wanted: dict[str, Any]) -> ValueError:
         """The error for a folder with counts of other inputs or options."""

@@ -26,7 +26,7 @@ inputs   one or more names or quoted patterns (*, ?, [..], ** any folders)
   .parquet       a column of text
                  Text is tokenized by --tokenizer. Without one, white space
                  separates words, and a document is a sentence. All text formats
-                 but .parquet also with .gz or .zst.
+                 but .parquet also with .gz, .bz2, .xz or .zst.
   .npy           a flat array of token ids of any integer type, documents
                  separated by the end-of-text id
   .bin           the same without a header, little-endian, see --dtype

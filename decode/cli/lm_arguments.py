@@ -12,7 +12,9 @@ DOCUMENTS = ("line", "file")
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
 AMOUNT = arguments.whole(1, 10**15)
-MODEL = "an .ngram, .arpa, .arpa.gz or .fst file; - reads ARPA from standard input"
+MODEL = (
+    "an .ngram or .fst file, or ARPA: .arpa, .lm, also with .gz, .bz2, .xz or .zst; - reads ARPA from standard input"
+)
 WRITTEN = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
 MODEL_FILE = arguments.Written(WRITTEN, stream=True)
 

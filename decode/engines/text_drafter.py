@@ -19,6 +19,7 @@ from rescore.decode.rescoring.best_chain import best_chain
 from rescore.decode.rescoring.calibration import DEPTH, UNSEEN, Calibration
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.text_memory import TextMemory
+from rescore.lattice.token_ids import token_ids
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 from rescore.lm.formats import load
@@ -51,11 +52,11 @@ class DraftRow:
 
     @classmethod
     def of_tokens(cls, tokens: ArrayLike, key: Hashable = None, predicted: Predicted | None = None) -> DraftRow:
-        """Makes a row from all tokens [n] of a request. TypeError unless they are integers."""
+        """Makes a row from all tokens [n] of a request. TypeError unless they are integers, ValueError beyond int32."""
         ids = np.asarray(tokens)
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
             raise TypeError(f"tokens: expected integers of shape [n], got {ids.dtype} {list(ids.shape)}")
-        ids = np.ascontiguousarray(ids, np.int32)
+        ids = token_ids(ids, "tokens")
         return cls(size=len(ids), since=lambda start: ids[start:], key=key, predicted=predicted)
 
 

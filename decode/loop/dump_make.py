@@ -117,8 +117,8 @@ def check_lengths(tasks: dict[str, list[Prompt]], max_tokens: int, context: int 
     longest = max((one for prompts in tasks.values() for one in prompts), key=lambda one: len(one.tokens))
     if context is not None and len(longest.tokens) + max_tokens > context:
         raise ValueError(
-            f"line {longest.number + 1}: expected prompts of at most {context - max_tokens} tokens (the context of "
-            f"{context} less --max-tokens), got {len(longest.tokens)}"
+            f"line {longest.number + 1}: {len(longest.tokens)} tokens and --max-tokens {max_tokens}: expected at most "
+            f"{context} together, the model's context; shorten one of them"
         )
 
 

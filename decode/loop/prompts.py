@@ -55,7 +55,7 @@ def read_prompts(
     tasks: dict[str, list[Prompt]] = {}
     reader = _Line(vocab_size, text, references)
     opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8", errors="surrogateescape") as lines:
+    with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as lines:
         for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE), "")):
             if line.strip():
                 prompt = reader.prompt(line, number, f"{path}, line {number + 1}")

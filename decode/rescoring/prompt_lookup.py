@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.token_ids import token_ids
+
 LONGEST = 2  # tokens to match, `max_matching_ngram_size`
 
 
@@ -16,11 +18,12 @@ def prompt_lookup(
     text: NDArray[np.integer], n: int, *, longest: int = LONGEST, ends: tuple[int, ...] = ()
 ) -> NDArray[np.int32]:
     """Returns at most n tokens [m] to follow the text [t]; none without a match. Stops before a token of `ends`."""
+    text = token_ids(text, "text")
     for size in range(min(longest, len(text) - 1), 0, -1):
         windows = np.lib.stride_tricks.sliding_window_view(text, size)
         found = np.flatnonzero((windows == text[len(text) - size :]).all(axis=1))
         if len(found) and (start := int(found[0]) + size) < len(text):  # the last window is the end of the text itself
             draft = text[start : start + n]
             stops = np.flatnonzero(np.isin(draft, ends))
-            return draft[: stops[0] if len(stops) else n].astype(np.int32)
+            return draft[: stops[0] if len(stops) else n]
     return np.empty(0, np.int32)

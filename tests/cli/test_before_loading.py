@@ -89,7 +89,7 @@ CASES = [
     (f"{BENCH} --lm OTHER_V", 1, f"OTHER_V: n-gram model: expected a vocabulary of {V}, got {V + 1}"),
     (f"{BENCH} --prompts GONE", 1, "GONE: No such file or directory"),
     (f"{BENCH} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text, or messages)"),
-    (f"{BENCH} --prompts LONG", 1, "LONG: expected prompts of at most 56 tokens"),
+    (f"{BENCH} --prompts LONG", 1, "--max-tokens 8: expected at most 64 together"),
     (f"{BENCH} --draft-model GONE", 1, "GONE: expected a model"),
     (f"{BENCH} --memory GONE", 1, "GONE: expected a file written by `rescore generate --memory`"),
     (f"{GENERATE} --memory BAD w1", 1, "BAD: expected a .npy file of token ids"),
@@ -97,7 +97,7 @@ CASES = [
     (f"{BENCH} --chat", 1, "MODEL: expected a chat template"),
     (f"{DUMP} --prompts GONE", 1, "GONE: No such file or directory"),
     (f"{DUMP} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text, or messages)"),
-    (f"{DUMP} --prompts LONG", 1, "line 1: expected prompts of at most 56 tokens (the context of 64"),
+    (f"{DUMP} --prompts LONG", 1, "--max-tokens 8: expected at most 64 together"),
 ]
 
 

@@ -358,7 +358,7 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
         capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--text-field", "body", *out
     )
     assert (
-        "no document could be read; 2 were skipped, the first: " in line
+        "no document could be read; 2 were skipped (1 no text, 1 not JSON), the first: " in line
         and 'bad.jsonl, line 1: expected an object with a string "body"' in line
     )
     assert "expected a Hugging Face tokenizer.json" in cli.refusal(
@@ -405,3 +405,56 @@ def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, caps
     )
     tokens = np.arange(300, 400)
     np.testing.assert_allclose(again.score(tokens), model.score(tokens), rtol=1e-6)
+
+
+USELESS = {
+    "c.jsonl": (b'{"content": "a b"}\n', '1 were skipped .1 no text., the first: .*a string "text", .*; --text-field'),
+    "c.json": (b'[{"text": "a b"}]', "1 were skipped .1 no text., the first: "),
+    "c.txt": (b"<s> a b </s>\n<s> c </s>\n", "2 were skipped .2 holds the end of text., .*the word <s>"),
+    "d.txt": (b"\xff\n", "1 were skipped .1 not UTF-8., the first: .*d.txt, line 1: expected UTF-8, got byte 0xff"),
+    "e.txt": (b"", "expected at least one token, got none: there is no document in it"),
+    "f.txt": (b"\n \n", "expected at least one token, got none: there is no document in it"),
+}
+
+
+@pytest.mark.parametrize("name", USELESS)
+@pytest.mark.parametrize("ids", [False, True], ids=["words", "tokens"])
+def test_why_nothing_is_read_and_the_next_build_is_free(world, tokenizer, capsys, tmp_path, name, ids):
+    content, message = USELESS[name]
+    more = ("--tokenizer", tokenizer) if ids else ()
+    if ids and name == "c.txt":
+        return  # words like any others
+    (tmp_path / name).write_bytes(content)
+    line = cli.refusal(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram")
+    assert re.search(message, line), line
+    assert not (tmp_path / "lm.ngram.work").exists()
+    (tmp_path / name).write_text('{"text": "w1 w2"}' if "json" in name else "w1 w2")
+    assert cli.call(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram").status == 0
+
+
+@pytest.mark.parametrize("later", ["words", "tokens", "pipe"])
+def test_a_failed_build_does_not_block_the_next_with_other_inputs(
+    world, tokenizer, capsys, tmp_path, monkeypatch, later
+):
+    """Here one too small for Kneser-Ney."""
+    more = (
+        "--method",
+        "kneser-ney",
+        "-o",
+        tmp_path / "lm.ngram",
+        *(("--tokenizer", tokenizer) if later == "tokens" else ()),
+    )
+    (tmp_path / "a.txt").write_text("w1 w2\n")
+    (tmp_path / "b.txt").write_text("w1 w2 w3\n")
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    if later == "pipe":
+        first = second = "-"
+    fallback = ("--discount-fallback", "0.5,1,1.5")
+    for name, options, status in ((first, (), 1), (first, (), 1), (second, fallback, 0)):
+        process = cli.start(
+            "lm", "build", name, *more, *options, stdin=open(tmp_path / ("a.txt" if status else "b.txt"))
+        )
+        process.communicate(timeout=120)
+        assert process.returncode == status
+        assert (tmp_path / "lm.ngram.work").exists() == bool(status)
+    assert NGram.open(tmp_path / "lm.ngram").vocab_size == (dumps.V if later == "tokens" else 5)

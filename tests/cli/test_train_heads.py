@@ -158,7 +158,7 @@ def test_references_are_read_until_there_are_so_many_tokens(world, tmp_path):
 
 
 FAULTS = [
-    ("--max-tokens 9000", "expected prompts of at most"),
+    ("--max-tokens 9000", "tokens and an answer 9000: expected at most"),
     ("--temperature 0,x", "expected a finite number of at least 0"),
     ("--prompts GONE", "GONE: No such file"),
     ("--tokens 0", "expected 1 to "),

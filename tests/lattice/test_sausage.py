@@ -213,3 +213,27 @@ def test_the_examples_of_the_readme():
 
     readme = ROOT / "lattice" / "README.md"
     assert doctest.testfile(str(readme), module_relative=False).failed == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_probabilities_are_no_logits(dtype):
+    draw = np.random.default_rng(1)
+    logits = draw.normal(0, 3, (2, 3, 500))
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    with pytest.raises(ValueError, match="expected logits, got probabilities: .* take their logarithm"):
+        Sausage.from_logits(p.astype(dtype), 4)
+    ids = np.tile(np.arange(3), (2, 1))
+    with pytest.raises(ValueError, match="logp: expected log-probabilities, got probabilities"):
+        Sausage.from_topk(ids, np.array([[0.5, 0.25, 0.25], [0.75, 0.25, 0.0]], dtype))
+    with pytest.raises(ValueError, match="logp: expected log-probabilities, got probabilities"):
+        Sausage.from_topk(np.array([[0, 1], [-1, -1]]), np.array([[0.75, 0.25], [0, 0]], dtype))
+    right = Sausage.from_logits(np.log(p).astype(dtype), 4)
+    np.testing.assert_allclose(right.cost, np.sort(-np.log(p), axis=-1)[..., :4], atol=1e-2)
+    for fine in (np.eye(3), np.zeros((2, 3)), np.array([[0.5, 0.4, 0.3], [0.5, 0.25, 0.25]]), -np.log(p[0, :, :3])):
+        Sausage.from_logits(fine.astype(dtype), 2)
+        Sausage.from_topk(np.tile(np.arange(3), (len(fine), 1)), fine.astype(dtype))
+
+
+def test_a_slot_without_finite_logits_has_no_k():
+    with pytest.raises(ValueError, match=r"no logits of that slot are finite; mask with a large finite value"):
+        Sausage.from_logits(np.full((1, 3), -np.inf, np.float32), 1)

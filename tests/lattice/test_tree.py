@@ -89,7 +89,7 @@ def test_malformed_trees_are_refused(text):
 def test_wrong_arguments_are_refused():
     with pytest.raises(TypeError, match="logq: expected a numpy array of float32, got float64"):
         TokenTree(**(arrays() | {"logq": np.zeros(2)}))
-    with pytest.raises(ValueError, match=re.escape("drafts: expected integers [p, T], got float64 [1, 1]")):
+    with pytest.raises(TypeError, match="drafts: expected integers, got float64"):
         TokenTree.from_drafts(np.array([[1.0]]))
     with pytest.raises(
         ValueError, match=re.escape("drafts[0]: expected token ids, then padding -1 to the end, got [1, -1, 2]")

@@ -249,6 +249,7 @@ def test_skipped_in_json():
         "documents": 8,
         "reasons": {"short": 8},
         "examples": [f"a.jsonl, line {n + 1}: fault {n}" for n in range(5)],
+        "notes": [],
     }
     both = Skipped()
     both.extend(skipped)

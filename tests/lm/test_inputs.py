@@ -73,7 +73,8 @@ def test_forms_refused(name):
     with pytest.raises(
         ValueError,
         match=(
-            f"{name}: expected a name that ends in .jsonl, .json or .txt .also with .gz or .zst., .parquet, .npy, .bin"
+            f"{name}: expected a name that ends in .jsonl, .json or .txt .also with .gz, .bz2, .xz or .zst., "
+            ".parquet, .npy, .bin"
         ),
     ):
         form_of(Path(name), ReadOptions())

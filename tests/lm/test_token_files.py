@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from support import cli, dumps
 from rescore.lm import pieces, token_files
 from rescore.lm.inputs import ReadOptions
 from rescore.lm.pieces import plan
+from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
 
 V, EOT = 50, 0
@@ -167,3 +169,21 @@ def test_a_shape_beyond_any_number_is_refused(tmp_path):
     (tmp_path / "a.npy").write_bytes(data.replace(b"(7,), }" + b" " * 30, b"(1" + b"0" * 30 + b",), }"))
     with pytest.raises(ValueError, match="a.npy: expected a .npy file of token ids, got Python int too large"):
         read(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    "ids, noted", [([1, 2, 3], True), ([1, 0, 2], False), ([1, 2, 0], False), ([0], False), ([], False)]
+)
+@pytest.mark.parametrize("form", ["npy", "bin"])
+def test_a_file_without_any_end_of_text_is_noted(tmp_path, ids, noted, form):
+    path, skipped = tmp_path / f"a.{form}", Skipped()
+    if form == "npy":
+        np.save(path, np.array(ids, np.uint16))
+    else:
+        path.write_bytes(np.array(ids, "<u2").tobytes())
+    for piece in plan([path], vocab_size=9):
+        list(tokens_of(piece, vocab_size=9, end_of_text=0, skipped=skipped))
+    assert [re.search(r"a.*: the end of text, 0, does not occur", note) is not None for note in skipped.notes] == [
+        True
+    ] * noted
+    assert Skipped.from_json(skipped.to_json(), skipped.to_json()).notes == 2 * skipped.notes

@@ -36,7 +36,7 @@ def test_words_are_numbered_as_they_come(tmp_path, monkeypatch):
         found, ids, skipped = numbered(tmp_path, "a.txt", "b.jsonl")
         assert found.spelled == ("<unk>", "</s>", "the", "cat", "dog", "and", "é")
         assert ids == [2, 3, 1, 2, 0, 4, 1, 4, 5, 6, 1]
-        assert skipped == [{"documents": 0, "reasons": {}, "examples": []}]
+        assert skipped == [{"documents": 0, "reasons": {}, "examples": [], "notes": []}]
         for path in sorted((tmp_path / "work").rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
 

@@ -342,7 +342,7 @@ def test_an_existing_dump_is_kept(folder, capsys):
         ('{"task": "a", "prompt": [1]}', "line 1: expected a reference, the text to read, got none"),
         (
             json.dumps({"task": "a", "prompt": [1] * 80, "reference": [1]}),
-            "line 1: expected prompts of at most 76 tokens",
+            "line 1: 80 tokens and --max-tokens 20: expected at most 96 together",
         ),
     ],
 )

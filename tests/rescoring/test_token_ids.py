@@ -5,11 +5,14 @@ import re
 import numpy as np
 import pytest
 
+from rescore.decode.engines.sglang.rows import draft_row
+from rescore.decode.engines.text_drafter import DraftRow
+from rescore.decode.rescoring.prompt_lookup import prompt_lookup
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lm import example
+from rescore.lm import Tables, count, example
 
 MODEL, ONE = example.model(), example.sausage()
 BATCH = Sausage(ids=ONE.ids[None], cost=ONE.cost[None])
@@ -35,9 +38,27 @@ READERS = {
     "score": MODEL.score,
     "score behind": lambda ids: MODEL.score([0], history=ids),
     "walk": MODEL.walk,
+    "count": lambda ids: count([ids], order=2, vocab_size=6, end_of_text=0),
+    "tables": lambda ids: Tables.from_rows(
+        [np.reshape(ids, (-1, 1))], [np.zeros(len(ids))], [], vocab_size=6, unseen_cost=1.0
+    ),
+    "tree of drafts": lambda ids: TokenTree.from_drafts([ids]),
+    "draft row": DraftRow.of_tokens,
+    "request of SGLang": lambda ids: draft_row("r", [0], ids, []).since(0),
+    "prompt lookup": lambda ids: prompt_lookup(np.asarray(ids), 1),
     "tree of parents": lambda ids: TokenTree.from_parents(ids, [-1] * len(ids)),
 }
-NO_V = ("paths of no model", "tree of parents", "text", "logq", "rows")  # know no V, or let searches refuse their text
+NO_V = (
+    "paths of no model",
+    "tree of parents",
+    "tree of drafts",
+    "text",
+    "logq",
+    "rows",
+    "draft row",
+    "prompt lookup",
+    "request of SGLang",
+)  # know no V, or let searches refuse their text
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -85,3 +106,12 @@ def test_costs_are_finite_with_the_greatest_weights():
     """Of the worked example all 8 drafts, as with any other weight."""
     found = Rescorer(MODEL, alpha=1000, head=1000).paths(ONE, [0], 8)
     assert found.count == 8 and np.isfinite(found.cost).all()
+
+
+def test_ids_of_dictionaries_and_parents():
+    for token in (-1, 6, 2**32, np.int64(2**32 + 1), 2**64):
+        with pytest.raises((ValueError, TypeError), match="(0..5|integers)"):
+            Tables.from_ngrams({(token,): (0.5, 1.0)}, vocab_size=6, unseen_cost=1.0)
+    for parent in (1, 5, -2, 2**33):
+        with pytest.raises(ValueError, match=rf"parents\[1\] = {parent}: expected -1 or the index of an earlier node"):
+            TokenTree.from_parents([3, 4], [-1, parent])

@@ -256,8 +256,8 @@ def prompts_of(args: argparse.Namespace, decoder: Decoder) -> dict[str, list[NDA
     context = decoder.facts.context
     if context is not None and longest + args.max_tokens > context:
         raise ValueError(
-            f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context minus "
-            f"--max-tokens), got {longest}"
+            f"{args.prompts}: {longest} tokens and --max-tokens {args.max_tokens}: expected at most {context} "
+            "together, the model's context; shorten one of them"
         )
     return tasks
 

@@ -88,11 +88,12 @@ def telling(
 
 
 def remarks(skipped: Skipped) -> list[str]:
-    """Lines about skipped documents."""
+    """Lines about skipped documents and what else was noticed."""
+    notes = [f"note: {printable(note)}" for note in skipped.notes]
     if not skipped:
-        return []
-    reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(skipped.reasons.items()))
+        return notes
     return [
-        f"skipped {len(skipped):,} documents ({reasons}), the first:",
+        *notes,
+        f"skipped {len(skipped):,} documents ({skipped.told()}), the first:",
         *(f"  {printable(example)}" for example in skipped.examples),
     ]

@@ -91,9 +91,13 @@ def work_folder(args: argparse.Namespace) -> Iterator[WorkFolder]:
             folder = args.work or work_beside(args.out)
             kept = f"finished work is kept in {folder}"
             stack.enter_context(output.resumable(lambda: kept if folder.exists() else ""))
-        work = WorkFolder(folder, args.disk)
+        work = WorkFolder(folder, args.disk, temporary=args.work is None)
         stack.callback(work.close)
-        yield work
+        try:
+            yield work
+        except ValueError:
+            work.mark_failed()
+            raise
         if args.work is None:
             work.remove()
 
@@ -216,7 +220,4 @@ def facts(work: WorkFolder) -> dict[str, Any]:
 
 
 def all_skipped(work: WorkFolder) -> Skipped:
-    every = Skipped()
-    for own in work.skipped():
-        every.extend(Skipped.from_json(own))
-    return every
+    return Skipped.from_json(*work.skipped())

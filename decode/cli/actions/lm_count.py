@@ -20,7 +20,8 @@ def call(args: argparse.Namespace) -> None:
     tokenizer = models.open_tokenizer(args)
     options = count_options(args, tokenizer)
     source = source_of(args, options, tokenizer)
-    work = WorkFolder(args.work or args.out.with_name(f"{args.out.name}.work"), args.disk)
+    folder = args.work or args.out.with_name(f"{args.out.name}.work")
+    work = WorkFolder(folder, args.disk, temporary=args.work is None)
     try:
         with BuildProgress() as progress:
             runs = StagedBuild(work, options, Resources(memory_bytes=args.ram, threads=args.threads), progress).runs(
@@ -36,6 +37,9 @@ def call(args: argparse.Namespace) -> None:
                 tokenizer=tokenizer.sha256 if tokenizer else None,
             )
         skipped, report = all_skipped(work), facts(work)
+    except ValueError:
+        work.mark_failed()
+        raise
     finally:
         work.close()
     if args.work is None:

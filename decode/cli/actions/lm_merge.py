@@ -114,7 +114,7 @@ def read_heldout(
         found = (own.tokens for own in inputs.read(piece, args, tokens, size, end_of_text, skipped))
         texts += inputs.telling(stage, "reading", found, args.tune, sum(map(len, texts)))
     if not any(map(len, texts)):
-        raise ValueError(f"{args.tune}: expected at least one token to tune the weights on, got none")
+        raise ValueError(f"{args.tune}: expected at least one token to tune the weights on: {skipped.why_nothing()}")
     return texts, end_of_text
 
 

@@ -18,6 +18,7 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.lattice.atomic import output_to
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import Perplexity, scored
+from rescore.lm.sentence_marks import with_sentence_marks
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenizer import TextTokenizer, Tokenizer
 from rescore.lm.vocabulary import Vocabulary
@@ -30,6 +31,8 @@ def call(args: argparse.Namespace) -> None:
         stage(f"reading {args.model}")
         model = read_model(args, end_of_text=given.end_of_text if given else None)
         check_tokenizer(model, args, given)
+        if given is None and args.end_of_text is None:
+            model = with_sentence_marks(model)
         end_of_text, bos = boundaries(model, args, given)
         tokenizer: Tokenizer | None = given or models.vocabulary_of(model, end_of_text)
         unknown = tokenizer.unknown if isinstance(tokenizer, Vocabulary) else None

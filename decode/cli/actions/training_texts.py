@@ -51,7 +51,10 @@ def fitting(prompts: list[Prompt], answer: int, context: int | None) -> list[Pro
     room = f"{context - answer} tokens (the context of {context} minus {answer} for an answer)"
     if not found:
         shortest = min(len(one.tokens) for one in prompts)
-        raise ValueError(f"--prompts: expected prompts of at most {room}, got none; the shortest has {shortest}")
+        raise ValueError(
+            f"--prompts: the shortest has {shortest} tokens and an answer {answer}: expected at most {context} "
+            "together, the model's context"
+        )
     told = Screen(stderr=True, soft_wrap=True)
     if len(found) < len(prompts):
         told.print(f"{len(prompts) - len(found):,} of {len(prompts):,} prompts are longer than {room} and are left out")

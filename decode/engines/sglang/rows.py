@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.text_drafter import DraftRow
+from rescore.lattice.token_ids import token_ids
 
 
 class RequestTexts:
@@ -54,7 +55,7 @@ def draft_row(rid: str, prompt: Sequence[int], output: Sequence[int], added: Seq
     def since(start: int) -> NDArray[np.int32]:
         found = []
         for part in parts:
-            found.append(np.asarray(part[max(0, start) :], np.int32))
+            found.append(token_ids(part[max(0, start) :], f"request {rid}"))
             start -= len(part)
         return np.concatenate(found)
 
