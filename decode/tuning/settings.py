@@ -149,8 +149,8 @@ class Settings:
             )
 
     def open_models(self) -> list[NGram]:
-        """Opens the models; ValueError if a file is not the one used for tuning."""
-        return [model.open() for model in self.models]
+        """Opens the models, over the V ids of the dump; ValueError if a file is not the one used for tuning."""
+        return [model.open().widened(self.vocab_size) for model in self.models]
 
     def rescorer(self, *, threads: int = 1) -> Rescorer:
         """Makes a rescorer for the p best paths. ValueError if tuned for a model without heads."""
