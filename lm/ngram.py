@@ -300,15 +300,20 @@ class NGram:
     ) -> None:
         """Raises ValueError if the model was made with another tokenizer (hash) or has more ids than the vocabulary.
 
-        words: makes the text of every id; the same ids in a file of another hash, such as one converted from GGUF, pass
+        words: makes the text of every id; the same ids in a file of another hash pass, such as one converted from GGUF
+        or one with tokens added since
         """
         mine = self.metadata.get("tokenizer")
-        if mine not in (None, tokenizer) and (words is None or self.words != tuple(words())[: self.vocab_size]):
+        if mine not in (None, tokenizer) and (words is None or not self.spells(words())):
             raise ValueError(
                 f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer"
             )
         if vocab_size is not None and vocab_size < self.vocab_size:
             raise ValueError(f"n-gram model: expected a vocabulary of at most {vocab_size}, got {self.vocab_size}")
+
+    def spells(self, words: Sequence[str]) -> bool:
+        """Whether `words` are those of the model's ids, but for ids that had no text when it was made."""
+        return self.words is not None and all(mine in ("", its) for mine, its in zip(self.words, words))
 
     def _special(self, name: str) -> int | None:
         """A token id from the metadata, None if it is not valid: metadata may come from a file."""

@@ -142,7 +142,7 @@ class Settings:
             if mine != theirs:
                 raise ValueError(f"settings: tuned for {mine} {what}, got {theirs}: tune on a dump of this model")
         known = self.tokenizer_sha256 in (None, tokenizer_sha256) or tokenizer_sha256 is None
-        if not known and not (words and self.models and self.open_models()[0].words == tuple(words())):
+        if not known and not (words and self.models and self.open_models()[0].spells(words())):
             raise ValueError(
                 f"settings: expected tokenizer {self.tokenizer_sha256}, got {tokenizer_sha256}: "
                 "tune on a dump of this model"
