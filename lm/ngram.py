@@ -309,7 +309,7 @@ class NGram:
                 f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer"
             )
         if vocab_size is not None and vocab_size < self.vocab_size:
-            raise ValueError(f"n-gram model: expected a vocabulary of at most {vocab_size}, got {self.vocab_size}")
+            raise ValueError(f"n-gram model: expected a vocabulary of {vocab_size}, or less, got {self.vocab_size}")
 
     def spells(self, words: Sequence[str]) -> bool:
         """Whether `words` are those of the model's ids, but for ids that had no text when it was made."""

@@ -202,7 +202,7 @@ def add_build(parser: argparse.ArgumentParser) -> None:
         dest="target",
         type=arguments.something,
         metavar="NAME",
-        help="the model to draft for, in place of --tokenizer: a name on the Hugging Face Hub, a folder or a .gguf file",
+        help="the model to draft for, in place of --tokenizer: a name on the Hugging Face Hub, a folder or a .gguf",
     )
     parser.add_argument(
         "--order", type=arguments.whole(1, 7), default=4, metavar="N", help="order of the model (default: 4)"
