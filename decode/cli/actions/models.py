@@ -67,7 +67,10 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
                 f"--alpha: expected one weight, or one for each of the {dump.header.heads - 1} slots of {dump.path}, "
                 f"got {len(alpha)}"
             )
-    return Rescorer(models, alpha=[[weight * value for value in alpha] for _, weight in args.lm], threads=args.threads)
+    rescorer = Rescorer(
+        models, alpha=[[weight * value for value in alpha] for _, weight in args.lm], threads=args.threads
+    )
+    return rescorer.widened(min(dump.header.vocab_size for dump in dumps))
 
 
 def open_settings(args: argparse.Namespace) -> Settings | None:
