@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.lm.compile import Arrays, check_costs
 from rescore.lm.quantise import BINS, codebook
+from rescore.lm.tables import NEVER
 
 Floats = NDArray[np.float32]
 
@@ -71,6 +72,21 @@ class Compact(NamedTuple):
             jumps=jumps,
             backoff_state=backoff_state,
             next_bits=next_bits,
+        )
+
+    def widened(self, vocab_size: int) -> Compact:
+        """The same automaton over more ids: impossible at the root, and in no context."""
+        sizes, order, known = self.sizes.copy(), len(self.sizes), len(self.root_cost)
+        sizes[0, 0] = vocab_size
+        first = self.first_state.reshape(order - 1, known + 1)
+        token = self.arc_token
+        if token.dtype == np.uint16 and vocab_size > 1 << 16:
+            token = np.pad(token.view(np.uint8).reshape(-1, 2), ((0, 0), (0, 1))).reshape(-1)
+        return self._replace(
+            sizes=sizes,
+            root_cost=np.pad(self.root_cost, (0, vocab_size - known), constant_values=NEVER),
+            arc_token=token,
+            first_state=np.pad(first, ((0, 0), (0, vocab_size - known)), mode="edge").reshape(-1),
         )
 
     @property

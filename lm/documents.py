@@ -7,6 +7,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from rescore.lm import lines, parquet
 from rescore.lm.piece import Piece
 from rescore.lm.skipped import BadText, Skipped
+from rescore.lm.tokenizer import Chat, ChatFormat
 
 
 @dataclass(slots=True)
@@ -47,15 +49,15 @@ class Faults:
         return self.before + number
 
 
-def documents(piece: Piece, faults: Faults) -> Iterator[tuple[int, str]]:
-    """Yields the documents of a piece with their numbers (see `Faults.add`).
+def documents(piece: Piece, faults: Faults, chats: ChatFormat | None = None) -> Iterator[tuple[int, str]]:
+    """Yields the documents of a piece with their numbers (see `Faults.add`); with `chats`, JSON lines may be chats.
 
     ValueError names file and line if compressed data or a Parquet file are damaged.
     """
     found = _rows(piece) if piece.form == "parquet" else _lines(piece, faults)
     for number, raw in found:
         try:
-            text = _text_of(raw, piece)
+            text = _text_of(raw, piece, chats)
         except BadText as fault:
             faults.add(number, fault)
             continue
@@ -92,7 +94,7 @@ def _whole(name: str, content: bytes) -> bytes:
     return content
 
 
-def _text_of(raw: bytes | None, piece: Piece) -> str:
+def _text_of(raw: bytes | None, piece: Piece, chats: ChatFormat | None) -> str:
     """The text of a line, row or file; BadText if it has none."""
     if piece.form == "parquet" and raw is None:
         raise BadText("no text", f"expected text in column {piece.field!r}, got null")
@@ -101,7 +103,7 @@ def _text_of(raw: bytes | None, piece: Piece) -> str:
     text = decoded(raw)
     if piece.form == "lines":
         return text.rstrip("\r\n")
-    return text if piece.field is None or piece.form == "parquet" else json_text(text, piece.field)
+    return text if piece.field is None or piece.form == "parquet" else json_text(text, piece.field, chats)
 
 
 def decoded(text: bytes) -> str:
@@ -112,8 +114,8 @@ def decoded(text: bytes) -> str:
         raise BadText("not UTF-8", f"expected UTF-8, got byte 0x{text[error.start]:02x} at {error.start}") from None
 
 
-def json_text(line: str, field: str) -> str:
-    """The text of a line of JSON, empty for a blank line. BadText if it has none."""
+def json_text(line: str, field: str, chats: ChatFormat | None = None) -> str:
+    """The text of a line of JSON, or with `chats` of its messages; empty for a blank line. BadText if it has none."""
     if not line.strip():
         return ""
     try:
@@ -123,6 +125,8 @@ def json_text(line: str, field: str) -> str:
     except ValueError as error:
         raise BadText("not JSON", f"expected a JSON object, got {line.strip()[:60]}: {error}") from None
     text = row.get(field) if isinstance(row, dict) else None
+    if text is None and isinstance(row, dict) and "messages" in row:
+        text = _rendered(row["messages"], chats)
     if not isinstance(text, str):
         remedy = "; --text-field names another key" if isinstance(row, dict) else "; each line is one object"
         raise BadText("no text", f'expected an object with a string "{field}", got {line.strip()[:60]}{remedy}')
@@ -133,6 +137,18 @@ def json_text(line: str, field: str) -> str:
             "half a surrogate pair", f'"{field}" holds half a surrogate pair, which is not a character'
         ) from None
     return text
+
+
+def _rendered(messages: Any, chats: ChatFormat | None) -> Chat:
+    """A chat as text. BadText if it is none, or the model's template refuses it."""
+    if chats is None:
+        raise BadText("no chat template", "expected text, got messages: give --model with a chat model")
+    if not isinstance(messages, list) or not all(isinstance(one, dict) and "role" in one for one in messages):
+        raise BadText("no chat", f'expected "messages" of role and content, got {str(messages)[:60]}')
+    try:
+        return Chat(chats.render(messages))
+    except ValueError as error:
+        raise BadText("no chat", str(error)) from None
 
 
 def refuse_end_of_text(ids: NDArray[np.uint32], end_of_text: int) -> None:

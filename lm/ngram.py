@@ -56,6 +56,7 @@ class NGram:
     words: tuple[str, ...] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     core: _core.Automaton = field(init=False, repr=False)
+    _wide: dict[int, NGram] = field(init=False, repr=False, default_factory=dict)  # the results of `widened`
 
     def __post_init__(self) -> None:
         check_vocabulary(self.vocab_size, self.order)
@@ -123,6 +124,26 @@ class NGram:
             ),
             words=self.words,
         )
+
+    def widened(self, vocab_size: int) -> NGram:
+        """This model over the ids 0..vocab_size - 1 of a target that has more: padded logits, tokens added later.
+
+        The ids that it lacks are as good as impossible, and no context holds them, so a history begins anew after one.
+        The n-grams are shared, not copied (their tokens are, where vocab_size passes 2^16), and the result is kept. A
+        model of more ids is refused: its root has an arc for each of them, so it would draft what the target lacks.
+        """
+        if vocab_size == self.vocab_size:
+            return self
+        if vocab_size < self.vocab_size:
+            raise ValueError(
+                f"n-gram model: expected a vocabulary of at most the target's {vocab_size} ids, got {self.vocab_size}; "
+                "build it with the target's tokenizer"
+            )
+        if vocab_size not in self._wide:
+            words = None if self.words is None else (*self.words, *[""] * (vocab_size - self.vocab_size))
+            compact = self.compact.widened(vocab_size)
+            self._wide[vocab_size] = replace(self, compact=compact, vocab_size=vocab_size, words=words)
+        return self._wide[vocab_size]
 
     @classmethod
     def uniform(cls, vocab_size: int) -> NGram:
@@ -277,17 +298,22 @@ class NGram:
         vocab_size: int | None = None,
         words: Callable[[], Sequence[str]] | None = None,
     ) -> None:
-        """Raises ValueError if the model was made with another tokenizer (hash) or has another vocabulary size.
+        """Raises ValueError if the model was made with another tokenizer (hash) or has more ids than the vocabulary.
 
-        words: makes the text of every id; the same ids in a file of another hash, such as one converted from GGUF, pass
+        words: makes the text of every id; the same ids in a file of another hash pass, such as one converted from GGUF
+        or one with tokens added since
         """
         mine = self.metadata.get("tokenizer")
-        if mine not in (None, tokenizer) and (words is None or self.words != tuple(words())):
+        if mine not in (None, tokenizer) and (words is None or not self.spells(words())):
             raise ValueError(
                 f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer"
             )
-        if vocab_size is not None and vocab_size != self.vocab_size:
-            raise ValueError(f"n-gram model: expected a vocabulary of {vocab_size}, got {self.vocab_size}")
+        if vocab_size is not None and vocab_size < self.vocab_size:
+            raise ValueError(f"n-gram model: expected a vocabulary of {vocab_size}, or less, got {self.vocab_size}")
+
+    def spells(self, words: Sequence[str]) -> bool:
+        """Whether `words` are those of the model's ids, but for ids that had no text when it was made."""
+        return self.words is not None and all(mine in ("", its) for mine, its in zip(self.words, words))
 
     def _special(self, name: str) -> int | None:
         """A token id from the metadata, None if it is not valid: metadata may come from a file."""

@@ -48,9 +48,11 @@ class TokenSource:
 
     @property
     def key(self) -> dict[str, Any]:
-        """The tokenizer, for JSON. Inputs from pipes get a random key, since they cannot be identified."""
+        """Tokenizer and chat template, for JSON. Pipes get a random key, since they cannot be identified."""
         once = {PIPED: self._once} if any(piece.size is None for piece in self._pieces) else {}
-        return {"tokenizer": self._tokenizer.sha256 if self._tokenizer else None, **once}
+        chats = getattr(self._tokenizer, "chats", None)
+        template = {"chats": chats.sha256} if chats else {}
+        return {"tokenizer": self._tokenizer.sha256 if self._tokenizer else None, **template, **once}
 
     def identity(self, piece: int) -> dict[str, Any]:
         """The piece as JSON (see `Piece`)."""

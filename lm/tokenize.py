@@ -14,7 +14,7 @@ from rescore.lm.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.piece import Piece
 from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.token_files import token_documents, token_dtype
-from rescore.lm.tokenizer import Tokenizer
+from rescore.lm.tokenizer import Chat, Tokenizer
 
 BATCH = 1 << 20  # characters tokenized at once
 AHEAD = 3  # batches in progress
@@ -33,6 +33,12 @@ class Numbered(NamedTuple):
     def lines(self) -> list[int] | None:
         """The lines or rows in the whole file."""
         return None if self.numbers is None else [self.faults.in_file(number) for number in self.numbers]
+
+
+class Encoded(NamedTuple):
+    number: int
+    chat: bool
+    ids: NDArray[np.uint32]
 
 
 def tokens_of(
@@ -63,7 +69,7 @@ def numbered_tokens(
     depend on the size of the file. For token files `end_of_text` may be None: the arrays are then stretches of it.
 
     skipped  counts bad documents: not JSON, without text, not UTF-8, longer than 16 MiB, or with the end of text among
-             their tokens; None makes the first of them a ValueError
+             their tokens (it may end each turn of a chat); None makes the first of them a ValueError
 
     ValueError names the file and the place of ids outside 0..V-1 and of damaged data.
     """
@@ -82,7 +88,8 @@ def numbered_tokens(
             f"got {vocab_size}"
         )
     end = np.array([end_of_text], np.uint32)
-    for encoded in _encoded(_batches(documents(piece, faults)), tokenizer, faults):
+    chats = getattr(tokenizer, "chats", None)
+    for encoded in _encoded(_batches(documents(piece, faults, chats)), tokenizer, faults):
         if kept := list(_kept(encoded, end_of_text, faults)):
             tokens = np.concatenate([part for _, ids in kept for part in (ids, end)])
             yield Numbered(tokens.astype(token_dtype(vocab_size), copy=False), faults, [number for number, _ in kept])
@@ -101,20 +108,17 @@ def _batches(found: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]
         yield batch
 
 
-def _encoded(
-    batches: Iterable[list[tuple[int, str]]], tokenizer: Tokenizer, faults: Faults
-) -> Iterator[list[tuple[int, NDArray[np.uint32]]]]:
-    """Yields batches of (number, ids) while the next batches are read and encoded.
+def _encoded(batches: Iterable[list[tuple[int, str]]], tokenizer: Tokenizer, faults: Faults) -> Iterator[list[Encoded]]:
+    """Yields batches of documents while the next batches are read and encoded.
 
     The package encodes a batch on all processors without the GIL. Encoding two batches at a time keeps them busy when
     documents are long and while ids are converted to arrays. A pool of processes took a quarter more CPU time.
     """
-    waiting: deque[tuple[tuple[int, ...], Future[list[NDArray[np.uint32]]]]] = deque()
+    waiting: deque[tuple[list[tuple[int, str]], Future[list[NDArray[np.uint32]]]]] = deque()
     pool = ThreadPoolExecutor(AHEAD - 1)
     try:
         for batch in batches:
-            numbers, texts = zip(*batch)
-            waiting.append((numbers, pool.submit(tokenizer.encode, texts)))
+            waiting.append((batch, pool.submit(tokenizer.encode, [text for _, text in batch])))
             if len(waiting) == AHEAD:
                 yield _result(*waiting.popleft(), faults)
         while waiting:
@@ -123,24 +127,23 @@ def _encoded(
         pool.shutdown(cancel_futures=True)
 
 
-def _result(
-    numbers: tuple[int, ...], encoding: Future[list[NDArray[np.uint32]]], faults: Faults
-) -> list[tuple[int, NDArray[np.uint32]]]:
+def _result(batch: list[tuple[int, str]], encoding: Future[list[NDArray[np.uint32]]], faults: Faults) -> list[Encoded]:
     try:
-        return list(zip(numbers, encoding.result()))
+        return [Encoded(number, isinstance(text, Chat), ids) for (number, text), ids in zip(batch, encoding.result())]
     except ValueError as error:
         raise ValueError(
-            f"{faults.where(numbers[0])} or one of the {len(numbers)} documents from there: {error}"
+            f"{faults.where(batch[0][0])} or one of the {len(batch)} documents from there: {error}"
         ) from None
 
 
-def _kept(
-    documents: Iterable[tuple[int, NDArray[np.uint32]]], end_of_text: int, faults: Faults
-) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-    """Yields the documents that are not empty and do not contain the end of text."""
-    for number, ids in documents:
+def _kept(documents: Iterable[Encoded], end_of_text: int, faults: Faults) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+    """Yields the documents that are not empty and do not contain the end of text, and chats without their last one."""
+    for number, chat, ids in documents:
         try:
-            refuse_end_of_text(ids, end_of_text)
+            if chat:
+                ids = ids[: len(ids) - (ids[-1:] == end_of_text).sum()]
+            else:
+                refuse_end_of_text(ids, end_of_text)
         except BadText as fault:
             faults.add(number, fault)
         else:

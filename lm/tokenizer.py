@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,29 @@ FILE_NAME = "tokenizer.json"
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
 
+class Chat(str):
+    """A chat as its model reads and writes it, special tokens spelled out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChatFormat:
+    """How a model's chats are written.
+
+    render   makes the text of messages, each of role and content, with special tokens spelled out and every answer
+             ended; ValueError if it cannot
+    sha256   of the template, by which finished work is recognised
+    """
+
+    render: Callable[[list[dict[str, Any]]], str]
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TextTokenizer:
     """A Hugging Face `tokenizer.json`: V (its greatest id + 1), the end-of-text id, the hash of the file.
 
-    Special tokens spelled out in a document are encoded like any other characters. Truncation and padding, which some
-    files enable, are off.
+    Special tokens spelled out in a document are encoded like any other characters, in a `Chat` as themselves.
+    Truncation and padding, which some files enable, are off.
     """
 
     tokenizer: Any
@@ -38,12 +55,14 @@ class TextTokenizer:
     end_of_text: int
     sha256: str
     word_ids: WordIds | None = None  # if text can be encoded word by word, and faster so
+    chats: ChatFormat | None = None  # of the model, if its chats are text too
+    _made: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     @classmethod
-    def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
+    def open(cls, path: str | Path, end_of_text: str | int | None = None) -> TextTokenizer:
         """Opens a tokenizer file, or the tokenizer.json of a folder or of a model of the Hub (`rescore.lm.hub`).
 
-        end_of_text: name or id of the end-of-text token; None tries the usual names. ValueError if there is none.
+        end_of_text: name of the end-of-text token, or its id; None tries the usual names. ValueError if there is none.
         """
         path = hub_folder(path, [FILE_NAME]) if is_hub_name(path) else Path(path)
         if path.is_dir() and not (path / FILE_NAME).is_file():
@@ -69,7 +88,9 @@ class TextTokenizer:
         return cls.from_bytes(fast.to_str().encode(), end_of_text or getattr(tokenizer, "eos_token", None))
 
     @classmethod
-    def from_bytes(cls, raw: bytes, end_of_text: str | None = None, name: str = "tokenizer.json") -> TextTokenizer:
+    def from_bytes(
+        cls, raw: bytes, end_of_text: str | int | None = None, name: str = "tokenizer.json"
+    ) -> TextTokenizer:
         """A tokenizer from the content of a file. name: of the file, for messages."""
         with needed_for("reading text"):
             from tokenizers import Tokenizer
@@ -80,6 +101,8 @@ class TextTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
+        if isinstance(end_of_text, int):
+            end_of_text = tokenizer.id_to_token(end_of_text) or str(end_of_text)
         names = [end_of_text] if end_of_text else END_OF_TEXT
         found = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
         if found is None and end_of_text and end_of_text.isdecimal() and tokenizer.id_to_token(int(end_of_text)):
@@ -108,10 +131,22 @@ class TextTokenizer:
 
         ValueError if the tokenizer fails on a document, for example because it has no unknown token.
         """
+        texts = [one for one in documents if not isinstance(one, Chat)]
+        chats = [one for one in documents if isinstance(one, Chat)]
         try:
-            return self.word_ids.encode(documents) if self.word_ids else _encode(self.tokenizer, documents)
+            of_texts = iter(self.word_ids.encode(texts) if self.word_ids else _encode(self.tokenizer, texts))
+            of_chats = iter(_encode(self._of_chats(), chats) if chats else ())
         except Exception as error:  # as above
             raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
+        return [next(of_chats if isinstance(one, Chat) else of_texts) for one in documents]
+
+    def _of_chats(self) -> Any:
+        """The tokenizer for chats; not a setting of the other one, which encodes in other threads meanwhile."""
+        if "of_chats" not in self._made:
+            made = type(self.tokenizer).from_str(self.tokenizer.to_str())
+            made.encode_special_tokens = False
+            self._made["of_chats"] = made
+        return self._made["of_chats"]
 
 
 Tokenizer = TextTokenizer | Vocabulary

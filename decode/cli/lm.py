@@ -20,13 +20,14 @@ stages   words (only without a tokenizer), count (and tokenize), merge,
          estimate, prune, compile, write
 
 inputs   one or more names or quoted patterns (*, ?, [..], ** any folders)
-  .jsonl .json   {"text": ..} on every line, the format of C4
+  .jsonl .json   {"text": ..} on every line, the format of C4; with --model also
+                 {"messages": [{"role": .., "content": ..}, ..]}, a chat
   .txt           a document on every non-blank line; with --documents file the
                  whole file is one
   .parquet       a column of text
-                 Text is tokenized by --tokenizer. Without one, white space
-                 separates words, and a document is a sentence. All text formats
-                 but .parquet also with .gz, .bz2, .xz or .zst.
+                 Text is tokenized by --tokenizer, or by --model's. Without one,
+                 white space separates words, and a document is a sentence. All
+                 text formats but .parquet also with .gz, .bz2, .xz or .zst.
   .npy           a flat array of token ids of any integer type, documents
                  separated by the end-of-text id
   .bin           the same without a header, little-endian, see --dtype
@@ -37,6 +38,10 @@ inputs   one or more names or quoted patterns (*, ?, [..], ** any folders)
   -              standard input, see --stdin-format
 Bad lines are skipped, counted and reported; --strict stops at the first.
 
+--model takes tokenizer, vocabulary size (that of the logits) and end of text
+from the model that the drafts are for, without its weights. Chats are counted
+as it reads and writes them: in its chat template, each answer ended by it.
+
 A word model has the words of the text, <unk> for all others, and </s> for the
 end of text. Its ARPA file has sentences, as lmplz's files do.
 """
@@ -45,6 +50,7 @@ BUILD_EXAMPLES = """\
 examples:
   rescore lm build 'c4/en/c4-train.*.json.gz' --tokenizer tokenizer.json \\
       --max-ngrams 100M -o lm.ngram
+  rescore lm build logs.jsonl --model Qwen/Qwen2.5-0.5B-Instruct -o logs.ngram
   rescore lm build train.jsonl.gz --tokenizer tokenizer.json -o lm.ngram
   rescore lm build text.txt --order 3 -o model.arpa
   zcat text.gz | rescore lm build - -o - | gzip > model.arpa.gz
@@ -191,6 +197,13 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def add_build(parser: argparse.ArgumentParser) -> None:
     lm_arguments.add_inputs(parser)
+    parser.add_argument(
+        "--model",
+        dest="target",
+        type=arguments.something,
+        metavar="NAME",
+        help="the model to draft for, in place of --tokenizer: a name on the Hugging Face Hub, a folder or a .gguf",
+    )
     parser.add_argument(
         "--order", type=arguments.whole(1, 7), default=4, metavar="N", help="order of the model (default: 4)"
     )

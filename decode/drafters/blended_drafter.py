@@ -41,14 +41,10 @@ class BlendedDrafter(TreeDrafter):
         rejected: bool = True,
         threads: int = 1,
     ):
-        if lm is not None and lm.vocab_size != target.vocab_size:
-            raise ValueError(
-                f"lm: expected an n-gram model of the target's {target.vocab_size} ids, got one of {lm.vocab_size}; "
-                "build it with the target's tokenizer"
-            )
         if calibration is None and lattice is None:
             calibration = HEADLESS
-        model, least = (lm, 0.0) if lm else (NGram.uniform(target.vocab_size), ALIKE)
+        size = target.vocab_size
+        model, least = (lm.widened(size), 0.0) if lm else (NGram.uniform(size), ALIKE)
         rescorer = Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
-        size = AutoWidth(target) if nodes is None else nodes
-        super().__init__(lattice, rescorer, nodes=size, depth=depth, prompt=prompt, rejected=rejected)
+        width = AutoWidth(target) if nodes is None else nodes
+        super().__init__(lattice, rescorer, nodes=width, depth=depth, prompt=prompt, rejected=rejected)

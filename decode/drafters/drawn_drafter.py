@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.drafters.drafter import Rescoring
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import moved
 from rescore.decode.models.heads import DraftStep, HeadsSession
@@ -65,7 +66,7 @@ class _Again:
         return self.lattices.rows(torch.from_numpy(every).to(self.lattices.exact.device))[self.row].cpu().numpy()
 
 
-class DrawnDrafter:
+class DrawnDrafter(Rescoring):
     """Draws p drafts independently from q of the rescored lattice (docs/reference/concepts.md, q), merged by prefix.
 
     temperature  of q: costs are divided by it

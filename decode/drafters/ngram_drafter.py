@@ -29,6 +29,14 @@ class NGramDrafter:
         self.nodes = nodes
         self.threads = threads
 
+    def fitted(self, vocab_size: int) -> NGramDrafter:
+        model = self.model.widened(vocab_size)
+        return (
+            self
+            if model is self.model
+            else NGramDrafter(model, slots=self.slots, nodes=self.nodes, threads=self.threads)
+        )
+
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NGramDrafter:
         return self
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.drafters.drafter import Rescoring
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import moved
 from rescore.decode.models.heads import DraftStep, HeadsSession
@@ -16,7 +17,7 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 
 
-class PathDrafter:
+class PathDrafter(Rescoring):
     """Drafts the p best paths of the rescored lattice, merged by prefix; without models, those of the heads alone."""
 
     drawn = 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.decode.drafters.auto_width import AutoWidth, WidthSession
-from rescore.decode.drafters.drafter import EMPTY, DrafterSession
+from rescore.decode.drafters.drafter import EMPTY, DrafterSession, Rescoring
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import CalibratedSearch, PlainSearch, TreeSearch
 from rescore.decode.models.heads import DraftStep, HeadsSession, Memoryless
@@ -21,7 +21,7 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.trees import Trees
 
 
-class TreeDrafter:
+class TreeDrafter(Rescoring):
     """Drafts the n most probable prefixes of the rescored lattice (docs/reference/concepts.md, token trees).
 
     lattice   of the model's heads; None drafts without heads, which takes a calibrated rescorer

@@ -67,7 +67,7 @@ class TextDrafter:
     be reordered, preempted and resumed. Thread-safe.
 
     lm           an n-gram model or its file; None drafts from texts alone
-    vocab_size   V, if there is no lm; ids outside it are refused
+    vocab_size   V of the target; ids outside it are refused. None: as many as the text turns out to have
     calibration  weights of the sources; None is `UNSEEN`; `HEADLESS` is better if the engine supplies predictions
     memory       texts of earlier requests; every text that ends is added
     cost         cost of verifying a drafted token, relative to decoding a token without drafts; None measures it
@@ -95,20 +95,16 @@ class TextDrafter:
             if value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
         model = lm if isinstance(lm, NGram) or lm is None else load(lm)
-        if model is not None and vocab_size is not None and model.vocab_size != vocab_size:
-            raise ValueError(
-                f"lm: expected an n-gram model of the target's {vocab_size} ids, got one of {model.vocab_size}; "
-                "build it with the target's tokenizer"
-            )
         if model is None:
-            size = vocab_size or (memory.vocab_size if memory else VOCAB_SIZE)
-            model = NGram.uniform(size)
+            model = NGram.uniform(vocab_size or (memory.vocab_size if memory else VOCAB_SIZE))
+        self._most = vocab_size or max(VOCAB_SIZE, model.vocab_size)
+        model = model.widened(vocab_size or max(model.vocab_size, memory.vocab_size if memory else 0))
         calibration = calibration or UNSEEN
         if calibration.text is None:
             raise ValueError("calibration: expected strengths of the running text, got text=None")
         self._end_of_text = end_of_text
-        if memory is not None and memory.vocab_size != model.vocab_size:
-            raise ValueError(f"memory: expected texts of {model.vocab_size} ids, got one of {memory.vocab_size}")
+        if memory is not None:
+            memory.check(self._most)
         self.model, self.memory, self.threads = model, memory, threads
         self._strength, self._soft = np.array(calibration.text), calibration.shares
         self._context = max(1, model.order - 1, memory.context if memory else 0)
@@ -226,11 +222,13 @@ class TextDrafter:
                 f"request {number}: expected the int32 tokens {text.size}..{row.size - 1}, "
                 f"got {new.dtype} {list(new.shape)}"
             )
-        if len(new) and not (0 <= new.min() and new.max() < self.vocab_size):
+        if len(new) and not (0 <= new.min() and new.max() < self._most):
             raise ValueError(
-                f"request {number}: expected ids in 0..{self.vocab_size - 1}, got {new.min()}..{new.max()}; "
-                "the n-gram model belongs to another tokenizer"
+                f"request {number}: expected ids in 0..{self._most - 1}, got {new.min()}..{new.max()}; "
+                "were they made with another tokenizer?"
             )
+        if len(new) and new.max() >= self.vocab_size:
+            self.model = self.model.widened(self._most)
         for draft, (ids, p) in row.rejected if text.size else ():
             text.counts.foresee(draft, ids, p)
         if row.predicted is None or not len(new):

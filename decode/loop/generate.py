@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import EMPTY, Drafter, DrafterSession, Remembering
+from rescore.decode.drafters.drafter import EMPTY, Drafter, DrafterSession, Remembering, fitted
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
 from rescore.decode.loop.stopping import Stopping
@@ -158,7 +158,8 @@ class _Call:
         self.requests = [
             _running(i, one, first, options, target.context) for i, (one, first) in enumerate(zip(requests, firsts))
         ]
-        self.session: DrafterSession | None = drafter.open(self.prompts, options.shaping) if drafter else None
+        own = fitted(drafter, target.vocab_size) if drafter else None
+        self.session: DrafterSession | None = own.open(self.prompts, options.shaping) if own else None
         self.drawn = rule.drawn
         self.verifiers: list[Verifier] = [rule.open() for _ in requests]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ class ChatTemplate:
 
     def __init__(self, model: str | Path):
         found = located(model, weights=False)
+        self._ending: bool | None = None
         self._tokenizer = _tokenizer(described(found) if is_gguf(found) else found)
         if not getattr(self._tokenizer, "chat_template", None):
             raise ValueError(
@@ -28,8 +30,37 @@ class ChatTemplate:
         chat: messages with role and content. Special tokens are spelled out.
         """
         messages = [{"role": "user", "content": chat}] if isinstance(chat, str) else chat
+        return self._formatted(messages, answer=True)
+
+    def whole(self, messages: list[dict[str, Any]], ends: Sequence[str]) -> str:
+        """Formats a conversation that has ended. After each answer stands one of the tokens `ends`, with which the
+        model ends it: the template's, else the first.
+        """
+        text, parts, at = self._formatted(messages, answer=False).rstrip(), [], 0
+        for n, message in enumerate(messages, 1):
+            if message["role"] != "assistant" or self._ends_answers(tuple(ends)):
+                continue
+            head = self._formatted(messages[:n], answer=False).rstrip()
+            if text.startswith(head):
+                parts += [text[at : len(head)], ends[0]]
+                at = len(head)
+        return "".join((*parts, text[at:]))
+
+    def _ends_answers(self, ends: tuple[str, ...]) -> bool:
+        """Whether the template ends an answer itself."""
+        if self._ending is None:
+            sample = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+            self._ending = self._formatted(sample, answer=False).rstrip().endswith(ends)
+        return self._ending
+
+    @property
+    def source(self) -> str:
+        """The template itself."""
+        return str(self._tokenizer.chat_template)
+
+    def _formatted(self, messages: list[dict[str, Any]], *, answer: bool) -> str:
         try:
-            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer)
         except Exception as error:  # templates are programs and may raise anything
             raise ValueError(f"the model's chat template fails: {type(error).__name__}: {error}") from error
 

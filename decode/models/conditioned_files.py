@@ -64,13 +64,17 @@ def write_heads(folder: str | Path, form: HeadsForm, tensors: dict[str, Tensor],
 
 
 def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[HeadsForm, dict[str, Tensor]]:
-    """Reads and checks form and tensors for a target of this width and V. ValueError or FileNotFoundError names what is
-    wrong.
+    """Reads and checks form and tensors for a target of this width and V, which may have gained tokens since.
+
+    ValueError or FileNotFoundError names what is wrong.
     """
     folder = Path(folder)
     form = read_form(folder)
-    for name, wanted in (("width", width), ("vocab_size", vocab_size)):
-        if getattr(form, name) != wanted:
+    for name, wanted, fits in (
+        ("width", width, form.width == width),
+        ("vocab_size", vocab_size, form.vocab_size <= vocab_size),
+    ):
+        if not fits:
             raise ValueError(
                 f"{folder / CONFIG}: expected heads for this model's {name} of {wanted}, got {getattr(form, name)}; "
                 "they were trained for another"

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
+from rescore.decode.models.draft_vocabulary import DraftVocabulary
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.medusa_files import CONFIG, WEIGHTS, MedusaForm, read_medusa
 from rescore.lattice.atomic import replacing
@@ -130,6 +131,9 @@ class MedusaHeads(nn.Module, Memoryless):
             vocab_size=form.vocab_size,
         )
         heads.load_state_dict({f"heads.{name}": tensor for name, tensor in tensors.items()})
+        if form.vocab_size is not None and form.vocab_size < vocab_size:
+            known = torch.arange(form.vocab_size, dtype=torch.int32, device=device)
+            heads.vocabulary = DraftVocabulary(ids=known, size=vocab_size)
         return heads.to(device=device, dtype=dtype).eval()
 
 

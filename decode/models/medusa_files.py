@@ -155,7 +155,9 @@ def _form(path: Path, tensors: dict[str, Tensor], config: dict[str, Any], width:
             f"{path}: expected heads of medusa_num_layers {config['medusa_num_layers']!r} by config.json, "
             f"got tensors of {layers}"
         )
-    return MedusaForm(heads=heads, layers=layers, width=width, vocab_size=vocab_size if last else None)
+    own = tensors.get(f"0.{layers}.weight")
+    size = vocab_size if own is None else min(len(own), vocab_size)  # the backbone may have gained tokens since
+    return MedusaForm(heads=heads, layers=layers, width=width, vocab_size=size if last else None)
 
 
 def _checked(path: Path, tensors: dict[str, Tensor], form: MedusaForm) -> dict[str, Tensor]:

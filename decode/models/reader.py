@@ -13,7 +13,7 @@ from rescore.decode.models.block import Block
 from rescore.decode.models.target import Target
 from rescore.lattice.token_ids import token_ids
 
-PADDED = 1024  # embeddings are padded to round sizes: models with one tokenizer may differ by less than this
+NOTHING = 0  # read where no known token is left; its drafts are verified like all others
 
 
 class Reader:
@@ -26,9 +26,9 @@ class Reader:
     half the context. The step depends on the history's length alone, so the same history always gives the same
     distribution, and everything is read again only once per half context.
 
-    vocab_size  V of the target. A model with more ids has its surplus logits cut off; one that lacks fewer than 1024
-                of them (padding of embeddings) gets -inf for those. None: the model's own. The caller ensures that both
-                have one tokenizer.
+    vocab_size  V of the target. A model with more ids has its surplus logits cut off; one that lacks some (padding of
+                embeddings, tokens added later) gets -inf for those, and reads a text without them. None: the model's
+                own. The caller ensures that both have one tokenizer.
     """
 
     @torch.inference_mode()
@@ -44,9 +44,9 @@ class Reader:
         self.model = model
         self.ahead = ahead
         self.copies = 1
-        self.vocab_size = _vocabulary(model, vocab_size)
+        self.vocab_size = model.vocab_size if vocab_size is None else vocab_size
         self._stride = _stride(model, ahead)
-        texts = [token_ids(prompt, f"prompts[{i}]").astype(np.int64) for i, prompt in enumerate(prompts)]
+        texts = [self._known(prompt, f"prompts[{i}]") for i, prompt in enumerate(prompts)]
         longest = max(len(text) for text in texts)
         self._cache, first = model.open(texts, 1, _slots(model, longest + ahead + 1))
         self._first = [np.asarray(ids, np.int64) for ids in first]
@@ -82,8 +82,8 @@ class Reader:
                 f"drafted: expected at most ahead = {self.ahead} tokens after a history, got {len(drafted)}"
             )
         self._settle()
-        texts = self._held[:: self.copies]
-        texts[request] = np.append(history[self._origin(len(history)) :], drafted).astype(np.int64)
+        texts, known, more = self._held[:: self.copies], self._known(history, "history"), np.array(drafted, np.int64)
+        texts[request] = np.append(known[self._origin(len(known)) :], more[more < self.model.vocab_size])
         return self._read([text for text in texts for _ in range(self.copies)], self._shared(texts))[
             request * self.copies
         ]
@@ -102,6 +102,7 @@ class Reader:
         if rows is not None and done:
             self._cache.copy(rows, starts, [start + done for start in starts])
             self._drafted = self._drafted[rows]
+        tokens = tokens.where(tokens < self.model.vocab_size, NOTHING)  # a processor may have forced an unknown one
         self._drafted = torch.cat((self._drafted, tokens[:, None]), dim=1)
         start = torch.tensor(starts, device=tokens.device) + done
         hidden = self.model.read(Block.chain(tokens[:, None], start, max(starts) + done + 1), self._cache)
@@ -163,22 +164,28 @@ class Reader:
     def _checked(self, histories: Sequence[NDArray[np.integer]]) -> list[NDArray[np.int64]]:
         if len(histories) != self.requests:
             raise ValueError(f"histories: expected one for each of {self.requests} requests, got {len(histories)}")
-        texts = [token_ids(history, f"histories[{i}]").astype(np.int64) for i, history in enumerate(histories)]
+        texts = [self._known(history, f"histories[{i}]") for i, history in enumerate(histories)]
         for i, (text, first) in enumerate(zip(texts, self._first)):
-            if text.ndim != 1 or not len(text):
-                raise ValueError(f"histories[{i}]: expected ids of shape [n], n >= 1, got shape {list(text.shape)}")
+            if not len(text):
+                raise ValueError(f"histories[{i}]: expected ids of shape [n], n >= 1, got shape [0]")
             if _common(text, first) < len(first):
                 raise ValueError(
                     f"histories[{i}]: expected it to begin with the {len(first)} tokens that the small model read "
                     f"first, got {text[: len(first)].tolist()[:8]}; a small model and its target must both be causal, "
                     "or both encoder-decoders with the same first tokens"
                 )
-            if text.min() < 0 or text.max() >= self.model.vocab_size:
-                raise ValueError(
-                    f"histories[{i}]: expected ids in [0, {self.model.vocab_size}), got {text.min()}..{text.max()}; "
-                    "do both models have one tokenizer?"
-                )
         return texts
+
+    def _known(self, history: NDArray[np.integer], name: str) -> NDArray[np.int64]:
+        """The tokens of a history that the model knows; ValueError for what no target has."""
+        ids = token_ids(history, name).astype(np.int64)
+        if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
+            raise ValueError(
+                f"{name}: expected ids in [0, {self.vocab_size}), got {ids.min()}..{ids.max()}; "
+                "do both models have one tokenizer?"
+            )
+        known = ids[ids < self.model.vocab_size]
+        return known if len(known) or not len(ids) else np.array([NOTHING])
 
 
 def _common(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:
@@ -186,17 +193,6 @@ def _common(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:
     n = min(len(left), len(right))
     differ = left[:n] != right[:n]
     return int(differ.argmax()) if differ.any() else n
-
-
-def _vocabulary(model: Target, vocab_size: int | None) -> int:
-    if vocab_size is None:
-        return model.vocab_size
-    if model.vocab_size <= vocab_size - PADDED:
-        raise ValueError(
-            f"vocab_size: expected a small model of the target's {vocab_size} ids, got one of {model.vocab_size}; "
-            "they must share a tokenizer"
-        )
-    return vocab_size
 
 
 def _stride(model: Target, ahead: int) -> int:

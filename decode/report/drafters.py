@@ -25,7 +25,7 @@ from rescore.decode.replay.drafters.names import (
 from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.standard import ReplayOptions, check_models
+from rescore.decode.replay.drafters.standard import ReplayOptions, fitted
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.split import Split
 from rescore.decode.replay.worth import ReplayDrafter
@@ -51,7 +51,7 @@ def report_drafters(
 
     ValueError if a model's vocabulary or tokenizer is not that of the dump.
     """
-    check_models(dump, rescorer.models)
+    rescorer = fitted(dump, rescorer)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k
     drafters: list[ReplayDrafter] = [
         PathReplay(rescorer=heads, budgets=paths(BASE, PARALLEL_BASE, options.paths), top_k=k)

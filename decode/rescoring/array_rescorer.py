@@ -22,13 +22,11 @@ class ArrayRescorer:
     """The searches of `Rescorer` on arrays; arguments as there."""
 
     def __init__(self, models: Sequence[NGram], *, alpha: ArrayLike, head: ArrayLike, threads: int):
-        self.models = tuple(models)
-        if len({model.vocab_size for model in self.models}) > 1:
-            raise ValueError(f"models: expected one vocabulary size, got {[model.vocab_size for model in self.models]}")
+        self.vocab_size = max((model.vocab_size for model in models), default=ALL)
+        self.models = tuple(model.widened(self.vocab_size) for model in models)
         self.alpha = checked_alpha(alpha, len(self.models))
         self.head = checked_head(head)
         self.threads = threads
-        self.vocab_size = self.models[0].vocab_size if self.models else ALL
         self._plain_head = bool((self.head == 1).all())
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}

@@ -36,10 +36,8 @@ class CalibratedTrees:
         least: float = 0.0,
         threads: int = 1,
     ):
-        if memory is not None and memory.vocab_size != model.vocab_size:
-            raise ValueError(
-                f"memory: expected texts of the model's {model.vocab_size} ids, got one of {memory.vocab_size}"
-            )
+        if memory is not None:
+            memory.check(model.vocab_size)
         self.model, self.memory = model, memory
         self.calibration = calibration or DEFAULT
         self.least, self.threads = least, threads

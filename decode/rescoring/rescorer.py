@@ -85,6 +85,7 @@ class Rescorer:
             raise ValueError(f"capacity: expected 1 to {MOST_CAPACITY}, got {capacity}")
         self.capacity = capacity
         self._on_device: dict[torch.device, TensorRescorer] = {}
+        self._wide: dict[int, Rescorer] = {}  # the results of `widened`
 
     def __repr__(self) -> str:
         models = ", ".join(map(repr, self.models))
@@ -99,6 +100,20 @@ class Rescorer:
         if self.calibrated is not None:
             return self.calibrated.context
         return max((model.order - 1 for model in self.models), default=0)
+
+    def widened(self, vocab_size: int) -> Rescorer:
+        """This rescorer for lattices and histories of a target of more ids (`NGram.widened`); the result is kept."""
+        if not self.models or vocab_size == self.array.vocab_size:
+            return self
+        if vocab_size not in self._wide:
+            models, same = [model.widened(vocab_size) for model in self.models], self.calibrated
+            weights: dict[str, Any] = (
+                {"alpha": self.alpha, "head": self.head}
+                if same is None
+                else {"calibration": same.calibration, "memory": same.memory, "least": same.least}
+            )
+            self._wide[vocab_size] = Rescorer(models, **weights, threads=self.threads, capacity=self.capacity)
+        return self._wide[vocab_size]
 
     def on(self, device: torch.device) -> TensorRescorer:
         """Returns the rescorer of tensors on a device.

@@ -23,7 +23,7 @@ class TextMemory:
     """Texts of one vocabulary, at most `most` tokens. When full, it drops about the older half at once. Threads may
     add, search and save concurrently.
 
-    vocab_size  of the target
+    vocab_size  of the target, or fewer: text is remembered between the ids beyond
     end_of_text the token that ends a text; separates texts in a file
     most        tokens, at least 2
     strength    weight of the n-gram model against the memory, for every order (`Calibration.text`)
@@ -78,6 +78,14 @@ class TextMemory:
         """Number of tokens."""
         return self._all.size
 
+    def check(self, vocab_size: int) -> None:
+        """ValueError if it may hold ids that a target of this many lacks."""
+        if self.vocab_size > vocab_size:
+            raise ValueError(
+                f"memory: expected texts of at most the target's {vocab_size} ids, got one of {self.vocab_size}; "
+                "remember each target's texts by themselves"
+            )
+
     def texts(self) -> list[NDArray[np.int32]]:
         """The stored texts, oldest first."""
         with self._lock:
@@ -97,10 +105,13 @@ class TextMemory:
 
     def remember(self, history: NDArray[np.int32], start: int) -> None:
         """Adds a text that has ended, int32 [n], with the end of its prompt, its first `start` tokens; nothing if
-        frozen.
+        frozen. Ids beyond the vocabulary divide it into texts of their own.
         """
         if not self.frozen:
-            self.add(history[max(0, start - self.context) :])
+            text = history[max(0, start - self.context) :]
+            unknown = np.flatnonzero(text >= self.vocab_size)
+            for part in np.split(text, np.sort(np.concatenate((unknown, unknown + 1)))):
+                self.add(part[part < self.vocab_size])
 
     def _add(self, text: NDArray[np.int32]) -> None:
         with self._lock:

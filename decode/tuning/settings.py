@@ -142,15 +142,15 @@ class Settings:
             if mine != theirs:
                 raise ValueError(f"settings: tuned for {mine} {what}, got {theirs}: tune on a dump of this model")
         known = self.tokenizer_sha256 in (None, tokenizer_sha256) or tokenizer_sha256 is None
-        if not known and not (words and self.models and self.open_models()[0].words == tuple(words())):
+        if not known and not (words and self.models and self.open_models()[0].spells(words())):
             raise ValueError(
                 f"settings: expected tokenizer {self.tokenizer_sha256}, got {tokenizer_sha256}: "
                 "tune on a dump of this model"
             )
 
     def open_models(self) -> list[NGram]:
-        """Opens the models; ValueError if a file is not the one used for tuning."""
-        return [model.open() for model in self.models]
+        """Opens the models, over the V ids of the dump; ValueError if a file is not the one used for tuning."""
+        return [model.open().widened(self.vocab_size) for model in self.models]
 
     def rescorer(self, *, threads: int = 1) -> Rescorer:
         """Makes a rescorer for the p best paths. ValueError if tuned for a model without heads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.standard import fitted_models
 from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
@@ -53,7 +53,7 @@ def tune(
         raise ValueError("tune: expected at least one language model, got none")
     if dump.header.heads == 1:
         raise ValueError(f"tune: expected a dump with heads, got {dump.path} without: use tune_blend")
-    check_models(dump, models)
+    models = fitted_models(dump, models)
     part = tuning_part(dump, split)
     replays = TrialReplays(dump, models, part, paths=paths, top_k=top_k, threads=threads)
     of_paths = tune_paths(replays, advance=advance)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rescore.decode.replay.drafters.headless import blend
-from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.standard import fitted_models
 from rescore.decode.replay.split import Split
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
@@ -56,9 +56,9 @@ def tune_blend(
         raise ValueError(
             f"tune_blend: expected a dump without heads, got {dump.path} with {dump.header.heads}: use tune"
         )
-    check_models(dump, [model] if model else [])
+    models = fitted_models(dump, [model] if model else [])
     part = tuning_part(dump, split)
-    search = _Search(TrialReplays(dump, [model] if model else [], part, threads=threads), advance)
+    search = _Search(TrialReplays(dump, models, part, threads=threads), advance)
     for factor, difference in SWEEPS:
         for order in range(len(START.shares)):
             search.strength(order, factor)

@@ -20,7 +20,8 @@ from rescore.decode.replay.drafters.standard import (
     MODEL_SIZES,
     TREE_SIZES,
     ReplayOptions,
-    check_models,
+    fitted,
+    fitted_models,
     standard_drafters,
 )
 from rescore.decode.replay.split import digest
@@ -67,7 +68,7 @@ def tuned_drafters(
     """
     check_dump(settings, dump)
     models = settings.open_models() if models is None else models
-    check_models(dump, models)
+    models = fitted_models(dump, models)
     assert settings.paths is not None, "settings for a model with heads have weights of paths"
     of_paths = settings.paths.rescorer(models, threads)
     drafters: list[ReplayDrafter] = [
@@ -99,6 +100,7 @@ def run_drafters(
     """Returns the drafters of `rescore run`: the standard ones, calibrated trees (of the settings; otherwise untuned,
     given one model), and the oracle. For a dump without heads: `headless_drafters`, with settings and memory.
     """
+    rescorer = fitted(dump, rescorer)
     if dump.header.heads == 1:
         if settings is not None:
             check_dump(settings, dump)

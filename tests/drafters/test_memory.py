@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -70,7 +71,13 @@ def test_threads_share_a_memory():
     assert all([one.tokens.tolist() for one in call] == wanted for calls in made.values() for call in calls)
 
 
-def test_a_memory_of_another_vocabulary_is_refused():
+def test_a_memory_of_more_ids_is_refused():
     target = BlockwiseTarget(trained())
-    with pytest.raises(ValueError, match=f"memory: expected texts of the model's {V} ids, got one of {V + 1}"):
+    with pytest.raises(ValueError, match=f"memory: expected texts of at most the target's {V} ids, got one of {V + 1}"):
         BlendedDrafter(target, NGram.uniform(V), memory=TextMemory(vocab_size=V + 1, end_of_text=0))
+
+
+def test_a_memory_of_fewer_ids_remembers_what_lies_between_those_it_lacks():
+    memory = TextMemory(vocab_size=10, end_of_text=0)
+    memory.remember(np.array([3, 10, 4, 5, 11, 12, 6], np.int32), 0)
+    assert [text.tolist() for text in memory.texts()] == [[3], [4, 5], [6]]

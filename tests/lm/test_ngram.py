@@ -143,8 +143,17 @@ def test_a_model_with_another_tokenizer_is_refused(worked):
     worked.require_tokenizer("abc")  # it says nothing of its own
     with pytest.raises(ValueError, match="expected tokenizer xyz, got abc; build it with the same tokenizer"):
         model.require_tokenizer("xyz")
-    with pytest.raises(ValueError, match="expected a vocabulary of 7, got 6"):
-        model.require_tokenizer("abc", 7)
+    model.require_tokenizer("abc", 7)
+    with pytest.raises(ValueError, match="expected a vocabulary of 5, or less, got 6"):
+        model.require_tokenizer("abc", 5)
+
+
+def test_tokens_may_have_been_added_to_the_tokenizer_since(worked):
+    words = (*"abcde", "")  # id 5 was padding
+    model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"}, words=words)
+    model.require_tokenizer("xyz", 8, lambda: [*"abcdefgh"])
+    with pytest.raises(ValueError, match="expected tokenizer xyz, got abc"):
+        model.require_tokenizer("xyz", 8, lambda: [*"abcdxfgh"])
 
 
 def test_wrong_input_is_named(worked):

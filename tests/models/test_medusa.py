@@ -181,7 +181,7 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path):
         r"were the heads made for another",
         width=8,
     )
-    refused(folder_of(tmp_path, good), r"tensor '0.2.weight': expected floating point \[12, 6\]", vocab_size=12)
+    refused(folder_of(tmp_path, good), r"tensor '0.2.weight': expected floating point \[8, 6\]", vocab_size=8)
     refused(
         folder_of(tmp_path, {**good, "1.0.linear.bias": torch.full((WIDTH,), float("nan"))}),
         "'1.0.linear.bias': expected finite numbers, got NaN or infinity",

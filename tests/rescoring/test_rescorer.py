@@ -150,10 +150,9 @@ def test_misuse(lm, sausage, call, error, message):
         call(lm, sausage)
 
 
-def test_models_of_different_vocabularies_are_refused(lm):
+def test_models_of_different_vocabularies_are_those_of_the_greatest(lm):
     other = NGram.from_tables(Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0)}, vocab_size=2))
-    with pytest.raises(ValueError, match=r"models: expected one vocabulary size, got \[6, 2\]"):
-        Rescorer([lm, other], alpha=1.0)
+    assert [model.vocab_size for model in Rescorer([lm, other], alpha=1.0).models] == [6, 6]
 
 
 @pytest.mark.parametrize("head", [0.5, [0.25, 2.0, 0.0]])

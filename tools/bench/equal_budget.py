@@ -20,7 +20,7 @@ from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
-from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.standard import fitted
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
@@ -44,7 +44,7 @@ def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, th
     (model,) = settings.open_models()
     heads, rescorer = Rescorer(threads=threads), Rescorer(model, alpha=alpha, threads=threads)
     check_dump(settings, dump)
-    check_models(dump, rescorer.models)
+    rescorer = fitted(dump, rescorer)
     static = StaticTree.counted((block for task in dump.tasks for block in tuning.blocks(dump, task)), max(SIZES))
 
     def sizes(name: str) -> dict[str, int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.lattices import BenchLattices, lattices_of, lattices_of_text
 from rescore.decode.cli.actions import models
-from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.standard import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
@@ -32,7 +32,7 @@ def open_inputs(args: argparse.Namespace) -> tuple[NGram, Dump | None, Source]:
         return model, None, partial(lattices_of_text, text_of(args.text, model, MOST_TOKENS), model, seed=args.seed)
     dump = Dump.open(args.dump, allow_inexact=True)
     model = models.open_ngram(args.lm, dump, resident=args.resident)
-    check_models(dump, [model])
+    (model,) = fitted_models(dump, [model])
     return model, dump, partial(lattices_of, dump, model, seed=args.seed)
 
 

@@ -110,7 +110,7 @@ class DrafterInputs:
         return self._lms
 
     def small(self, path: Path | None, option: str) -> Target:
-        """The small model of an option. If it comes with a tokenizer, that must be the model's."""
+        """The small model of an option. If it comes with a tokenizer, that must be the model's, up to added tokens."""
         if path is None:
             raise Misuse(f"{option}: expected a small model for this drafter, got none")
         if path not in self._small:
@@ -121,7 +121,7 @@ class DrafterInputs:
     def _check_small(self, path: Path) -> None:
         hide_unseen_bars(path)
         facts = model_facts(path)
-        if facts.tokenizer and not _same(TextTokenizer.open(facts.tokenizer), self.decoder.tokenizer):
+        if facts.tokenizer and not _agree(TextTokenizer.open(facts.tokenizer), self.decoder.tokenizer):
             raise ValueError(
                 f"{path}: expected a model with the same tokenizer as {self.args.model}, got one with other tokens"
             )
@@ -143,7 +143,7 @@ class DrafterInputs:
         vocab_size = self.decoder.facts.vocab_size
         model = load(path, arpa=ArpaOptions(vocab_size=vocab_size, end_of_text=self.decoder.ends[0]))
         self._require_tokenizer(model, path)
-        return model
+        return model.widened(vocab_size)
 
     def _words(self) -> tuple[str, ...]:
         return self.decoder.tokenizer.words(self.decoder.facts.vocab_size)
@@ -156,7 +156,9 @@ class DrafterInputs:
             raise ValueError(f"{path}: {error}") from None
 
 
-def _same(one: TextTokenizer, other: TextTokenizer) -> bool:
-    return one.sha256 == other.sha256 or one.tokenizer.get_vocab(with_added_tokens=True) == other.tokenizer.get_vocab(
-        with_added_tokens=True
-    )
+def _agree(one: TextTokenizer, other: TextTokenizer) -> bool:
+    """Whether the tokens of the smaller vocabulary have the same ids in the other, which may have more added later."""
+    if one.sha256 == other.sha256:
+        return True
+    few, many = sorted((own.tokenizer.get_vocab(with_added_tokens=True) for own in (one, other)), key=len)
+    return few.items() <= many.items()

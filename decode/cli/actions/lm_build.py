@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +35,7 @@ from rescore.lm.prune import PruneOptions
 from rescore.lm.skipped import Skipped
 from rescore.lm.sources import CountsSource, Sources, TokenSource, is_counts
 from rescore.lm.staged import Resources, StagedBuild
-from rescore.lm.tokenizer import Tokenizer
+from rescore.lm.tokenizer import ChatFormat, TextTokenizer, Tokenizer
 from rescore.lm.vocabulary import END_OF_TEXT, Vocabulary
 from rescore.lm.work import WorkFolder
 
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 def call(args: argparse.Namespace) -> None:
     check_out(args)
     inputs.check_stdin(*args.inputs, args.heldout)
-    tokenizer: Tokenizer | None = models.open_tokenizer(args)
+    tokenizer: Tokenizer | None = models.open_tokenizer(args) if args.target is None else of_model(args)
     if of_words := tokenizer is None and inputs.are_words(args):
         tokenizer = Vocabulary.empty()
     options, method, shorten = count_options(args, tokenizer), estimation(args), pruning(args)
@@ -77,6 +80,34 @@ def call(args: argparse.Namespace) -> None:
                 report["heldout"] = heldout_perplexity(model, heldout, args, tokenizer, options)
         skipped = all_skipped(work)
     output.report(args, {**report, "skipped": skipped.to_json()}, *shown(report), *inputs.remarks(skipped))
+
+
+def of_model(args: argparse.Namespace) -> TextTokenizer:
+    """The tokenizer of --model, with its end of text and its chats, if it has a chat template. Sets --tokenizer and,
+    unless given, --vocab-size, to the model's.
+    """
+    if args.tokenizer:
+        raise Misuse("--tokenizer: expected none with --model, which has its own; leave one of them out")
+    try:
+        from rescore.decode.loop.dump_make import check_tokenizer
+        from rescore.decode.models.chat import ChatTemplate
+        from rescore.decode.models.model_facts import model_facts
+    except ImportError as error:
+        raise ValueError(f"--model: {error}") from None
+    facts = model_facts(args.target)
+    if facts.tokenizer is None:
+        raise Misuse(f"{args.target}: no tokenizer.json next to it; give --tokenizer, --vocab-size and --end-of-text")
+    args.tokenizer, args.vocab_size = facts.tokenizer, args.vocab_size or facts.vocab_size
+    tokenizer = TextTokenizer.open(facts.tokenizer, args.end_of_text or next(iter(facts.end_of_text), None))
+    check_tokenizer(tokenizer, args.vocab_size, args.target)
+    try:
+        template = ChatTemplate(args.target)
+    except ValueError:
+        return tokenizer  # not a chat model: documents only
+    ids = (tokenizer.end_of_text, *facts.end_of_text)
+    render = partial(template.whole, ends=[tokenizer.tokenizer.id_to_token(i) for i in ids])
+    digest = hashlib.sha256(template.source.encode()).hexdigest()
+    return replace(tokenizer, chats=ChatFormat(render=render, sha256=digest))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rescore.decode.cli.arguments import Misuse, meant
-from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.standard import fitted_models
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
@@ -57,7 +57,7 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
         models.append(open_ngram(path, dumps[0]))
         for dump in dumps:
             try:
-                check_models(dump, [models[-1]])
+                fitted_models(dump, [models[-1]])
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
     alpha = weights(args)
@@ -67,7 +67,10 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
                 f"--alpha: expected one weight, or one for each of the {dump.header.heads - 1} slots of {dump.path}, "
                 f"got {len(alpha)}"
             )
-    return Rescorer(models, alpha=[[weight * value for value in alpha] for _, weight in args.lm], threads=args.threads)
+    rescorer = Rescorer(
+        models, alpha=[[weight * value for value in alpha] for _, weight in args.lm], threads=args.threads
+    )
+    return rescorer.widened(min(dump.header.vocab_size for dump in dumps))
 
 
 def open_settings(args: argparse.Namespace) -> Settings | None:

@@ -11,7 +11,7 @@ from typing import Any
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.tune_tables import blend_tables, tables
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.standard import fitted_models
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring import DEFAULT_ALPHA
@@ -131,10 +131,9 @@ def of_blend(
 def open_lm(path: Path, dump: Dump) -> NGram:
     model = NGram.open(path)
     try:
-        check_models(dump, [model])
+        return fitted_models(dump, [model])[0]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return model
 
 
 def trials(tuned: Tuned) -> Report:

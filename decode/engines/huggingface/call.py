@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,7 @@ class GenerateCall:
         limit = criteria.max_length if criteria.max_length is not None else config.max_length
         return cls(
             ids=ids,
-            pads=_pads(ids, kwargs),
+            pads=_pads(model, ids, kwargs),
             most=max(1, limit - ids.shape[1]),  # generate decodes a token before it checks the length
             processors=list(processors),
             criteria=list(criteria),
@@ -155,7 +156,7 @@ def _check_outputs(config: Any) -> None:
             )
 
 
-def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
+def _pads(model: Any, ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
     """Returns the number of leading ids per row that the attention mask excludes."""
     mask = kwargs.get("attention_mask")
     attended = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.to(ids.device).bool()
@@ -171,6 +172,11 @@ def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
                 f"attention_mask: expected padding on the left only, got another mask in row {row}; "
                 "set tokenizer.padding_side = 'left'"
             )
+    if pads.any() and "position_ids" not in inspect.signature(model.forward).parameters:
+        raise ValueError(
+            f"attention_mask: expected no padding for {type(model).__name__}, whose generate counts it as positions, "
+            f"got {int(pads.max())} ids of it; decode prompts of different lengths one by one"
+        )
     positions = kwargs.get("position_ids")
     usual = (attended.long().cumsum(dim=1) - 1)[attended]
     if positions is not None and not torch.equal(positions.to(ids.device).expand(ids.shape)[attended], usual):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.drafters.drafter import Drafter, fitted
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter, check_nodes
 from rescore.decode.engines.huggingface.call import GenerateCall
@@ -207,7 +207,7 @@ class Drafting:
         if source is None or isinstance(source, NGram):
             return BlendedDrafter(target, source, memory=self.memory, nodes=self.nodes)
         if not self._of_heads:
-            return source
+            return fitted(source, target.vocab_size)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
             return BlendedDrafter(target, self.lm, lattice=lattice, memory=self.memory, nodes=self.nodes)

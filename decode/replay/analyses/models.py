@@ -8,7 +8,7 @@ from typing import Any
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.standard import fitted_models
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
@@ -42,8 +42,8 @@ def compare_models(
     rows: dict[str, dict[str, Any]] = {"base": {"model": None, "p": 1}}
     drafters: list[ReplayDrafter] = [OracleReplay(widths={"base": 1})]
     for name, model in models.items():
+        (model,) = fitted_models(dump, [model])
         rescorer = Rescorer(model, alpha=[alpha] if isinstance(alpha, Sequence) else alpha, threads=threads)
-        check_models(dump, rescorer.models)
         budgets = {name: 1, f"{name} p={paths}": paths}
         rows |= {row: {"model": name, "p": p} for row, p in budgets.items()}
         drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=top_k))

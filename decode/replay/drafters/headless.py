@@ -23,7 +23,7 @@ from rescore.decode.replay.drafters.names import (
     sized,
 )
 from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
-from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.standard import fitted
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
@@ -65,7 +65,7 @@ def headless_drafters(
 
     ValueError if a model's vocabulary or tokenizer is not the dump's, or if there are several models.
     """
-    check_models(dump, rescorer.models)
+    rescorer = fitted(dump, rescorer)
     if len(rescorer.models) > 1:
         raise ValueError(
             f"models: expected at most one for a dump without heads, got {len(rescorer.models)}; "

@@ -51,7 +51,7 @@ def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | N
     ValueError if a model's vocabulary or tokenizer is not the dump's.
     """
     options = options or ReplayOptions()
-    check_models(dump, rescorer.models)
+    rescorer = fitted(dump, rescorer)
     heads, p, k = Rescorer(threads=rescorer.threads), options.paths, options.top_k
     drafters: list[ReplayDrafter] = [
         PathReplay(rescorer=heads, budgets={BASE: 1, PARALLEL_BASE: p}, top_k=k),
@@ -67,13 +67,22 @@ def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | N
     return [*drafters, OracleReplay(widths={ORACLE: k})]
 
 
-def check_models(dump: Dump, models: Sequence[NGram]) -> None:
-    """Raises ValueError unless every model has the dump's vocabulary and, if both name one, its tokenizer."""
+def fitted(dump: Dump, rescorer: Rescorer) -> Rescorer:
+    """The rescorer for the dump's vocabulary; ValueError as in `fitted_models`."""
+    fitted_models(dump, rescorer.models)
+    return rescorer.widened(dump.header.vocab_size)
+
+
+def fitted_models(dump: Dump, models: Sequence[NGram]) -> list[NGram]:
+    """The models over the dump's vocabulary (`NGram.widened`). ValueError if one has more ids or, where both name one,
+    another tokenizer.
+    """
     for model in models:
-        if model.vocab_size != dump.header.vocab_size:
+        if model.vocab_size > dump.header.vocab_size:
             raise ValueError(
                 f"the model has {model.vocab_size} tokens, the dump {dump.path} has {dump.header.vocab_size}: "
                 "build the model with the tokenizer that the dump was made with"
             )
         if dump.header.tokenizer_sha256:
             model.require_tokenizer(dump.header.tokenizer_sha256)
+    return [model.widened(dump.header.vocab_size) for model in models]

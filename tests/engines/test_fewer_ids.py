@@ -1,0 +1,140 @@
+"""Sources that know fewer ids than the target: tokens added later, padded logits. Every text is plain `generate`'s."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from support.oracle_lm import random_tables
+
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
+from rescore.decode.drafters.drawn_drafter import DrawnDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.neural_drafter import NeuralDrafter
+from rescore.decode.drafters.ngram_drafter import NGramDrafter
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.engines.huggingface.drafting import Drafting
+from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.conditioned_heads import ConditionedHeads
+from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.text_memory import TextMemory
+from rescore.lm.ngram import NGram
+
+KNOWN, V, WIDTH = 40, 48, 32
+LM = NGram.from_tables(random_tables(1, 3, vocab_size=KNOWN, tokens=2000))
+PROMPT = torch.tensor([[5, 6, KNOWN + 2, 7], [8, 9, 10, V - 1]])
+
+
+def llama(vocab_size: int, seed: int):
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=WIDTH,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=128,
+        initializer_range=0.4,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+MODEL, SMALL = llama(V, 0), CausalLMTarget(llama(KNOWN, 1))
+
+
+def medusa(tmp_path) -> MedusaHeads:
+    """Heads with their own last layers, made before tokens were added."""
+    torch.manual_seed(2)
+    MedusaHeads(heads=3, width=WIDTH, vocab_size=KNOWN).save(tmp_path)
+    return MedusaHeads.load(tmp_path, width=WIDTH, vocab_size=V, output=MODEL.lm_head)
+
+
+def conditioned(tmp_path) -> ConditionedHeads:
+    tables = MODEL.get_input_embeddings().weight, MODEL.get_output_embeddings().weight
+    few = [table[:KNOWN] for table in tables]
+    heads = ConditionedHeads(slots=3, layers=1, embedding=few[0], table=few[1], vocabulary=torch.arange(0, KNOWN, 2))
+    heads.save(tmp_path, {})
+    return ConditionedHeads.load(tmp_path, embedding=tables[0], table=tables[1])
+
+
+def lattice(tmp_path) -> HeadsLattice:
+    return HeadsLattice(heads=medusa(tmp_path), top_k=4)
+
+
+GREEDY = {
+    "n-gram model alone": lambda path: Drafting(NGramDrafter(LM, slots=4, nodes=8)),
+    "more nodes than known ids": lambda path: Drafting(NGramDrafter(LM, slots=1, nodes=200)),
+    "n-gram model in the blend": lambda path: Drafting(LM, nodes=16),
+    "unigrams": lambda path: Drafting(LM.of_order(1), nodes=16),
+    "memory": lambda path: Drafting(LM, nodes=16, memory=TextMemory(vocab_size=KNOWN, end_of_text=0)),
+    "draft model": lambda path: Drafting(DraftModelDrafter(SMALL, gamma=3, vocab_size=V, drawn=False)),
+    "heads": lambda path: Drafting(medusa(path), lm=LM, nodes=16),
+    "conditioned heads": lambda path: Drafting(conditioned(path), lm=LM, nodes=16),
+    "rescored trees": lambda path: Drafting(medusa(path), rescorer=Rescorer(LM, alpha=0.3), nodes=16),
+    "rescored paths": lambda path: Drafting(PathDrafter(lattice(path), Rescorer([LM, LM], alpha=0.3), paths=3)),
+    "open trees": lambda path: Drafting(TreeDrafter(lattice(path), Rescorer(LM), nodes=16)),
+    "neural": lambda path: Drafting(NeuralDrafter(lattice(path), NeuralRescorer(SMALL, vocab_size=V, paths=2))),
+}
+DRAWN = {
+    "lattice": lambda path: Drafting(DrawnDrafter(lattice(path), Rescorer(LM, alpha=0.3), paths=2)),
+    "draft model": lambda path: Drafting(DraftModelDrafter(SMALL, gamma=3, vocab_size=V, drawn=True)),
+}
+
+
+def generated(**options) -> torch.Tensor:
+    return MODEL.generate(input_ids=PROMPT, attention_mask=torch.ones_like(PROMPT), max_new_tokens=40, **options)
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_the_text_is_the_models(name, tmp_path):
+    drafting, plain = GREEDY[name](tmp_path), generated(do_sample=False)
+    assert (plain[:, PROMPT.shape[1] :] >= KNOWN).any()
+    for _ in range(2):  # the second time with what the first left in the memory
+        assert generated(do_sample=False, custom_generate=drafting).tolist() == plain.tolist()
+    assert all(sum(row.drafted) for row in drafting.statistics)
+
+
+@pytest.mark.parametrize("allowed", [range(V), range(KNOWN, V), [V - 1]], ids=["all", "added", "one"])
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawn_drafts_go_on_after_an_added_token(name, allowed, tmp_path):
+    torch.manual_seed(0)
+    text = generated(
+        do_sample=True,
+        temperature=2.0,
+        top_k=None,
+        custom_generate=DRAWN[name](tmp_path),
+        prefix_allowed_tokens_fn=lambda batch, ids: list(allowed),
+    )
+    assert set(text[:, PROMPT.shape[1] :].flatten().tolist()) <= set(allowed) and text.shape[1] == PROMPT.shape[1] + 40
+
+
+@pytest.mark.parametrize("vocab_size", [None, V])
+def test_a_text_drafter_goes_on_and_drafts_what_it_can(vocab_size):
+    drafter = TextDrafter(LM, vocab_size=vocab_size, cost=0.0, memory=TextMemory(vocab_size=KNOWN, end_of_text=0))
+    text = [5, 6, V - 1, 7, V - 1, 7, V - 1]
+    (tree,) = drafter.trees([DraftRow.of_tokens(text, key="a")], 16)
+    assert tree.tokens[0] == 7  # of the running text, which knows every id
+    (chain,) = drafter.chains([DraftRow.of_tokens([*text, 7], key="a")], 4)
+    assert chain[0] == V - 1
+    drafter.end("a")
+    assert [one.tolist() for one in drafter.memory.texts()] == [[7], [7], [7]]
+    known = TextDrafter(LM, vocab_size=KNOWN, cost=0.0)
+    history = [int(token) for token in np.random.default_rng(0).integers(0, KNOWN, 2)]
+    for ours, theirs in zip(*(one.trees([DraftRow.of_tokens(history)], 16) for one in (drafter, known))):
+        assert ours.tokens.tolist()[:1] == theirs.tokens.tolist()[:1]
+
+
+def test_sources_of_more_ids_are_refused():
+    for source in (LM.widened(V + 1), NGramDrafter(LM.widened(V + 1), slots=4, nodes=8)):
+        with pytest.raises(ValueError, match=f"at most the target's {V} ids, got {V + 1}"):
+            generated(custom_generate=Drafting(source))
