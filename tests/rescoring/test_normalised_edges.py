@@ -45,23 +45,23 @@ def test_empty_slots_end_a_lattice():
 
 def test_impossible_candidates():
     """After token 0 the model allows nothing: no whole draft has it, and a local path that drew it ends there."""
-    never = 3e7  # above 2^24 nats
+    never, alpha = 2e6, [[10.0, 10.0]]  # together above 2^24 nats
     lm = Backoff(2, 2, {(): {0: 1.0, 1: 1.0}, (0,): {0: never, 1: never}}, {(): 0.0, (0,): 0.0})
     slot = [(0, 0.5), (1, 0.5)]
     uniforms = np.array([[[0.0, 0.0], [0.25, 0.75]]])
-    pushed, local = (normalise([lm], [[slot, slot]], [[1.0, 1.0]], [[]], local=local) for local in (False, True))
+    pushed, local = (normalise([lm], [[slot, slot]], alpha, [[]], local=local) for local in (False, True))
     tokens, q, logq, lengths = pushed.sample(uniforms)
-    assert tokens.tolist() == [[[1, 0], [1, 1]]] and q[0, 0].tolist() == [[0, 1], [0.5, 0.5]]
+    assert tokens.tolist() == [[[1, 0], [1, 1]]] and q[0, 0] == pytest.approx(np.array([[0, 1], [0.5, 0.5]]))
     assert logq[0] == pytest.approx([math.log(0.5)] * 2) and lengths.tolist() == [[2, 2]]
     assert pushed.logq(np.array([[[0, 1]]], np.int32))[0, 0] == -math.inf
     assert not pushed.rows(np.array([[[0, 1]]], np.int32))[0, 0, 1].any()
     tokens, q, logq, lengths = local.sample(uniforms)
     assert (
         tokens.tolist() == [[[0, -1], [0, -1]]]
-        and q[0, 0].tolist() == [[0.5, 0.5], [0, 0]]
+        and q[0, 0] == pytest.approx(np.array([[0.5, 0.5], [0, 0]]))
         and lengths.tolist() == [[1, 1]]
     )
-    dead = normalise([unigrams([never, never])], [[slot, slot]], [[1.0, 1.0]], [[]])
+    dead = normalise([unigrams([never, never])], [[slot, slot]], alpha, [[]])
     tokens, q, logq, lengths = dead.sample(uniforms)
     assert (
         dead.log_mass.tolist() == [-math.inf]
