@@ -76,6 +76,8 @@ def add_ids(parser: argparse.ArgumentParser) -> None:
             "id, as for token files"
         ),
     )
+    # Its name until 2026-11-25, for scripts.
+    parser.add_argument("--eot", dest="end_of_text", type=arguments.something, help=argparse.SUPPRESS)
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
