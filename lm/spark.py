@@ -77,7 +77,7 @@ def count_windows(
     *,
     tokenizer_json: bytes | None = None,
     vocab_size: int | None = None,
-    end_of_text: str | None = None,
+    end_of_text: str | int | None = None,
     options: SparkOptions = SparkOptions(),
 ) -> SparkCounts:
     """Counts the windows of all documents and writes them to the folder `output`, on any file system of Spark.
@@ -90,8 +90,9 @@ def count_windows(
     A row of tokens is made of whole documents: an end-of-text is added before its first and after its last token if it
     is missing. ValueError names wrong options, columns, ids and, with `strict`, documents.
     """
-    tokenizer = None if tokenizer_json is None else TextTokenizer.from_bytes(tokenizer_json, end_of_text)
-    packing = _packing(tokenizer, vocab_size, end_of_text, options.order)
+    end = None if end_of_text is None else str(end_of_text)
+    tokenizer = None if tokenizer_json is None else TextTokenizer.from_bytes(tokenizer_json, end)
+    packing = _packing(tokenizer, vocab_size, end, options.order)
     with _refusals():
         frame, kind = _documents(spark, inputs, options, tokenizer is not None)
         skipped = spark.sparkContext.accumulator(Skipped(), _SkippedParam())
@@ -101,7 +102,7 @@ def count_windows(
             field=options.field,
             packing=packing,
             tokenizer=shared,
-            end_of_text=end_of_text,
+            end_of_text=end,
             strict=options.strict,
             report=skipped.add,
         )

@@ -28,7 +28,7 @@ from safetensors.numpy import save_file
 from support import cli, dumps, fuzz
 from support.checkpoints import opened, write_checkpoints
 from support.forked import Action, attempt
-from support.tiny_blockwise import write_settings
+from support.tiny_blockwise import V, write_settings
 from support.tiny_gguf import write_gguf
 
 from rescore.decode.calm.calibration import read_calibrated
@@ -109,7 +109,8 @@ def add_models(found: Formats, path: Callable[[str], Path]) -> None:
     calibrated = {"format": "rescore calm", "version": 1, "confidence": "softmax", "exits": [1], "depth": 2}
     path("calm.json").write_text(json.dumps({**calibrated, "threshold": 0.5, "decay": 4, "length": 12}))
     found["calm.json"] = [path("calm.json")], lambda: read_calibrated(path("calm.json"))
-    write_settings(path("settings.json"), path("lm.ngram"), 3)
+    NGram.uniform(V).save(path("uniform.ngram"))
+    write_settings(path("settings.json"), path("uniform.ngram"), 3)
     found["settings.json"] = [path("settings.json")], lambda: Settings.load(path("settings.json")).rescorer()
 
 
