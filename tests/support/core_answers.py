@@ -51,7 +51,7 @@ def answers() -> dict[str, str]:
 
 
 def open_trees(model: NGram, calibration: Calibration, sausages, histories, text):
-    rescorer = Rescorer(model, calibration=calibration)
+    rescorer = Rescorer(model, calibration=calibration).calibrated
     texts = [rescorer.text(text[at : at + 400]) for at in range(len(histories))] if rescorer.reads_text else []
     trees = rescorer.trees(sausages, histories, 64, texts=texts, depth=10)
     return [getattr(trees, column) for column in COLUMNS]
