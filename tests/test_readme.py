@@ -14,6 +14,8 @@ from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
+from rescore.lm.ngram import NGram
+from rescore.lm.tokenizer import TextTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +157,17 @@ def test_pages_on_how_it_works(page):
     if page.stem != "index":
         assert not failed and (tried or page.stem == "pushing")
         assert len(re.findall(r"^!\[.+\]\(\.\./pictures/.+\.svg\)$", text, re.M)) == 1
+
+
+def test_ngram_models_from_python(demo, monkeypatch, tmp_path):
+    """Built from texts, merged and saved; what was said is more probable than what was not."""
+    pytest.importorskip("tokenizers")
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/use/build-ngram-models.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    names: dict = {}
+    exec(code, names)
+    opened = NGram.open(tmp_path / "lm.ngram")
+    said, other = (TextTokenizer.open("data/demo/tokenizer.json").encode([text])[0] for text in ("The sky", "The door"))
+    assert opened.score(said.astype(np.int32)).sum() < opened.score(other.astype(np.int32)).sum()
