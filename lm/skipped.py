@@ -51,7 +51,7 @@ class Skipped:
         """The message for an input without tokens."""
         if not self:
             return "expected at least one token, got none: there is no document in it"
-        return f"no document could be read; {len(self):,} were skipped ({self.told()}), the first: {self.examples[0]}"
+        return f"no document could be read; {len(self):,} skipped ({self.told()}), the first: {self.examples[0]}"
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -358,7 +358,7 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
         capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--text-field", "body", *out
     )
     assert (
-        "no document could be read; 2 were skipped (1 no text, 1 not JSON), the first: " in line
+        "no document could be read; 2 skipped (1 no text, 1 not JSON), the first: " in line
         and 'bad.jsonl, line 1: expected an object with a string "body"' in line
     )
     assert "expected a Hugging Face tokenizer.json" in cli.refusal(
@@ -408,10 +408,10 @@ def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, caps
 
 
 USELESS = {
-    "c.jsonl": (b'{"content": "a b"}\n', '1 were skipped .1 no text., the first: .*a string "text", .*; --text-field'),
-    "c.json": (b'[{"text": "a b"}]', "1 were skipped .1 no text., the first: "),
-    "c.txt": (b"<s> a b </s>\n<s> c </s>\n", "2 were skipped .2 holds the end of text., .*the word <s>"),
-    "d.txt": (b"\xff\n", "1 were skipped .1 not UTF-8., the first: .*d.txt, line 1: expected UTF-8, got byte 0xff"),
+    "c.jsonl": (b'{"content": "a b"}\n', '1 skipped .1 no text., the first: .*a string "text", .*; --text-field'),
+    "c.json": (b'[{"text": "a b"}]', "1 skipped .1 no text., the first: "),
+    "c.txt": (b"<s> a b </s>\n<s> c </s>\n", "2 skipped .2 holds the end of text., .*the word <s>"),
+    "d.txt": (b"\xff\n", "1 skipped .1 not UTF-8., the first: .*d.txt, line 1: expected UTF-8, got byte 0xff"),
     "e.txt": (b"", "expected at least one token, got none: there is no document in it"),
     "f.txt": (b"\n \n", "expected at least one token, got none: there is no document in it"),
 }

@@ -318,7 +318,7 @@ def test_too_little_memory(tmp_path):
 def test_no_text(tmp_path):
     with pytest.raises(ValueError, match="expected at least one token, got none"):
         build(tmp_path / "w", ListSource([[], []]), OPTIONS)
-    with pytest.raises(ValueError, match="no document could be read; 5 were skipped .*, the first: piece 0"):
+    with pytest.raises(ValueError, match="no document could be read; 5 skipped .*, the first: piece 0"):
         build(tmp_path / "w", ListSource([[], []], bad=[2, 3]), OPTIONS)
     assert not (tmp_path / "w").exists()
 
