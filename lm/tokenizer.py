@@ -101,12 +101,8 @@ class TextTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
-        if isinstance(end_of_text, int):
-            end_of_text = tokenizer.id_to_token(end_of_text) or str(end_of_text)
-        names = [end_of_text] if end_of_text else END_OF_TEXT
-        found = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
-        if found is None and end_of_text and end_of_text.isdecimal() and tokenizer.id_to_token(int(end_of_text)):
-            found = int(end_of_text)
+        names = END_OF_TEXT if end_of_text in (None, "") else (str(end_of_text),)
+        found = next((i for i in (_id_of(tokenizer, one) for one in names) if i is not None), None)
         if found is None:
             raise ValueError(
                 f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text"
@@ -150,6 +146,13 @@ class TextTokenizer:
 
 
 Tokenizer = TextTokenizer | Vocabulary
+
+
+def _id_of(tokenizer: Any, name: str) -> int | None:
+    """The id of a token by its name, or by itself: digits are an id, although most vocabularies have tokens of them."""
+    if not name.isdecimal():
+        return tokenizer.token_to_id(name)
+    return int(name) if int(name) < 1 << 32 and tokenizer.id_to_token(int(name)) is not None else None
 
 
 def _encode(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:

@@ -96,3 +96,14 @@ def test_text_that_cannot_be_encoded(tmp_path):
     tokenizer.save(str(tmp_path / "t.json"))
     with pytest.raises(ValueError, match="the tokenizer cannot encode this text: "):
         TextTokenizer.open(tmp_path / "t.json").encode(["a", "b"])
+
+
+def test_digits_are_an_id():
+    """Also where the vocabulary has a token of these digits, as byte-level BPE has."""
+    vocab = {"<|endoftext|>": 0, "2": 1, "<|im_end|>": 2}
+    raw = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, unk_token="2")).to_str().encode()
+    for given, wanted in (("2", 2), (2, 2), (0, 0), ("1", 1), ("<|im_end|>", 2), (None, 0)):
+        assert TextTokenizer.from_bytes(raw, given).end_of_text == wanted
+    for given in ("3", 3, 1 << 40, "none"):
+        with pytest.raises(ValueError, match=str(given)):
+            TextTokenizer.from_bytes(raw, given)
