@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from rescore.lattice.extras import needed_for
@@ -29,19 +30,11 @@ def hub_folder(name: str | Path, patterns: Sequence[str]) -> Path:
     FileNotFoundError if neither the Hub nor the cache has the model; ValueError if the Hub refuses it.
     """
     with needed_for(f"{name}: a model of the Hugging Face Hub"):
-        from huggingface_hub import snapshot_download
+        from huggingface_hub import constants
         from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     repository, _, revision = str(name).partition("@")
     try:
-        # Folders in a repository hold its weights in other formats.
-        return Path(
-            snapshot_download(
-                repository,
-                revision=revision or None,
-                allow_patterns=list(patterns),
-                ignore_patterns=["*/*", "consolidated*"],
-            )
-        )
+        return _snapshot(repository, revision or None, tuple(patterns), constants.HF_HUB_CACHE)
     except GatedRepoError as error:
         raise ValueError(
             f"{name}: expected access to this model, got a refusal of the Hub: accept its terms there, and set "
@@ -53,6 +46,20 @@ def hub_folder(name: str | Path, patterns: Sequence[str]) -> Path:
         raise FileNotFoundError(
             f"{name}: expected a path, or a model of the Hugging Face Hub, got nothing of that name: {why}"
         ) from None
+
+
+@cache
+def _snapshot(repository: str, revision: str | None, patterns: tuple[str, ...], folder: str) -> Path:
+    """A command needs the same files several times; the Hub is asked for them once."""
+    from huggingface_hub import snapshot_download
+
+    # Folders in a repository hold its weights in other formats.
+    ignored = ["*/*", "consolidated*"]
+    return Path(
+        snapshot_download(
+            repository, revision=revision, allow_patterns=list(patterns), ignore_patterns=ignored, cache_dir=folder
+        )
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from support import tiny_transformers
 from support.oracle_lm import random_tables
 
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
@@ -32,24 +33,12 @@ LM = NGram.from_tables(random_tables(1, 3, vocab_size=KNOWN, tokens=2000))
 PROMPT = torch.tensor([[5, 6, KNOWN + 2, 7], [8, 9, 10, V - 1]])
 
 
-def llama(vocab_size: int, seed: int):
-    torch.manual_seed(seed)
-    config = transformers.LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=WIDTH,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=128,
-        initializer_range=0.4,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
+def llama(vocab_size: int):
+    ends = dict(bos_token_id=None, eos_token_id=None)
+    return tiny_transformers.build("llama", vocab_size=vocab_size, max_position_embeddings=128, **ends)
 
 
-MODEL, SMALL = llama(V, 0), CausalLMTarget(llama(KNOWN, 1))
+MODEL, SMALL = llama(V), CausalLMTarget(llama(KNOWN))
 
 
 def medusa(tmp_path) -> MedusaHeads:
