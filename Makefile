@@ -26,7 +26,7 @@ CXX_SOURCES := $(shell find lattice lm decode -name '*.cc' -o -name '*.h')
 $(VENV)/created:
 	@$(PYTHON) tools/check/python.py
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" $(foreach tool,cmake ninja,$(if $(shell command -v $(tool)),,$(tool)))
+	$(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" "setuptools>=70.1" $(foreach tool,cmake ninja,$(if $(shell command -v $(tool)),,$(tool)))
 	touch $@
 
 $(VENV)/installed: $(VENV)/created $(SOURCES)

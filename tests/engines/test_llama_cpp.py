@@ -21,6 +21,7 @@ from rescore.decode.models.block import Block
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
+from rescore.lm.build import build
 
 PROMPTS = [np.array(ids) for ids in ([5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [40], list(range(60)) * 2)]
 OPTIONS = Options(max_tokens=40)
@@ -210,11 +211,15 @@ def test_requested_logits_are_kept(file):
     assert np.isfinite(llama.scores[: llama.n_tokens]).all() and llama.scores[: llama.n_tokens].std() > 0
 
 
-def test_drafts_of_a_model_of_another_vocabulary(file):
-    from rescore.lm.ngram import NGram
+def test_a_model_of_fewer_ids_drafts_what_it_knows(file, plain):
+    text = np.arange(50)
+    draft = Draft(build([text], order=3, vocab_size=50, end_of_text=0), cost=0.05)
+    assert draft(np.array([60, 7, 8], np.intc)).tolist()[:2] == [9, 10]
+    options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
+    llama = DraftedLlama(**options, draft_model=draft)
+    assert [written(llama, prompt) for prompt in PROMPTS] == plain
 
-    draft = Draft(NGram.uniform(50))
-    with pytest.raises(ValueError, match=r"expected ids in 0\.\.49, got 60\.\.60; the n-gram model"):
-        draft(np.array([60], np.intc))
+
+def test_no_tokens_to_draft(file):
     with pytest.raises(ValueError, match="most: expected at least 1 token, got 0"):
         Draft(most=0)
