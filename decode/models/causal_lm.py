@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.block import Block
+from rescore.decode.models.mask_tables import with_mask_tables
 from rescore.decode.models.model_check import (
     check_attention_model,
     check_logits,
@@ -65,6 +66,7 @@ class CausalLMTarget:
         self.rope = rope_types(self.config) if reads_field(model, "rope_") else {}
         if LONG in self.rope and is_rotary(self.decoder):
             self.decoder, self.angles = LongRope.in_decoder(self.decoder, switch_of(self.rope))
+        self.decoder, self._tables = with_mask_tables(self.decoder)
         self._output = model.get_output_embeddings()
         self.vocab_size = vocab_size_of(model, self._output)
         self.context: int | None = context_of(self.config, self.rope)
@@ -98,6 +100,8 @@ class CausalLMTarget:
                 "caches of transformers cannot be rolled back row by row"
             )
         cache.begin(block)
+        for table in self._tables:
+            table.block = block
         # What follows a text's last token is never used, so the end of a draft may have any position.
         positions = block.positions if self.reach is None else block.positions.clamp(max=self.reach - 1)
         return self.decoder(

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
-from support import tiny_transformers
+from support import tiny_families, tiny_transformers
 from support.scripted import Scripted
 from support.tiny_transformers import V
 from torch import nn
@@ -391,9 +391,32 @@ def test_edges_of_prompts(name):
 
 
 @pytest.mark.parametrize(("length", "most"), [(60, 4), (60, 5), (64, 1), (50, 15)])
-def test_a_text_that_ends_with_the_context(length, most):
-    for given in (None, Drafting()):
-        same(tiny_transformers.shared("gpt2"), prompts(length), given, max_new_tokens=most)
+@pytest.mark.parametrize("family", ["gpt2", "gpt-neo"])  # the latter with tables of masks too
+def test_a_text_that_ends_with_the_context(family, length, most):
+    model = tiny_transformers.shared(family)
+    for given in (None, Drafting(), Drafting(nodes=32)):
+        same(model, prompts(length), given, max_new_tokens=most)
+        same(model, prompts(length, length - 9), given, max_new_tokens=most)
+
+
+@pytest.mark.parametrize("family", ["codegen", "ctrl", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "opt", "biogpt"])
+def test_every_family_with_a_table_reaches_its_end(family):
+    model, inputs = tiny_families.small_model(family), prompts(120)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for most in (8, 9):  # the last token is not read
+            same(model, inputs, Drafting(nodes=16), max_new_tokens=most)
+    with pytest.raises(IndexError):
+        model.generate(**inputs, **{**PLAIN, "max_new_tokens": 10})
+    with pytest.warns(UserWarning, match="row 0: expected its text to end within the model's context of 128"):
+        assert model.generate(**inputs, **{**PLAIN, "max_new_tokens": 10}, custom_generate=Drafting()).shape == (1, 129)
+
+
+def test_a_table_that_grows_is_not_the_end_of_a_text():
+    model = tiny_families.small_model("xglm")
+    same(model, prompts(120, 90), max_new_tokens=9)
+    with pytest.warns(UserWarning, match="decoded without drafts, since .* past its 128 positions"):
+        same(model, prompts(120, 90), Drafting(), max_new_tokens=12)
 
 
 @pytest.mark.parametrize("length", [60, 64, 70])

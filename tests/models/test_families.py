@@ -22,9 +22,9 @@ EXPECTED = {
     EQUAL: """
         apertus arcee aria_text biogpt bitnet codegen cohere cohere2 ctrl cwm deepseek_v2 deepseek_v3
         diffllama doge dots1 ernie4_5 ernie4_5_moe exaone4 falcon flex_olmo gemma gemma2 gemma3_text
-        gemma3n_text gemma4_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neox gpt_oss gptj granite granitemoe
-        helium hunyuan_v1_dense jais2 llama minicpm3 ministral mistral mixtral nemotron olmo olmo2 olmo3 olmoe
-        opt persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2
+        gemma3n_text gemma4_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite
+        granitemoe helium hunyuan_v1_dense jais2 llama minicpm3 ministral mistral mixtral nemotron olmo olmo2 olmo3
+        olmoe opt persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2
         xglm
     """.split(),
     REFUSED: """

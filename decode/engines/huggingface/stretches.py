@@ -59,6 +59,8 @@ def why_undrafted(
     original = getattr(target.config, "max_position_embeddings", None)
     if "dynamic" in target.rope and original is not None and length > original:
         return f"rope_type 'dynamic' takes other angles at every step past {original} positions"
+    if target.reach is not None and length > target.reach and _table_grows(target):
+        return f"the model computes more rows of its table for texts past its {target.reach} positions"
     window = _window_left_over(target, given)
     if window is not None and call.ids.shape[1] + call.most > window:
         return f"{CACHE} keeps {window} tokens (sliding_window), which the family does not expect"
@@ -78,6 +80,11 @@ def _reads_again(call: GenerateCall, model: Any) -> bool:
     name = "original_max_position_embeddings"
     code = inspect.unwrap(type(model).prepare_inputs_for_generation).__code__
     return not min(call.pads) and hasattr(model.config, name) and name in (*code.co_names, *code.co_consts)
+
+
+def _table_grows(target: CausalLMTarget) -> bool:
+    """Whether a table of sines is made anew where a text outgrows it, by the length of the cache (XGLM)."""
+    return any(hasattr(module, "make_weights") for module in target.decoder.modules())
 
 
 def _window_left_over(target: CausalLMTarget, given: Mapping[str, Any]) -> int | None:
