@@ -99,7 +99,9 @@ class DumpBlock:
         """The last n tokens (fewer at the start) up to and including the root token, tokens[row]; the prompt counts."""
         sequence = int(np.searchsorted(self.offsets, row, side="right")) - 1
         if not 0 <= sequence < self.sequences or n < 0:
-            raise ValueError(f"history: expected a row in 0..{self.rows - 1} and n >= 0, got {row} and {n}")
+            raise ValueError(
+                f"history: expected one of the block's {self.rows} rows, from 0, and n >= 0, got {row} and {n}"
+            )
         new = self.tokens[max(int(self.offsets[sequence]), row + 1 - n) : row + 1]
         end = int(self.prompt_offsets[sequence + 1])
         prompt = self.prompt_tokens[max(int(self.prompt_offsets[sequence]), end - (n - len(new))) : end]

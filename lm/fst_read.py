@@ -160,6 +160,8 @@ def _read_const(cursor: _Cursor, states: int, arcs: int, aligned: bool) -> Parts
 
 def _check(found: Acceptor) -> None:
     arcs, states = found.arcs, len(found.final)
+    if not states:
+        raise ValueError("expected an automaton with a start state, got one without states")
     if not 0 <= found.start < states:
         raise ValueError(f"expected a start state below {states}, got {found.start}")
     refuse_arcs(found, arcs["input"] != arcs["output"], "an acceptor, got labels {input}:{output}")

@@ -54,7 +54,7 @@ def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int,
     history, each slightly costlier than the one before. They are tokens known to the model, and harder to distinguish
     than a head's. ValueError if no sequence of the dump is long enough.
     """
-    own = dump.header.heads - 1
+    own = dump.slots
     parts = -(-slots // own)
     found: list[tuple[Sausage, NDArray[np.int32]]] = []
     blocks = list(dump.blocks())

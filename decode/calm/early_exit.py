@@ -95,7 +95,7 @@ class LossyEarlyExitTarget:
         translate: Any = None,
     ):
         if not exits or not all(1 <= one < layered.depth for one in exits):
-            raise ValueError(f"exits: expected layers from 1 to {layered.depth - 1}, got {list(exits)}")
+            raise ValueError(f"exits: expected layers from 1 on, below the last, {layered.depth}, got {list(exits)}")
         self.layered, self.inner = layered, layered.target
         self.confidence, self.threshold = confidence, threshold
         self.exits = frozenset(exits)

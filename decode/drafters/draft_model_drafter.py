@@ -153,7 +153,8 @@ class ChainDistribution:
         for node in nodes:
             if not -1 <= node < len(self.drafted) - 1:
                 raise ValueError(
-                    f"nodes: expected -1..{len(self.drafted) - 2}, after which a token was drawn, got {node}"
+                    f"nodes: expected -1, the root token, or a node that is not the last, where one of the "
+                    f"{len(self.drafted)} tokens was drawn, got {node}"
                 )
         return self.q[[node + 1 for node in nodes]]
 
@@ -161,7 +162,10 @@ class ChainDistribution:
         """q(. | tokens after the root token), float64 [V], for fewer than g tokens, drafted or not."""
         drafted = tuple(int(token) for token in tokens)
         if len(drafted) >= len(self.drafted):
-            raise ValueError(f"tokens: expected fewer than the {len(self.drafted)} drafted ones, got {len(drafted)}")
+            raise ValueError(
+                f"tokens: expected a place where one of the {len(self.drafted)} tokens was drawn, "
+                f"got the one after {len(drafted)} tokens"
+            )
         if drafted == self.drafted[: len(drafted)]:
             return self.q[len(drafted)]
         return self.session.probabilities_after(self.request, self.history, drafted)

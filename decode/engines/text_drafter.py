@@ -219,7 +219,7 @@ class TextDrafter:
         new = row.since(text.size)
         if new.dtype != np.int32 or new.shape != (row.size - text.size,):
             raise TypeError(
-                f"request {number}: expected the int32 tokens {text.size}..{row.size - 1}, "
+                f"request {number}: expected int32 [{row.size - text.size}], its tokens from {text.size} on, "
                 f"got {new.dtype} {list(new.shape)}"
             )
         if len(new) and not (0 <= new.min() and new.max() < self._most):

@@ -32,7 +32,7 @@ def early_layers(
     model, found = target.model, DecoderLayers.of(target.model.get_decoder())
     depth = len(found.layers)
     if not 1 <= count < depth:
-        raise ValueError(f"{type(model).__name__}: expected 1 to {depth - 1} of its layers, got {count}")
+        raise ValueError(f"{type(model).__name__}: expected at least one layer, fewer than its {depth}, got {count}")
     norm = None if translate is None else _TranslatedNorm(found.norm, count, translate)
     decoder = found.replaced(found.layers[:count], norm)
     name = next((name for name, module in model.named_children() if module is found.decoder), None)

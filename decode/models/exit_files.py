@@ -31,7 +31,7 @@ class ExitForm:
                 raise ValueError(f"{name}: expected an integer from 1 to {most}, got {getattr(self, name)!r:.40}")
         rising = all(_whole(one, 1, self.depth - 1) for one in self.exits) and sorted(set(self.exits)) == [*self.exits]
         if not self.exits or not rising:
-            raise ValueError(f"exits: expected ascending layers from 1 to {self.depth - 1}, got {self.exits!r:.80}")
+            raise ValueError(f"exits: expected ascending layers below the last, {self.depth}, got {self.exits!r:.80}")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor."""

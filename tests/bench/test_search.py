@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from support import cli, dumps
+from support import cli, dumps, headless_dumps
 
 from rescore import _core
 from rescore.decode.bench import equality as bench_equality
@@ -50,6 +50,23 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
     cli.make_model(folder / "lm.ngram", cli.make_dump(folder / "dump"))
     return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("bench", "search", "--dump"),
+        ("bench", "search", "--headline", "--every-lattice", "--dump"),
+        ("bench", "batch", "--dump"),
+        ("bench", "decode", "--replay"),
+        ("oracle",),
+    ],
+)
+def test_a_dump_without_heads_is_refused_by_what_needs_its_lattices(command, tmp_path, capsys):
+    cli.make_model(tmp_path / "lm.ngram", headless_dumps.write(tmp_path / "dump"))
+    lm = () if command == ("oracle",) else ("--lm", tmp_path / "lm.ngram")
+    error = cli.refusal(capsys, *command, tmp_path / "dump", *lm)
+    assert f"{tmp_path / 'dump'}: expected a dump of a model with heads" in error and "h = 1" in error
 
 
 def lattices(world, **changes):

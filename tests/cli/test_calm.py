@@ -135,7 +135,7 @@ def test_what_cannot_be_is_refused(world, trained, capsys):
     asked = [*generate_, "--threshold", "0.5", "--exits", trained, "--layers", "1,2", "w5"]
     assert "--layers: expected trained exits, some of" in cli.refusal(capsys, *asked, status=2)
     asked = [*generate_, "--threshold", "0.5", "--layers", "5", "w5"]
-    assert "exits: expected layers from 1 to 4, got [5]" in cli.refusal(capsys, *asked)
+    assert "exits: expected layers from 1 on, below the last, 5, got [5]" in cli.refusal(capsys, *asked)
     train = ["calm", "train", world / "t5", "--prompts", world / "prompts.jsonl", *MODEL, "-o", world / "no"]
     assert "expected a causal language model, got encoder-decoder" in cli.refusal(capsys, *train)
     assert not (world / "no").exists()

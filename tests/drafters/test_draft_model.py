@@ -114,7 +114,7 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
                     law_by_hand([*texts[b].tolist(), *tokens], shaping),
                     atol=2e-5,
                 )
-            with pytest.raises(ValueError, match="tokens: expected fewer than the 4 drafted ones, got 4"):
+            with pytest.raises(ValueError, match="where one of the 4 tokens was drawn, got the one after 4 tokens"):
                 drafts[b].distribution.after([1, 2, 3, 4])
         if ask == 1:  # the first request ends, the others change places and go on
             work.select([2, 0])
@@ -152,6 +152,10 @@ def test_no_room_gives_no_draft_and_takes_no_number():
     drafts = session(texts, SHAPINGS["sampled"]).propose(asked)
     assert [draft.tree.size for draft in drafts] == [0, 0]
     assert drafts[0].distribution.rows([]).shape == (0, V)
+    with pytest.raises(ValueError, match="nodes: expected .* where one of the 0 tokens was drawn, got -1"):
+        drafts[0].distribution.rows([-1])
+    with pytest.raises(ValueError, match="where one of the 0 tokens was drawn, got the one after 0 tokens"):
+        drafts[0].distribution.after([])
     assert asked.random[1].random() == np.random.default_rng([0, 1]).random()
 
 
@@ -213,5 +217,5 @@ def test_messages():
     texts = histories()
     draft = session(texts, SHAPINGS["sampled"]).propose(step(texts, [2, 2, 2]))[0]
     for node in (-2, 1):
-        with pytest.raises(ValueError, match=f"nodes: expected -1..0, after which a token was drawn, got {node}"):
+        with pytest.raises(ValueError, match=f"nodes: expected -1, .* where one of the 2 tokens was drawn, got {node}"):
             draft.distribution.rows([node])

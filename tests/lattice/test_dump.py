@@ -84,7 +84,7 @@ def test_sausages_are_heads_2_to_h(tmp_path):
     assert block.sausages().batch_size == block.rows == len(block.truth())
     assert block.sequence_of.tolist() == [s for s, one in enumerate(made[:3]) for _ in one["tokens"]]
     assert block.histories([0, 2], 4)[1].tolist() == ([-1] * 4 + block.history(2, 4).tolist())[-4:]
-    with message("history: expected a row in 0.."):
+    with message(f"history: expected one of the block's {block.rows} rows, from 0, and n >= 0"):
         block.history(block.rows, 1)
 
 

@@ -168,6 +168,7 @@ def test_damage_is_named():
         (patched(data, 26, "<i", 9), "expected a vector FST of version 2, got 9"),
         (patched(data, 30, "<i", 1), "expected a symbol table, which begins with"),
         (patched(data, COUNTS - 8, "<q", 5), "expected a start state below 5, got 5"),
+        (patched(data, COUNTS, "<q", 0)[: COUNTS + 16], "expected an automaton with a start state, got one without"),
         (patched(data, COUNTS - 8, "<q", -1), "expected a start state below 5, got -1"),
         (patched(data, COUNTS, "<q", 2**62), "header: expected 4611686018427387904 states within"),
         (patched(data, COUNTS, "<q", -2), "header: expected -2 states within"),

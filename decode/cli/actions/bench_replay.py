@@ -37,7 +37,7 @@ def call(args: argparse.Namespace) -> int:
         target,
         width=shape.width,
         dtype=dtype,
-        slots=dump.header.heads - 1,
+        slots=dump.slots,
         top_k=top_k,
         length=args.length,
         repeats=args.repeats,

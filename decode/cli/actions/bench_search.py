@@ -53,7 +53,7 @@ def call(args: argparse.Namespace) -> None:
     model, dump, source = open_inputs(args)
     if args.every_lattice and dump is None:
         raise Misuse("--every-lattice needs --dump")
-    most_slots = JOINED * (dump.header.heads - 1) if dump else MOST_SLOTS
+    most_slots = JOINED * dump.slots if dump else MOST_SLOTS
     asked = bench_search.questions(
         tables=not args.headline,
         sizes=args.sweep,

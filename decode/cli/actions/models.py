@@ -62,9 +62,9 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
                 raise ValueError(f"{path}: {error}") from None
     alpha = weights(args)
     for dump in dumps:
-        if len(alpha) not in (1, dump.header.heads - 1):
+        if len(alpha) > 1 and len(alpha) != dump.slots:
             raise Misuse(
-                f"--alpha: expected one weight, or one for each of the {dump.header.heads - 1} slots of {dump.path}, "
+                f"--alpha: expected one weight, or one for each of the {dump.slots} slots of {dump.path}, "
                 f"got {len(alpha)}"
             )
     rescorer = Rescorer(

@@ -25,13 +25,11 @@ def oracle_efficiency(
     widths: by default 1, 2, 4, .. and K. heads: by default 3, 6, 9, .. and h. The lattice of h' heads is the first
     h' - 1 slots. ValueError unless 1 <= k <= K and 2 <= heads <= h.
     """
-    header = dump.header
+    header, slots = dump.header, dump.slots
     widths, heads = widths or powers_of_two(header.top_k), heads or multiples(3, header.heads)
     if bad := [k for k in widths if not 1 <= k <= header.top_k]:
         raise ValueError(f"oracle: {dump.path}: expected k in 1..{header.top_k}, got {bad[0]}")
-    if header.heads < 2:
-        raise ValueError(f"oracle: {dump.path}: expected a dump of at least 2 heads, got {header.heads}")
-    if bad := [n for n in heads if not 2 <= n <= header.heads]:
+    if bad := [n for n in heads if not 2 <= n <= slots + 1]:
         raise ValueError(f"oracle: {dump.path}: expected heads in 2..{header.heads}, got {bad[0]}")
     rows = {f"oracle k={k} heads={n}": {"k": k, "heads": n} for n in heads for k in widths}
     drafters = [OracleReplay(widths={f"oracle k={k} heads={n}": k for k in widths}, slots=n - 1) for n in heads]
