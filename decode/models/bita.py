@@ -46,14 +46,7 @@ class BitaTokens(nn.Module):
         learn in tens of steps instead of hundreds.
         """
         torch.manual_seed(seed)
-        cache = SlotCache(1, 1)
-        with torch.no_grad():
-            ids = torch.zeros(1, 1, dtype=torch.int64, device=target.device)
-            target.read(Block.chain(ids, ids[0], 1), cache)
-        layers = tuple((key.shape[1], key.shape[3], value.shape[3]) for key, value in zip(cache.keys, cache.values))
-        width = target.config.hidden_size
-        form = BitaForm(masks=masks, prompts=prompts, width=width, vocab_size=target.vocab_size, layers=layers)
-        tokens = cls(form)
+        tokens = cls(_form_of(target, masks, prompts))
         with torch.no_grad():
             tokens.masks.add_(target.model.get_input_embeddings().weight.float().mean(dim=0).cpu())
         return tokens.to(target.device)
@@ -65,11 +58,21 @@ class BitaTokens(nn.Module):
     @classmethod
     def load(cls, folder: str | Path, target: CausalLMTarget) -> BitaTokens:
         """Loads the tokens from a folder; ValueError if they do not fit the target."""
-        wanted = cls.new(target, masks=1, prompts=1).form
-        form, tensors = read_bita(folder, wanted)
-        tokens = cls(form)
-        tokens.load_state_dict(tensors)
+        form, tensors = read_bita(folder, _form_of(target, masks=1, prompts=1))
+        with torch.device("meta"):
+            tokens = cls(form)
+        tokens.load_state_dict(tensors, assign=True)
         return tokens.to(target.device).eval()
+
+
+@torch.no_grad()
+def _form_of(target: CausalLMTarget, masks: int, prompts: int) -> BitaForm:
+    cache = SlotCache(1, 1)
+    ids = torch.zeros(1, 1, dtype=torch.int64, device=target.device)
+    target.read(Block.chain(ids, ids[0], 1), cache)
+    layers = tuple((key.shape[1], key.shape[3], value.shape[3]) for key, value in zip(cache.keys, cache.values))
+    width = target.config.hidden_size
+    return BitaForm(masks=masks, prompts=prompts, width=width, vocab_size=target.vocab_size, layers=layers)
 
 
 def _drawn(*shape: int) -> nn.Parameter:

@@ -57,12 +57,18 @@ def write_bita(folder: str | Path, form: BitaForm, tensors: dict[str, Tensor], a
 
 
 def read_bita(folder: str | Path, model: BitaForm) -> tuple[BitaForm, dict[str, Tensor]]:
-    """Reads and checks form and tensors for a model with the width, V and layers of `model`. ValueError or
-    FileNotFoundError names what is wrong.
+    """Reads and checks form and tensors for a model with the width and layers of `model`, and at least the V that they
+    were trained with. ValueError or FileNotFoundError names what is wrong.
     """
     folder = Path(folder)
     config = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION)
-    for name, wanted in (("width", model.width), ("vocab_size", model.vocab_size), ("layers", _lists(model.layers))):
+    own = config.get("vocab_size")  # the model may have gained tokens since, which masks do not have ids of
+    fits = type(own) is int and 1 <= own <= model.vocab_size
+    for name, wanted in (
+        ("width", model.width),
+        ("vocab_size", own if fits else model.vocab_size),
+        ("layers", _lists(model.layers)),
+    ):
         if config.get(name) != wanted:
             raise ValueError(
                 f"{folder / CONFIG}: expected tokens for this model's {name} of {wanted!r:.80}, "

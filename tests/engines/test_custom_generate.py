@@ -473,6 +473,20 @@ def test_without_heads_a_chat_continues_from_its_cache():
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
+@pytest.mark.parametrize("kind", ["medusa", "bita"])
+def test_opening_heads_takes_none_of_torchs_random_numbers(kind, tmp_path):
+    model, inputs, texts = tiny_transformers.shared("llama"), ragged(), []
+    if kind == "medusa":
+        MedusaHeads(heads=3, width=model.config.hidden_size, vocab_size=V).save(tmp_path)
+    else:
+        tokens_for("llama").save(tmp_path, {})
+    drafting = Drafting(tmp_path)
+    for seed, one in ((7, drafting), (7, drafting), (8, drafting), (8, Drafting(tmp_path))):
+        torch.manual_seed(seed)
+        texts.append(model.generate(**inputs, do_sample=True, max_new_tokens=12, custom_generate=one).tolist())
+    assert texts[0] == texts[1] != texts[2] == texts[3]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_heads_of_the_model_draft_trees(family, tmp_path):
     model, inputs = tiny_transformers.shared(family), ragged()

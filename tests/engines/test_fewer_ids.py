@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from support import tiny_transformers
+from support.bita import plain_reading
 from support.oracle_lm import random_tables
 
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
@@ -20,6 +21,8 @@ from rescore.decode.drafters.path_drafter import PathDrafter
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.decode.models.bita import BitaTarget, BitaTokens
+from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.medusa import MedusaHeads
@@ -54,6 +57,12 @@ def conditioned(tmp_path) -> ConditionedHeads:
     heads = ConditionedHeads(slots=3, layers=1, embedding=few[0], table=few[1], vocabulary=torch.arange(0, KNOWN, 2))
     heads.save(tmp_path, {})
     return ConditionedHeads.load(tmp_path, embedding=tables[0], table=tables[1])
+
+
+def bita(tmp_path) -> BitaTokens:
+    torch.manual_seed(4)
+    BitaTokens.new(SMALL, masks=2, prompts=3).save(tmp_path, {})
+    return BitaTokens.load(tmp_path, CausalLMTarget(MODEL))
 
 
 def lattice(tmp_path) -> HeadsLattice:
@@ -127,3 +136,26 @@ def test_sources_of_more_ids_are_refused():
     for source in (LM.widened(V + 1), NGramDrafter(LM.widened(V + 1), slots=4, nodes=8)):
         with pytest.raises(ValueError, match=f"at most the target's {V} ids, got {V + 1}"):
             generated(custom_generate=Drafting(source))
+
+
+def test_mask_tokens_predict_the_tokens_added_later(tmp_path):
+    tokens = bita(tmp_path)
+    target = BitaTarget(MODEL, tokens)
+    cache, _ = target.open([PROMPT[0].numpy()], 1, 8)
+    with torch.no_grad():
+        hidden = target.read(Block.chain(PROMPT[:1], torch.tensor([0]), 4), cache)
+        torch.testing.assert_close(
+            target.ahead(hidden[0, -1]), plain_reading(MODEL, tokens, PROMPT[0].tolist()), atol=2e-5, rtol=0
+        )
+    plain = MODEL.generate(PROMPT, max_new_tokens=30, do_sample=False)
+    drafting = Drafting(tmp_path, nodes=8)
+    assert (
+        MODEL.generate(PROMPT, max_new_tokens=30, do_sample=False, custom_generate=drafting).tolist() == plain.tolist()
+    )
+    assert all(sum(row.drafted) for row in drafting.statistics)
+
+
+def test_mask_tokens_of_more_ids_are_anothers(tmp_path):
+    BitaTokens.new(CausalLMTarget(MODEL), masks=2, prompts=3).save(tmp_path, {})
+    with pytest.raises(ValueError, match=f"expected tokens for this model's vocab_size of {KNOWN}, got {V}"):
+        BitaTokens.load(tmp_path, SMALL)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -197,7 +198,8 @@ class Drafting:
         if opened is None:
             target, source = checked, self.source
             if self._of_heads and isinstance(source, (str, PathLike)):
-                target, source = _stored(Path(source), checked)
+                with torch.random.fork_rng(devices=[]):  # modules draw their weights before they are loaded
+                    target, source = _stored(Path(source), checked)
                 target.context = None
             opened = _Opened(checked, target, self._drafter(target, source))
         self._opened = [opened, *(one for one in self._opened if one is not opened)][:STATES]
