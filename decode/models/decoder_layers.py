@@ -43,7 +43,15 @@ class DecoderLayers:
 
 
 def with_modules(module: Any, changed: dict[str, Any]) -> Any:
-    """A copy of a module with other modules under these names; the rest is shared. The original is unchanged."""
+    """A copy of a module with other modules under these names; the rest is shared. The original is unchanged.
+
+    ValueError if the module has a `forward` of its own, which is bound to the original.
+    """
+    if "forward" in vars(module):
+        raise ValueError(
+            f"{type(module).__name__}: expected the forward of its class, got another on the instance "
+            "(torch.compile, a hook of accelerate), under which its parts cannot be replaced; remove it"
+        )
     view = copy.copy(module)
     view._modules = {**module._modules, **changed}
     return view

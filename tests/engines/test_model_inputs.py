@@ -155,6 +155,75 @@ def test_a_model_that_has_passed_is_checked_again_when_it_has_changed(name):
     same(model, inputs, drafting)
 
 
+class Reads8As9:
+    """A `forward` of any kind: the model's own, with one id read as another."""
+
+    def __init__(self, forward):
+        self.forward = forward
+
+    def __call__(self, input_ids=None, **named):
+        return self.forward(input_ids=input_ids.where(input_ids != 8, 9), **named)
+
+
+def of_instance(model, monkeypatch):
+    model.forward = Reads8As9(model.forward)
+
+
+def of_class(model, monkeypatch):
+    own = type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda self, **named: Reads8As9(functools.partial(own, self))(**named))
+
+
+def of_embeddings(model, monkeypatch):
+    own, table = model.forward, model.get_input_embeddings()
+    model.forward = lambda input_ids=None, **named: own(inputs_embeds=table(input_ids) * 1.0, **named)
+
+
+def past_the_decoder(model, monkeypatch):
+    decoder = model.model.forward
+    model.model.__class__ = type("Own", (type(model.model),), {"__call__": lambda self, **named: decoder(**named)})
+
+
+@pytest.mark.parametrize("change", [of_instance, of_class, of_embeddings, past_the_decoder])
+def test_a_forward_that_changes_one_id_is_refused(change, monkeypatch):
+    model, inputs, drafting = tiny_transformers.build("llama"), prompts(6), Drafting()
+    same(model, inputs, drafting)
+    change(model, monkeypatch)
+    refused(model, inputs, f"expected forward to hand all {V} ids to the decoder", drafting)
+
+
+def hooked(model):
+    hooks = pytest.importorskip("accelerate.hooks")
+    for module in model.modules():
+        hooks.add_hook_to_module(module, hooks.ModelHook())
+    return model
+
+
+def compiled(model):
+    model.forward = torch.compile(model.forward, backend="eager")
+    return model
+
+
+def passing_on(model):
+    own = model.forward
+    model.forward = functools.wraps(own)(lambda *given, **named: own(*given, **named))
+    return model
+
+
+@pytest.mark.parametrize("wrapped", [hooked, compiled, passing_on, torch.compile])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_forward_that_passes_ids_on_needs_no_refusal(family, wrapped):
+    model, drafting = tiny_transformers.build(family), Drafting()
+    same(model, prompts(6, 4), drafting)
+    same(wrapped(model), prompts(6, 4), drafting)
+
+
+@pytest.mark.parametrize("family", ["phi3", "gpt-neo"])
+def test_parts_are_not_replaced_under_a_forward_of_the_instance(family):
+    model = hooked(longrope.__wrapped__("phi3") if family == "phi3" else tiny_transformers.build(family))
+    refused(model, prompts(6), "expected the forward of its class, got another on the instance")
+
+
 def test_changes_that_all_tokens_share_need_no_refusal():
     model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), prompts(6, 3)
     with_hook(lambda module, given, states: states + 0.5)(model)

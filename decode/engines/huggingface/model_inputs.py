@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -52,6 +53,8 @@ def state_of(model: Any) -> tuple[Any, ...]:
 def _state_of_module(module: Any) -> Iterator[Any]:
     yield module
     yield type(module).forward
+    yield type(module).__call__
+    yield vars(module).get("forward")  # of the instance, of any kind
     yield from module._forward_hooks  # numbers that are never used again
     yield from module._forward_pre_hooks
     for value in vars(module).values():
@@ -100,7 +103,7 @@ def check_steps(model: Any, target: CausalLMTarget, config: Any, given: Mapping[
             f"{type(model).__name__}: expected no forward hooks on the model itself, got {hooks}: drafts are read "
             "by its decoder and its output layer; put them there, or remove them"
         )
-    # Ids from the whole vocabulary, as some may be read in another way.
+    _check_forward(model, target.vocab_size)
     text = (torch.arange(_PROMPT + _STEPS, device=target.device) + 0.5) * target.vocab_size / (_PROMPT + _STEPS)
     text = text.long()
     with trying_out(model):
@@ -112,6 +115,40 @@ def check_steps(model: Any, target: CausalLMTarget, config: Any, given: Mapping[
         ]
         got = target.logits(torch.cat(parts, dim=1)[0, _PROMPT - 1 :])
     check_logits(model, got, expected)
+
+
+class _Reached(BaseException):
+    """Ends a pass where the decoder begins."""
+
+
+def _check_forward(model: Any, vocab_size: int) -> None:
+    """ValueError unless the model's `forward` hands every id of the vocabulary to its decoder as it is.
+
+    Nothing is computed, since each pass ends at the decoder. What depends on the order of ids, or changes the logits
+    after certain ids alone, is not found.
+    """
+    read: list[Any] = []
+
+    def reached(decoder: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        read[:] = [*given[:1], named.get("input_ids"), named.get("inputs_embeds")]
+        raise _Reached
+
+    every = torch.arange(vocab_size, device=model.device)
+    hook = model.get_decoder().register_forward_pre_hook(reached, with_kwargs=True, prepend=True)
+    try:
+        for ids in (every[None, :1], every[None], every[:, None]):  # a first try, a prompt, and single tokens
+            read.clear()
+            with suppress(_Reached), torch.compiler.set_stance("force_eager"):
+                model(input_ids=ids, use_cache=True)
+            got = [one for one in read if one is not None]
+            if len(got) != 1 or got[0].shape != ids.shape or not torch.equal(got[0].to(ids.device), ids):
+                raise ValueError(
+                    f"{type(model).__name__}: expected forward to hand all {vocab_size} ids to the decoder as they "
+                    "are, got others, embeddings or no call of it; drafts are read by the decoder and its output "
+                    "layer: leave custom_generate out, or change ids in the embedding"
+                )
+    finally:
+        hook.remove()
 
 
 def _step_by_step(model: Any, text: Tensor, config: Any, given: Mapping[str, Any]) -> Tensor:
