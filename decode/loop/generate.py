@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -23,13 +23,14 @@ from rescore.decode.loop.request import Finish, Generation, Request, Running, St
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.heads import DraftStep, LastPass
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Switching, Target
 from rescore.decode.verify import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.rule import Verdict
 from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.short_repr import short_repr
+from rescore.lattice.tree import TokenTree
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
 
@@ -156,7 +157,7 @@ class _Call:
         length += TREE if drafter else 0
         self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
         self.requests = [
-            _running(i, one, first, options, target.context) for i, (one, first) in enumerate(zip(requests, firsts))
+            _running(i, one, first, options, target) for i, (one, first) in enumerate(zip(requests, firsts))
         ]
         own = fitted(drafter, target.vocab_size) if drafter else None
         self.session: DrafterSession | None = own.open(self.prompts, options.shaping) if own else None
@@ -171,6 +172,7 @@ class _Call:
             active, read = self._drop_finished(active, read)
             if not active:
                 return
+            self._read_again(active)
             began = time.perf_counter()
             drafts = self._drafts(active, read)
             del read  # free its logits before the next pass
@@ -198,6 +200,23 @@ class _Call:
         last = [LastPass(tree=EMPTY, accepted=(), logits=row) for row in logits]
         return active, _Read(fresh=fresh, last=last), chunks
 
+    def _read_again(self, active: list[Running]) -> None:
+        """Reads texts anew that the target from now on reads otherwise."""
+        rows = [row for row, one in enumerate(active) if one.switches]
+        if not rows or not (isinstance(self.target, Switching) and self.target.reads_again):
+            return
+        began, copies = time.perf_counter(), self.options.layout.copies
+        texts = [active[row].history.astype(np.int64) for row in rows]
+        cache, _ = self.target.open(texts, copies, max(map(len, texts)))
+        every = [text for text in texts for _ in range(copies)]
+        self.target.read(Block.of_texts(every, [0] * len(every), self.target.device), cache)
+        self.cache.put([row * copies + copy for row in rows for copy in range(copies)], cache)
+        for row in rows:
+            statistics = active[row].statistics
+            statistics.accepted.append(0)
+            statistics.drafted.append(0)
+            statistics.verifying_us += 1e6 * (time.perf_counter() - began) / len(rows)
+
     def _drafts(self, active: list[Running], read: _Read) -> list[Draft]:
         if self.session is None:
             return [Draft(tree=EMPTY) for _ in active]
@@ -205,7 +224,7 @@ class _Call:
             histories=[one.history for one in active],
             hidden=torch.stack([rows[-1] for rows in read.fresh]),
             fresh=read.fresh,
-            room=[one.room for one in active],
+            room=[one.ahead for one in active],
             random=[one.random for one in active],
             last=read.last,
             logits=self.target.logits if self.target.reads_back else None,
@@ -221,7 +240,10 @@ class _Call:
         laid = layout.lay(trees, [int(one.history[-1]) for one in active], starts, self.target.device)
         states = laid.nodes(self.target.read(laid.block, self.cache))
         logits = self.target.logits(states)
-        verdicts = self._verdicts(active, drafts, logits)
+        verdicts = [
+            _up_to_switch(verdict, tree, one)
+            for verdict, tree, one in zip(self._verdicts(active, drafts, logits), trees, active)
+        ]
         layout.commit(self.cache, trees, starts, [verdict.accepted for verdict in verdicts])
         fresh = [_rows_of(own, verdict.accepted) for own, verdict in zip(states, verdicts)]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
@@ -257,7 +279,7 @@ class _Call:
 
     def _take(self, one: Running, draft: Draft, verdict: Verdict) -> Chunk:
         """Appends a verdict's tokens to a text, up to its room and its end."""
-        tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.room]
+        tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.ahead]
         taken = one.take(tokens)
         accepted = min(verdict.length, taken)
         return Chunk(
@@ -293,6 +315,14 @@ class _Call:
             one.statistics.verifying_us += 1e6 * verifying / len(active)
 
 
+def _up_to_switch(verdict: Verdict, tree: TokenTree, one: Running) -> Verdict:
+    """The verdict whose last token is the first that is read otherwise."""
+    if verdict.length < one.ahead or one.ahead == one.room:
+        return verdict
+    last = verdict.accepted[one.ahead - 1]
+    return replace(verdict, accepted=verdict.accepted[: one.ahead - 1], token=int(tree.tokens[last]))
+
+
 def _rows_of(states: Tensor, accepted: Sequence[int]) -> Tensor:
     """Hidden states [1 + m, width] of the root token and the accepted nodes; a view if these are the first ones."""
     if all(node == i for i, node in enumerate(accepted)):
@@ -300,8 +330,10 @@ def _rows_of(states: Tensor, accepted: Sequence[int]) -> Tensor:
     return states[[0, *(1 + node for node in accepted)]]
 
 
-def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, context: int | None) -> Running:
+def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, target: Target) -> Running:
     most = request.max_tokens or options.max_tokens
+    switch = target.switch if isinstance(target, Switching) else None
+    context = target.longest if isinstance(target, Switching) and switch is not None else target.context
     if context is not None and len(first) + most > context:
         raise ValueError(
             f"request {index}: {len(first)} tokens and max_tokens {most}: expected at most {context} together, "
@@ -324,7 +356,7 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
     random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
     shaping = options.shaping.with_processors(request.processors)
     stopping = options.stopping.with_criterion(request.criterion)
-    return Running(index, first, most, seeds, random, shaping, stopping)
+    return Running(index, first, most, seeds, random, shaping, stopping, switch)
 
 
 def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[np.int64]:
@@ -349,9 +381,9 @@ def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size
                 f"request {one.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); "
                 "does the drafter use another vocabulary?"
             )
-        if tree.depths.max(initial=0) > one.room:
+        if tree.depths.max(initial=0) > one.ahead:
             raise ValueError(
-                f"request {one.index}: expected a draft no deeper than the room of {one.room} tokens, "
+                f"request {one.index}: expected a draft no deeper than the room of {one.ahead} tokens, "
                 f"got depth {tree.depths.max()}"
             )
         if drawn and tree.size and draft.distribution is None:

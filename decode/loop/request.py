@@ -133,7 +133,7 @@ class Generation:
 class Running:
     """An active request. `history` is the text of the target's decoder, `tokens` the generated part.
 
-    shaping, stopping: the options' with the request's own.
+    shaping, stopping: the options' with the request's own. switch: the target's (`Switching`).
     """
 
     def __init__(
@@ -145,12 +145,14 @@ class Running:
         random: np.random.Generator,
         shaping: Shaping,
         stopping: Stopping,
+        switch: int | None = None,
     ):
         self.index = index
         self.shaping = shaping
         self.stopping = stopping
         self.seeds = seeds
         self.random = random
+        self.switch = switch
         self.max_tokens = max_tokens
         self.finish: Finish | None = None
         self.statistics = Statistics()
@@ -173,6 +175,18 @@ class Running:
     def room(self) -> int:
         """Tokens that may still be generated."""
         return self.max_tokens - (self._length - self._start)
+
+    @property
+    def ahead(self) -> int:
+        """Tokens that the next pass may add: it goes at most one past the switch."""
+        if self.switch is None or self._length > self.switch:
+            return self.room
+        return min(self.room, self.switch + 1 - self._length)
+
+    @property
+    def switches(self) -> bool:
+        """Whether the text has just become longer than the switch, where a pass ends unless it reads the prompt."""
+        return self.switch is not None and self._length == self.switch + 1 > self._start
 
     def take(self, tokens: Sequence[int]) -> int:
         """Appends tokens up to the first that ends the text and sets `finish`; returns how many were appended."""

@@ -94,7 +94,7 @@ class BitaTarget(CausalLMTarget):
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         at = _drafting_columns(block, cache)
-        wide = with_masks(block, at, self.form, self.context)
+        wide = with_masks(block, at, self.form, self.reach)
         embeddings = self.model.get_input_embeddings()(block.ids)
         masks = self._mask_embeddings.repeat(block.rows, at.shape[1], 1)
         layers = PromptedLayers(cache, self._prompts)
@@ -146,6 +146,11 @@ class BitaBlock(Block):
 
     first_mask: int
     prompts: int
+
+    @property
+    def last(self) -> Tensor:
+        """Without the masks'."""
+        return self.positions[:, : self.first_mask].amax(dim=1)
 
     def seen(self, window: int | None = None) -> Tensor:
         seen = Block.seen(self, window)

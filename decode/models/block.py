@@ -87,6 +87,11 @@ class Block:
         return self.start[:, None] + self.depths
 
     @property
+    def last(self) -> Tensor:
+        """The greatest position of each row's tokens, int64 [R]."""
+        return self.positions.amax(dim=1)
+
+    @property
     def slots(self) -> Tensor:
         """Slots of the tokens' keys and values, int64 [R, L]."""
         return self.start[:, None] + torch.arange(self.width, device=self.ids.device)

@@ -8,6 +8,7 @@ here; one that fails is rejected.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -45,8 +46,8 @@ class CausalLMTarget:
 
     context is the configuration's max_position_embeddings. Rotary models can compute past it, but were not made for it;
     raise the field to do so. Where rotary angles change with the length of the text (longrope), it is the length up to
-    which they do not, since a batch's longest row would otherwise change the others' logits; `angles` chooses them for
-    longer texts, and is None elsewhere.
+    which they do not, so that a text has one reading; a text that is generated may go on up to `longest` (`Switching`).
+    `angles` chooses the angles, and is None elsewhere.
 
     reach is the number of positions that it can read: all of a table, any number of rotary ones, which is None.
 
@@ -70,6 +71,7 @@ class CausalLMTarget:
         self._output = model.get_output_embeddings()
         self.vocab_size = vocab_size_of(model, self._output)
         self.context: int | None = context_of(self.config, self.rope)
+        self.longest: int | None = longest_of(self.config)
         self.reach = None if is_rotary(self.decoder) else self.context
         self._kinds = _layer_kinds(model, self.config)
         self._scaled_by = [name for name in _SCALES if getattr(self.config, name, None) and reads_field(model, name)]
@@ -78,6 +80,16 @@ class CausalLMTarget:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @property
+    def switch(self) -> int | None:
+        return self.angles.switch if self.angles is not None and self.angles.long is None else None
+
+    @property
+    def reads_again(self) -> bool:
+        name = "original_max_position_embeddings"
+        code = inspect.unwrap(type(self.model).prepare_inputs_for_generation).__code__
+        return hasattr(self.model.config, name) and name in (*code.co_names, *code.co_consts)
 
     @property
     def slides(self) -> bool:
@@ -100,8 +112,7 @@ class CausalLMTarget:
                 "caches of transformers cannot be rolled back row by row"
             )
         cache.begin(block)
-        for table in self._tables:
-            table.block = block
+        self.begin(block)
         # What follows a text's last token is never used, so the end of a draft may have any position.
         positions = block.positions if self.reach is None else block.positions.clamp(max=self.reach - 1)
         return self.decoder(
@@ -111,6 +122,13 @@ class CausalLMTarget:
             use_cache=True,
             **{CACHE: layers},
         ).last_hidden_state
+
+    def begin(self, block: Block) -> None:
+        """Names the block that the decoder reads next, for its parts that ask."""
+        for table in self._tables:
+            table.block = block
+        if self.angles is not None:
+            self.angles.block = block
 
     def logits(self, hidden: Tensor) -> Tensor:
         logits = self._output(hidden)
@@ -171,6 +189,11 @@ def context_of(config: Any, rope: dict[str, Any] | None = None) -> int | None:
     rope = rope_types(config) if rope is None else rope
     if LONG in rope:
         return switch_of(rope)
+    return longest_of(config)
+
+
+def longest_of(config: Any) -> int | None:
+    """The positions of the longest text of a decoder; None if its configuration does not say."""
     return getattr(config, "max_position_embeddings", None)
 
 

@@ -22,13 +22,14 @@ EARLY = "early:"  # prefix of the model's own first layers as heads: `early_laye
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """As in `OpenModel` and its target: kind, vocab_size, context, trees, tokenizer, end_of_text; and whether it has
-    heads.
+    """As in `OpenModel` and its target: kind, vocab_size, context, longest (which is context for most), trees,
+    tokenizer, end_of_text; and whether it has heads.
     """
 
     kind: str
     vocab_size: int
     context: int | None
+    longest: int | None
     trees: bool
     heads: bool
     tokenizer: Path | None
@@ -76,6 +77,7 @@ def _blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
         kind="blockwise",
         vocab_size=config.vocab_size,
         context=config.context,
+        longest=config.context,
         trees=True,
         heads=config.heads > 1 or heads is not None,
         tokenizer=tokenizer,
@@ -85,7 +87,7 @@ def _blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
 
 def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
     try:
-        from rescore.decode.models.causal_lm import context_of
+        from rescore.decode.models.causal_lm import context_of, longest_of
     except ImportError as error:
         raise ValueError(f"{folder}: {error}") from None
     config = read_hugging_face_config(folder)
@@ -99,6 +101,7 @@ def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
         kind="encoder-decoder" if encoder_decoder else "causal-lm",
         vocab_size=text.vocab_size,
         context=getattr(config, "max_position_embeddings", None) if encoder_decoder else context_of(text),
+        longest=longest_of(text),
         trees=not encoder_decoder,
         heads=_has_heads(folder, heads, config, encoder_decoder),
         tokenizer=tokenizer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -49,3 +49,17 @@ class Target(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., V] of the next token, from hidden states [..., width]."""
+
+
+@runtime_checkable
+class Switching(Protocol):
+    """A target that reads a text otherwise once it is longer than `switch` tokens, as longrope does.
+
+    switch       None: it does not
+    longest      the most positions of a text that is read so, in place of `context`
+    reads_again  whether it then reads the whole text again; otherwise keys and values of earlier tokens stay
+    """
+
+    switch: int | None
+    longest: int | None
+    reads_again: bool

@@ -93,6 +93,7 @@ def group_states(target: CausalLMTarget, tokens: BitaTokens, groups: Groups) -> 
         target.read(Block.of_texts(groups.texts, [0] * rows, target.device), cache)
     block = GroupBlock.behind(groups.at.to(target.device), longest, tokens.form.prompts, masks, target.context)
     dtype = target.model.dtype
+    target.begin(block)
     hidden = target.decoder(
         inputs_embeds=tokens.masks.to(dtype).repeat(rows, count, 1),
         position_ids=block.positions,

@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 
 from support import tiny_families, tiny_transformers
 from support.scripted import Scripted
-from support.tiny_transformers import V
+from support.tiny_transformers import SWITCH, V, longrope
 from torch import nn
 
 from rescore import Drafting
@@ -324,22 +324,6 @@ def test_layers_that_round_by_the_pass_are_decoded_without_drafts():
 
 
 # Rotary angles that depend on the length of the text
-
-SWITCH = 16
-
-
-@functools.cache
-def longrope(family):
-    rope = dict(
-        rope_type="longrope",
-        rope_theta=1e4,
-        short_factor=[1.0] * 4,
-        long_factor=[4.0] * 4,
-        original_max_position_embeddings=SWITCH,
-    )
-    more = dict(original_max_position_embeddings=SWITCH, sliding_window=None) if family == "phi3" else {}
-    return tiny_transformers.build(family, rope_parameters=rope, max_position_embeddings=512, **more)
-
 
 LENGTHS = [(8,), (15,), (16,), (17,), (40,), (3, 9), (14, 3, 9), (30, 5, 10)]
 

@@ -24,7 +24,7 @@ from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree
 
 PLAIN = ["llama", "llama-tied", "llama-eager", "qwen3", "gpt2", "gpt-neox", "granite", "cohere", "deepseek-v3"]
-WINDOWED = ["mistral", "gemma2", "gemma3", "qwen2"]
+WINDOWED = ["gpt-neo", "mistral", "gemma2", "gemma3", "qwen2"]
 TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
 TEXT = [5, 9, 2, 11, 30, 4, 8]
 

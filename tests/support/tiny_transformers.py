@@ -135,3 +135,19 @@ def randomised(module: Any) -> Any:
             0.2 * noise if parameter.dim() > 1 else parameter + 0.1 * noise if parameter.isfinite().all() else noise
         )
     return module
+
+
+SWITCH = 16
+
+
+@functools.cache
+def longrope(family: str, factor: float = 4.0):
+    rope = dict(
+        rope_type="longrope",
+        rope_theta=1e4,
+        short_factor=[1.0] * 4,
+        long_factor=[factor] * 4,
+        original_max_position_embeddings=SWITCH,
+    )
+    more = dict(original_max_position_embeddings=SWITCH, sliding_window=None) if family == "phi3" else {}
+    return build(family, rope_parameters=rope, max_position_embeddings=512, **more)

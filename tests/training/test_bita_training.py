@@ -48,7 +48,7 @@ def test_a_group_is_the_plain_reading_of_its_position(name):
             torch.testing.assert_close(got, wanted, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["mistral", "gemma2", "gemma3", "qwen2"])
+@pytest.mark.parametrize("name", ["gpt-neo", "mistral", "gemma2", "gemma3", "qwen2"])
 def test_groups_see_what_drafting_will_see_through_windows(name):
     model, tokens, groups = shared(name), tokens_for(name), two_texts()
     target, drafts = CausalLMTarget(model), BitaTarget(model, tokens)

@@ -253,7 +253,7 @@ def prompts_of(args: argparse.Namespace, decoder: Decoder) -> dict[str, list[NDA
             )
         tasks = {task: of_dump(dump, task, args.limit) for task in dump.tasks}
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
-    context = decoder.facts.context
+    context = decoder.facts.longest
     if context is not None and longest + args.max_tokens > context:
         raise ValueError(
             f"{args.prompts}: {longest} tokens and --max-tokens {args.max_tokens}: expected at most {context} "

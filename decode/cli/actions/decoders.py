@@ -44,7 +44,7 @@ class Decoder:
 
     def check_length(self, what: str, prompt: int, most: int) -> None:
         """ValueError if a prompt of that many tokens leaves no room for `most` more; `what` names it."""
-        context = self.facts.context
+        context = self.facts.longest
         if context is not None and self.facts.kind != "encoder-decoder" and prompt + most > context:
             raise ValueError(
                 f"{what}: {prompt} tokens and --max-tokens {most}: expected at most {context} together, the model's "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,7 @@ def stretches(call: GenerateCall, target: CausalLMTarget) -> list[RotaryStretch]
     short = max(0, target.angles.switch - call.longest + 1)
     if not short or short >= call.most:
         return [RotaryStretch(most=call.most, long=not short)]
-    kept = not _reads_again(call, target.model)
+    kept = not _reads_again(call, target)
     return [RotaryStretch(most=short, long=False), RotaryStretch(most=call.most - short, long=True, kept=kept)]
 
 
@@ -67,19 +66,16 @@ def why_undrafted(
     parts = stretches(call, target)
     spans = call.cache is not None or call.scores or call.logits or (every_state and parts[-1].kept)
     held = 0 if call.cache is None else call.cache.get_seq_length()
-    if spans and len(parts) > 1 or parts[0].long and held and _reads_again(call, target.model):
+    if spans and len(parts) > 1 or parts[0].long and held and _reads_again(call, target):
         return "longrope switches its angles within the text, and a cache, scores or heads span the switch"
     return None
 
 
-def _reads_again(call: GenerateCall, model: Any) -> bool:
-    """Whether the family reads the whole text again when its angles switch, as Phi-3 does.
-
-    It counts the padding, so that it does so too early if no row is without.
+def _reads_again(call: GenerateCall, target: CausalLMTarget) -> bool:
+    """Whether the whole texts are read again when the angles switch, as by Phi-3. It counts the padding, so that it
+    does so too early if no row is without.
     """
-    name = "original_max_position_embeddings"
-    code = inspect.unwrap(type(model).prepare_inputs_for_generation).__code__
-    return not min(call.pads) and hasattr(model.config, name) and name in (*code.co_names, *code.co_consts)
+    return not min(call.pads) and target.reads_again
 
 
 def _table_grows(target: CausalLMTarget) -> bool:

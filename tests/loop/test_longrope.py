@@ -1,0 +1,114 @@
+"""Texts on both sides of the length at which longrope switches its angles, against `generate` of each text alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from support import cli
+from support.scripted import Scripted
+from support.tiny_transformers import SWITCH, V, longrope
+
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.loop.request import Request
+from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.model_facts import model_facts
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+
+LENGTHS, MOST = (1, 8, SWITCH - 1, SWITCH, SWITCH + 1, 40), 30
+PROMPTS = [np.random.default_rng(n).integers(3, V, n) for n in LENGTHS]
+
+
+def plain(model, prompt, most: int = MOST) -> list[int]:
+    options = dict(do_sample=False, max_new_tokens=most, eos_token_id=None, pad_token_id=0)
+    return model.generate(torch.from_numpy(prompt)[None], **options)[0, len(prompt) :].tolist()
+
+
+def knowing(texts: list[list[int]]):
+    """A drafter that drafts what `generate` writes, and other branches."""
+
+    def guess(history):
+        history = history.tolist()
+        for prompt, text in zip(PROMPTS, texts):
+            done = len(history) - len(prompt)
+            if done >= 0 and history == [*prompt.tolist(), *text[:done]]:
+                return [(text[done : done + 1 + done % 5] + [5, 6, 7, 8, 9])[:5], [8, 9, -1, -1, -1]]
+        return [[5, 6, 7, 8, 9]]
+
+    return Scripted(guess)
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("layout", [TreeLayout(), BatchLayout(2)], ids=["tree", "batch"])
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_every_text_is_that_of_a_call_of_its_own(family, layout, together):
+    model = longrope(family)
+    target, texts = CausalLMTarget(model), [plain(model, prompt) for prompt in PROMPTS]
+    options = Options(max_tokens=MOST, layout=layout)
+    calls = [PROMPTS] if together else [[prompt] for prompt in PROMPTS]
+    for drafter in (None, knowing(texts), *([BlendedDrafter(target, None, nodes=16)] * (layout.copies == 1))):
+        found = [one for prompts in calls for one in generate(target, prompts, drafter, options)]
+        assert [one.tokens.tolist() for one in found] == texts
+    assert texts[1] != plain(longrope(family, factor=1.0), PROMPTS[1])
+
+
+@pytest.mark.parametrize("most", [1, 2, SWITCH - 8, SWITCH - 7, SWITCH - 6])
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_texts_that_end_around_the_switch(family, most):
+    model, prompt = longrope(family), PROMPTS[1]
+    text = plain(model, prompt, most)
+    for drafter in (None, knowing([[], plain(model, prompt)])):
+        found = generate(CausalLMTarget(model), [Request(prompt=prompt, max_tokens=most)], drafter)
+        assert found[0].tokens.tolist() == text
+
+
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_sampled_text_is_that_of_its_seeds(family):
+    target = CausalLMTarget(longrope(family))
+    options = Options(max_tokens=MOST, shaping=Shaping(sampling=Sampling(seed=3)))
+    one, other = (
+        [text.tokens.tolist() for text in generate(target, PROMPTS, drafter, options)]
+        for drafter in (None, knowing([plain(target.model, prompt) for prompt in PROMPTS]))
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_mask_tokens_follow_the_text_across_it(family):
+    model = longrope(family)
+    target = BitaTarget(model, BitaTokens.new(CausalLMTarget(model), masks=2, prompts=3))
+    drafter = BlendedDrafter(target, None, lattice=HeadsLattice(heads=BitaHeads(target), top_k=4), nodes=8)
+    found = generate(target, PROMPTS, drafter, Options(max_tokens=MOST))
+    assert [one.tokens.tolist() for one in found] == [plain(model, prompt) for prompt in PROMPTS]
+
+
+def test_the_end_is_that_of_the_positions():
+    target = CausalLMTarget(longrope("phi3"))
+    with pytest.raises(ValueError, match="509 tokens and max_tokens 4: expected at most 512 together"):
+        generate(target, [np.full(509, 5)], None, Options(max_tokens=4))
+
+
+@pytest.mark.parametrize("family", ["llama", "phi3"])
+def test_the_command_crosses_it_too(family, tmp_path, capsys):
+    pytest.importorskip("tokenizers")
+    model = longrope(family)
+    model.save_pretrained(tmp_path)
+    cli.make_tokenizer(tmp_path / "tokenizer.json", V)
+    facts = model_facts(tmp_path)
+    assert (facts.context, facts.longest) == (SWITCH, 512)
+    for n in (1, 3):
+        words = " ".join(f"w{token}" for token in PROMPTS[n])
+        call = ["generate", "--model", tmp_path, "--threads", 1, "--max-tokens", MOST, "--end-of-text", "w2", words]
+        text = plain(model, PROMPTS[n])
+        text = text[: text.index(2) + 1] if 2 in text else text
+        for more in (("--drafter", "none"), (), ("--nodes", 8)):
+            assert cli.figures(capsys, *call, *more)["texts"][0]["tokens"] == text
+    assert "expected at most 512 together" in cli.refusal(capsys, *call, "--max-tokens", 512)
