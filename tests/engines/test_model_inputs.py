@@ -192,6 +192,22 @@ def test_a_forward_that_changes_one_id_is_refused(change, monkeypatch):
     refused(model, inputs, f"expected forward to hand all {V} ids to the decoder", drafting)
 
 
+@pytest.mark.parametrize("bias", [0.02, 3.0, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_forward_that_changes_one_logit_is_refused(dtype, bias):
+    model, inputs = tiny_transformers.build("llama").to(dtype), prompts(6)
+    own = model.forward
+
+    @functools.wraps(own)
+    def favouring(*given, **named):
+        out = own(*given, **named)
+        out.logits[..., 9] += bias if dtype == torch.float32 else 10 * bias
+        return out
+
+    model.forward = favouring
+    refused(model, inputs, "the model's own logits")
+
+
 def hooked(model):
     hooks = pytest.importorskip("accelerate.hooks")
     for module in model.modules():

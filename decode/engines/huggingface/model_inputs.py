@@ -34,6 +34,7 @@ _READ = ("attention_mask", "position_ids")
 _FREE = {"use_cache", "logits_to_keep", "return_dict", "cache_position"}  # change no token's logits
 _ROW = 16  # ids per row when all of a vocabulary are prepared
 _PROMPT, _STEPS = 5, 3
+_WRONG = 1e-4  # least difference of a logit that is not rounding
 _PLAIN = (bool, int, float, str, FunctionType, MethodType)
 
 
@@ -106,6 +107,7 @@ def check_steps(model: Any, target: CausalLMTarget, config: Any, given: Mapping[
     _check_forward(model, target.vocab_size)
     text = (torch.arange(_PROMPT + _STEPS, device=target.device) + 0.5) * target.vocab_size / (_PROMPT + _STEPS)
     text = text.long()
+    _check_output(model, target, text)
     with trying_out(model):
         expected = _step_by_step(model, text, config, given)
         cache, _ = target.open([np.zeros(_PROMPT, np.int64)], 1, len(text))
@@ -124,8 +126,7 @@ class _Reached(BaseException):
 def _check_forward(model: Any, vocab_size: int) -> None:
     """ValueError unless the model's `forward` hands every id of the vocabulary to its decoder as it is.
 
-    Nothing is computed, since each pass ends at the decoder. What depends on the order of ids, or changes the logits
-    after certain ids alone, is not found.
+    Nothing is computed, since each pass ends at the decoder. What depends on the order of ids is not found.
     """
     read: list[Any] = []
 
@@ -149,6 +150,28 @@ def _check_forward(model: Any, vocab_size: int) -> None:
                 )
     finally:
         hook.remove()
+
+
+def _check_output(model: Any, target: CausalLMTarget, text: Tensor) -> None:
+    """ValueError unless `forward` makes of the decoder's states what the target makes of them, id by id. A change after
+    ids alone that are not in `text` is not found.
+    """
+    states: list[Tensor] = []
+    hook = model.get_decoder().register_forward_hook(lambda _, given, out: states.append(out.last_hidden_state))
+    try:
+        with trying_out(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            expected = model(input_ids=text[None], use_cache=False).logits.float()
+            got = target.logits(states[0]).float()
+    finally:
+        hook.remove()
+    wrong = 4 * torch.finfo(model.dtype).eps * expected.abs().amax(dim=-1, keepdim=True).clamp(min=1.0)
+    if not bool(((got - expected).abs() <= wrong.clamp(min=_WRONG)).all()):
+        at = int((got - expected).abs().nan_to_num(torch.inf).amax(dim=(0, 1)).argmax())
+        raise ValueError(
+            f"{type(model).__name__}: expected forward to return the model's own logits, got others, most of id {at}; "
+            "drafts are read by the decoder and its output layer: give generate a logits_processor instead, or leave "
+            "custom_generate out"
+        )
 
 
 def _step_by_step(model: Any, text: Tensor, config: Any, given: Mapping[str, Any]) -> Tensor:
