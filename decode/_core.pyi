@@ -316,14 +316,15 @@ def open_tree(
     memory: ContextModel | None = None,
     memory_strength: NDArray[np.float64] | None = None,  # [order of the memory]
     least: float = 0.0,
+    depth: int,
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens.
 
-    `open` searches the whole vocabulary, and slots may have no candidates. Prefixes whose q is below `least` are left
-    out, which shortens the search. The memory is interpolated between the texts and the model; its context is the end
-    of each history.
+    `open` searches the whole vocabulary, also past the lattices' slots, of which there may be none. Prefixes of more
+    than `depth` tokens are left out, and those whose q is below `least`, which shortens the search. The memory is
+    interpolated between the texts and the model; its context is the end of each history.
     """
 
 @final

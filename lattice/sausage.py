@@ -155,13 +155,6 @@ class Sausage:
             raise ValueError(f"head: expected at least 1 slot, got {slots}")
         return trusted(self.ids[..., :slots, :], self.cost[..., :slots, :])
 
-    def extended(self, slots: int) -> Sausage:
-        """This sausage padded with empty slots to `slots` slots."""
-        shape = *self.ids.shape[:-2], slots, self.ids.shape[-1]
-        ids, cost = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
-        ids[..., : self.slots, :], cost[..., : self.slots, :] = self.ids, self.cost
-        return trusted(ids, cost)
-
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray) -> Sausage:
         """One sausage of a batch (an integer), or a smaller batch (a slice, integers or a mask)."""
         if not self.is_batch:
@@ -171,10 +164,9 @@ class Sausage:
         return trusted(self.ids[index], self.cost[index])
 
 
-def blank(lattices: int, slots: int) -> Sausage:
-    """A batch of lattices without candidates, for searches of open slots only."""
-    shape = lattices, slots, 1
-    return trusted(np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32))
+def blank(lattices: int) -> Sausage:
+    """A batch of lattices without slots: of a model without heads."""
+    return trusted(np.empty((lattices, 0, 1), np.int32), np.empty((lattices, 0, 1), np.float32))
 
 
 def trusted(ids: NDArray, cost: NDArray) -> Sausage:

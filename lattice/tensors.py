@@ -113,7 +113,7 @@ class TensorTrees:
         above = torch.where(self.parents < 0, n, self.parents).long()
         above = torch.nn.functional.pad(above, (0, 1), value=n)
         mask = torch.nn.functional.pad(own, (0, 0, 0, 1), value=False)
-        for _ in range((MAX_SLOTS - 1).bit_length()):
+        for _ in range((n - 1).bit_length()):
             mask = mask | mask.gather(1, above[:, :, None].expand(-1, -1, n))
             above = above.gather(1, above)
         return mask[:, :n]

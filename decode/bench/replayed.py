@@ -145,7 +145,7 @@ def _trees(rescorer: Rescorer, n: int) -> Search:
 
 def _alone(rescorer: Rescorer, slots: int, n: int) -> Search:
     return lambda sausages, histories: propose_trees(
-        rescorer.models[0], histories.cpu().numpy(), slots=slots, n=n, threads=rescorer.threads
+        rescorer.models[0], histories.cpu().numpy(), n=n, depth=slots, threads=rescorer.threads
     )
 
 

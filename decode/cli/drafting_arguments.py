@@ -102,6 +102,6 @@ def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False
         metavar="N",
         help=(
             "greatest length of a draft: of a draft model (default: 4) or lm-alone (default: 8), or the depth of a "
-            "blend's tree (default: 16)"
+            "blend's tree (default: as deep as it is wide)"
         ),
     )

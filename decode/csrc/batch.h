@@ -33,7 +33,8 @@ struct Batch {
   const int32_t* histories;
   size_t rows, slots, width, context;
 
-  Batch(const ModelList& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha)
+  Batch(const ModelList& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
+        int fewest_slots = 1)
       : ids(ids.data()),
         cost(cost.data()),
         histories(histories.data()),
@@ -41,7 +42,7 @@ struct Batch {
         slots(ids.shape(1)),
         width(ids.shape(2)),
         context(histories.shape(1)) {
-    expect_range("slots T", slots, 1, kMaxSlots);
+    expect_range("slots T", slots, fewest_slots, kMaxSlots);
     expect_range("candidates K", width, 1, kMaxCandidates);
     expect_size("cost", cost.size(), ids.size());
     expect_size("histories, one per lattice", histories.shape(0), rows);

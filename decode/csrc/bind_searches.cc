@@ -107,13 +107,14 @@ void expect_text(const ContextModel* text, const std::optional<In<double, 1>>& s
   expect_size("strength, one per order", strength->shape(0), text->order());
 }
 
-// weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one per lattice. memory: earlier texts
-// shared by all lattices; its context is the end of each history.
+// weights [3, slots]: head, prior, floor; alpha [1, slots]; lattices may have 0 slots. texts: none, or one per lattice.
+// memory: earlier texts shared by all lattices; its context is the end of each history.
 nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                      In<double, 2> alpha, In<double, 2> weights, bool open,
                      const std::vector<const ContextModel*>& texts, In<double, 1> strength, const ContextModel* memory,
-                     const std::optional<In<double, 1>>& memory_strength, double least, int nodes, int threads) {
-  const Batch batch(ModelList(model), histories, ids, cost, alpha);
+                     const std::optional<In<double, 1>>& memory_strength, double least, int depth, int nodes,
+                     int threads) {
+  const Batch batch(ModelList(model), histories, ids, cost, alpha, 0);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
   expect_size("weights, one per slot", weights.shape(1), batch.slots);
@@ -123,6 +124,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
   const double* of = weights.data();
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
   expect_range("threads", threads, 1, 1024);
+  expect_range("depth", depth, 1, kMaxNodes);
   if (!(least >= 0 && least <= 1)) throw std::invalid_argument("least: expected a probability, 0 to 1");
   return trees(batch.rows, nodes, nb::none(), [&](const Trees& trees) {
     const ReadTexts read(texts, memory, lm.vocab_size);
@@ -131,7 +133,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
       std::array<TextSource, TextBlend::kMaxTexts> sources;
       const int count = read.of(b, batch, strength.data(), memory ? memory_strength->data() : nullptr, sources.data());
       trees.counts[b] = search.run(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count,
-                                   least, trees.of(b));
+                                   depth, least, trees.of(b));
     });
   });
 }
@@ -148,7 +150,7 @@ void bind_searches(nb::module_& m) {
   m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
         nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(),
         "open"_a, "texts"_a, nb::arg("strength").noconvert(), "memory"_a = nb::none(),
-        nb::arg("memory_strength").noconvert() = nb::none(), "least"_a = 0.0, "nodes"_a, "threads"_a = 1);
+        nb::arg("memory_strength").noconvert() = nb::none(), "least"_a = 0.0, "depth"_a, "nodes"_a, "threads"_a = 1);
 }
 
 }  // namespace rescore

@@ -24,8 +24,7 @@ double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
 }  // namespace
 
 int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights,
-                        bool open, const TextSource* texts, int text_count, double least, TreeOutput out) {
-  const int length = open ? sausage.slots : sausage.length();
+                        bool open, const TextSource* texts, int text_count, int depth, double least, TreeOutput out) {
   lm_ = &lm;
   sausage_ = &sausage;
   weights_ = weights;
@@ -34,17 +33,19 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   text_count_ = text_count;
   blend_.begin(texts, text_count);
   nodes_ = out.nodes;
-  for (int t = 0; t < length; ++t) {
+  length_ = sausage.length();
+  for (int t = 0; t < length_; ++t) {
     slots_[t].read(sausage, t);
     others_[t] = -weights.head[t] * rest_cost(sausage, t, lm.vocab_size) - weights.floor[t];
   }
+  slots_[length_] = {};
   cache_.clear();
   children_.clear();
   arcs_.clear();
   least_.clear();
   if (least > 0) least_.assign(nodes_, to_fixed(std::max(-std::log(least), 0.0)));
   opened_.clear();
-  best_.begin(length, out, 1);
+  best_.begin(open ? depth : std::min(depth, length_), out, 1);
   const auto next = [this](uint32_t number, Offer& offer) { return children_.next(number, offer); };
   const auto token = [](int, const Offer& offer) { return static_cast<int32_t>(offer.rank); };
   while (best_.advance(next, token)) {
@@ -64,7 +65,7 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
 void OpenTreeSearch::open(const Opening& opening) {
   cost_ = opening.offer.cost;
   state_ = opened_[opening.number].state;
-  slot_ = opening.depth;
+  slot_ = std::min(opening.depth, length_);
   proposals_.clear();
   if (text_count_) blend_.read(opened_[opening.number].contexts.data());
   weigh_candidates();
@@ -83,6 +84,8 @@ double OpenTreeSearch::log_p(double seen, double lm_cost) const {
 
 void OpenTreeSearch::weigh_candidates() {
   const Slot& slot = slots_[slot_];
+  scale_ = 0;
+  if (!slot.count) return;
   std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> lm_cost;
   CostRow cost;

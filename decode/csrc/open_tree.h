@@ -8,7 +8,7 @@
 // u(w) is -ln of w's unigram probability, at most 32. rest_t is the cost of a token outside the candidates, with the
 // mass that they leave spread evenly. p sums to 1, so p of the candidates gives the mass of all other tokens, and q is
 // normalised over the whole vocabulary without visiting it. Without the rho arc (`open` false), the same q is searched
-// among the candidates alone.
+// among the candidates alone. Past the lattice's last slot that has candidates, every slot is open and q is p.
 #pragma once
 
 #include "best_prefixes.h"
@@ -21,16 +21,17 @@ namespace rescore {
 constexpr double kLeastMass = 1e-6;  // left to others by a head: float16 candidates may sum to 1 or more
 constexpr double kRarest = 32;       // nats: the 227 or 1000 of unseen tokens do not measure their rarity
 
-// Weights per slot.
+// Weights per slot of the lattice.
 struct OpenWeights {
   const double *head, *lm, *prior, *floor;  // [slots]
 };
 
 class OpenTreeSearch {
  public:
-  // texts: at most TextBlend::kMaxTexts. Slots may have no candidates. Prefixes whose q is below `least` are left out.
+  // texts: at most TextBlend::kMaxTexts. The sausage may have no slots. Prefixes of more than `depth` tokens, and those
+  // whose q is below `least`, are left out.
   int run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open,
-          const TextSource* texts, int text_count, double least, TreeOutput out);
+          const TextSource* texts, int text_count, int depth, double least, TreeOutput out);
 
  private:
   struct Opened {
@@ -67,13 +68,13 @@ class OpenTreeSearch {
   OpenWeights weights_;
   bool open_;
   const TextSource* texts_;
-  int text_count_;
+  int text_count_, length_;  // length_: slots with candidates
   size_t nodes_;
 
   // The prefix that is being opened.
   Fixed cost_;
   uint32_t state_;
-  int slot_;
+  int slot_;      // length_ for all slots without candidates
   double scale_;  // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
   TextBlend blend_;
   std::vector<double> most_;  // upper bound of each long list's contribution to a token not yet proposed
@@ -87,9 +88,9 @@ class OpenTreeSearch {
   BestPrefixes best_;
   std::vector<Opened> opened_;
   SortedChildren children_;
-  std::vector<uint64_t> arcs_;  // parallel to children_.offers
-  Slots slots_;
-  std::array<double, kMaxSlots> others_;  // ln of the weight of p of all other tokens
+  std::vector<uint64_t> arcs_;             // parallel to children_.offers
+  std::array<Slot, kMaxSlots + 1> slots_;  // the one after the last has no candidates
+  std::array<double, kMaxSlots> others_;   // ln of the weight of p of all other tokens
   MatchCache cache_;
   std::vector<Fixed> least_;  // heap of the n least costs of all children so far, or the bound; greatest first
 };

@@ -42,7 +42,7 @@ class NGramDrafter:
 
     def propose(self, step: DraftStep) -> list[Draft]:
         histories = padded(step.histories, max(1, self.model.order - 1))
-        trees = propose_trees(self.model, histories, slots=self.slots, n=self.nodes, threads=self.threads)
+        trees = propose_trees(self.model, histories, n=self.nodes, depth=self.slots, threads=self.threads)
         return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:

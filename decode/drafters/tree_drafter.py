@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore import _core
 from rescore.decode.drafters.auto_width import AutoWidth, WidthSession
 from rescore.decode.drafters.drafter import EMPTY, DrafterSession, Rescoring
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import CalibratedSearch, PlainSearch, TreeSearch
 from rescore.decode.models.heads import DraftStep, HeadsSession, Memoryless
-from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.trees import Trees
+
+MOST_NODES = 1024
 
 
 class TreeDrafter(Rescoring):
@@ -27,8 +27,8 @@ class TreeDrafter(Rescoring):
     lattice   of the model's heads; None drafts without heads, which takes a calibrated rescorer
     rescorer  its trees are drafted; None: those of the heads alone
     nodes     n, or an `AutoWidth`, which chooses it at each step
-    depth     maximal depth of the tree, with a calibrated q: past the heads, n-gram model and text draft alone.
-              None: as `CalibratedTrees.depth`; 16 without heads
+    depth     maximal depth of the tree, with a calibrated q; None: as deep as q reaches. Past the heads, n-gram model
+              and text draft alone
     prompt    positions at the prompt's end where the target's predictions count in the running text (soft counts);
               None: as many as decoding can earn back
     rejected  whether its predictions after rejected nodes count
@@ -52,13 +52,10 @@ class TreeDrafter(Rescoring):
         if rescorer.calibrated is None and (lattice is None or depth is not None):
             what = "lattice: expected that of heads" if lattice is None else f"depth: expected None, got {depth}"
             raise ValueError(f"{what}; leave out alpha and head of the rescorer to draft without heads or past them")
-        if depth is not None and not 1 <= depth <= _core.MAX_SLOTS:
-            raise ValueError(f"depth: expected trees of depth 1..{_core.MAX_SLOTS}, got {depth}")
+        if depth is not None and not 1 <= depth <= MOST_NODES:
+            raise ValueError(f"depth: expected trees of depth 1..{MOST_NODES}, got {depth}")
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
-        self.prompt, self.rejected = prompt, rejected
-        self.depth = depth
-        if depth is None and rescorer.calibrated is not None:
-            self.depth = DEPTH if lattice is None else rescorer.calibrated.depth
+        self.depth, self.prompt, self.rejected = depth, prompt, rejected
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         heads = self.lattice.heads.open(len(prompts)) if self.lattice else None
@@ -76,8 +73,8 @@ class TreeDrafter(Rescoring):
 
 
 def check_nodes(nodes: int) -> None:
-    if not 1 <= nodes <= 1024:
-        raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
+    if not 1 <= nodes <= MOST_NODES:
+        raise ValueError(f"nodes: expected trees of 1..{MOST_NODES} nodes, got {nodes}")
 
 
 class _Proposer:

@@ -71,7 +71,7 @@ class PlainSearch:
 
 
 class CalibratedSearch:
-    """Search under a calibrated q, `depth` slots deep; reads each request's text if the calibration uses it."""
+    """Search under a calibrated q, up to `depth` tokens deep; reads each request's text if the calibration uses it."""
 
     def __init__(
         self, rescorer: CalibratedTrees, requests: int, *, depth: int | None, prompt: int | None, rejected: bool
@@ -87,7 +87,7 @@ class CalibratedSearch:
         if lattice is not None and logits is not None:
             sausages = lattice.sausages(logits)
         else:
-            sausages = blank(len(step.histories), self._depth or 1)
+            sausages = blank(len(step.histories))
         histories = padded(step.histories, max(1, self._rescorer.context))
         return self._rescorer.trees(sausages, histories, n, texts=self._texts.texts, depth=self._depth)
 

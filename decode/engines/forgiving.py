@@ -31,9 +31,9 @@ class Forgiving:
         """As `TextDrafter.chains`; empty for rows that cannot be drafted."""
         return self._each(rows, most, self.drafter.chains, np.empty(0, np.int32))
 
-    def trees(self, rows: Sequence[DraftRow], n: int, *, depth: int) -> list[TokenTree]:
+    def trees(self, rows: Sequence[DraftRow], n: int) -> list[TokenTree]:
         """As `TextDrafter.trees`; empty for rows that cannot be drafted."""
-        return self._each(rows, [depth] * len(rows), lambda some, _: self.drafter.trees(some, n, depth=depth), NOTHING)
+        return self._each(rows, [n] * len(rows), lambda some, _: self.drafter.trees(some, n), NOTHING)
 
     def _each(
         self,
@@ -50,4 +50,4 @@ class Forgiving:
                 self._warned = True
         if len(rows) == 1:
             return [nothing]
-        return [self._each([row], [depth], draft, nothing)[0] for row, depth in zip(rows, most)]
+        return [self._each([row], [one], draft, nothing)[0] for row, one in zip(rows, most)]

@@ -16,7 +16,7 @@ from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText
 from rescore.decode.engines.text_store import TextStore
 from rescore.decode.rescoring.best_chain import best_chain
-from rescore.decode.rescoring.calibration import DEPTH, UNSEEN, Calibration
+from rescore.decode.rescoring.calibration import UNSEEN, Calibration
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.token_ids import token_ids
@@ -139,8 +139,8 @@ class TextDrafter:
         """Ends all requests."""
         self._store.clear()
 
-    def trees(self, rows: Sequence[DraftRow], n: int, *, depth: int = DEPTH) -> list[TokenTree]:
-        """Returns for each request the tree of its n most probable continuations, at most `depth` tokens deep."""
+    def trees(self, rows: Sequence[DraftRow], n: int, *, depth: int | None = None) -> list[TokenTree]:
+        """Returns for each request the tree of its n most probable continuations; `depth` limits their length."""
         texts = self._read(rows)
         try:
             trees = self._search(texts, n, depth, LEAST)
@@ -174,7 +174,7 @@ class TextDrafter:
             self._put(texts)
 
     def _chains(self, texts: list[KnownText], room: list[int], began: float) -> list[TokenTree]:
-        most = min(max(room, default=0), _core.MAX_SLOTS)
+        most = min(max(room, default=0), NODES)
         if most < 1:
             return [NOTHING for _ in texts]
         least = self._lengths.least(len(texts), most)
@@ -237,7 +237,7 @@ class TextDrafter:
         ids, p = row.predicted
         text.extend(new, ids[-len(new) :], p[-len(new) :])
 
-    def _search(self, texts: list[KnownText], n: int, depth: int, least: float) -> Trees:
+    def _search(self, texts: list[KnownText], n: int, depth: int | None, least: float) -> Trees:
         histories = np.full((len(texts), self._context), -1, np.int32)
         for row, text in zip(histories, texts):
             tail = text.tail(self._context)
@@ -245,8 +245,8 @@ class TextDrafter:
         return propose_trees(
             self.model,
             histories,
-            slots=depth,
             n=n,
+            depth=depth,
             texts=[text.counts for text in texts],
             strength=self._strength,
             memory=self.memory,

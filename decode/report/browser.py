@@ -115,6 +115,7 @@ def _of_block(
             CalibratedTrees(rescorer.models[0], options.calibration, threads=rescorer.threads),
             block.part(0, wanted),
             options.nodes,
+            depth=block.slots,
         )
         accepted["open"] = accepted_by_size(drawn["open"].tokens, drawn["open"].parents, truth)[:, -1]
     visited = visited_rows(in_tree, block.offsets[: wanted + 1])

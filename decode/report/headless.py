@@ -34,11 +34,12 @@ from rescore.decode.report.sections import (
 )
 from rescore.decode.report.sections import reliability as reliability_section
 from rescore.decode.report.verdict import verdict
-from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
 NODES = 64  # of the tree whose q is checked against acceptance
+SLOTS = 16  # in the plot of acceptance by position
 SHOWN = (
     sized(BLENDED, 16),
     sized(BLENDED, 64),
@@ -72,7 +73,7 @@ def headless_report(
     ValueError for a model with another vocabulary or tokenizer, or for several models.
     """
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
-    depths, texts = AcceptanceCounts(DEPTH), AlongTexts()
+    depths, texts = AcceptanceCounts(SLOTS), AlongTexts()
     drafters = headless_drafters(dump, rescorer, tuned)
     result = replay_dump(dump, drafters, listeners=[depths.add, texts.add], **common)
     name = sized(TUNED_BLEND, NODES) if tuned else sized(BLENDED, NODES)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.decode.rescoring.calibration import DEFAULT, DEPTH, Calibration
+from rescore.decode.rescoring.calibration import DEFAULT, Calibration
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.token_ids import token_ids
@@ -42,7 +42,7 @@ class CalibratedTrees:
         self.calibration = calibration or DEFAULT
         self.least, self.threads = least, threads
         self._strength = np.array(self.calibration.text or (), np.float64)
-        self._weights: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        self._weights: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     def __repr__(self) -> str:
         memory = f", memory={self.memory!r}" if self.memory else ""
@@ -80,7 +80,7 @@ class CalibratedTrees:
         histories  the tokens decoded so far, [B, m] with padding -1 in front
         texts      one for each lattice, made by `text` and extended by all of the text since; None counts the histories
                    anew. Empty if the calibration does not use the running text
-        depth      slots of the trees; those past the lattices' own are open slots without candidates
+        depth      most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         """
         histories = self._ids(histories, "histories")
         if texts is None:
@@ -92,10 +92,10 @@ class CalibratedTrees:
                 else "none: the calibration does not use the running text"
             )
             raise ValueError(f"texts: expected {why}, got {len(texts)}")
-        slots = max(depth or 0, sausages.slots)
-        alpha, weights = self._of_slots(sausages.slots, slots)
-        if slots > sausages.slots:
-            sausages = sausages.extended(slots)
+        slots = sausages.slots
+        if slots not in self._weights:
+            self._weights[slots] = self.calibration.weights(slots)
+        alpha, weights = self._weights[slots]
         return Trees.of_core(
             _core.open_tree(
                 self.model.core,
@@ -110,6 +110,7 @@ class CalibratedTrees:
                 memory=self.memory.counts if self.memory else None,
                 memory_strength=self.memory.strength if self.memory else None,
                 least=self.least,
+                depth=n if depth is None else depth,
                 nodes=n,
                 threads=self.threads,
             )
@@ -117,20 +118,3 @@ class CalibratedTrees:
 
     def _ids(self, values: ArrayLike, name: str) -> NDArray[np.int32]:
         return token_ids(values, name, self.model.vocab_size)
-
-    def _of_slots(self, closed: int, slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The calibration's weights. Weights past the closed slots are not used."""
-        key = closed, slots
-        if key not in self._weights:
-            more = (0, 0), (0, slots - closed)
-            alpha, weights = self.calibration.weights(closed)
-            self._weights[key] = np.pad(alpha, more), np.pad(weights, more)
-        return self._weights[key]
-
-    @property
-    def depth(self) -> int | None:
-        """The default number of slots of a drafter's trees; None stands for the lattices' own.
-
-        Open trees that read the running text go past the heads' slots, since the text may predict further.
-        """
-        return DEPTH if self.calibration.open and self.reads_text else None

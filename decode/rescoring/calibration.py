@@ -12,7 +12,6 @@ from rescore import _core
 
 MOST = 1e4  # limit of a weight's magnitude
 TOP = 8  # tokens per prediction that the running text counts, in decoding and replay
-DEPTH = 16  # depth of trees of models without heads, in decoding and replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,36 +20,38 @@ def propose_trees(
     model: NGram,
     histories: NDArray[np.int32],
     *,
-    slots: int,
     n: int,
+    depth: int | None = None,
     texts: Sequence[_core.ContextModel] = (),
     strength: NDArray[np.float64] = NO_STRENGTH,
     memory: TextMemory | None = None,
     least: float = 0.0,
     threads: int = 1,
 ) -> Trees:
-    """Returns the trees of the n most probable continuations of at most `slots` tokens under the model, interpolated
-    with the running texts and the memory where given. With the model alone, this is the control for heads.
+    """Returns the trees of the n most probable continuations under the model, interpolated with the running texts and
+    the memory where given. With the model alone, this is the control for heads.
 
     histories  int32 [B, m], padding -1 in front
+    depth      most tokens of a continuation; None: n
     texts      one running text for each row
     strength   of the texts, as `Calibration.text`
     least      the smallest q of a node; shortens the search
     """
-    lattices, zero = blank(len(histories), slots), np.zeros((3, slots))
+    lattices, weights = blank(len(histories)), np.empty((3, 0))
     columns = _core.open_tree(
         model.core,
         histories,
         lattices.ids,
         lattices.cost,
-        zero[:1],
-        zero,
+        weights[:1],
+        weights,
         open=True,
         texts=texts,
         strength=strength,
         memory=memory.counts if memory else None,
         memory_strength=memory.strength if memory else None,
         least=least,
+        depth=n if depth is None else depth,
         nodes=n,
         threads=threads,
     )

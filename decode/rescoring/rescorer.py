@@ -201,7 +201,7 @@ class Rescorer:
         history  the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
         texts    of a calibrated q: the running text of each lattice (`text`), which the caller extends; None counts the
                  histories anew, and with them the last N - 1 tokens of each history are enough
-        depth    of a calibrated q: slots of the trees; those past the lattices' own are open slots without candidates
+        depth    of a calibrated q: most tokens of a prefix; None: n. Open trees go past the lattices' slots
         out      of the rescored cost: trees from a call of the same sizes, to overwrite and return
 
         With alpha or head, q(w | prefix) is the softmax over the slot's candidates of -(rescored cost).

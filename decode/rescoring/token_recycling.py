@@ -53,22 +53,20 @@ class TokenRecycling:
             layer = below
         return TokenTree.from_parents(tokens, parents)
 
-    def best_tree(self, root: int, n: int, depth: int) -> TokenTree:
-        """The n most probable prefixes of at most `depth` tokens, if a token depended on the previous one alone."""
+    def best_tree(self, root: int, n: int) -> TokenTree:
+        """The n most probable prefixes, if a token depended on the previous one alone."""
         tokens: list[int] = []
         parents: list[int] = []
-        queue: list[tuple[float, int, int, int, int]] = []  # (-probability, order, token, parent, depth)
+        queue: list[tuple[float, int, int, int]] = []  # (-probability, order, token, parent)
 
-        def offer(token: int, node: int, p: float, level: int) -> None:
-            if level > depth:
-                return
+        def offer(token: int, node: int, p: float) -> None:
             for child, share in zip(*self._after.get(token, ((), ()))):
-                heapq.heappush(queue, (-p * float(share), len(queue), int(child), node, level))
+                heapq.heappush(queue, (-p * float(share), len(queue), int(child), node))
 
-        offer(root, -1, 1.0, 1)
+        offer(root, -1, 1.0)
         while queue and len(tokens) < n:
-            cost, _, token, parent, level = heapq.heappop(queue)
+            cost, _, token, parent = heapq.heappop(queue)
             tokens.append(token)
             parents.append(parent)
-            offer(token, len(tokens) - 1, -cost, level + 1)
+            offer(token, len(tokens) - 1, -cost)
         return TokenTree.from_parents(tokens, parents)

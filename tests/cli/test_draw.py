@@ -85,7 +85,7 @@ def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
         shown = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg")
         assert shown[0].startswith(f"{name}; first, after: ")
         row = int(block.offsets[1]) + 4
-        tree = trees_of_block(loaded.calibrated(kind).calibrated, block, 8, loaded.top_k)[row]
+        tree = trees_of_block(loaded.calibrated(kind).calibrated, block, 8, loaded.top_k, depth=block.slots)[row]
         chips = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg", "token")
         assert chips[-tree.size :] == [svg.label(token, cli.WORDS) for token in tree.tokens.tolist()]
         listed = block.sausages([row])[0]

@@ -50,16 +50,17 @@ def test_one_token_repeated():
     for length in (1000, 100_000):
         running = rescorer.text()
         running.extend(np.full(length, 7, np.int32))
-        trees = rescorer.trees(blank(1, 1), np.full((1, 1), 7, np.int32), 15, texts=[running], depth=15)
+        trees = rescorer.trees(blank(1), np.full((1, 1), 7, np.int32), 15, texts=[running], depth=15)
         assert trees.tokens[0].tolist() == [7] * 15 and trees.depths[0].tolist() == list(range(1, 16))
         share = -np.diff(trees.logq[0], prepend=0)
         assert (share > -1e-6).all() and share.max() < 10 / length
 
 
-def test_a_long_prompt_of_one_token():
+@pytest.mark.parametrize("nodes", [9, 36])
+def test_a_long_prompt_of_one_token(nodes):
     prompt = np.full(1500, 5, np.int64)
-    (one,) = both(small(11, 1600), [prompt], Options(max_tokens=40), nodes=9)
-    assert one.statistics.drafted[0] == 9
+    (one,) = both(small(11, 1600), [prompt], Options(max_tokens=40), nodes=nodes)
+    assert one.statistics.drafted[0] == nodes
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["text", "lm"])

@@ -26,7 +26,7 @@ def test_trees_are_the_models_own_and_no_deeper_than_the_room():
     step = DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * 2, room=[2, 9], random=[])
     drafts = NGramDrafter(WORDS, slots=4, nodes=12).open([], Shaping()).propose(step)
     contexts = np.array([[-1, 3], histories[1][-2:]], np.int32)
-    trees = propose_trees(WORDS, contexts, slots=4, n=12)
+    trees = propose_trees(WORDS, contexts, n=12, depth=4)
     assert drafts[1].tree.tokens.tolist() == trees[1].tokens.tolist()
     kept = trees[0].depths <= 2
     assert not kept.all() and drafts[0].tree.tokens.tolist() == trees[0].tokens[kept].tolist()

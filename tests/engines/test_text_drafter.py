@@ -39,11 +39,11 @@ def lm():
     return build([text_of(0, 4000)], order=3, vocab_size=V, end_of_text=0)
 
 
-def anew(lm, text, n, depth, memory=None):
+def anew(lm, text, n, depth=None, memory=None):
     """The tree with all of the text counted at once."""
     rescorer = CalibratedTrees(lm, UNSEEN, memory=memory)
     history = text[None, -max(1, rescorer.context) :].astype(np.int32)
-    return rescorer.trees(blank(1, 1), history, n, texts=[rescorer.text(text)], depth=depth)[0]
+    return rescorer.trees(blank(1), history, n, texts=[rescorer.text(text)], depth=depth)[0]
 
 
 def same(tree, other):
@@ -67,7 +67,7 @@ def test_trees_are_those_of_the_whole_text_whatever_the_order_of_rows(lm, keyed)
             rows_of([texts[row] for row in rows], [ends[row] for row in rows], rows if keyed else None), 9
         )
         for row, tree in zip(rows, trees):
-            assert same(tree, anew(lm, texts[row][: ends[row]], 9, text_drafter.DEPTH))
+            assert same(tree, anew(lm, texts[row][: ends[row]], 9))
             ends[row] += int(draw.integers(0, 6))
     assert drafter.texts == 6 and drafter.tokens <= sum(ends)
 
@@ -76,14 +76,14 @@ def test_a_text_that_was_dropped_is_counted_again(lm):
     drafter, texts = TextDrafter(lm, texts=1), [text_of(1), text_of(2)]
     for end in range(20, 60, 3):
         for text in texts:
-            assert same(drafter.trees([DraftRow.of_tokens(text[:end])], 9)[0], anew(lm, text[:end], 9, 16))
+            assert same(drafter.trees([DraftRow.of_tokens(text[:end])], 9)[0], anew(lm, text[:end], 9))
     assert drafter.texts == 1
 
 
 def test_a_request_that_went_back_begins_anew(lm):
     drafter, text = TextDrafter(lm), text_of(1)
     drafter.trees([DraftRow.of_tokens(text[:50], "id")], 9)
-    assert same(drafter.trees([DraftRow.of_tokens(text[:40], "id")], 9)[0], anew(lm, text[:40], 9, 16))
+    assert same(drafter.trees([DraftRow.of_tokens(text[:40], "id")], 9)[0], anew(lm, text[:40], 9))
     assert drafter.known("id") == 40
 
 
@@ -138,8 +138,8 @@ def test_predictions_of_the_target_count(lm):
             size=end, since=lambda start, end=end: text[start:end], predicted=(ids[new], p[new]), rejected=rejected
         )
         tree = drafter.trees([row], 12)[0]
-        assert same(tree, wanted.trees(blank(1, 1), text[None, end - 2 : end], 12, texts=[counts], depth=16)[0])
-        assert not np.array_equal(tree.logq, anew(lm, text[:end], 12, 16).logq)
+        assert same(tree, wanted.trees(blank(1), text[None, end - 2 : end], 12, texts=[counts])[0])
+        assert not np.array_equal(tree.logq, anew(lm, text[:end], 12).logq)
         at = end
 
 
@@ -157,7 +157,7 @@ def test_texts_that_end_go_to_the_memory(lm):
     drafter.chains([DraftRow.of_tokens(ended)], 4)
     assert memory.texts()[1].tolist() == ended[30 - context :].tolist() and drafter.texts == 0
     new = text_of(6)[:30]
-    assert same(drafter.trees([DraftRow.of_tokens(new)], 9)[0], anew(lm, new, 9, 16, memory))
+    assert same(drafter.trees([DraftRow.of_tokens(new)], 9)[0], anew(lm, new, 9, memory=memory))
 
 
 def test_without_a_model():
@@ -165,6 +165,15 @@ def test_without_a_model():
     (chain,) = drafter.chains([DraftRow.of_tokens(np.concatenate([text, text[:10]]))], 8)
     assert np.array_equal(chain, text[10:18])
     assert TextDrafter().vocab_size > 300_000  # of any tokenizer
+
+
+@pytest.mark.parametrize("most", [40, 64, 1000])
+def test_copies_run_on(most):
+    drafter, text = TextDrafter(vocab_size=200, cost=0.01), np.random.default_rng(0).permutation(200)
+    row = DraftRow.of_tokens(np.concatenate([text, text[:20]]))
+    (chain,) = drafter.chains([row], most)
+    (tree,) = drafter.trees([row], NODES)
+    assert 32 < len(chain) == min(most, tree.depths.max()) and np.array_equal(chain, text[20 : 20 + len(chain)])
 
 
 def chain_of(*conditional):

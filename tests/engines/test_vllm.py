@@ -152,7 +152,7 @@ def test_an_environment_that_is_no_json(monkeypatch):
 
 def test_trees_that_cannot_be_drafted():
     forgiving = Forgiving(TextDrafter(vocab_size=5))
-    trees = forgiving.trees([DraftRow.of_tokens([1, 2, 1]), DraftRow.of_tokens([9])], 4, depth=3)
+    trees = forgiving.trees([DraftRow.of_tokens([1, 2, 1]), DraftRow.of_tokens([9])], 4)
     assert trees[0].size == 4 and trees[1].size == 0
 
 

@@ -12,7 +12,9 @@ torch = pytest.importorskip("torch")
 
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.tensors import TensorSausage
+from rescore.lattice.tensors import TensorSausage, TensorTrees
+from rescore.lattice.tree import TokenTree
+from rescore.lattice.trees import Trees
 
 CPU = torch.device("cpu")
 HISTORY = np.array([example.HISTORY], np.int32)
@@ -46,6 +48,14 @@ def test_tensors_are_answered_in_tensors(worked, batch, semantics):
     equal(trees, rescorer.trees(batch, HISTORY, 9), ("tokens", "parents", "depths", "logq", "count"))
     assert np.array_equal(trees.ancestor_mask()[0].numpy(), rescorer.trees(batch, HISTORY, 9)[0].ancestor_mask())
     assert trees.position_ids(torch.tensor([4])).tolist() == (trees.depths + 4).tolist()
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 64])
+def test_masks_of_chains(n):
+    tree = TokenTree.from_drafts(np.arange(n, dtype=np.int32)[None])
+    columns = (tree.tokens, tree.parents, tree.depths, np.zeros(n, np.float32), np.array(n, np.int32))
+    trees = TensorTrees.of(Trees.of_core(tuple(column[None] for column in columns)))
+    assert np.array_equal(trees.ancestor_mask()[0].numpy(), tree.ancestor_mask())
 
 
 @pytest.mark.parametrize("local", [False, True])

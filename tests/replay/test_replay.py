@@ -64,7 +64,7 @@ def drafters(rescorer: Rescorer):
         out[f"tree {n}"] = lambda s, h, t, n=n: rescorer.tree(s, h, n).accepted(t)
     for n in (16, 32, 64):
         out[f"LM alone {n}"] = lambda s, h, t, n=n: propose_trees(
-            rescorer.models[0], np.array([h], np.int32), slots=s.slots, n=n
+            rescorer.models[0], np.array([h], np.int32), n=n, depth=s.slots
         )[0].accepted(t)
     return out
 

@@ -49,7 +49,7 @@ def test_calibrated(blocks, model, calibration):
         check(
             block,
             drafter,
-            trees_of_block(drafter.rescorer, block, max(BUDGETS.values()), depth=drafter.rescorer.depth),
+            trees_of_block(drafter.rescorer, block, max(BUDGETS.values())),
             drafter.truth(block),
         )
 
@@ -57,7 +57,7 @@ def test_calibrated(blocks, model, calibration):
 def test_of_a_model_alone(blocks, model):
     for block in blocks:
         histories = block.histories(slice(None), model.order - 1)
-        trees = propose_trees(model, histories, slots=block.slots, n=max(BUDGETS.values()))
+        trees = propose_trees(model, histories, n=max(BUDGETS.values()), depth=block.slots)
         check(block, ModelReplay(model=model, budgets=BUDGETS), trees, block.truth())
 
 

@@ -17,7 +17,7 @@ from rescore.decode.replay.worth import visited_rows
 from rescore.decode.report.content import Plot, Table
 from rescore.decode.report.sections import along_text
 from rescore.decode.report.sections import reliability as reliability_section
-from rescore.decode.rescoring.calibration import DEPTH, HEADLESS
+from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -36,7 +36,7 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def replayed(world):
     """(dump, drafter, result, acceptance, along the text)"""
-    dump, depths, texts = Dump.open(world / "dump"), AcceptanceCounts(DEPTH), AlongTexts()
+    dump, depths, texts = Dump.open(world / "dump"), AcceptanceCounts(NODES), AlongTexts()
     drafter = blend(dump, NGram.open(world / "lm.ngram"), HEADLESS, {"blend 12": NODES})
     result = replay_dump(dump, [drafter], listeners=[depths.add, texts.add])
     return dump, drafter, result, depths.result(), texts.result()
@@ -45,7 +45,7 @@ def replayed(world):
 def visited_trees(dump, drafter, task):
     """(what follows, the tree) of every pass of a task, all trees searched and the visited ones taken."""
     for block in dump.blocks(task):
-        trees, truth = trees_of_block(drafter.rescorer, block, NODES, depth=DEPTH), block.truth(slots=DEPTH)
+        trees, truth = trees_of_block(drafter.rescorer, block, NODES), block.truth(slots=NODES)
         accepted = np.array([trees[row].accepted(truth[row]) for row in range(block.rows)])
         for row in visited_rows(accepted, block.offsets).tolist():
             yield [token for token in truth[row].tolist() if token >= 0], trees[row]
@@ -77,7 +77,7 @@ def test_along_the_text(replayed):
         assert (one.task, one.drafter) == (task.task, "blend 12")
         passes, tokens, read = np.zeros((3, 48), int)
         for block in dump.blocks(task.task):
-            trees, truth = trees_of_block(drafter.rescorer, block, NODES, depth=DEPTH), block.truth(slots=DEPTH)
+            trees, truth = trees_of_block(drafter.rescorer, block, NODES), block.truth(slots=NODES)
             for s in range(block.sequences):
                 begin, end = block.offsets[s : s + 2].tolist()
                 prompt, row = int(np.diff(block.prompt_offsets)[s]), begin
@@ -96,7 +96,7 @@ def test_along_the_text(replayed):
 def test_acceptance_of_slots_beyond_the_heads(replayed):
     _, _, result, found, _ = replayed
     for one, task in zip(found, result.tasks):
-        assert one.drafts.shape == (DEPTH,) and one.accepted.sum() == task.tallies["blend 12"].accepted
+        assert one.drafts.shape == (NODES,) and one.accepted.sum() == task.tallies["blend 12"].accepted
         assert one.drafts[0] == one.reached[0] == task.tallies["blend 12"].steps
 
 
@@ -117,7 +117,7 @@ def test_sections_hold_the_counts(replayed):
     for part in section.parts:
         for view in part.views if isinstance(part, Plot) else ():
             for trace in view.traces:
-                assert all(1 <= y <= DEPTH + 1 for y in trace["y"])
+                assert all(1 <= y <= NODES + 1 for y in trace["y"])
 
 
 def test_figures_are_those_of_run(world, capsys):

@@ -91,6 +91,7 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
             open=True,
             texts=[running_text()] * 2,
             strength=np.ones(3),
+            depth=9,
             nodes=40,
         ),
         lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), threads=2), draw),

@@ -1,5 +1,6 @@
 """Trees under a calibrated q, of open and closed lattices, against the enumeration of all prefixes."""
 
+import heapq
 import itertools
 import math
 import threading
@@ -27,14 +28,17 @@ def problems(draw):
     history = draw(st.lists(st.integers(0, VOCAB - 1), max_size=12))
     strength = draw(st.one_of(st.none(), st.lists(st.floats(0.1, 20), min_size=1, max_size=4)))
     weights = [draw(of_slots) for _ in range(3)] + [draw(st.lists(st.floats(-5, 5), min_size=slots, max_size=slots))]
-    return draw(models(VOCAB)), sausage, weights, history, strength, draw(st.booleans())
+    opened = draw(st.booleans())
+    return draw(models(VOCAB)), sausage, weights, history, strength, opened, draw(st.integers(1, 3))
 
 
 def steps(problem, prefix, memory=None):
     """-ln q of every token that may follow the prefix, at least 0."""
-    lm, sausage, (head, alpha, prior, floor), history, strength, opened = problem
+    lm, sausage, weights, history, strength, opened, _ = problem
     t = len(prefix)
-    slot = dict(sausage[t]) if t < len(sausage) else {}
+    slot, (head, alpha, prior, floor) = {}, (0.0, 0.0, 0.0, 0.0)
+    if t < len(sausage):
+        slot, (head, alpha, prior, floor) = dict(sausage[t]), (one[t] for one in weights)
     context = lm.context((*history, *prefix))
     p = np.exp([-lm.cost(context, w) for w in range(VOCAB)])
     if memory:
@@ -44,10 +48,9 @@ def steps(problem, prefix, memory=None):
     rest = math.log(
         max(VOCAB - len(slot), 1) / max(1 - sum(math.exp(-np.float32(c)) for c in slot.values()), LEAST_MASS)
     )
-    others = -head[t] * rest - floor[t]
+    others = -head * rest - floor
     weight = {
-        w: -head[t] * np.float32(c) + prior[t] * min(lm.arcs[()][w], RAREST) + alpha[t] * math.log(p[w])
-        for w, c in slot.items()
+        w: -head * np.float32(c) + prior * min(lm.arcs[()][w], RAREST) + alpha * math.log(p[w]) for w, c in slot.items()
     }
     left = others + math.log(max(1 - sum(p[w] for w in slot), LEAST_MASS))
     total = np.logaddexp.reduce([*weight.values(), left])
@@ -58,9 +61,9 @@ def steps(problem, prefix, memory=None):
 
 def enumerated(problem, memory=None):
     """{prefix: logq} of all prefixes."""
-    lm, sausage, weights, *_, opened = problem
+    sausage, *_, opened, depth = problem[1:]
     out, frontier = {}, {(): 0.0}
-    for _ in range(max(1, len(sausage)) if opened else len(sausage)):
+    for _ in range(depth if opened else min(depth, len(sausage))):
         frontier = {
             (*prefix, w): cost + step
             for prefix, cost in frontier.items()
@@ -70,9 +73,28 @@ def enumerated(problem, memory=None):
     return out
 
 
+def headless(lm, histories=((),), *, depth, nodes, texts=(), strength=()):
+    """Trees of lattices without slots."""
+    none, weights = (len(histories), 0, 1), np.empty((3, 0))
+    return _core.open_tree(
+        lm.automaton(),
+        padded_histories(histories),
+        np.empty(none, np.int32),
+        np.empty(none, np.float32),
+        weights[:1],
+        weights,
+        open=True,
+        texts=list(texts),
+        strength=np.array(strength, np.float64),
+        depth=depth,
+        nodes=nodes,
+        threads=2,
+    )
+
+
 def search(problem, nodes, threads=1, copies=1, **memory):
-    lm, sausage, (head, alpha, prior, floor), history, strength, opened = problem
-    ids, cost = padded([sausage] * copies)
+    lm, sausage, (head, alpha, prior, floor), history, strength, opened, depth = problem
+    ids, cost = (one[:, : len(sausage)].copy() for one in padded([sausage] * copies))
     automaton = lm.automaton()
     histories = padded_histories([history] * copies)
     text = _core.ContextModel(soft=np.zeros(len(strength or [1])))
@@ -82,12 +104,13 @@ def search(problem, nodes, threads=1, copies=1, **memory):
         histories,
         ids,
         cost,
-        np.array([alpha]),
-        np.array([head, prior, floor]),
+        np.array([alpha])[:, : len(sausage)].copy(),
+        np.array([head, prior, floor])[:, : len(sausage)].copy(),
         open=opened,
         texts=[text] * copies if strength else [],
         strength=np.array(strength or [1.0]),
         **memory,
+        depth=depth,
         nodes=nodes,
         threads=threads,
     )
@@ -106,6 +129,7 @@ GAINING = (
     [1, 2],
     [1.0],
     True,
+    2,
 )
 
 
@@ -195,19 +219,7 @@ def test_long_lists_of_followers(seed, nodes, tied, exponent):
     twin = Text(text.tolist(), strength, [dict(zip(*row)) for row in zip(ids.tolist(), p.tolist())], soft)
     assert len(twin.followers((0,))) > 24
     lm = unigrams(costs.tolist())
-    slots = np.zeros((3, 2))
-    out = _core.open_tree(
-        lm.automaton(),
-        np.zeros((1, 0), np.int32),
-        np.full((1, 2, 1), -1, np.int32),
-        np.full((1, 2, 1), np.inf, np.float32),
-        np.ones((1, 2)),
-        slots,
-        open=True,
-        texts=[model],
-        strength=np.array(strength),
-        nodes=nodes,
-    )
+    out = headless(lm, depth=2, nodes=nodes, texts=[model], strength=strength)
     first = np.log(twin.distribution((), np.exp(-costs)))
     wanted = {(w,): first[w] for w in range(vocab)}
     for w in np.argsort(-first)[:nodes].tolist():
@@ -218,12 +230,34 @@ def test_long_lists_of_followers(seed, nodes, tied, exponent):
     assert sorted(found.values()) == pytest.approx(sorted(wanted.values())[-nodes:], abs=1e-4)
 
 
+@pytest.mark.parametrize("depth, nodes", [(64, 64), (33, 64), (100, 150), (4096, 200)])
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_run_on(seed, depth, nodes):
+    """A text that begins again: trees far deeper than any lattice, against best-first search over all tokens."""
+    draw, strength, vocab = np.random.default_rng(seed), [2.0, 0.5, 0.05, 0.01], 20
+    p = draw.dirichlet(np.ones(vocab))
+    once = draw.integers(0, vocab, 150).tolist()
+    text, twin = _core.ContextModel(soft=np.zeros(len(strength))), Text(once + once[:12], strength)
+    text.extend(np.array(twin.tokens, np.int32))
+    out = headless(unigrams((-np.log(p)).tolist()), depth=depth, nodes=nodes, texts=[text], strength=strength)
+    found, queue, wanted = prefixes(*(column[0] for column in out)), [(0.0, ())], {}
+    while len(wanted) <= nodes:
+        cost, prefix = heapq.heappop(queue)
+        wanted[prefix] = -cost
+        if len(prefix) < depth:
+            steps = -np.log(twin.distribution(prefix, p))
+            for w in range(vocab):
+                heapq.heappush(queue, (cost + steps[w], (*prefix, w)))
+    assert len(found) == nodes and max(at for _, at, _ in found) == min(depth, max(map(len, wanted))) > 32
+    assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
+
+
 def test_q_sums_to_one_over_the_vocabulary():
     lm = unigrams([-math.log(p) for p in (0.4, 0.3, 0.15, 0.1, 0.05)])
-    problem = (lm, [[(2, 0.5), (0, 2.0)]], ([0.7], [0.8], [0.3], [-1.0]), [1, 2, 1], [2.0, 1.0], True)
+    problem = (lm, [[(2, 0.5), (0, 2.0)]], ([0.7], [0.8], [0.3], [-1.0]), [1, 2, 1], [2.0, 1.0], True, 1)
     logq = search(problem, VOCAB)[3][0]
     assert np.exp(logq.astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
-    closed = search((*problem[:-1], False), VOCAB)
+    closed = search((*problem[:-2], False, 1), VOCAB)
     assert closed[4] == 2 and set(closed[3][0, :2]) <= set(logq)  # the same q, among the candidates alone
 
 
@@ -238,6 +272,7 @@ def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
         [1, 4, 2],
         [28.0, 9.0],
         False,
+        1,
     )
     tokens, *_, logq, _ = search(problem, 2)
     assert {
@@ -259,7 +294,7 @@ def test_a_text_that_is_searched_grows_afterwards():
     def search():
         try:
             for _ in range(100):
-                call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 16, nodes=64)
+                call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 16, depth=8, nodes=64)
         except Exception as error:
             failed.append(error)
 
@@ -279,24 +314,9 @@ def test_a_text_that_is_searched_grows_afterwards():
 
 @settings(max_examples=200)
 @given(models(4), st.lists(st.integers(0, 3), max_size=4), st.integers(1, 3), st.integers(1, 100))
-def test_model_alone_equals_enumeration(lm, history, slots, nodes):
-    automaton = lm.automaton()
-    ids, cost = np.full((2, slots, 1), -1, np.int32), np.full((2, slots, 1), np.inf, np.float32)
-    none = np.zeros((3, slots))
-    out = _core.open_tree(
-        automaton,
-        padded_histories([history] * 2),
-        ids,
-        cost,
-        none[:1],
-        none,
-        open=True,
-        texts=[],
-        strength=none[0, :0],
-        nodes=nodes,
-        threads=2,
-    )
-    wanted = model_prefixes(lm, tuple(history), slots, nodes)
+def test_model_alone_equals_enumeration(lm, history, depth, nodes):
+    out = headless(lm, [history] * 2, depth=depth, nodes=nodes)
+    wanted = model_prefixes(lm, tuple(history), depth, nodes)
     for b in range(2):
         found = prefixes(*(column[b] for column in out))
         assert found == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
@@ -314,6 +334,7 @@ def call(**changes):
         "open": True,
         "texts": [],
         "strength": np.ones(2),
+        "depth": 2,
         "nodes": 4,
     } | changes
     first = [values.pop(name) for name in ("model", "histories", "ids", "cost", "alpha", "weights")]
@@ -336,6 +357,8 @@ def text_of(*tokens):
             "strength, one per order: expected 2 entries, got 3",
         ),
         ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
+        ({"depth": 0}, ValueError, "depth: expected 1 to 4096, got 0"),
+        ({"depth": 4097}, ValueError, "depth: expected 1 to 4096, got 4097"),
         ({"least": 1.5}, ValueError, "least: expected a probability, 0 to 1"),
         ({"least": float("nan")}, ValueError, "least: expected a probability, 0 to 1"),
         (

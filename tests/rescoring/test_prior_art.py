@@ -56,24 +56,24 @@ def test_the_last_prediction_counts():
     matrix = TokenRecycling()
     matrix.see(1, np.array([2, 3], np.int32), np.array([0.6, 0.3], np.float32))
     matrix.see(2, np.array([1], np.int32), np.array([0.9], np.float32))
-    tree = matrix.best_tree(1, 4, 3)  # 0.6, 0.6 * 0.9, 0.54 * 0.6, 0.3
+    tree = matrix.best_tree(1, 4)  # 0.6, 0.6 * 0.9, 0.54 * 0.6, 0.3
     assert tree.tokens.tolist() == [2, 1, 2, 3] and tree.parents.tolist() == [-1, 0, 1, -1]
     matrix.see(1, np.array([3], np.int32), np.array([0.5], np.float32))
-    assert matrix.best_tree(1, 4, 3).tokens.tolist() == [3]
+    assert matrix.best_tree(1, 4).tokens.tolist() == [3]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_best_trees_hold_the_greatest_products(seed):
     matrix, after = recycling(np.random.default_rng(seed))
     products, frontier = {}, {(): 1.0}
-    for _ in range(3):
+    for _ in range(9):
         frontier = {
             (*path, child): p * share
             for path, p in frontier.items()
             for child, share in after.get(path[-1] if path else 0, ())
         }
         products |= frontier
-    tree = matrix.best_tree(0, 20, 3)
+    tree = matrix.best_tree(0, 20)
     found = [products[tuple(tree.tokens[tree.path_to(node)].tolist())] for node in range(tree.size)]
     assert found == pytest.approx(sorted(products.values(), reverse=True)[:20])
 

@@ -72,7 +72,7 @@ def test_batch_equals_single_calls(lm):
     rescorer = Rescorer([lm, lm], alpha=[[0.5, 0.25, 1, 0], [0.1, 0.2, 0.3, 0.4]], threads=2)
     drafts = rescorer.paths(batch, histories, 5)
     trees = rescorer.trees(batch, histories, 9)
-    model_trees = propose_trees(lm, histories, slots=3, n=9)
+    model_trees = propose_trees(lm, histories, n=9, depth=3)
     for b in range(20):
         history = [token for token in histories[b] if token >= 0]
         one = rescorer.paths(batch[b], history, 5)

@@ -14,7 +14,7 @@ from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibrated import CalibratedTrees
-from rescore.decode.rescoring.calibration import DEPTH, HEADLESS
+from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning import tune_blend as module
 from rescore.decode.tuning.model_file import ModelFile
@@ -52,7 +52,7 @@ def test_the_best_of_what_was_tried(world, lm, tuned):
     dump = Dump.open(world / "dump")
     for calibration in (tuned.calibration, START):
         rescorer = CalibratedTrees(lm or NGram.uniform(dumps.V), calibration)
-        drafter = CalibratedReplay(rescorer=rescorer, budgets={"16": 16, "64": 64}, depth=DEPTH)
+        drafter = CalibratedReplay(rescorer=rescorer, budgets={"16": 16, "64": 64})
         tasks = replay_dump(dump, [drafter], split=tuned.split.part("tune")).tasks
         value = np.mean([math.log(one.tallies[name].block_efficiency) for one in tasks for name in drafter.names])
         assert tuned.tried[calibration] == pytest.approx(value, abs=1e-12)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rescore import NGram, _core
 from rescore.decode.bench.clock import figures, least_times
 from rescore.decode.rescoring.calibrated import CalibratedTrees
-from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, TOP
+from rescore.decode.rescoring.calibration import HEADLESS, TOP
 from rescore.lattice.sausage import blank
 
 PLACES, ROUNDS = 64, 5
@@ -62,7 +62,7 @@ def row(rescorer: CalibratedTrees, tokens: Tokens, length: int, nodes: int, pred
     read(text, tokens[:length], predicted)
     reading = (perf_counter() - began) / length
     times = []
-    lattice = blank(1, DEPTH)
+    lattice = blank(1)
     for at in range(length, length + PLACES):
         histories = tokens[None, at - rescorer.context : at]
         times.append(least_times([partial(rescorer.trees, lattice, histories, nodes, texts=[text])], ROUNDS)[0])

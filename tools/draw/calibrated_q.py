@@ -21,7 +21,7 @@ SHOWN = (MESSI, RONALDO, STOP, LIONEL, SCORED)
 
 def q(texts: list[_core.ContextModel]) -> dict[int, float]:
     tree = propose_trees(
-        example.model(), TEXT[None], slots=1, n=6, texts=texts, strength=np.ones(2) if texts else np.empty(0)
+        example.model(), TEXT[None], n=6, depth=1, texts=texts, strength=np.ones(2) if texts else np.empty(0)
     )[0]
     return dict(zip(tree.tokens.tolist(), np.exp(tree.logq).tolist()))
 

@@ -18,7 +18,7 @@ def draw() -> str:
     full = example.sausage()
     heads = Sausage(ids=full.ids[:, :1], cost=full.cost[:, :1])
     calibration = Calibration(head=(1.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
-    tree = Rescorer(example.model(), calibration=calibration).tree(heads, example.HISTORY, n=6)
+    tree = Rescorer(example.model(), calibration=calibration).tree(heads, example.HISTORY, n=6, depth=3)
     return draw_tree(
         tree,
         words=example.WORDS,

@@ -19,7 +19,6 @@ from rescore.decode.drafters.neural_drafter import NeuralDrafter
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.drafters.path_drafter import PathDrafter
 from rescore.decode.drafters.tree_drafter import TreeDrafter
-from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 
@@ -190,7 +189,7 @@ class BlendFactory(Factory):
 
     name = "blend"
     of_heads = False
-    defaults = {"settings": None, "lm": [], "memory": None, "nodes": "auto", "top_k": None, "ahead": DEPTH}
+    defaults = {"settings": None, "lm": [], "memory": None, "nodes": "auto", "top_k": None, "ahead": None}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
         calibration, candidates, models = None, DEFAULT_TOP_K, inputs.lms()

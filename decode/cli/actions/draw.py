@@ -57,7 +57,8 @@ class TreeDrafting:
             return self.rescorer.tree(block.sausages([row], top_k)[0], block.history(row, self.rescorer.context), nodes)
         sequence = int(block.sequence_of[row])
         part = block.part(sequence, sequence + 1)
-        return trees_of_block(self.rescorer.calibrated, part, nodes, top_k)[row - int(block.offsets[sequence])]
+        trees = trees_of_block(self.rescorer.calibrated, part, nodes, top_k, depth=block.slots)
+        return trees[row - int(block.offsets[sequence])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ class RescoreWorker(NGRAMWorker):
             for req, new in zip(batch.reqs, self._added(batch))
         ]
         nodes = self.draft_token_num - 1
-        trees = self.ngram_corpus.drafter.trees(rows, nodes, depth=nodes)
+        trees = self.ngram_corpus.drafter.trees(rows, nodes)
         return tree_arrays(trees, [int(row.since(row.size - 1)[0]) for row in rows], self.draft_token_num)
 
     def _added(self, batch: Any) -> list[Sequence[int]]:

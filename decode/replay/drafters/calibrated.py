@@ -23,18 +23,12 @@ from rescore.lattice.trees import Trees
 class CalibratedReplay(Budgeted):
     """Replays the trees of a `CalibratedTrees`, searching visited rows only.
 
-    budgets: n of each name; top_k: candidates per slot (None: all); depth: of the trees, in slots (None:
-    `CalibratedTrees.depth`).
+    budgets: n of each name; top_k: candidates per slot (None: all).
     """
 
     rescorer: CalibratedTrees
     budgets: Mapping[str, int]
     top_k: int | None = None
-    depth: int | None = None
-
-    @property
-    def _deep(self) -> int | None:
-        return self.rescorer.depth if self.depth is None else self.depth
 
     def worth(self, block: DumpBlock) -> dict[str, Worth]:
         return worth_of_visits(block, self.truth(block), self.budgets, self._search(block))
@@ -44,7 +38,7 @@ class CalibratedReplay(Budgeted):
 
     def truth(self, block: DumpBlock) -> NDArray[np.int32]:
         """The true continuation of each row, to the depth of the trees."""
-        return block.truth(slots=max(self._deep or 0, block.slots))
+        return block.truth(slots=max(self.budgets.values()))
 
     def _search(self, block: DumpBlock) -> Search:
         histories, sausages = inputs_of(self.rescorer, block, self.top_k)
@@ -52,7 +46,7 @@ class CalibratedReplay(Budgeted):
 
         def search(sequences: NDArray[np.int64], rows: NDArray[np.int64], n: int) -> Trees:
             read = texts.until(sequences, rows) if texts else []
-            return self.rescorer.trees(sausages[rows], histories[rows], n, texts=read, depth=self._deep)
+            return self.rescorer.trees(sausages[rows], histories[rows], n, texts=read)
 
         return search
 
@@ -101,7 +95,7 @@ def trees_of_block(
 def inputs_of(rescorer: CalibratedTrees, block: DumpBlock, top_k: int | None) -> tuple[NDArray[np.int32], Sausage]:
     """Returns the histories and lattices of all rows."""
     histories = block.histories(slice(None), rescorer.context)
-    return histories, block.sausages(k=top_k) if block.slots else blank(block.rows, 1)
+    return histories, block.sausages(k=top_k) if block.slots else blank(block.rows)
 
 
 def running_texts(

@@ -26,7 +26,7 @@ from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixR
 from rescore.decode.replay.drafters.standard import fitted
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibrated import CalibratedTrees
-from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.dump import Dump
@@ -112,4 +112,4 @@ def blend(
     """Makes a drafter of trees from an n-gram model, the running text as the calibration weighs it, and a memory."""
     model = model or NGram.uniform(dump.header.vocab_size)
     rescorer = CalibratedTrees(model, calibration, memory=memory, threads=threads)
-    return CalibratedReplay(rescorer=rescorer, budgets=budgets, depth=DEPTH)
+    return CalibratedReplay(rescorer=rescorer, budgets=budgets)

@@ -29,6 +29,6 @@ class ModelReplay(Budgeted):
         histories = block.histories(slice(None), self.model.order - 1)
 
         def search(_: NDArray[np.int64], rows: NDArray[np.int64], n: int) -> Trees:
-            return propose_trees(self.model, histories[rows], slots=block.slots, n=n, threads=self.threads)
+            return propose_trees(self.model, histories[rows], n=n, depth=block.slots, threads=self.threads)
 
         return worth_of_visits(block, block.truth(), self.budgets, search)

@@ -12,7 +12,6 @@ import numpy as np
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.drafters.read_sequence import ReadSequence
 from rescore.decode.replay.worth import Worth
-from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.prompt_lookup import prompt_lookup
 from rescore.decode.rescoring.suffix_decoding import SuffixTree
 from rescore.decode.rescoring.token_recycling import TokenRecycling
@@ -56,7 +55,7 @@ class TokenRecyclingReplay(Budgeted):
                     if text.ids[at, 0] >= 0:
                         matrix.see(int(text.tokens[at - 1]), text.ids[at], text.p[at])
                 read, root = end, int(text.tokens[end - 1])
-                return matrix.static_tree(root) if n is None else matrix.best_tree(root, n, DEPTH)
+                return matrix.static_tree(root) if n is None else matrix.best_tree(root, n)
 
             return draft
 
