@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rescore.decode.cost.pass_costs import PassCosts
 
 REMEMBERED = 5  # latest passes kept per width; the fastest counts, since other load on the machine only adds time
-SURE = 2  # passes of a width before its time is trusted: the first ones of a process are slow
-STALE = 64  # passes after which an unused width is forgotten, so that it is tried again
+SURE = 2  # passes of a width from which it counts as measured: the first ones of a process are slow
+PRIOR = 0.05  # of a plain pass: what each further token of a row is taken to cost while nothing else is known
+STEP = 8  # tokens of a row that a first pass may read
+FAR = 4096  # tokens, more than a pass ever reads
+AGEING = 256  # passes in which half of what is known of an unused width is forgotten
+TRYING = 0.01  # share of the time that passes may take longer than was expected, before nothing is forgotten any more
 
 
 class PassTimes:
     """Seconds of a target's passes by width, the tokens that they read in all rows together.
 
-    stale: passes after which an unused width is forgotten
+    What is not known is taken to be cheap, so that it is tried where it would pay: a token costs what `PRIOR` says
+    until a width was measured, and what is known of an unused width goes back there as it ages. So a time that other
+    load on the machine made long is measured again. Trying takes a small share of the time. Widths grow step by step:
+    up to twice the widest that is known, a token costs half as much as so far, and beyond as much as a plain pass.
     """
 
-    def __init__(self, *, stale: int = STALE) -> None:
-        self._stale = stale
-        self.latest = 0  # the width of the last pass
+    def __init__(self) -> None:
         self._passes = 0
         self._seconds: dict[int, tuple[float, ...]] = {}
         self._last: dict[int, int] = {}  # the number of each width's last pass
+        self._expected: PassCosts | None = None  # the latest costs
+        self._spent = self._tried = 0.0  # seconds of all passes, and of those beyond what was expected
 
     def note(self, tokens: int, seconds: float) -> None:
         """Records a pass."""
-        before = self._seconds[tokens] if tokens in self.known() else ()
-        self._seconds[tokens] = (*before, seconds)[-REMEMBERED:]
-        self.latest = tokens
+        expected = float(self._expected.at(tokens)) if self._expected and self._last else seconds
+        self._spent, self._tried = self._spent + seconds, self._tried + max(seconds - expected, 0.0)
+        self._seconds[tokens] = (*self._seconds.get(tokens, ()), seconds)[-REMEMBERED:]
         self._passes += 1
         self._last[tokens] = self._passes  # last, since other threads read the seconds of the widths in it
 
     def known(self) -> list[int]:
-        """Returns recently used widths, ascending, and always the narrowest, which stands for plain decoding."""
-        widths = sorted(self._last.items())  # a copy: another thread may note a pass meanwhile
-        return [tokens for place, (tokens, last) in enumerate(widths) if not place or self._passes - last < self._stale]
+        """Returns the widths that were measured, ascending."""
+        return sorted([*self._last])  # of a copy: another thread may note a pass meanwhile
 
-    @property
-    def narrowest(self) -> float:
-        """Seconds of the narrowest known pass."""
-        return min(self._seconds[self.known()[0]])
+    def fastest(self, tokens: int) -> float | None:
+        """Seconds of the fastest of the latest passes of a width; None if there was none."""
+        return min(self._seconds[tokens]) if tokens in self._last else None
 
-    @property
-    def tried(self) -> bool:
-        """Whether at least two widths have had `SURE` passes each, recent or not."""
-        return sum(len(one) >= SURE for one in [*self._seconds.values()]) >= 2
-
-    def costs(self) -> PassCosts | None:
-        """Returns the costs of the known widths, None unless at least two have `SURE` passes each."""
+    def costs(self, rows: int) -> PassCosts:
+        """Returns the costs of passes over `rows` rows, in seconds, or in plain passes if none was measured."""
         known = self.known()
-        if sum(len(self._seconds[one]) >= SURE for one in known) < 2:
-            return None
-        return PassCosts.of_times(known, [min(self._seconds[one]) for one in known])
+        widths = [one for one in known if one == known[0] or len(self._seconds[one]) >= SURE] or [rows]
+        fastest = np.array([self.fastest(one) or 1.0 for one in widths])
+        # A time above that of a wider pass is noise.
+        seconds = np.minimum.accumulate(fastest[::-1])[::-1]
+        if self._tried <= TRYING * self._spent:
+            prior = fastest[0] * (1 + PRIOR * (np.array(widths) - widths[0]) / rows)
+            aged = prior + np.array([self._trust(one) for one in widths]) * (seconds - prior)
+            seconds = np.maximum.accumulate(np.where(seconds > prior, aged, seconds))
+        slope = max(PRIOR * fastest[0] / rows, (seconds[-1] - seconds[0]) / max(widths[-1] - widths[0], 1) / 2)
+        next_width = max(2 * widths[-1], STEP * rows)
+        next_seconds = seconds[-1] + slope * (next_width - widths[-1])
+        widths += [next_width, next_width + FAR]
+        seconds = np.append(seconds, [next_seconds, next_seconds + FAR * fastest[0] / rows])
+        self._expected = PassCosts(tokens=np.array(widths), seconds=seconds)
+        return self._expected
+
+    def _trust(self, tokens: int) -> float:
+        return 0.5 ** ((self._passes - self._last.get(tokens, self._passes)) / AGEING)

@@ -2,8 +2,8 @@
 
 A tree of n nodes is the first n of a larger one, so one search gives all sizes, and the tokens that each is expected to
 yield under q: one root token per request, plus every node's acceptance probability. Each step takes the size with the
-most tokens per second. If no size beats a plain pass, drafting rests for some steps. A wide pass is expensive on a
-processor that one token keeps busy, and nearly free on an idle GPU.
+most tokens per second. If no size beats a plain pass, drafting rests until the search has taken at most `VAIN` of the
+time. A wide pass is expensive on a processor that one token keeps busy, and nearly free on an idle GPU.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.cost.acceptance_rates import SURELY, AcceptanceRates
+from rescore.decode.cost.acceptance_rates import AcceptanceRates
 from rescore.decode.cost.pass_times import PassTimes
 from rescore.decode.models.heads import LastPass
 from rescore.decode.models.target import Target
 from rescore.lattice.trees import Trees
 
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur
-FIRST = 15  # nodes that a first step considers
-TRIED = 7  # nodes of a process's first trees, before costs of passes are known
+FIRST = 31  # nodes that a first step considers
 MOST = SIZES[-1]
-FADING = 0.5 ** (1 / 32)  # acceptance and gain have a half-life of 32 steps
-LONGEST_REST = 16  # steps without drafts before the next trial
+VAIN = 0.01  # share of the time for searches that find nothing worth a pass
+INFORMATION = 0.0
+LONGEST_REST = 16  # steps
 
 
 _times: WeakKeyDictionary[Target, dict[int, PassTimes]] = WeakKeyDictionary()
@@ -53,15 +53,13 @@ class AutoWidth:
 
     def plain_s(self, requests: int, length: int = 1) -> float | None:
         """Returns the shortest of the latest times of a plain pass; None if none was measured. Arguments: as `open`."""
-        for times in self._known(length):
-            if times.known()[:1] == [requests]:
-                return times.narrowest
-        return None
+        times, near = self._known(length)
+        return times.fastest(requests) or near.fastest(requests)
 
     def _known(self, length: int) -> tuple[PassTimes, PassTimes]:
         """The pass times for prompts of this length, and those that a session starts from."""
         known, key = _times.setdefault(self.target, {}), length.bit_length()
-        near = min((other for other in [*known] if known[other].tried), key=lambda one: abs(one - key), default=key)
+        near = min((other for other in [*known] if known[other].known()), key=lambda one: abs(one - key), default=key)
         times = known.setdefault(key, PassTimes())
         return times, known[near]
 
@@ -93,8 +91,7 @@ class WidthSession:
         self.sizes = np.array([n for n in SIZES if n < most] + [most])
         self._last = FIRST
         self._pass: tuple[int, float] | None = None  # tokens of the current pass, and its start time
-        # Steps left to rest; length of the next rest; gain of drafting, fading.
-        self._rest, self._longest_rest, self._gained = 0, 1, 0.0
+        self._rest = 0  # steps left
 
     @property
     def wanted(self) -> int:
@@ -122,42 +119,23 @@ class WidthSession:
         trees: the largest ones; room: the most tokens that each request can still use; drafting: seconds that this step
         has taken so far.
         """
-        p = self.rates.corrected(trees.logq, trees.parents, trees.depths)
+        p = self.rates.corrected(trees.logq, trees.parents)
         p[trees.depths > np.array(room)[:, None]] = 0
         sizes = np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
-        times = self.times if self.times.tried else self._near
-        costs = times.costs()
-        if costs is None and not times.tried:  # the first passes of a process alternate between a tree and none
-            return 0 if self.times.latest > len(p) else int(sizes[sizes <= TRIED][-1])
-        if costs is None:  # after a long rest: draft only what is nearly certain to be accepted, which always pays
-            sure = int((p >= SURELY).all(axis=0).sum())
-            if not sure:
-                self._plan_rest(-drafting / (drafting + times.narrowest))
-            return int(sizes[sizes <= sure][-1])
-        tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
-        seconds = drafting + costs.at(len(p) * (1 + sizes))
-        best = best_size(tokens, seconds)
-        self._plan_rest(tokens[best] / seconds[best] * (seconds[0] - drafting) / len(p) - 1)
+        costs = (self.times if self.times.known() else self._near).costs(len(p))
+        tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes] + INFORMATION * sizes
+        seconds = costs.at(len(p) * (1 + sizes))
+        best = best_size(tokens, drafting + seconds)
+        if not sizes[best]:
+            self._rest = min(int(drafting / (VAIN * seconds[0])), LONGEST_REST)
         return int(sizes[best])
 
     def rests(self) -> bool:
-        """Whether to skip drafting in this step, because plain passes yielded more of late. Call it before `size`, and
-        call `size` only if it is false.
-        """
+        """Whether to skip drafting in this step. Call it before `size`, and call `size` only if it is false."""
         if not self._rest:
             return False
         self._rest -= 1
         return True
-
-    def _plan_rest(self, gain: float) -> None:
-        """Plans a rest, twice as long as the last one, if drafting has cost more than it gained of late.
-
-        gain: relative gain of this step over plain decoding without drafting; negative by the time spent on drafting
-        if a plain pass is best.
-        """
-        self._gained = max(self._gained, 0.0) * FADING + gain
-        self._rest = self._longest_rest if self._gained < 0 else 0
-        self._longest_rest = min(2 * self._longest_rest, LONGEST_REST) if self._gained < 0 else 1
 
     def select(self, rows: Sequence[int]) -> None:
         self.requests = len(rows)

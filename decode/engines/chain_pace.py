@@ -9,14 +9,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.cost.acceptance_rates import SURELY, AcceptanceRates
-from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.cost.acceptance_rates import AcceptanceRates
 from rescore.decode.cost.pass_times import PassTimes
 from rescore.lattice.tree import TokenTree
 
-REMEMBERED = 1024  # passes after which the time of an unused width is forgotten
 MARGIN = 1.02  # a draft must promise this many times the tokens per second of plain decoding
-DEAR = 0.25  # relative cost of a drafted token above which drafting rests after calls without a draft
+VAIN = 0.01  # share of the time for searches that find nothing worth a pass
 LONGEST_REST = 16  # calls
 LEAST = 0.01  # a drafted token with a smaller acceptance probability is never verified
 
@@ -72,12 +70,10 @@ class ChainPace:
     """Chain lengths that maximise tokens per second, from measured pass times and observed acceptance."""
 
     def __init__(self) -> None:
-        self.times = PassTimes(stale=REMEMBERED)
-        self.rates = AcceptanceRates()
+        self.times, self.rates = PassTimes(), AcceptanceRates()
         self._pass: tuple[int, float] | None = None  # tokens and start time of the current pass
-        self._costs: PassCosts | None = None  # snapshot taken when the call begins
-        self._least = 0.0
-        self._rest, self._longest_rest = 0, 1  # calls left to skip; calls to skip after the next empty draft
+        self._costs = self.times.costs(1)  # of this call
+        self._rest = 0  # calls left to skip
 
     def rests(self) -> bool:
         """Returns whether this call is skipped. Where drafted tokens are expensive most drafts would be empty, and
@@ -93,7 +89,6 @@ class ChainPace:
         if self._pass is not None and one_pass:
             tokens, began = self._pass
             self.times.note(tokens, time.perf_counter() - began)
-            self._costs = self.times.costs()
         self._pass = None
         self.rates.fade()
 
@@ -102,27 +97,24 @@ class ChainPace:
 
     def end(self, tokens: int, rows: int) -> None:
         self._pass = _rounded(tokens), time.perf_counter()
-        in_vain = tokens == rows and self._costs is not None and self._least > DEAR
-        self._rest = self._longest_rest if in_vain else 0
-        self._longest_rest = min(2 * self._longest_rest, LONGEST_REST) if in_vain else 1
 
     def least(self, rows: int, most: int) -> float:
-        if self._costs is None:
-            return SURELY
+        self._costs = self.times.costs(rows)
         seconds = self._costs.at(np.arange(rows, rows * (1 + most) + 2))
-        self._least = float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST, 1.0))
-        return self._least
+        return float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST, 1.0))
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
-        rows, costs = len(chains), self._costs
-        accepted = self._accepted(chains)
-        if costs is None:
-            return [int((one >= SURELY).sum()) for one in accepted]
+        rows, accepted = len(chains), self._accepted(chains)
         p = np.sort(np.concatenate(accepted))[::-1]
         tokens = rows + np.append(0.0, np.cumsum(p))
-        rate = tokens / (drafting + costs.at(rows + np.arange(len(tokens))))
+        seconds = self._costs.at(rows + np.arange(len(tokens)))
+        rate = tokens / (drafting + seconds)
         best = int(np.argmax(rate))
-        return _shared(accepted, p[: best if rate[best] >= MARGIN * rate[0] else 0])
+        if rate[best] < MARGIN * rate[0]:
+            best = 0
+        if not best:
+            self._rest = min(int(drafting / (VAIN * seconds[0])), LONGEST_REST)
+        return _shared(accepted, p[:best])
 
     def _accepted(self, chains: Sequence[TokenTree]) -> list[NDArray[np.float64]]:
         """Returns the acceptance probability of each token of each chain."""
@@ -130,7 +122,7 @@ class ChainPace:
         for row, one in zip(logq, chains):
             row[: one.size] = one.logq
         places = np.tile(np.arange(logq.shape[1], dtype=np.int32), (len(logq), 1))
-        p = self.rates.corrected(logq, places - 1, places + 1)
+        p = self.rates.corrected(logq, places - 1)
         return [row[: one.size] for row, one in zip(p, chains)]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rescore import _core
-from rescore.decode.cost.acceptance_rates import EDGES, FADING, PERCENT, PRIOR, ROWS, AcceptanceRates
+from rescore.decode.cost.acceptance_rates import EDGES, FADING, PRIOR, AcceptanceRates
 from rescore.lattice.tree import TokenTree
 
 
@@ -20,30 +20,23 @@ def tree_of(parents, conditional):
 
 
 def corrected(rates, tree):
-    return rates.corrected(tree.logq, tree.parents, tree.depths)
+    return rates.corrected(tree.logq, tree.parents)
 
 
-# Bins 7, 11, 4 and 19 of the table.
 TREE = tree_of([-1, 0, -1, 1], [0.55, 0.87, 0.25, 0.9999])
 
 
-def test_before_anything_is_known_the_table_says():
-    assert np.shape(PERCENT) == (4, len(EDGES) + 1)
-    first, second, third, fourth = np.array(PERCENT) / 100
-    wanted = [first[7], first[7] * second[11], first[4], first[7] * second[11] * third[19]]
-    assert corrected(AcceptanceRates(), TREE) == pytest.approx(wanted)
-    chain = tree_of([-1, 0, 1, 2, 3, 4], [0.55] * 6)
-    rows = [first, second, third, third, fourth, fourth]
-    assert corrected(AcceptanceRates(), chain) == pytest.approx(np.cumprod([row[7] for row in rows]))
+def test_before_anything_is_known_q_is_believed():
+    assert corrected(AcceptanceRates(), TREE) == pytest.approx([0.55, 0.55 * 0.87, 0.25, 0.55 * 0.87 * 0.9999])
 
 
 def test_several_trees_and_padding():
     rates, other = AcceptanceRates(), tree_of([-1, -1], [0.9, 0.05])
     columns = [
         np.stack([getattr(TREE, name), np.zeros(4)]).astype(dtype)
-        for name, dtype in (("logq", np.float32), ("parents", np.int32), ("depths", np.int32))
+        for name, dtype in (("logq", np.float32), ("parents", np.int32))
     ]
-    for column, name, padding in zip(columns, ("logq", "parents", "depths"), (-np.inf, -1, 0)):
+    for column, name, padding in zip(columns, ("logq", "parents"), (-np.inf, -1)):
         column[1] = [*getattr(other, name), padding, padding]
     p = rates.corrected(*columns)
     assert p[0] == pytest.approx(corrected(rates, TREE))
@@ -55,13 +48,18 @@ def test_what_was_accepted_is_learned():
     rates = AcceptanceRates()
     for number in range(40):
         rates.note([TREE], [[0, 1] if number < 10 else [0] if number < 30 else []])
-    first, second = np.array(PERCENT[0]) / 100, np.array(PERCENT[1]) / 100
     p = corrected(rates, TREE)
-    assert p[0] == pytest.approx((first[7] * PRIOR + 30) / (PRIOR + 40))
-    assert p[1] / p[0] == pytest.approx((second[11] * PRIOR + 10) / (PRIOR + 30))
-    assert p[2] == pytest.approx(first[4] * PRIOR / (PRIOR + 40))
-    third = np.array(PERCENT[2]) / 100  # the child of what was accepted ten times, and itself not
-    assert p[3] / p[1] == pytest.approx(third[19] * PRIOR / (PRIOR + 10))
+    assert p[0] == pytest.approx(0.55 * (PRIOR + 30) / (PRIOR + 40 * 0.55))
+    assert p[1] / p[0] == pytest.approx(0.87 * (PRIOR + 10) / (PRIOR + 30 * 0.87))
+    assert p[2] == pytest.approx(0.25 * PRIOR / (PRIOR + 40 * 0.25))
+    assert p[3] / p[1] == pytest.approx(0.9999 * PRIOR / (PRIOR + 10 * 0.9999))  # its parent was accepted ten times
+
+
+def test_no_probability_exceeds_one():
+    rates, sure = AcceptanceRates(), tree_of([-1], [0.9])
+    for _ in range(1000):
+        rates.note([sure], [[0]])
+    assert corrected(rates, tree_of([-1, 0], [0.9, 0.94])) == pytest.approx([0.999, 1], abs=2e-3)
 
 
 def test_several_trees_are_noted_as_one_after_the_other():
@@ -81,7 +79,7 @@ def test_tokens_behind_rejected_ones_say_nothing():
     for _ in range(100):
         rates.note([TREE], [[]])
     after = corrected(rates, TREE)
-    assert after[0] < 0.2 * before[0]
+    assert after[0] < 0.3 * before[0]
     assert after[1] / after[0] == pytest.approx(before[1] / before[0])
 
 
@@ -93,8 +91,7 @@ def test_what_was_learned_fades():
     half = round(np.log(0.5) / np.log(FADING))
     for _ in range(half):
         rates.fade()
-    first = np.array(PERCENT[0]) / 100
-    assert corrected(rates, TREE)[0] == pytest.approx(first[7] * PRIOR / (PRIOR + 50))
+    assert corrected(rates, TREE)[0] == pytest.approx(0.55 * PRIOR / (PRIOR + 50 * 0.55))
     for _ in range(20 * half):
         rates.fade()
     assert corrected(rates, TREE) == pytest.approx(before, rel=1e-3)
@@ -118,12 +115,10 @@ def random_tree(rng, n):
 
 def test_equal_to_a_count_node_by_node():
     rng = np.random.default_rng(3)
-    rates, rows = AcceptanceRates(), [0, 0, 1, 2, 2]
-    counted = [[[percent / 100 * PRIOR, PRIOR] for percent in row] for row in PERCENT]
+    rates, counted = AcceptanceRates(), [[PRIOR, PRIOR] for _ in range(len(EDGES) + 1)]
 
     def entry(tree, node):
-        depth = int(tree.depths[node])
-        return counted[rows[depth] if depth < 5 else 3][bisect_right(EDGES.tolist(), conditional_q(tree, node))]
+        return counted[bisect_right(EDGES.tolist(), conditional_q(tree, node))]
 
     for _ in range(30):
         trees, paths = [random_tree(rng, int(rng.integers(0, 40))) for _ in range(3)], []
@@ -137,28 +132,26 @@ def test_equal_to_a_count_node_by_node():
         for tree, path in zip(trees, paths):
             for node in range(tree.size):
                 if tree.parents[node] in (-1, *path):
-                    entry(tree, node)[1] += 1
+                    entry(tree, node)[1] += conditional_q(tree, node)
                     entry(tree, node)[0] += node in path
         for tree in trees:
             wanted: list[float] = []
             for node in range(tree.size):
-                accepted, tested = entry(tree, node)
+                accepted, expected = entry(tree, node)
                 above = int(tree.parents[node])
-                wanted.append(accepted / tested * (wanted[above] if above >= 0 else 1.0))
-            assert corrected(rates, tree) == pytest.approx(wanted, rel=1e-12)
+                p = min(1.0, conditional_q(tree, node) * accepted / expected)
+                wanted.append(p * (wanted[above] if above >= 0 else 1.0))
+            assert corrected(rates, tree) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_the_core_checks_its_arrays():
-    table, columns = np.ones((4, len(EDGES) + 1)), (TREE.logq[None], TREE.parents[None], TREE.depths[None])
-    with pytest.raises(ValueError, match=r"parents\[0\]: expected -1..-1, got 2|parents: expected"):
-        _core.acceptance(columns[0], columns[1] + 3, columns[2], EDGES, ROWS, table)
-    with pytest.raises(ValueError, match="table, a column more than edges: expected 20 entries, got 19"):
-        _core.acceptance(*columns, EDGES, ROWS, np.ones((4, 19)))
-    with pytest.raises(ValueError, match="rows: expected"):
-        _core.acceptance(*columns, EDGES, ROWS + 1, table)
-    counts = np.ones((2, *table.shape))
-    tree = [TREE.logq], [TREE.parents], [TREE.depths]
+    factors, columns = np.ones(len(EDGES) + 1), (TREE.logq[None], TREE.parents[None])
+    with pytest.raises(ValueError, match=r"parents"):
+        _core.acceptance(columns[0], columns[1] + 3, EDGES, factors)
+    with pytest.raises(ValueError, match=f"factors, one more than edges: expected {len(EDGES) + 1} entries, got 3"):
+        _core.acceptance(*columns, EDGES, factors[:3])
+    counts = np.ones((2, len(factors)))
     for wrong in ([[4]], [[-1]], [[0], [0]]):
         with pytest.raises(ValueError, match="accepted"):
-            _core.count_accepted(counts, EDGES, ROWS, *tree, wrong)
+            _core.count_accepted(counts, EDGES, [TREE.logq], [TREE.parents], wrong)
     assert (counts == 1).all()
