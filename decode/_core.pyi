@@ -206,15 +206,15 @@ def best_tree(
 
 @final
 class ContextModel:
-    """Counts of what followed the contexts of one or several texts, N = len(soft) orders. Thread-safe: searches and
-    growth exclude each other.
+    """What followed the contexts of one or several texts, and what the target predicted after rejected drafts, N =
+    len(shares) orders. Thread-safe: searches share it, and only what changes it is exclusive.
+
+    shares, predicted [N, 3]: the weights a, b, c of contexts of 0, 1, .. tokens. With `total` counts of `distinct`
+    tokens, a context's counts have the share 1 / (1 + exp(-(a + b ln total + c ln distinct))) in the distribution after
+    it: first those of what followed, then those of what was predicted.
     """
 
-    def __init__(self, *, soft: NDArray[np.float64]) -> None:
-        """soft [N], each in [0, 1]: for contexts of 0, 1, .. tokens, the share of a count that goes to the target's own
-        predictions; the rest goes to the token that came.
-        """
-
+    def __init__(self, *, shares: NDArray[np.float64], predicted: NDArray[np.float64]) -> None: ...
     @property
     def order(self) -> int: ...
     @property
@@ -228,40 +228,37 @@ class ContextModel:
     def begin(self) -> None:
         """Starts another text."""
 
-    def extend(
-        self,
-        tokens: NDArray[np.int32],
-        ids: NDArray[np.int32] | None = None,  # [n, k], padding -1
-        p: NDArray[np.float32] | None = None,  # [n, k]
-    ) -> None:
-        """Appends tokens [n], each at least 0, with the target's most probable tokens and their probabilities before
-        each; a row of padding where these are not known. Nothing is read if an argument is invalid.
+    def extend(self, tokens: NDArray[np.int32], *, prompt: bool = False) -> None:
+        """Appends tokens [n], each at least 0. Each counts 1, those of a prompt 0.3."""
+
+    def evidence(self, tokens: NDArray[np.int32], *, other: bool = False) -> NDArray[np.float32]:
+        """Appends tokens [n]; returns what the context of each order knew of each token before: its count, the total
+        and the number of distinct tokens, of what followed and of what was predicted, [n, N, 2, 3].
+
+        other: the tokens are those of another text, which begins here and is not counted.
         """
 
     def foresee(self, draft: NDArray[np.int32], ids: NDArray[np.int32], p: NDArray[np.float32]) -> None:
-        """Counts the target's prediction, tokens [1, k], after the text and a draft [d]."""
+        """Counts the target's prediction, tokens [k] and their probabilities, after the text and a rejected draft [d].
 
-    def mixture(
-        self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]
-    ) -> tuple[NDArray[np.float64], float]:
-        """The shares [n] of `tokens`, and rest, in p(w) = share(w) + rest * p_other(w): the distribution after the text
-        and a draft [d], with interpolation strengths [order].
+        Probabilities below 0.01 are not counted; ids may be padded with -1.
         """
 
-def read_pass(
+    def mixture(self, draft: NDArray[np.int32], tokens: NDArray[np.int32]) -> tuple[NDArray[np.float64], float]:
+        """The shares [n] of `tokens`, and rest, in p(w) = share(w) + rest * p_other(w): the distribution after the text
+        and a draft [d].
+        """
+
+def foresee_rejected(
     text: ContextModel,
-    tokens: NDArray[np.int32],  # [1 + m]
     drafted: NDArray[np.int32],  # [n]
     parents: NDArray[np.int32],  # [n]
     accepted: NDArray[np.int32],  # [m]
-    ids: NDArray[np.int32],  # [1 + n, k], padding -1
-    p: NDArray[np.float32],  # [1 + n, k]
+    ids: NDArray[np.int32],  # [n, k], padding -1
+    p: NDArray[np.float32],  # [n, k]
 ) -> None:
-    """Appends the accepted tokens of a drafted tree, and the root token after them, to the text.
-
-    ids, p: the target's predictions after the previous root token (row 0) and after node i (row 1 + i). Predictions
-    after rejected nodes are counted first, in the nodes' order (`ContextModel.foresee`); then the tokens are read
-    (`ContextModel.extend`). Nothing is read if an argument is invalid.
+    """Counts the target's predictions ids, p after each rejected node of a drafted tree (`ContextModel.foresee`), in
+    the nodes' order. Nothing is counted if an argument is invalid.
     """
 
 def move_slots(
@@ -278,26 +275,21 @@ def move_slots(
 def acceptance(
     logq: NDArray[np.float32],  # [B, n], padding -inf
     parents: NDArray[np.int32],  # [B, n], before their children
-    depths: NDArray[np.int32],  # [B, n]
     edges: NDArray[np.float64],  # [E]
-    rows: NDArray[np.int32],  # [D]: row of the table by depth, the last one for all greater depths
-    rates: NDArray[np.float64],  # [R, E + 1]
+    factors: NDArray[np.float64],  # [E + 1]
 ) -> NDArray[np.float64]:
-    """Probability [B, n] that each node of token trees is accepted: the product of the rates along its path.
-
-    The column of a node's rate is the bin of its conditional q, exp(logq - logq of the parent). Padding gets 0.
+    """Probability [B, n] that each node of token trees is accepted: along its path, the product of conditional q,
+    exp(logq - logq of the parent), times the factor of its bin, at most 1. Padding gets 0.
     """
 
 def count_accepted(
-    counts: NDArray[np.float64],  # [2, R, E + 1]: accepted, tested
+    counts: NDArray[np.float64],  # [2, E + 1]: accepted, expected
     edges: NDArray[np.float64],  # [E]
-    rows: NDArray[np.int32],  # [D]
     logq: Sequence[NDArray[np.float32]],  # of each tree [n]
     parents: Sequence[NDArray[np.int32]],
-    depths: Sequence[NDArray[np.int32]],
     accepted: Sequence[Sequence[int]],
 ) -> None:
-    """Counts the nodes of verified trees in the bins of `acceptance`, in place.
+    """Counts the accepted nodes of verified trees, and adds up conditional q, in the bins of `acceptance`, in place.
 
     A node was tested if its parent is the root token or was accepted. Nothing is counted if something is refused.
     """
@@ -312,9 +304,7 @@ def open_tree(
     *,
     open: bool,
     texts: Sequence[ContextModel],  # B, or none
-    strength: NDArray[np.float64],  # [order of the texts]
     memory: ContextModel | None = None,
-    memory_strength: NDArray[np.float64] | None = None,  # [order of the memory]
     least: float = 0.0,
     depth: int,
     nodes: int,

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.running_texts import Predicted, predicted_along_prompt, top_predictions
+from rescore.decode.drafters.running_texts import Predicted, top_predictions
 from rescore.decode.models.heads import DraftStep
 from rescore.decode.rescoring.token_recycling import TokenRecycling
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
+
+CHUNK = 128  # positions of a prompt whose logits are computed at once
+PROMPT = 4096  # the most positions at a prompt's end whose predictions are recorded
 
 
 class RecyclingDrafter:
@@ -44,6 +47,14 @@ class _RecyclingSession:
 
     def select(self, rows: Sequence[int]) -> None:
         self._matrices = [self._matrices[row] for row in rows]
+
+
+def predicted_along_prompt(step: DraftStep, row: int) -> list[Predicted]:
+    """In the first step, the predictions after the prompt's tokens except the last, in chunks."""
+    hidden = step.fresh[row][:-1][-PROMPT:]
+    if step.logits is None or not len(hidden):
+        return []
+    return [top_predictions(step.logits(chunk)) for chunk in hidden.split(CHUNK)]
 
 
 def see(matrix: TokenRecycling, tokens: Sequence[int], predicted: Sequence[Predicted]) -> None:

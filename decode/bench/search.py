@@ -151,7 +151,7 @@ class Engines:
         write_const(file, model, alpha=alpha)
         return cls(
             rescorer=Rescorer(model, alpha=alpha),
-            calibrated=CalibratedTrees(model, replace(DEFAULT, text=None, soft=())),
+            calibrated=CalibratedTrees(model, replace(DEFAULT, text=None)),
             file=file,
             program=program,
             fst=python_search.read_model(file) if python else None,

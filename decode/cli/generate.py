@@ -18,8 +18,8 @@ prompts are decoded as a batch and shown one by one.
 
 drafters:
   blend                the N most probable continuations under all sources: the
-                       running text, the model's own predictions along it, --lm,
-                       and heads if there are any
+                       running text, the model's predictions after rejected
+                       drafts, --lm, and heads if there are any
   blend-without-heads  the same, ignoring the heads
   tree                 the N most probable prefixes of the heads' lattice,
                        rescored by --lm

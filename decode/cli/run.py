@@ -34,10 +34,8 @@ heads                       the last 2 tokens, else of the last one, as in
          suffix decoding N  continuations of the longest matches, scored by
                             their counts
          LM alone N         trees of the LM alone
-         blend N            trees under one q of the LM, the running text and
-                            the model's predictions along it (soft counts);
-                            "blend without LM N" and "blend without soft counts
-                            N" leave out a source
+         blend N            trees under one q of the LM and the running text;
+                            "blend without LM N": of the text alone
 with     parallel tuned     the p best paths with tuned weights
 settings calibrated tree N  trees under the calibrated q; open trees then have
                             tuned weights too

@@ -17,9 +17,8 @@ tuned    alpha of the p best paths: one for all slots (grid 0.1 .. 10, then
          golden-section search), or one per slot and model with the heads'
          temperatures (fitted); the better of the two
          calibration of closed and open trees: temperature, alpha, prior and
-         floor of each slot (fitted), and the weight of the running text
-         for a dump without heads: the strengths of the running text and the
-         share of soft counts in it (about 60 replays of the tuning part)
+         floor of each slot, and the shares of the running text (all fitted)
+         for a dump without heads: the shares of the running text (fitted)
 rows     rescored, parallel rescored, tree N   with the default alpha
          parallel tuned           the p best paths, tuned
          calibrated tree N        closed trees; open tree N: open ones

@@ -78,13 +78,10 @@ class ReadTexts {
     if (memory) hold(*memory, vocab_size);
   }
 
-  int of(int64_t b, const Batch& batch, const double* strength, const double* memory_strength,
-         TextSource* sources) const {
+  int of(int64_t b, const Batch& batch, TextSource* sources) const {
     int count = 0;
-    if (!texts_.empty()) sources[count++] = {texts_[b], texts_[b]->state(), strength};
-    if (memory_)
-      sources[count++] = {memory_, memory_->state_after(batch.histories + b * batch.context, batch.context),
-                          memory_strength};
+    if (!texts_.empty()) sources[count++] = {texts_[b], texts_[b]->state()};
+    if (memory_) sources[count++] = {memory_, memory_->state_after(batch.histories + b * batch.context, batch.context)};
     return count;
   }
 
@@ -101,26 +98,19 @@ class ReadTexts {
   std::vector<std::shared_lock<ManyReaders>> held_;
 };
 
-void expect_text(const ContextModel* text, const std::optional<In<double, 1>>& strength) {
-  if (!text) throw nb::type_error("texts: expected context models, got None");
-  if (!strength) throw nb::type_error("memory_strength: expected one per order of the memory, got None");
-  expect_size("strength, one per order", strength->shape(0), text->order());
-}
-
 // weights [3, slots]: head, prior, floor; alpha [1, slots]; lattices may have 0 slots. texts: none, or one per lattice.
 // memory: earlier texts shared by all lattices; its context is the end of each history.
 nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                      In<double, 2> alpha, In<double, 2> weights, bool open,
-                     const std::vector<const ContextModel*>& texts, In<double, 1> strength, const ContextModel* memory,
-                     const std::optional<In<double, 1>>& memory_strength, double least, int depth, int nodes,
-                     int threads) {
+                     const std::vector<const ContextModel*>& texts, const ContextModel* memory, double least, int depth,
+                     int nodes, int threads) {
   const Batch batch(ModelList(model), histories, ids, cost, alpha, 0);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
   expect_size("weights, one per slot", weights.shape(1), batch.slots);
   if (!texts.empty()) expect_size("texts", texts.size(), batch.rows);
-  for (const ContextModel* text : texts) expect_text(text, strength);
-  if (memory) expect_text(memory, memory_strength);
+  for (const ContextModel* text : texts)
+    if (!text) throw nb::type_error("texts: expected context models, got None");
   const double* of = weights.data();
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
   expect_range("threads", threads, 1, 1024);
@@ -131,7 +121,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
     parallel_for(batch.rows, threads, [&](int64_t b) {
       thread_local OpenTreeSearch search;
       std::array<TextSource, TextBlend::kMaxTexts> sources;
-      const int count = read.of(b, batch, strength.data(), memory ? memory_strength->data() : nullptr, sources.data());
+      const int count = read.of(b, batch, sources.data());
       trees.counts[b] = search.run(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count,
                                    depth, least, trees.of(b));
     });
@@ -149,8 +139,7 @@ void bind_searches(nb::module_& m) {
         "out"_a = nb::none());
   m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
         nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(),
-        "open"_a, "texts"_a, nb::arg("strength").noconvert(), "memory"_a = nb::none(),
-        nb::arg("memory_strength").noconvert() = nb::none(), "least"_a = 0.0, "depth"_a, "nodes"_a, "threads"_a = 1);
+        "open"_a, "texts"_a, "memory"_a = nb::none(), "least"_a = 0.0, "depth"_a, "nodes"_a, "threads"_a = 1);
 }
 
 }  // namespace rescore

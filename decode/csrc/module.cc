@@ -43,7 +43,7 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_top(m);
   bind_searches(m);
   bind_normalised(m);
-  bind_read_pass(m);
+  bind_foresee(m);
   bind_slot_cache(m);
   bind_acceptance(m);
 }

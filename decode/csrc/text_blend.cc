@@ -4,7 +4,7 @@
 
 namespace rescore {
 
-static_assert(TextBlend::kMaxTexts * ContextModel::kMaxOrder * CountLists::kShort * 2 <= 2048);
+static_assert(TextBlend::kMaxTexts * 2 * ContextModel::kMaxOrder * CountLists::kShort * 2 <= 4096);
 
 void TextBlend::begin(const TextSource* texts, int count) {
   texts_ = texts;
@@ -25,23 +25,22 @@ void TextBlend::read(const uint32_t* contexts) {
   forget();
   for (int i = 0; i < count_; ++i) {
     const ContextModel& text = *texts_[i].text;
-    const ContextModel::Mixture mixture = text.mixture(contexts[i], texts_[i].strength);
-    for (int part = 0; part < mixture.size; ++part) {
-      const uint32_t state = mixture.parts[part].state;
-      const double worth = rest_ * mixture.parts[part].worth;
-      const CountList& list = text.followers(state);
-      if (list.size > CountLists::kShort) {
-        long_.push_back({&text, state, worth});
+    const ContextModel::Mixture mixture = text.mixture(contexts[i]);
+    for (int i = 0; i < mixture.size; ++i) {
+      ContextModel::Mixture::Part part = mixture.parts[i];
+      part.worth *= rest_;
+      if (part.list.size > CountLists::kShort) {
+        long_.push_back({&text.lists(), part});
         continue;
       }
-      const CountLists::Entry* entry = text.lists().entries(list);
-      for (uint32_t at = 0; at < list.size; ++at) {
+      const CountLists::Entry* entry = text.lists().entries(part.list);
+      for (uint32_t at = 0; at < part.list.size; ++at) {
         Place& found = place(entry[at].token);
         if (found.reading != reading_) {
           found = {reading_, entry[at].token, static_cast<uint32_t>(listed_.size())};
           listed_.push_back({entry[at].token, 0});
         }
-        listed_[found.at].share += worth * entry[at].count;
+        listed_[found.at].share += part.worth * entry[at].count;
       }
     }
     rest_ *= mixture.rest;
@@ -57,7 +56,7 @@ double TextBlend::share(uint32_t token) const {
 
 double TextBlend::most(int list) const {
   const Long& one = long_[list];
-  return one.worth * one.text->lists().entries(one.text->followers(one.state))[0].count;
+  return one.part.worth * one.lists->entries(one.part.list)[0].count;
 }
 
 bool TextBlend::is_flat(int list, double least, int few) const {
@@ -68,7 +67,7 @@ bool TextBlend::is_flat(int list, double least, int few) const {
 
 double TextBlend::of_long(uint32_t token) const {
   double sum = 0;
-  for (const Long& list : long_) sum += list.worth * list.text->count(list.state, token);
+  for (const auto& [lists, part] : long_) sum += part.worth * lists->count(part.owner, part.list, token);
   return sum;
 }
 

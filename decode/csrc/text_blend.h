@@ -13,8 +13,7 @@ namespace rescore {
 
 struct TextSource {
   const ContextModel* text;
-  uint32_t state;          // the context that ends the text so far
-  const double* strength;  // [its order]
+  uint32_t state;  // the context that ends the text so far
 };
 
 class TextBlend {
@@ -45,28 +44,26 @@ class TextBlend {
   template <typename See>
   double first(int list, size_t count, See see) const {
     const Long& one = long_[list];
-    return one.worth * one.text->lists().first(one.text->followers(one.state), count, see);
+    return one.part.worth * one.lists->first(one.part.list, count, see);
   }
   // Calls see(token) once for each token to which the list gives at least least(), which may rise meanwhile.
   template <typename Least, typename See>
   void frequent(int list, Least least, See see) const {
     const Long& one = long_[list];
-    one.text->lists().greatest(
-        one.text->followers(one.state), [&] { return least() / one.worth; },
-        [&](uint32_t token, float) { see(token); });
+    one.lists->greatest(
+        one.part.list, [&] { return least() / one.part.worth; }, [&](uint32_t token, float) { see(token); });
   }
 
  private:
   struct Long {
-    const ContextModel* text;
-    uint32_t state;
-    double worth;
+    const CountLists* lists;
+    ContextModel::Mixture::Part part;
   };
   struct Place {
     uint32_t reading, token, at;
   };
-  static constexpr size_t kPlaces = 2048;  // more than twice what short lists can hold
-  static size_t hash(uint32_t token) { return (token * 0x9E3779B1u) >> 21; }
+  static constexpr size_t kPlaces = 4096;  // more than twice what short lists can hold
+  static size_t hash(uint32_t token) { return (token * 0x9E3779B1u) >> 20; }
 
   void forget();
   Place& place(uint32_t token) const;

@@ -15,7 +15,7 @@ ALIKE = 1e-4  # without an n-gram model, nodes of lower q are tokens that nothin
 
 
 class BlendedDrafter(TreeDrafter):
-    """Drafts trees from the text so far, the target's own predictions along it, and an n-gram model.
+    """Drafts trees from the text so far, the target's predictions after rejected drafts, and an n-gram model.
 
     target       the target; its passes are timed to choose the size of each tree
     lm           None drafts from the text alone
@@ -24,7 +24,7 @@ class BlendedDrafter(TreeDrafter):
     calibration  weights of the sources; None: the defaults, or those for models without heads
     memory       earlier texts; every text that ends is added
 
-    depth, prompt, rejected: as in `TreeDrafter`.
+    depth, rejected: as in `TreeDrafter`.
     """
 
     def __init__(
@@ -37,7 +37,6 @@ class BlendedDrafter(TreeDrafter):
         depth: int | None = None,
         calibration: Calibration | None = None,
         memory: TextMemory | None = None,
-        prompt: int | None = None,
         rejected: bool = True,
         threads: int = 1,
     ):
@@ -47,4 +46,4 @@ class BlendedDrafter(TreeDrafter):
         model, least = (lm.widened(size), 0.0) if lm else (NGram.uniform(size), ALIKE)
         rescorer = Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
         width = AutoWidth(target) if nodes is None else nodes
-        super().__init__(lattice, rescorer, nodes=width, depth=depth, prompt=prompt, rejected=rejected)
+        super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected)

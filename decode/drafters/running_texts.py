@@ -1,4 +1,6 @@
-"""The running texts of a call's requests, with the target's own predictions (docs/how/calibrated-q.md)."""
+"""The running texts of a call's requests, with the target's predictions after rejected drafts
+(docs/how/calibrated-q.md).
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,6 @@ from rescore.decode.models.heads import DraftStep, LastPass
 from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import TOP
 from rescore.lattice.logit_rows import logit_rows
-
-CHUNK = 128  # positions of a prompt whose logits are computed at once
-PROMPT = 4096  # the most positions at a prompt's end whose predictions are counted
-# Positions per token to be decoded. More would not earn back their logits: on a processor, 0.7 ms each for V = 49,152.
-PER_TOKEN = {"cpu": 1}
-PER_TOKEN_ELSEWHERE = 8
 
 Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 """Ids int32 [m, TOP] and probabilities float32 [m, TOP], most probable first."""
@@ -38,76 +34,50 @@ def top_predictions(*logits: Tensor) -> Predicted:
     return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
 
 
-def predicted_along_prompt(step: DraftStep, row: int, most: int | None = None) -> list[Predicted]:
-    """In the first step, the predictions after the prompt's tokens except the last, in chunks; at most the last `most`
-    (None: as many as decoding can earn back).
-    """
-    if most is None:
-        most = min(PROMPT, PER_TOKEN.get(step.hidden.device.type, PER_TOKEN_ELSEWHERE) * step.room[row])
-    if step.logits is None or not most:
-        return []
-    hidden = step.fresh[row][:-1][-most:]
-    return [top_predictions(step.logits(chunk)) for chunk in hidden.split(CHUNK)] if len(hidden) else []
-
-
 class RunningTexts:
     """One text per request, extended at the steps that draft.
 
-    rejected  whether predictions after rejected nodes count
-    prompt    positions at the prompt's end whose predictions count; None: as many as decoding can earn back
-
-    With rejected=False and the whole prompt, a replay of a dump drafts the same.
+    rejected  whether predictions after rejected nodes count. Without them, a replay of a dump drafts the same.
     """
 
-    def __init__(self, rescorer: CalibratedTrees, requests: int, *, prompt: int | None = None, rejected: bool = True):
+    def __init__(self, rescorer: CalibratedTrees, requests: int, *, rejected: bool = True):
         self.texts = [rescorer.text() for _ in range(requests)]
-        self._soft = bool(rescorer.calibration.soft)
-        self._prompt, self._rejected = prompt, rejected
+        self._rejected = rejected
 
     def read(self, step: DraftStep) -> None:
-        """Reads all tokens added since the last call. The logits of steps in between are not known."""
+        """Reads all tokens added since the last call, and what was predicted after the nodes rejected in the last pass.
+        The drafts of passes in between are not known.
+        """
         new = [
             np.ascontiguousarray(history[text.size :], np.int32) for history, text in zip(step.histories, self.texts)
         ]
-        if not self._soft or not step.last:
+        if not step.last or not self._rejected or not any(last.tree.size for last in step.last):
             for text, tokens in zip(self.texts, new):
-                text.extend(tokens)
+                _extend(text, tokens)
             return
         # All texts at once: a loop shared between threads waits for the slowest.
-        logits = [self._logits(last) for last in step.last]
-        ids, p = top_predictions(*logits)
-        stops = np.cumsum([len(one) for one in logits])
-        for row, (text, tokens, stop) in enumerate(zip(self.texts, new, stops)):
-            part = slice(stop - len(logits[row]), stop)
-            if text.size:
-                self._read_pass(text, tokens, step.last[row], (ids[part], p[part]))
-            else:
-                self._read_prompt(text, tokens, step, row, (ids[part], p[part]))
+        ids, p = top_predictions(*(last.logits[1:] for last in step.last))
+        stops = np.cumsum([last.tree.size for last in step.last])
+        for text, tokens, last, stop in zip(self.texts, new, step.last, stops):
+            nodes = slice(stop - last.tree.size, stop)
+            _read_pass(text, tokens, last, (ids[nodes], p[nodes]))
 
     def select(self, rows: Sequence[int]) -> None:
         self.texts = [self.texts[row] for row in rows]
 
-    def _logits(self, last: LastPass) -> Tensor:
-        """Logits after the root token and all nodes, or the accepted ones only."""
-        return last.logits if self._rejected else last.logits[[0, *(1 + node for node in last.accepted)]]
 
-    def _read_prompt(
-        self, text: _core.ContextModel, tokens: NDArray[np.int32], step: DraftStep, row: int, predicted: Predicted
-    ) -> None:
-        """Reads a prompt, and the root token after it, which was `predicted`."""
-        chunks = predicted_along_prompt(step, row, self._prompt)
-        text.extend(tokens[: len(tokens) - 1 - sum(len(ids) for ids, _ in chunks)])
-        for ids, p in chunks:
-            text.extend(tokens[text.size : text.size + len(ids)], ids, p)
-        text.extend(tokens[-1:], *predicted)
+def _extend(text: _core.ContextModel, tokens: NDArray[np.int32]) -> None:
+    """Appends tokens; the first ones are the prompt's, and the root token after it."""
+    if text.size:
+        text.extend(tokens)
+    else:
+        text.extend(tokens[:-1], prompt=True)
+        text.extend(tokens[-1:])
 
-    def _read_pass(
-        self, text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass, predicted: Predicted
-    ) -> None:
-        unseen = len(tokens) - 1 - len(last.accepted)
-        text.extend(tokens[:unseen])
-        if not self._rejected:
-            text.extend(tokens[unseen:], *predicted)
-            return
-        accepted, tree = np.array(last.accepted, np.int32), last.tree
-        _core.read_pass(text, tokens[unseen:], tree.tokens, tree.parents, accepted, *predicted)
+
+def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass, predicted: Predicted) -> None:
+    tree, accepted = last.tree, np.array(last.accepted, np.int32)
+    before = len(tokens) - 1 - len(accepted)  # tokens of the steps that did not draft
+    text.extend(tokens[:before])
+    _core.foresee_rejected(text, tree.tokens, tree.parents, accepted, *predicted)
+    text.extend(tokens[before:])

@@ -29,9 +29,7 @@ class TreeDrafter(Rescoring):
     nodes     n, or an `AutoWidth`, which chooses it at each step
     depth     maximal depth of the tree, with a calibrated q; None: as deep as q reaches. Past the heads, n-gram model
               and text draft alone
-    prompt    positions at the prompt's end where the target's predictions count in the running text (soft counts);
-              None: as many as decoding can earn back
-    rejected  whether its predictions after rejected nodes count
+    rejected  whether the target's predictions after rejected nodes count in the running text
     """
 
     drawn = 0
@@ -43,7 +41,6 @@ class TreeDrafter(Rescoring):
         *,
         nodes: int | AutoWidth = 64,
         depth: int | None = None,
-        prompt: int | None = None,
         rejected: bool = True,
     ):
         if isinstance(nodes, int):
@@ -55,15 +52,13 @@ class TreeDrafter(Rescoring):
         if depth is not None and not 1 <= depth <= MOST_NODES:
             raise ValueError(f"depth: expected trees of depth 1..{MOST_NODES}, got {depth}")
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
-        self.depth, self.prompt, self.rejected = depth, prompt, rejected
+        self.depth, self.rejected = depth, rejected
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         heads = self.lattice.heads.open(len(prompts)) if self.lattice else None
         search: TreeSearch
         if self.rescorer.calibrated is not None:
-            search = CalibratedSearch(
-                self.rescorer.calibrated, len(prompts), depth=self.depth, prompt=self.prompt, rejected=self.rejected
-            )
+            search = CalibratedSearch(self.rescorer.calibrated, len(prompts), depth=self.depth, rejected=self.rejected)
         else:
             search = PlainSearch(self.rescorer)
         proposer = _Proposer(self.lattice, heads, search)

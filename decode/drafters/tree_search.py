@@ -73,12 +73,10 @@ class PlainSearch:
 class CalibratedSearch:
     """Search under a calibrated q, up to `depth` tokens deep; reads each request's text if the calibration uses it."""
 
-    def __init__(
-        self, rescorer: CalibratedTrees, requests: int, *, depth: int | None, prompt: int | None, rejected: bool
-    ):
+    def __init__(self, rescorer: CalibratedTrees, requests: int, *, depth: int | None, rejected: bool):
         self._rescorer, self._depth = rescorer, depth
         texts = requests if rescorer.reads_text else 0
-        self._texts = RunningTexts(rescorer, texts, prompt=prompt, rejected=rejected)
+        self._texts = RunningTexts(rescorer, texts, rejected=rejected)
 
     def read(self, step: DraftStep) -> None:
         self._texts.read(step)

@@ -43,14 +43,9 @@ class KnownText:
         """Whether `tokens` begin with this text."""
         return len(tokens) >= self.size and np.array_equal(self.tokens, tokens[: self.size])
 
-    def extend(
-        self, tokens: NDArray[np.int32], ids: NDArray[np.int32] | None = None, p: NDArray[np.float32] | None = None
-    ) -> None:
-        """Appends tokens [m]. ids, p [n, k]: the target's predictions for the last n of them, most probable first."""
-        unknown = len(tokens) - (0 if ids is None else len(ids))
-        self.counts.extend(tokens[:unknown])
-        if ids is not None and len(ids):
-            self.counts.extend(tokens[unknown:], ids, p)
+    def extend(self, tokens: NDArray[np.int32]) -> None:
+        """Appends tokens [m], the first ones as a prompt."""
+        self.counts.extend(tokens, prompt=not self.size)
         end = self.size + len(tokens)
         if end > len(self._buffer):
             longer = np.empty(2 * end, np.int32)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rescore import _core
 from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText
 from rescore.decode.engines.text_store import TextStore
 from rescore.decode.rescoring.best_chain import best_chain
-from rescore.decode.rescoring.calibration import UNSEEN, Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.token_ids import token_ids
@@ -30,7 +29,7 @@ NODES = 64  # nodes of the trees from which chains are selected
 LEAST = 1e-4  # smallest q of a tree node: below it, no source distinguishes the tokens
 
 Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
-"""Ids int32 [m, k] and probabilities float32 [m, k], most probable first."""
+"""Ids int32 [k] and probabilities float32 [k], most probable first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,35 +39,33 @@ class DraftRow:
     size       n, tokens read and decoded so far; the target has not yet read the last one
     since      since(i) returns tokens i..n-1, int32 [n - i]; called for tokens that the drafter does not have yet
     key        the engine's id of the request; None matches the request by its tokens, so since(0) must be cheap
-    predicted  the target's distributions from which the last m tokens were chosen; None if unknown
     rejected   drafts [d] rejected after the previous text, each with the target's prediction after it
     """
 
     size: int
     since: Callable[[int], NDArray[np.int32]]
     key: Hashable = None
-    predicted: Predicted | None = None
     rejected: Sequence[tuple[NDArray[np.int32], Predicted]] = ()
 
     @classmethod
-    def of_tokens(cls, tokens: ArrayLike, key: Hashable = None, predicted: Predicted | None = None) -> DraftRow:
+    def of_tokens(cls, tokens: ArrayLike, key: Hashable = None) -> DraftRow:
         """Makes a row from all tokens [n] of a request. TypeError unless they are integers, ValueError beyond int32."""
         ids = np.asarray(tokens)
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
             raise TypeError(f"tokens: expected integers of shape [n], got {ids.dtype} {list(ids.shape)}")
         ids = token_ids(ids, "tokens")
-        return cls(size=len(ids), since=lambda start: ids[start:], key=key, predicted=predicted)
+        return cls(size=len(ids), since=lambda start: ids[start:], key=key)
 
 
 class TextDrafter:
-    """Drafts from one q that blends the text so far, the target's own predictions, an n-gram model and earlier texts.
+    """Drafts from one q that blends the text so far, an n-gram model and earlier texts.
 
     Does not need torch. Each request has its own running text, matched by the engine's id or by its tokens, so rows may
     be reordered, preempted and resumed. Thread-safe.
 
     lm           an n-gram model or its file; None drafts from texts alone
     vocab_size   V of the target; ids outside it are refused. None: as many as the text turns out to have
-    calibration  weights of the sources; None is `UNSEEN`; `HEADLESS` is better if the engine supplies predictions
+    calibration  weights of the sources; None: the defaults
     memory       texts of earlier requests; every text that ends is added
     cost         cost of verifying a drafted token, relative to decoding a token without drafts; None measures it
     end_of_text  token that ends a text; None: a text ends when the engine calls `end` or no longer drafts for it
@@ -99,14 +96,14 @@ class TextDrafter:
             model = NGram.uniform(vocab_size or (memory.vocab_size if memory else VOCAB_SIZE))
         self._most = vocab_size or max(VOCAB_SIZE, model.vocab_size)
         model = model.widened(vocab_size or max(model.vocab_size, memory.vocab_size if memory else 0))
-        calibration = calibration or UNSEEN
+        calibration = calibration or HEADLESS
         if calibration.text is None:
-            raise ValueError("calibration: expected strengths of the running text, got text=None")
+            raise ValueError("calibration: expected shares of the running text, got text=None")
         self._end_of_text = end_of_text
         if memory is not None:
             memory.check(self._most)
         self.model, self.memory, self.threads = model, memory, threads
-        self._strength, self._soft = np.array(calibration.text), calibration.shares
+        self._counts = calibration.counts
         self._context = max(1, model.order - 1, memory.context if memory else 0)
         self._store = TextStore(self._counts, self._remember, most=texts, tokens=tokens)
         self._lengths: ChainLengths = ChainPace() if cost is None else FixedCost(cost)
@@ -179,8 +176,6 @@ class TextDrafter:
             return [NOTHING for _ in texts]
         least = self._lengths.least(len(texts), most)
         trees = self._search(texts, NODES, most, least)
-        if not trees.count.any():
-            return [NOTHING for _ in texts]  # the usual case where a drafted token costs as much as a plain one
         chains = [_chain(trees[row], best_chain(trees[row], least, most=most)) for row, most in enumerate(room)]
         with self._lock:
             lengths = self._lengths.lengths(chains, time.perf_counter() - began)
@@ -231,11 +226,7 @@ class TextDrafter:
             self.model = self.model.widened(self._most)
         for draft, (ids, p) in row.rejected if text.size else ():
             text.counts.foresee(draft, ids, p)
-        if row.predicted is None or not len(new):
-            text.extend(new)
-            return
-        ids, p = row.predicted
-        text.extend(new, ids[-len(new) :], p[-len(new) :])
+        text.extend(new)
 
     def _search(self, texts: list[KnownText], n: int, depth: int | None, least: float) -> Trees:
         histories = np.full((len(texts), self._context), -1, np.int32)
@@ -248,14 +239,10 @@ class TextDrafter:
             n=n,
             depth=depth,
             texts=[text.counts for text in texts],
-            strength=self._strength,
             memory=self.memory,
             least=least,
             threads=self.threads,
         )
-
-    def _counts(self) -> _core.ContextModel:
-        return _core.ContextModel(soft=self._soft)
 
     def _put(self, texts: list[KnownText]) -> None:
         """Returns texts to the store; those that have ended go to the memory instead."""

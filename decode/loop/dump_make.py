@@ -43,10 +43,11 @@ def make_dump(
     Each batch of `options.rows` prompts is kept (see `DumpWriter`), and an interrupted call resumes after the last one:
     the batches are the same, and so are the results of their matrix products.
 
-    A model without heads is its own head 1. Head 1's predictions along the prompts are kept too, for soft counts.
+    A model without heads is its own head 1. Head 1's predictions along the prompts are kept too, for drafters that
+    recycle them.
+
     advance: called with a task and the number of texts done so far in all tasks, fractional within a batch. ValueError
-    if a prompt does not fit into the model's context, or the tokenizer has more tokens than
-    the model.
+    if a prompt does not fit into the model's context, or the tokenizer has more tokens than the model.
     """
     model = source.model
     heads = model.heads or NoHeads(model.vocab_size)

@@ -49,7 +49,7 @@ class Advice:
 def more_sources(*, text: str | None = None, lm: str | None = None, heads: str | None = None) -> list[str]:
     """Suggestions of sources that are not in use yet. Arguments: how the caller names them."""
     suggestions = [
-        (text, f"{text} also drafts from the text and from the model's predictions along it"),
+        (text, f"{text} also drafts from the text so far"),
         (lm, f"an n-gram model of similar texts ({lm}) may raise acceptance"),
         (heads, f"heads of the model ({heads}) may raise acceptance"),
     ]

@@ -28,9 +28,7 @@ from rescore.decode.replay.drafters.names import (
     TREE,
     TUNED_BLEND,
     TUNED_WITHOUT_LM,
-    TUNED_WITHOUT_SOFT,
     WITHOUT_LM,
-    WITHOUT_SOFT,
     split,
 )
 
@@ -68,8 +66,6 @@ FAMILIES = (
     Family(key="lm-alone", names=(LM_ALONE,)),
     Family(key="tuned", names=(TUNED_BLEND,)),
     Family(key="open", names=(BLENDED,)),
-    Family(key="tree", names=(TUNED_WITHOUT_SOFT,), dash="dot"),
-    Family(key="tree", names=(WITHOUT_SOFT,), dash="dash"),
     Family(key="lm-text", names=(TUNED_WITHOUT_LM,), dash="dot"),
     Family(key="lm-text", names=(WITHOUT_LM,), dash="dash"),
     Family(key="pushed", names=(SUFFIX_DECODING,)),

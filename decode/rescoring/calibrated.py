@@ -41,7 +41,6 @@ class CalibratedTrees:
         self.model, self.memory = model, memory
         self.calibration = calibration or DEFAULT
         self.least, self.threads = least, threads
-        self._strength = np.array(self.calibration.text or (), np.float64)
         self._weights: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     def __repr__(self) -> str:
@@ -58,12 +57,10 @@ class CalibratedTrees:
         """Whether `trees` needs the running texts."""
         return self.calibration.text is not None
 
-    def text(self, tokens: ArrayLike = ()) -> _core.ContextModel:
-        """Returns the n-gram counts of a running text that begins with `tokens`; extend them as the text grows."""
-        if self.calibration.text is None:
-            raise ValueError("text: this calibration does not use the running text")
-        counts = _core.ContextModel(soft=self.calibration.shares)
-        counts.extend(self._ids(tokens, "tokens"))
+    def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
+        """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
+        counts = self.calibration.counts()
+        counts.extend(self._ids(prompt, "prompt"), prompt=True)
         return counts
 
     def trees(
@@ -79,7 +76,7 @@ class CalibratedTrees:
 
         histories  the tokens decoded so far, [B, m] with padding -1 in front
         texts      one for each lattice, made by `text` and extended by all of the text since; None counts the histories
-                   anew. Empty if the calibration does not use the running text
+                   anew, as prompts. Empty if the calibration does not use the running text
         depth      most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         """
         histories = self._ids(histories, "histories")
@@ -106,9 +103,7 @@ class CalibratedTrees:
                 weights,
                 open=self.calibration.open,
                 texts=list(texts),
-                strength=self._strength,
                 memory=self.memory.counts if self.memory else None,
-                memory_strength=self.memory.strength if self.memory else None,
                 least=self.least,
                 depth=n if depth is None else depth,
                 nodes=n,

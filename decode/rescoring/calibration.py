@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from rescore import _core
 
 MOST = 1e4  # limit of a weight's magnitude
-TOP = 8  # tokens per prediction that the running text counts, in decoding and replay
+TOP = 8  # tokens per prediction that are read
+
+Share = tuple[float, float, float]
+"""(a, b, c): the counts of a context with `total` counts of `distinct` tokens have the share
+1 / (1 + exp(-(a + b ln total + c ln distinct))) in the distribution after it; the shorter context has the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +33,7 @@ class Calibration:
     prior  how much of the heads' preference for frequent words is removed
     floor  extra cost of tokens that a head does not list
     open   whether tokens other than the candidates may be drafted, by a rho arc in every slot
-    text   interpolation strengths of the running text (prompt included), or None to ignore it: for contexts of 0, 1, ..
-           tokens, the weight of the shorter context's distribution against the counts, per distinct token that
-           followed the context (1 is Witten-Bell)
-    soft   for the same contexts, the share in [0, 1] of a count that goes to the target's own predictions instead of
-           the token that came (docs/how/calibrated-q.md); 0 for orders not listed
+    text   shares of the running text (prompt included), for contexts of 0, 1, .. tokens; None ignores the text
     """
 
     head: tuple[float, ...] = (0.55,)
@@ -41,8 +41,7 @@ class Calibration:
     prior: tuple[float, ...] = (0.2,)
     floor: tuple[float, ...] = (-5.5,)
     open: bool = True
-    text: tuple[float, ...] | None = None
-    soft: tuple[float, ...] = ()
+    text: tuple[Share, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("head", 0.0), ("alpha", 0.0), ("prior", -MOST), ("floor", -MOST)):
@@ -58,14 +57,7 @@ class Calibration:
                 f"{[len(values) for values in self._of_slots()]}"
             )
         if self.text is not None:
-            if not isinstance(self.text, tuple) or not 1 <= len(self.text) <= _core.MAX_TEXT_ORDER:
-                raise ValueError(
-                    f"text: expected strengths of 1 to {_core.MAX_TEXT_ORDER} orders, got {self.text!r:.80}"
-                )
-            check_numbers("text", self.text, 1e-6)
-        if not isinstance(self.soft, tuple) or len(self.soft) > len(self.text or ()):
-            raise ValueError(f"soft: expected at most one share for each order of text, got {self.soft!r:.80}")
-        check_numbers("soft", self.soft, 0.0, 1.0)
+            check_shares("text", self.text)
 
     def _of_slots(self) -> tuple[tuple[float, ...], ...]:
         return self.head, self.alpha, self.prior, self.floor
@@ -80,10 +72,11 @@ class Calibration:
         head, alpha, prior, floor = (np.broadcast_to(np.array(values), slots) for values in self._of_slots())
         return np.ascontiguousarray(alpha[None]), np.ascontiguousarray([head, prior, floor])
 
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        """`soft`, padded to every order of the running text."""
-        return np.array([*self.soft, *[0.0] * (len(self.text or ()) - len(self.soft))])
+    def counts(self) -> _core.ContextModel:
+        """Returns an empty running text with these shares. ValueError if the calibration ignores the text."""
+        if self.text is None:
+            raise ValueError("text: this calibration does not use the running text")
+        return counts_of(self.text)
 
     def without_heads(self) -> Calibration:
         """The control: language model and running text alone. q is p in every slot, over the whole vocabulary."""
@@ -99,14 +92,29 @@ class Calibration:
     def from_json(cls, value: Any) -> Calibration:
         """Reads the result of `to_json`; ValueError or TypeError names what is wrong."""
         names = {field.name for field in fields(cls)}
-        if isinstance(value, dict):
-            value = {"soft": [], **value}  # optional in files
         if not isinstance(value, dict) or set(value) != names:
             raise ValueError(f"calibration: expected an object with the keys {', '.join(sorted(names))}")
         if type(value["open"]) is not bool:
             raise TypeError(f"open: expected true or false, got {value['open']!r:.80}")
         lists: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
+        if isinstance(value["text"], list):
+            lists["text"] = tuple(tuple(one) if isinstance(one, list) else one for one in value["text"])
         return cls(**lists)
+
+
+def counts_of(shares: tuple[Share, ...]) -> _core.ContextModel:
+    """Returns an empty text whose contexts of 0, 1, .. tokens have these shares."""
+    predicted = np.array(PREDICTED[: len(shares)] + PREDICTED[-1:] * (len(shares) - len(PREDICTED)), np.float64)
+    return _core.ContextModel(shares=np.array(shares, np.float64), predicted=predicted)
+
+
+def check_shares(name: str, shares: tuple[Share, ...]) -> None:
+    if not isinstance(shares, tuple) or not 1 <= len(shares) <= _core.MAX_TEXT_ORDER:
+        raise ValueError(f"{name}: expected shares of 1 to {_core.MAX_TEXT_ORDER} orders, got {shares!r:.80}")
+    for share in shares:
+        if not isinstance(share, tuple) or len(share) != 3:
+            raise TypeError(f"{name}: expected three numbers for each order, got {share!r:.80}")
+        check_numbers(name, share, -MOST)
 
 
 def check_numbers(name: str, values: tuple[float, ...], least: float, most: float = MOST) -> None:
@@ -117,11 +125,34 @@ def check_numbers(name: str, values: tuple[float, ...], least: float, most: floa
             raise ValueError(f"{name}: expected numbers from {least:g} to {most:g}, got {number!r:.80}")
 
 
-DEFAULT = Calibration(text=(5.0, 0.06, 0.06, 2.0, 0.5, 0.8), soft=(0.0, 0.75, 0.7, 0.2, 0.67))
+SHARES: tuple[Share, ...] = (
+    (-2.86, 0.41, -0.27),
+    (-0.71, 0.67, -0.69),
+    (-0.15, 0.71, -1.19),
+    (-1.19, -0.8, -0.16),
+    (-1.05, 1.39, -2.28),
+    (-2.08, -1.22, -1.03),
+    (-2.1, -1.23, -0.7),
+    (-1.92, 3.54, -3.01),
+    (0.29, 0.28, -0.99),
+)
+"""Of the running text, fitted by tools/bench/fit_shares.py on answers to training prompts (docs/lab/q.md)."""
+
+PREDICTED: tuple[Share, ...] = (
+    (-2.34, -0.36, 0.47),
+    (0.77, 0.51, -0.43),
+    (0.76, 0.37, -0.43),
+    (-0.52, 0.18, -0.05),
+    (-0.11, 0.78, -0.8),
+    (-0.2, 1.38, -0.87),
+    (-0.33, 0.99, -1.62),
+    (-0.06, 1.82, 0.22),
+    (-0.34, 1, -1.48),
+)
+"""Of what the target predicted after rejected drafts, fitted likewise; longer contexts have the last one."""
+
+DEFAULT = Calibration(text=SHARES)
 """Used where nothing was tuned."""
 
 HEADLESS = DEFAULT.without_heads()
 """For models without heads: q is p, the n-gram model's distribution interpolated with the running text's."""
-
-UNSEEN = replace(HEADLESS, text=(8.0, 5.5, 1.1, 1.4, 0.7, 0.2), soft=(0.0, 0.5, 0.1, 0.0, 0.0, 0.2))
-"""For engines that expose no logits: drafts from tokens alone. Short contexts count less."""

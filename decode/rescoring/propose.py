@@ -13,8 +13,6 @@ from rescore.lattice.sausage import blank
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
-NO_STRENGTH = np.empty(0)
-
 
 def propose_trees(
     model: NGram,
@@ -23,7 +21,6 @@ def propose_trees(
     n: int,
     depth: int | None = None,
     texts: Sequence[_core.ContextModel] = (),
-    strength: NDArray[np.float64] = NO_STRENGTH,
     memory: TextMemory | None = None,
     least: float = 0.0,
     threads: int = 1,
@@ -34,7 +31,6 @@ def propose_trees(
     histories  int32 [B, m], padding -1 in front
     depth      most tokens of a continuation; None: n
     texts      one running text for each row
-    strength   of the texts, as `Calibration.text`
     least      the smallest q of a node; shortens the search
     """
     lattices, weights = blank(len(histories)), np.empty((3, 0))
@@ -47,9 +43,7 @@ def propose_trees(
         weights,
         open=True,
         texts=texts,
-        strength=strength,
         memory=memory.counts if memory else None,
-        memory_strength=memory.strength if memory else None,
         least=least,
         depth=n if depth is None else depth,
         nodes=n,

@@ -166,11 +166,11 @@ class Rescorer:
             return self.on(sausage.device).paths(sausage, history, p, semantics)
         return self.array.paths(sausage, history, p, semantics, out)
 
-    def text(self, tokens: ArrayLike = ()) -> _core.ContextModel:
-        """Returns the n-gram counts of a running text that begins with `tokens`; extend them as the text grows."""
+    def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
+        """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
         if self.calibrated is None:
             raise ValueError("text: only trees under a calibrated q read the running text; leave out alpha and head")
-        return self.calibrated.text(tokens)
+        return self.calibrated.text(prompt)
 
     @overload
     def trees(
@@ -199,8 +199,8 @@ class Rescorer:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
         history  the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
-        texts    of a calibrated q: the running text of each lattice (`text`), which the caller extends; None counts the
-                 histories anew, and with them the last N - 1 tokens of each history are enough
+        texts    of a calibrated q: the running text of each lattice (`text`), which the caller extends; with them the
+                 last N - 1 tokens of each history are enough. None counts the histories anew, as prompts
         depth    of a calibrated q: most tokens of a prefix; None: n. Open trees go past the lattices' slots
         out      of the rescored cost: trees from a call of the same sizes, to overwrite and return
 

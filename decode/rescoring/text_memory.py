@@ -10,12 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
+from rescore.decode.rescoring.calibration import Share, check_shares, counts_of
 from rescore.lattice.atomic import replacing
 from rescore.lm.token_files import map_npy
 
 MOST = 1 << 20  # tokens, of some 150 bytes each
-STRENGTH = (60.0, 10.0, 6.0, 4.0, 2.0, 2.0)
-"""For contexts of 0, 1, .. tokens, as `Calibration.text`; tuned on 300,000 tokens of a model's own texts."""
+MEMORY_SHARES: tuple[Share, ...] = (
+    (-0.21, -0.09, -1.7),
+    (-3.24, 0.02, -0.32),
+    (-2.59, 0.36, -1.09),
+    (-4.12, 0.95, -0.45),
+    (-1.78, 0.06, -1.99),
+    (-1.18, 1.04, -1.01),
+)
+"""Of contexts of 0, 1, .. tokens; fitted by tools/bench/fit_shares.py. Longer contexts add nothing but memory."""
 CHUNK = 1024  # tokens counted per lock; bounds how long searches wait
 
 
@@ -26,7 +34,7 @@ class TextMemory:
     vocab_size  of the target, or fewer: text is remembered between the ids beyond
     end_of_text the token that ends a text; separates texts in a file
     most        tokens, at least 2
-    strength    weight of the n-gram model against the memory, for every order (`Calibration.text`)
+    shares      of the memory's counts against the n-gram model, for every order (`Calibration.text`)
     frozen      read-only: `add` raises, and decoded texts are not remembered
     """
 
@@ -36,19 +44,16 @@ class TextMemory:
         vocab_size: int,
         end_of_text: int,
         most: int = MOST,
-        strength: tuple[float, ...] = STRENGTH,
+        shares: tuple[Share, ...] = MEMORY_SHARES,
         frozen: bool = False,
     ):
         if not 0 <= end_of_text < vocab_size:
             raise ValueError(f"end_of_text: expected a token in 0..{vocab_size - 1}, got {end_of_text}")
         if not 2 <= most <= 2**30:
             raise ValueError(f"most: expected 2 to {2**30} tokens, got {most}")
-        if not 1 <= len(strength) <= _core.MAX_TEXT_ORDER or not all(0 < one < 1e6 for one in strength):
-            raise ValueError(
-                f"strength: expected 1 to {_core.MAX_TEXT_ORDER} numbers above 0 and below 1e6, got {strength!r:.80}"
-            )
+        check_shares("shares", shares)
         self.vocab_size, self.end_of_text, self.most, self.frozen = vocab_size, end_of_text, most, frozen
-        self.strength = np.array(strength, np.float64)
+        self.shares = shares
         self._lock = threading.Lock()
         self._texts: list[NDArray[np.int32]] = []
         # The later half is counted a second time, so that it is ready when the earlier half is dropped.
@@ -61,7 +66,7 @@ class TextMemory:
     @property
     def context(self) -> int:
         """How many tokens before a position are read."""
-        return len(self.strength) - 1
+        return len(self.shares) - 1
 
     @property
     def counts(self) -> _core.ContextModel:
@@ -145,13 +150,13 @@ class TextMemory:
         vocab_size: int,
         end_of_text: int,
         most: int = MOST,
-        strength: tuple[float, ...] = STRENGTH,
+        shares: tuple[Share, ...] = MEMORY_SHARES,
         frozen: bool = False,
     ) -> TextMemory:
         """Opens a file of texts and keeps the last `most` tokens. ValueError unless the file holds ids of the
         vocabulary.
         """
-        memory = cls(vocab_size=vocab_size, end_of_text=end_of_text, most=most, strength=strength)
+        memory = cls(vocab_size=vocab_size, end_of_text=end_of_text, most=most, shares=shares)
         ids = map_npy(Path(path))
         last = np.array(ids[max(0, len(ids) - most) :])
         if last.size and not (0 <= last.min() and last.max() < vocab_size):
@@ -165,4 +170,4 @@ class TextMemory:
         return memory
 
     def _empty(self) -> _core.ContextModel:
-        return _core.ContextModel(soft=np.zeros(len(self.strength)))
+        return counts_of(self.shares)

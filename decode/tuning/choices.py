@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.decode.replay.drafters.calibrated import running_texts
 from rescore.decode.rescoring.calibrated import CalibratedTrees
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import Calibration, Share
 from rescore.decode.tuning.logit import Choices
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
@@ -42,9 +42,8 @@ class Thinned:
 def calibration_choices(
     block: DumpBlock,
     model: NGram,
-    text: tuple[float, ...] | None,
+    text: tuple[Share, ...] | None,
     top_k: int | None = None,
-    soft: tuple[float, ...] = (),
 ) -> list[Choices]:
     """Returns the choices of each of T slots: among the K candidates and, last, all other tokens together. The features
     are the factors of head, alpha, prior and floor in ln q (`Calibration`). Rows whose text ends before the slot are
@@ -54,7 +53,7 @@ def calibration_choices(
     rows, slots, width = sausages.ids.shape
     listed = sausages.ids >= 0
     ids = np.where(listed, sausages.ids, 0)
-    p = text_probabilities(block, model, text, soft, ids)
+    p = text_probabilities(block, model, text, ids)
     cost = np.where(listed, sausages.cost, np.inf).astype(np.float64)
     left = np.maximum(1 - np.exp(-cost).sum(axis=-1), _core.LEAST_MASS)
     features = np.zeros((rows, slots, width + 1, 4))
@@ -100,23 +99,22 @@ def of_slots(choices: Choices, kept: NDArray[np.bool_]) -> list[Choices]:
 def text_probabilities(
     block: DumpBlock,
     model: NGram,
-    text: tuple[float, ...] | None,
-    soft: tuple[float, ...],
+    text: tuple[Share, ...] | None,
     tokens: NDArray[np.int32],
 ) -> NDArray[np.float64]:
     """Returns p of `tokens` [n, T, K] in every slot given the true tokens before it, float64 [n, T, K].
 
-    The model is mixed with the running text (soft counts included). Values past the end of the text are undefined.
+    The model is mixed with the running text. Values past the end of the text are undefined.
     """
     p = model_probabilities(block, model, tokens)
     if text is None:
         return p
-    rescorer = CalibratedTrees(model, Calibration(text=text, soft=soft))
-    truth, strength = block.truth(), np.array(text, np.float64)
+    rescorer = CalibratedTrees(model, Calibration(text=text))
+    truth = block.truth()
     for rows, texts in running_texts(rescorer, block):
         for row, counts in zip(rows.tolist(), texts):
             for t in range(int((truth[row] >= 0).sum())):
-                share, rest = counts.mixture(truth[row, :t], strength, tokens[row, t])
+                share, rest = counts.mixture(truth[row, :t], tokens[row, t])
                 p[row, t] = share + rest * p[row, t]
     return p
 

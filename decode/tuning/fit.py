@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.side_by_side import side_by_side
-from rescore.decode.rescoring.calibration import MOST, Calibration
+from rescore.decode.rescoring.calibration import MOST, Calibration, Share
 from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
 from rescore.decode.tuning.logit import Choices, fit_logit
 from rescore.lattice.dump_block import DumpBlock
@@ -28,8 +28,7 @@ def fit_calibration(
     blocks: Iterable[DumpBlock],
     model: NGram,
     *,
-    text: tuple[float, ...] | None,
-    soft: tuple[float, ...] = (),
+    text: tuple[Share, ...] | None,
     top_k: int | None = None,
     open: bool = True,
     workers: int = 1,
@@ -37,14 +36,14 @@ def fit_calibration(
     """Returns the calibration that maximises the likelihood of the blocks' tokens. Slots with more than 30,000 rows use
     every second, fourth, .. row.
 
-    text, soft: strengths and shares of the running text, not fitted (text None: not used). open: set in the result; it
-    does not change the fit, since q covers the whole vocabulary either way. workers: blocks, and then slots, processed
-    concurrently. ValueError if there is no block.
+    text: as in `Calibration`, not fitted (None: not used). open: set in the result; it does not change the fit, since q
+    covers the whole vocabulary either way. workers: blocks, and then slots, processed concurrently. ValueError if there
+    is no block.
     """
-    slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k, soft), workers)
+    slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k), workers)
     weights = fitted(slots, START, LEAST, workers).clip(-MOST, MOST)
     head, alpha, prior, floor = (tuple(column.tolist()) for column in weights.T)
-    return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text, soft=soft)
+    return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text)
 
 
 def fit_weights(

@@ -27,7 +27,7 @@ from rescore.lattice.short_repr import short_repr
 from rescore.lm.ngram import NGram
 
 FORMAT = "rescore settings"
-VERSIONS = (1, 2)  # version 1 does not support models without heads; the last one is written
+VERSION = 3  # before, the running text had weights of another form
 MOST_BYTES = 4 << 20
 MOST_MODELS = 64
 
@@ -215,7 +215,7 @@ class Settings:
             }
         return {
             "format": FORMAT,
-            "version": VERSIONS[-1],
+            "version": VERSION,
             "program": self.program,
             "models": [
                 {
@@ -248,10 +248,9 @@ class Settings:
             repr(FORMAT),
             value.get("format") if isinstance(value, dict) else value,
         )
-        if value.get("version") not in VERSIONS:
+        if value.get("version") != VERSION:
             raise ValueError(
-                f"settings: expected version {' or '.join(map(str, VERSIONS))}, got {value.get('version')!r:.80}; "
-                "another rescore may read it"
+                f"settings: expected version {VERSION}, got {value.get('version')!r:.80}; tune again with this rescore"
             )
         names = {
             "format",

@@ -60,13 +60,11 @@ def read_trees(value: Any, models: int, slots: int) -> dict[str, TreeWeights] | 
 
 
 def read_blend(value: Any) -> dict[str, TreeWeights]:
-    """Reads the calibration of a model without heads. Only text and soft are tuned; all other weights are fixed."""
+    """Reads the calibration of a model without heads. Only text is tuned; all other weights are fixed."""
     tree = read_tree(fields.object_of(value, "trees", {BLEND})[BLEND], BLEND, 1)
     for one in (tree.overall, *tree.by_task.values()):
-        expected = replace(HEADLESS, text=one.text or HEADLESS.text, soft=one.soft)
-        fields.expect(
-            one == expected, f"trees: {BLEND}", "default weights except text, not null, and soft", one.to_json()
-        )
+        expected = replace(HEADLESS, text=one.text or HEADLESS.text)
+        fields.expect(one == expected, f"trees: {BLEND}", "default weights except text, not null", one.to_json())
     return {BLEND: tree}
 
 

@@ -1,23 +1,18 @@
-"""Tunes the calibration of trees.
-
-Head, alpha, prior and floor of every slot are maximum-likelihood fits. The strengths of the running text are not:
-likelihood would weigh it more than is best for block efficiency, so their scale is chosen by block efficiency.
+"""Tunes the calibration of trees: maximum-likelihood fits, of head, alpha, prior and floor of every slot, and of the
+running text's shares. Whether the text is read at all is chosen by block efficiency.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
-from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.calibration import Calibration, Share
 from rescore.decode.tuning.fit import fit_calibration
-from rescore.decode.tuning.line_search import Trials, climb
+from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.trial_replays import TrialReplays, log_efficiency
 
-# Factors of the strengths for models without heads; the larger, the less the running text weighs.
-SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-FIRST = SCALES.index(2.0)
-NO_TEXT = 0.0  # the scale that means no running text
 KINDS = ("closed", "open", "alone")
 
 
@@ -33,13 +28,13 @@ class TreeWeights:
 class TreeTuning:
     """The calibrations of closed lattices, of open lattices and, as a control, of the n-grams without heads (alone).
 
-    scales: for each kind, `log_efficiency` at 16 and 64 nodes by the scale of the text's strengths (0: no text).
+    tried: for each kind, `log_efficiency` at 16 and 64 nodes of the calibration without the running text, and with it.
     """
 
     closed: TreeWeights
     open: TreeWeights
     alone: TreeWeights
-    scales: dict[str, dict[float, float]]
+    tried: dict[str, dict[Calibration, float]]
 
 
 def tune_trees(replays: TrialReplays, *, per_task: bool = False, advance: Callable[[str], None]) -> TreeTuning:
@@ -47,54 +42,46 @@ def tune_trees(replays: TrialReplays, *, per_task: bool = False, advance: Callab
     task's sequences only.
     """
     tasks, search = replays.tasks, _Search(replays, advance)
-    overall = {kind: search.best(kind, tasks) for kind in KINDS}
-    by_task = {kind: {task: search.best(kind, [task])[0] for task in tasks} if per_task else {} for kind in KINDS}
-    weights = {kind: TreeWeights(overall=overall[kind][0], by_task=by_task[kind]) for kind in KINDS}
-    return TreeTuning(**weights, scales={kind: overall[kind][1] for kind in KINDS})
+    overall = {kind: search.tried(kind, tasks) for kind in KINDS}
+    by_task = {kind: {task: best(search.tried(kind, (task,))) for task in tasks} if per_task else {} for kind in KINDS}
+    weights = {kind: TreeWeights(overall=best(overall[kind]), by_task=by_task[kind]) for kind in KINDS}
+    return TreeTuning(**weights, tried=overall)
+
+
+def best(tried: dict[Calibration, float]) -> Calibration:
+    """The first of equal ones."""
+    return max(tried, key=lambda one: tried[one])
 
 
 class _Search:
-    """Searches the scale of the text's strengths. Closed and open lattices share each fit."""
+    """Fits and replays. Closed and open lattices share each fit."""
 
     def __init__(self, replays: TrialReplays, advance: Callable[[str], None]):
         self.replays, self.advance = replays, advance
-        self._fits: dict[tuple[tuple[str, ...], float], Calibration] = {}
+        self._shares, self._fit = cache(self._fitted_shares), cache(self._fitted)
 
-    def best(self, kind: str, tasks: Sequence[str]) -> tuple[Calibration, dict[float, float]]:
-        trials = Trials(lambda scale: self._value(kind, tasks, scale))
-        trials(NO_TEXT)
-        climb(trials, SCALES, FIRST)
-        return self._calibration(kind, tasks, trials.best), trials.values
-
-    def _value(self, kind: str, tasks: Sequence[str], scale: float) -> float:
+    def tried(self, kind: str, tasks: tuple[str, ...]) -> dict[Calibration, float]:
         of = f" of {', '.join(tasks)}" if len(tasks) < len(self.replays.dump.tasks) else ""
-        self.advance(f"{kind} trees{of}, " + (f"running text x {scale:g}" if scale else "no running text"))
-        result = self.replays.of_calibration(kind, self._calibration(kind, tasks, scale), tasks)
-        return log_efficiency(result, result.names)
+        found = {}
+        for text in (None, self._shares(tasks)):
+            self.advance(f"{kind} trees{of}, {'with' if text else 'without'} the running text")
+            calibration = self._calibration(kind, tasks, text)
+            result = self.replays.of_calibration(kind, calibration, tasks)
+            found[calibration] = log_efficiency(result, result.names)
+        return found
 
-    def _calibration(self, kind: str, tasks: Sequence[str], scale: float) -> Calibration:
-        text, soft = read_text(scale)
+    def _calibration(self, kind: str, tasks: tuple[str, ...], text: tuple[Share, ...] | None) -> Calibration:
         if kind == "alone":
-            return Calibration(text=text, soft=soft).without_heads()
-        key = tuple(tasks), scale
-        if key not in self._fits:
-            replays = self.replays
-            self._fits[key] = fit_calibration(
-                replays.blocks(tasks),
-                replays.models[0],
-                text=text,
-                soft=soft,
-                top_k=replays.top_k,
-                workers=replays.threads,
-            )
-        fitted = self._fits[key]
+            return Calibration(text=text).without_heads()
+        fitted = self._fit(tasks, text)
         weights = {name: getattr(fitted, name) for name in ("head", "alpha", "prior", "floor")}
-        return Calibration(**weights, open=kind == "open", text=text, soft=soft)
+        return Calibration(**weights, open=kind == "open", text=text)
 
+    def _fitted_shares(self, tasks: Sequence[str]) -> tuple[Share, ...]:
+        return fit_shares(self.replays.blocks(tasks), self.replays.models[0])
 
-def read_text(scale: float) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
-    """Returns strengths of the running text (`HEADLESS`, times `scale`) and its shares; none at scale 0."""
-    if not scale:
-        return None, ()
-    assert HEADLESS.text is not None
-    return tuple(scale * strength for strength in HEADLESS.text), HEADLESS.soft
+    def _fitted(self, tasks: Sequence[str], text: tuple[Share, ...] | None) -> Calibration:
+        replays = self.replays
+        return fit_calibration(
+            replays.blocks(tasks), replays.models[0], text=text, top_k=replays.top_k, workers=replays.threads
+        )

@@ -1,11 +1,9 @@
 #include "bind_lm.h"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
 #include <mutex>
-#include <optional>
 #include <shared_mutex>
 
 #include "arrays.h"
@@ -17,9 +15,6 @@ using namespace nb::literals;
 
 namespace {
 
-using Ids = std::optional<In<int32_t, 2>>;   // [n, k], padding -1 at the end of a row
-using Shares = std::optional<In<float, 2>>;  // [n, k]
-
 void expect_tokens(const char* name, In<int32_t, 1> tokens) {
   for (size_t i = 0; i < tokens.shape(0); ++i)
     if (tokens.data()[i] < 0)
@@ -28,55 +23,74 @@ void expect_tokens(const char* name, In<int32_t, 1> tokens) {
                                 .c_str());
 }
 
-// The checked predictions of n positions; empty ones if they are not given.
-std::vector<Prediction> predictions(const Ids& ids, const Shares& p, size_t n) {
-  std::vector<Prediction> found(n);
-  if (!ids && !p) return found;
-  if (!ids || !p) throw nb::type_error("ids and p: expected both, or neither");
-  const size_t k = ids->shape(1);
-  expect_size("ids, one row of each position", ids->shape(0), n);
-  expect_size("p, one row of each position", p->shape(0), n);
-  expect_size("p, as many columns as ids", p->shape(1), k);
-  for (size_t i = 0; i < n; ++i) {
-    Prediction& row = found[i] = {ids->data() + i * k, p->data() + i * k, 0};
-    for (; row.size < static_cast<int>(k) && row.ids[row.size] >= 0; ++row.size)
-      if (!(row.p[row.size] >= 0 && row.p[row.size] <= 1))
-        throw nb::value_error(("p[" + std::to_string(i) + ", " + std::to_string(row.size) +
-                               "]: expected a probability, got " + std::to_string(row.p[row.size]))
-                                  .c_str());
+using Shares = std::array<ContextModel::Share, ContextModel::kMaxOrder>;
+
+Shares shares_of(const std::string& name, In<double, 2> values) {
+  expect_size((name + ": constant, of ln total, of ln distinct").c_str(), values.shape(1), 3);
+  Shares found;
+  for (size_t o = 0; o < values.shape(0); ++o) {
+    const double* one = values.data() + 3 * o;
+    found[o] = {one[0], one[1], one[2]};
   }
   return found;
 }
 
-void extend(ContextModel& model, In<int32_t, 1> tokens, const Ids& ids, const Shares& p) {
+void extend(ContextModel& model, In<int32_t, 1> tokens, bool prompt) {
   expect_tokens("tokens", tokens);
-  const std::vector<Prediction> predicted = predictions(ids, p, tokens.shape(0));
   nb::gil_scoped_release release;
   const std::lock_guard writing(model.mutex());
-  for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i], predicted[i]);
+  for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i], prompt ? ContextModel::kPrompt : 1);
 }
 
-void foresee(ContextModel& model, In<int32_t, 1> draft, In<int32_t, 2> ids, In<float, 2> p) {
+// Extends the text and returns what each order knew of each token before, of what followed and of what was predicted:
+// count, total, distinct [n, order, 2, 3]; with `other`, what it knows of another text, which is not counted.
+Out<float> evidence(ContextModel& model, In<int32_t, 1> tokens, bool other) {
+  static_assert(sizeof(ContextModel::Evidence) == 3 * sizeof(float));
+  expect_tokens("tokens", tokens);
+  auto known = make<float>({tokens.shape(0), model.order(), 2, 3});
+  auto* out = reinterpret_cast<ContextModel::Evidence*>(known.data);
+  {
+    nb::gil_scoped_release release;
+    const std::lock_guard writing(model.mutex());
+    uint32_t state = ContextModel::kEmpty;
+    for (size_t i = 0; i < tokens.shape(0); ++i) {
+      const uint32_t token = tokens.data()[i];
+      model.evidence(other ? state : model.state(), token, out + 2 * i * model.order());
+      if (other)
+        state = model.step(state, token);
+      else
+        model.extend(token, 1);
+    }
+  }
+  return known.array;
+}
+
+void foresee(ContextModel& model, In<int32_t, 1> draft, In<int32_t, 1> ids, In<float, 1> p) {
   expect_tokens("draft", draft);
-  const Prediction predicted = predictions(ids, p, 1)[0];
+  expect_size("p, one of each token", p.shape(0), ids.shape(0));
+  Prediction predicted{ids.data(), p.data(), 0};
+  for (; predicted.size < static_cast<int>(ids.shape(0)) && predicted.ids[predicted.size] >= 0; ++predicted.size)
+    if (!(predicted.p[predicted.size] >= 0 && predicted.p[predicted.size] <= 1))
+      throw nb::value_error(("p[" + std::to_string(predicted.size) + "]: expected a probability, got " +
+                             std::to_string(predicted.p[predicted.size]))
+                                .c_str());
   nb::gil_scoped_release release;
   const std::lock_guard writing(model.mutex());
   model.foresee(draft.data(), draft.shape(0), predicted);
 }
 
 // The probabilities of tokens [n] after the text and a draft from counts, and the weight of the other model.
-std::tuple<Out<double>, double> mixture(const ContextModel& model, In<int32_t, 1> draft, In<double, 1> strength,
-                                        In<int32_t, 1> tokens) {
-  expect_size("strength, of every order", strength.shape(0), model.order());
+std::tuple<Out<double>, double> mixture(const ContextModel& model, In<int32_t, 1> draft, In<int32_t, 1> tokens) {
   const std::shared_lock reading(model.mutex());
   uint32_t state = model.state();
   for (size_t i = 0; i < draft.shape(0); ++i) state = model.step(state, draft.data()[i]);
   auto share = make<double>({tokens.shape(0)});
-  const ContextModel::Mixture found = model.mixture(state, strength.data());
+  const ContextModel::Mixture found = model.mixture(state);
   for (size_t i = 0; i < tokens.shape(0); ++i) {
     share.data[i] = 0;
     for (int part = 0; part < found.size; ++part)
-      share.data[i] += found.parts[part].worth * model.count(found.parts[part].state, tokens.data()[i]);
+      share.data[i] += found.parts[part].worth *
+                       model.lists().count(found.parts[part].owner, found.parts[part].list, tokens.data()[i]);
   }
   return {share.array, found.rest};
 }
@@ -87,21 +101,17 @@ void bind_context_model(nb::module_& m) {
   nb::class_<ContextModel>(m, "ContextModel")
       .def(
           "__init__",
-          [](ContextModel* self, In<double, 1> soft) {
-            expect_range("soft, of every order", soft.shape(0), 1, ContextModel::kMaxOrder);
-            for (size_t o = 0; o < soft.shape(0); ++o)
-              if (!(soft.data()[o] >= 0 && soft.data()[o] <= 1))
-                throw nb::value_error(("soft[" + std::to_string(o) + "]: expected a number in [0, 1], got " +
-                                       std::to_string(soft.data()[o]))
-                                          .c_str());
-            new (self) ContextModel(static_cast<uint32_t>(soft.shape(0)), soft.data());
+          [](ContextModel* self, In<double, 2> shares, In<double, 2> predicted) {
+            expect_range("shares, of every order", shares.shape(0), 1, ContextModel::kMaxOrder);
+            expect_size("predicted, of every order", predicted.shape(0), shares.shape(0));
+            const Shares of_followed = shares_of("shares", shares), of_predicted = shares_of("predicted", predicted);
+            new (self) ContextModel(static_cast<uint32_t>(shares.shape(0)), of_followed.data(), of_predicted.data());
           },
-          nb::kw_only(), nb::arg("soft").noconvert())
+          nb::kw_only(), nb::arg("shares").noconvert(), nb::arg("predicted").noconvert())
       .def_prop_ro("order", &ContextModel::order)
       .def_prop_ro("bytes", &ContextModel::bytes)
       .def_prop_ro("size", &ContextModel::size)
-      .def("extend", &extend, nb::arg("tokens").noconvert(), nb::arg("ids").noconvert() = nb::none(),
-           nb::arg("p").noconvert() = nb::none())
+      .def("extend", &extend, nb::arg("tokens").noconvert(), nb::kw_only(), "prompt"_a = false)
       .def("begin",
            [](ContextModel& model) {
              nb::gil_scoped_release release;
@@ -109,8 +119,8 @@ void bind_context_model(nb::module_& m) {
              model.begin();
            })
       .def("foresee", &foresee, nb::arg("draft").noconvert(), nb::arg("ids").noconvert(), nb::arg("p").noconvert())
-      .def("mixture", &mixture, nb::arg("draft").noconvert(), nb::arg("strength").noconvert(),
-           nb::arg("tokens").noconvert());
+      .def("evidence", &evidence, nb::arg("tokens").noconvert(), nb::kw_only(), "other"_a = false)
+      .def("mixture", &mixture, nb::arg("draft").noconvert(), nb::arg("tokens").noconvert());
 }
 
 }  // namespace rescore

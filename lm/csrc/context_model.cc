@@ -1,13 +1,20 @@
 #include "context_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace rescore {
+namespace {
 
-ContextModel::ContextModel(uint32_t order, const double* soft) : order_(order) {
-  for (uint32_t o = 0; o < order; ++o) soft_[o] = static_cast<float>(soft[o]);
-  contexts_.push_back({kNone, kNone, kNone, 0, {}, 0});
+constexpr double kSurest = 30;  // of the logit of a share, so that other tokens keep some mass
+
+}  // namespace
+
+ContextModel::ContextModel(uint32_t order, const Share* followed, const Share* predicted) : order_(order) {
+  std::copy_n(followed, order, of_followed_.begin());
+  std::copy_n(predicted, order, of_predicted_.begin());
+  contexts_.push_back({kNone, kNone, kNone, 0, {}});
   grow();
 }
 
@@ -21,10 +28,10 @@ uint32_t ContextModel::child(uint32_t parent, uint32_t token) const {
 
 uint32_t ContextModel::child_or_new(uint32_t parent, uint32_t token, uint32_t link) {
   if (const uint32_t context = child(parent, token); context != kNone) return context;
-  if (contexts_.size() >= kNone - 1) throw std::length_error("the context model is full");
+  if (contexts_.size() >= kPredicted) throw std::length_error("the context model is full");
   if (2 * contexts_.size() >= table_.size()) grow();
   const uint32_t made = static_cast<uint32_t>(contexts_.size());
-  contexts_.push_back({parent, token, link, contexts_[parent].depth + 1, {}, 0});
+  contexts_.push_back({parent, token, link, contexts_[parent].depth + 1, {}});
   enter(made);
   return made;
 }
@@ -44,27 +51,41 @@ void ContextModel::grow() {
   for (uint32_t context = 1; context < contexts_.size(); ++context) enter(context);
 }
 
-void ContextModel::add(uint32_t context, uint32_t token, float amount) {
-  Context& to = contexts_[context];
+void ContextModel::add(uint32_t owner, Counts& to, uint32_t token, float amount) {
   to.total += amount;
-  lists_.add(context, to.followers, token, amount);
+  lists_.add(owner, to.list, token, amount);
 }
 
-void ContextModel::add(const Path& path, uint32_t longest, const Prediction& predicted) {
-  for (uint32_t length = 0; length <= longest; ++length)
-    for (int i = 0; i < predicted.size; ++i)
-      if (const float share = soft_[length] * predicted.p[i]; share >= kLeast)
-        add(path[length], predicted.ids[i], share);
+void ContextModel::weigh(Counts& counts, const Share& share) {
+  const double logit =
+      share.constant + share.of_total * std::log(counts.total) + share.of_distinct * std::log(counts.list.size);
+  const double rest = 1 / (1 + std::exp(std::clamp(logit, -kSurest, kSurest)));
+  counts.rest = static_cast<float>(rest);
+  counts.worth = static_cast<float>((1 - rest) / counts.total);
 }
 
-void ContextModel::extend(uint32_t token, const Prediction& predicted) {
-  add(active_, longest_, predicted);
-  for (uint32_t length = 0; length <= longest_; ++length)
-    if (const float share = 1 - soft_[length] * (predicted.size ? 1 : 1 - kUnknown); share > 0)
-      add(active_[length], token, share);
+void ContextModel::evidence(uint32_t state, uint32_t token, Evidence* out) const {
+  const auto write = [&](uint32_t owner, const Counts& counts, Evidence& to) {
+    to = {lists_.count(owner, counts.list, token), counts.total, static_cast<float>(counts.list.size)};
+  };
+  std::fill_n(out, 2 * order_, Evidence{0, 0, 0});
+  for (;; state = contexts_[state].link) {
+    const Context& context = contexts_[state];
+    write(state, context.followed, out[2 * context.depth]);
+    if (context.predicted != kNone)
+      write(owner_of_predicted(context.predicted), predicted_[context.predicted], out[2 * context.depth + 1]);
+    if (state == kEmpty) return;
+  }
+}
+
+void ContextModel::extend(uint32_t token, float amount) {
+  for (uint32_t length = 0; length <= longest_; ++length) {
+    Counts& counts = contexts_[active_[length]].followed;
+    add(active_[length], counts, token, amount);
+    weigh(counts, of_followed_[length]);
+  }
   advance(active_, longest_, token);
   greatest_ = std::max(greatest_, token);
-  for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));
   ++tokens_;
 }
 
@@ -72,7 +93,17 @@ void ContextModel::foresee(const int32_t* draft, size_t length, const Prediction
   Path path = active_;
   uint32_t longest = longest_;
   for (size_t i = 0; i < length; ++i) advance(path, longest, draft[i]);
-  add(path, longest, predicted);
+  for (uint32_t o = 0; o <= longest; ++o) {
+    uint32_t& number = contexts_[path[o]].predicted;
+    if (number == kNone) {
+      number = static_cast<uint32_t>(predicted_.size());
+      predicted_.push_back({});
+    }
+    Counts& counts = predicted_[number];
+    for (int i = 0; i < predicted.size; ++i)
+      if (predicted.p[i] >= kLeast) add(owner_of_predicted(number), counts, predicted.ids[i], predicted.p[i]);
+    if (counts.total > 0) weigh(counts, of_predicted_[o]);
+  }
   for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));
 }
 
@@ -101,15 +132,16 @@ uint32_t ContextModel::state_after(const int32_t* tokens, size_t length) const {
   return state;
 }
 
-ContextModel::Mixture ContextModel::mixture(uint32_t state, const double* strength) const {
+ContextModel::Mixture ContextModel::mixture(uint32_t state) const {
   Mixture found;
   for (;; state = contexts_[state].link) {
     const Context& context = contexts_[state];
-    if (context.total > 0) {
-      const double other = strength[context.depth] * context.followers.size;
-      found.parts[found.size++] = {state, found.rest / (context.total + other)};
-      found.rest *= other / (context.total + other);
+    if (context.predicted != kNone) {
+      const Counts& counts = predicted_[context.predicted];
+      if (counts.total > 0) found.add(owner_of_predicted(context.predicted), counts.list, counts.worth, counts.rest);
     }
+    if (const Counts& counts = context.followed; counts.total > 0)
+      found.add(state, counts.list, counts.worth, counts.rest);
     if (state == kEmpty) return found;
   }
 }

@@ -1,18 +1,14 @@
-// An n-gram model of the running text, updated as the text grows. It counts the tokens of the text and, as soft counts,
-// the target's own predictions (docs/how/calibrated-q.md).
+// An n-gram model of the running text, updated as the text grows (docs/how/calibrated-q.md).
 //
-// A context is a sequence of at most order - 1 tokens of the text, or of a verified draft. With f = soft[o] for a
-// context c of o tokens,
+// A context is a sequence of at most order - 1 tokens of the text, or of a rejected draft. It counts the tokens that
+// followed: 1 where the target wrote them, kPrompt in a prompt. Apart from them it counts what the target predicted
+// there after a rejected draft, p(w) of each token w. p(w | c) is interpolated over all suffixes of c, from the
+// shortest one on, and in each first with what followed, then with what was predicted:
 //
-//     count(c, w) += f p(w) for each predicted token w,  += 1 - f for the token that followed
+//     p(w) <- s count(w) / total + (1 - s) p(w),  s = 1 / (1 + exp(-(a + b ln total + c ln distinct)))
 //
-// If the prediction is unknown, the token that followed counts as if its probability had been kUnknown:
-// 1 - f (1 - kUnknown). p(w | c) is interpolated over all suffixes of c as in Witten and Bell:
-//
-//     p_o(w) = (count_o(w) + m_o p_{o-1}(w)) / (count_o + m_o)
-//
-// where m_o is strength[o] times the number of distinct tokens counted after the context of o tokens, and p_{-1} is
-// another model's distribution.
+// beginning with another model's p. The weights a, b, c depend on the number of tokens of the context and on the kind
+// of counts. 0, 1, -1 is Witten and Bell's interpolation.
 #pragma once
 
 #include <array>
@@ -37,24 +33,29 @@ class ContextModel {
  public:
   static constexpr uint32_t kEmpty = 0;  // the state of no context
   static constexpr uint32_t kMaxOrder = 16;
-  static constexpr float kLeast = 0.01f;  // smaller soft counts are dropped
-  // The assumed probability of a token without a known prediction: what models typically give the tokens of a prompt,
-  // most of which they would not have written themselves.
-  static constexpr float kUnknown = 0.15f;
+  static constexpr float kPrompt = 0.3f;  // a prompt's tokens are no choice of the target (docs/lab/q.md)
+  static constexpr float kLeast = 0.01f;  // less probable tokens of a prediction are not counted
 
-  // soft [order], each in [0, 1].
-  ContextModel(uint32_t order, const double* soft);
+  // How the share s of a context's counts depends on how many there are, and of how many tokens.
+  struct Share {
+    double constant, of_total, of_distinct;
+  };
+
+  // followed, predicted [order].
+  ContextModel(uint32_t order, const Share* followed, const Share* predicted);
 
   uint32_t order() const { return order_; }
   uint64_t size() const { return tokens_; }  // tokens of the text
-  uint64_t bytes() const { return sizeof *this + contexts_.bytes() + table_.bytes() + lists_.bytes(); }
+  uint64_t bytes() const {
+    return sizeof *this + contexts_.bytes() + predicted_.bytes() + table_.bytes() + lists_.bytes();
+  }
   uint32_t greatest_token() const { return greatest_; }
 
   // Starts a new text; counts are kept.
   void begin() { longest_ = 0; }
-  // Appends a token to the text and counts it. predicted: the target's prediction at its position.
-  void extend(uint32_t token, const Prediction& predicted);
-  // Counts the target's prediction after the text and `draft`.
+  // Appends a token to the text and counts it as `amount`.
+  void extend(uint32_t token, float amount);
+  // Counts the target's prediction after the text and `draft`, which was rejected.
   void foresee(const int32_t* draft, size_t length, const Prediction& predicted);
 
   // The state of the text so far.
@@ -64,35 +65,53 @@ class ContextModel {
   // The state after one more token, which is not counted.
   uint32_t step(uint32_t state, uint32_t token) const;
 
-  double count(uint32_t state, uint32_t token) const { return lists_.count(state, contexts_[state].followers, token); }
-  const CountList& followers(uint32_t state) const { return contexts_[state].followers; }
   const CountLists& lists() const { return lists_; }
 
-  // The weights of counts in a state: p(w) = sum over contexts of count_o(w) * worth_o + rest * p_other(w).
+  // What the counts of a context know of a token.
+  struct Evidence {
+    float count, total, distinct;
+  };
+  // Writes what followed and what was predicted, by all contexts of a state; [order, 2], zero past them.
+  void evidence(uint32_t state, uint32_t token, Evidence* out) const;
+
+  // The weights of the counts in a state: p(w) = sum over parts of count(w) * worth + rest * p_other(w).
   struct Mixture {
     struct Part {
-      uint32_t state;
+      uint32_t owner;
+      CountList list;
       double worth;
     };
-    std::array<Part, kMaxOrder> parts;  // the longest context first; contexts without counts are omitted
+    std::array<Part, 2 * kMaxOrder> parts;  // the longest context first; those without counts are omitted
     int size = 0;
     double rest = 1;
+
+    void add(uint32_t owner, const CountList& list, double worth, double left) {
+      parts[size++] = {owner, list, rest * worth};
+      rest *= left;
+    }
   };
-  Mixture mixture(uint32_t state, const double* strength) const;
+  Mixture mixture(uint32_t state) const;
 
   // Held shared by searches, and exclusively while the text grows.
   ManyReaders& mutex() const { return mutex_; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  using Path = std::array<uint32_t, kMaxOrder>;  // the contexts of the last 0, 1, .. tokens
+  static constexpr uint32_t kPredicted = 1u << 31;  // marks owners of lists of predictions
+  using Path = std::array<uint32_t, kMaxOrder>;     // the contexts of the last 0, 1, .. tokens
+
+  struct Counts {
+    CountList list;
+    float total = 0;
+    float worth = 0, rest = 1;  // share / total, and 1 - share
+  };
 
   struct Context {
     uint32_t parent, token;  // its tokens are those of the parent, and this one
     uint32_t link;           // the context of all its tokens but the first
     uint32_t depth;
-    CountList followers;
-    double total;
+    Counts followed;
+    uint32_t predicted = kNone;  // the number of its counts in predicted_
   };
 
   // The upper half of the product depends on both; in the lower half all keys of one token would collide.
@@ -102,19 +121,21 @@ class ContextModel {
   uint32_t child(uint32_t parent, uint32_t token) const;
   uint32_t child_or_new(uint32_t parent, uint32_t token, uint32_t link);
   void advance(Path& path, uint32_t& longest, uint32_t token);
-  void add(uint32_t context, uint32_t token, float amount);
-  void add(const Path& path, uint32_t longest, const Prediction& predicted);
-  void enter(uint32_t context);  // adds it to the table
+  static uint32_t owner_of_predicted(uint32_t number) { return kPredicted | number; }
+  void add(uint32_t owner, Counts& to, uint32_t token, float amount);
+  static void weigh(Counts& counts, const Share& share);  // after counts were added
+  void enter(uint32_t context);                           // adds it to the table
   void grow();
 
   uint32_t order_, longest_ = 0, greatest_ = 0;
   uint64_t tokens_ = 0;
   mutable ManyReaders mutex_;
-  std::array<float, kMaxOrder> soft_{};
+  std::array<Share, kMaxOrder> of_followed_{}, of_predicted_{};
   Path active_{};
   Growing<Context> contexts_;
-  Growing<uint32_t> table_;  // open addressing over contexts_ by (parent, token)
-  CountLists lists_;         // the followers of all contexts
+  Growing<Counts> predicted_;  // few contexts have any
+  Growing<uint32_t> table_;    // open addressing over contexts_ by (parent, token)
+  CountLists lists_;           // of all contexts
 };
 
 }  // namespace rescore

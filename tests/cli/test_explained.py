@@ -43,7 +43,7 @@ LM = "an n-gram model of similar texts (--lm) may raise acceptance"
 def test_remedies_of_each_drafter():
     assert lines("blend") == ([f"{SMALLER} --nodes 1, or --nodes auto", LM], [pytest.approx(0.01)])
     assert lines("blend", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1, or --nodes auto"]
-    blend = "--drafter blend also drafts from the text and from the model's predictions along it"
+    blend = "--drafter blend also drafts from the text so far"
     assert lines("lm-alone", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1", blend]
     assert lines("draft-model")[0] == [f"{SMALLER} --ahead 1"]
 

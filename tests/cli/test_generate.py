@@ -394,13 +394,13 @@ def test_models_without_heads(world, headless, capsys):
 
 
 def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
-    lm, weights = world / "lm.ngram", {"text": (1e4, 1e4), "soft": ()}
+    lm, weights = world / "lm.ngram", {"text": ((-20.0, 0.0, 0.0),) * 2}
     write_blend_settings(tmp_path / "s.json", lm, **weights)
-    common = ["--tokenizer", world / "tokenizer.json", "--threads", 1, "--nodes", 4, "--max-tokens", 30, PROMPTS[0]]
+    common = ["--tokenizer", world / "tokenizer.json", "--threads", 1, "--nodes", 4, "--max-tokens", 60, PROMPTS[0]]
     call = ["generate", "--model", headless, *common]
     drafted = cli.figures(capsys, *call, "--settings", tmp_path / "s.json")
     model = BlockwiseTarget(BlockwiseTransformer.load(headless / "model.safetensors", torch.float32))
-    options = Options(max_tokens=30, stopping=Stopping(tokens=frozenset({END})))
+    options = Options(max_tokens=60, stopping=Stopping(tokens=frozenset({END})))
     passes = {}
     for name, calibration in (("default", HEADLESS), ("settings", replace(HEADLESS, **weights))):
         drafter = BlendedDrafter(model, NGram.open(lm), nodes=4, calibration=calibration)

@@ -44,7 +44,10 @@ def test_settings_are_those_of_the_api(world, report):
         "open": found.trees.open.overall,
     }
     assert report["settings"] == json.loads((world / "s.json").read_text())
-    assert [alpha for alpha, _ in report["trials"]["text_scales"]["open"]] == sorted(found.trees.scales["open"])
+    for kind, tried in found.trees.tried.items():
+        assert [one["value"] for one in report["trials"]["text"][kind]] == list(tried.values())
+        texts = [[list(share) for share in one.text] if one.text else None for one in tried]
+        assert [one["text"] for one in report["trials"]["text"][kind]] == texts
 
 
 def test_run_replays_the_held_out_part_and_agrees(world, report, capsys):

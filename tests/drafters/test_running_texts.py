@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,10 +17,12 @@ from rescore.decode.drafters.running_texts import RunningTexts, top_predictions
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.heads import LastPass
 from rescore.decode.rescoring.calibrated import CalibratedTrees
-from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, PREDICTED, TOP
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
+from rescore.lattice.tree import TokenTree
 from rescore.lm.ngram import NGram
 
 
@@ -38,26 +42,32 @@ class Watched(TreeDrafter):
         return session
 
 
+def twin_of(prompt):
+    return Text(prompt, HEADLESS.text, PREDICTED, prompt=len(prompt))
+
+
+def assert_same(counts, twin, drafts):
+    other, ids = np.full(V, 1 / V), np.arange(V, dtype=np.int32)
+    for draft in drafts:
+        share, rest = counts.mixture(np.array(draft, np.int32), ids)
+        assert share + rest * other == pytest.approx(twin.distribution(tuple(draft), other), abs=2e-5)
+
+
 @pytest.mark.parametrize("rejected", [False, True])
-def test_counts_are_those_of_the_models_own_predictions(rejected):
+def test_counts_are_those_of_the_models_own_passes(rejected):
     prompt = text(9, seed=3)
     drafter = Watched(None, Rescorer(NGram.uniform(V), calibration=HEADLESS), nodes=5, depth=3, rejected=rejected)
     generate(BlockwiseTarget(trained()), [prompt], drafter, Options(max_tokens=12))
-    twin = Text(prompt[:1].tolist(), HEADLESS.text, None, [*HEADLESS.soft, 0.0])
+    twin, foreseen = twin_of(prompt.tolist()), 0
     for step in drafter.steps:
-        history = step.histories[0].tolist()
-        if rejected:
-            tree = step.last[0].tree
-            for node in set(range(tree.size)) - set(step.last[0].accepted):
-                path = tree.tokens[tree.path_to(node)].tolist()
-                twin.foresee(path, predicted([*twin.tokens, *path]))
-        while len(twin.tokens) < len(history):
-            at = len(twin.tokens)
-            twin.extend(history[:at], history[at : at + 1], [predicted(history[:at])])
-    other, ids = np.full(V, 1 / V), np.arange(V, dtype=np.int32)
-    for draft in ((), (3,), (history[-2], history[-1])):
-        mixture = drafter.texts.texts[0].mixture(np.array(draft, np.int32), np.array(HEADLESS.text), ids)
-        assert mixture[0] + mixture[1] * other == pytest.approx(twin.distribution(draft, other), abs=2e-5)
+        history, tree = step.histories[0].tolist(), step.last[0].tree
+        for node in sorted(set(range(tree.size)) - set(step.last[0].accepted)) if rejected else ():
+            path = tree.tokens[tree.path_to(node)].tolist()
+            twin.foresee(path, predicted([*twin.tokens, *path]))
+            foreseen += 1
+        twin.extend(history[len(twin.tokens) :])
+    assert bool(foreseen) == rejected
+    assert_same(drafter.texts.texts[0], twin, ((), (3,), (history[-2], history[-1])))
 
 
 class Steps:
@@ -75,39 +85,37 @@ class Steps:
 
 
 @torch.inference_mode()
-def test_only_the_end_of_a_long_prompt_is_predicted():
-    prompt, seen = text(30, seed=4), Steps()
-    generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    first = seen.steps[0]
-    rescorer = CalibratedTrees(NGram.uniform(V), HEADLESS)
-    short, whole = (RunningTexts(rescorer, 1, prompt=most) for most in (5, 1000))
-    for texts in (short, whole):
-        texts.read(first)
-    history = first.histories[0].tolist()
-    known = [{}] * (len(history) - 6) + [predicted(history[:at]) for at in range(len(history) - 6, len(history))]
-    twin = Text(history, HEADLESS.text, known, [*HEADLESS.soft, 0.0])
-    strength, ids, other = np.array(HEADLESS.text), np.arange(V, dtype=np.int32), np.full(V, 1 / V)
-    share, rest = short.texts[0].mixture(np.array([history[3]], np.int32), strength, ids)
-    assert share + rest * other == pytest.approx(twin.distribution((history[3],), other), abs=2e-5)
-    assert whole.texts[0].mixture(np.array([history[3]], np.int32), strength, ids)[1] != pytest.approx(rest, abs=1e-6)
-
-
-@torch.inference_mode()
 def test_of_steps_that_were_not_read_only_the_tokens_count():
     prompt, seen = text(9, seed=3), Steps()
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1, prompt=0)
+    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1)
     for step in (seen.steps[0], seen.steps[4]):
         texts.read(step)
     history = seen.steps[4].histories[0].tolist()
-    read = len(seen.steps[0].histories[0]) - 1, len(history) - 1
-    known = [predicted(history[:at]) if at in read else {} for at in range(len(history))]
-    twin = Text(history, HEADLESS.text, known, [*HEADLESS.soft, 0.0])
-    strength, ids, other = np.array(HEADLESS.text), np.arange(V, dtype=np.int32), np.full(V, 1 / V)
-    for at in (*read, read[0] + 2):
-        draft = tuple(history[at - 2 : at])
-        share, rest = texts.texts[0].mixture(np.array(draft, np.int32), strength, ids)
-        assert share + rest * other == pytest.approx(twin.distribution(draft, other), abs=2e-5)
+    assert len(history) == len(prompt) + 5
+    twin = twin_of(prompt.tolist())
+    twin.extend(history[len(prompt) :])
+    assert_same(texts.texts[0], twin, [history[at - 2 : at] for at in range(2, len(history))])
+
+
+@torch.inference_mode()
+def test_a_pass_is_read_after_steps_that_were_not():
+    """Its rejected nodes follow all tokens but those that it accepted and the root token."""
+    prompt, seen, tree = text(9, seed=3), Steps(), TokenTree.from_parents([5, 7, 2], [-1, 0, -1])
+    generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
+    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1)
+    texts.read(seen.steps[0])
+    history = [*seen.steps[0].histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
+    logits = torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3
+    last = LastPass(tree=tree, accepted=[0], logits=logits)
+    step = replace(seen.steps[0], histories=[np.array(history)], last=[last])
+    texts.read(step)
+    twin, (ids, p) = twin_of(prompt.tolist()), top_predictions(logits)
+    twin.extend(history[len(prompt) : -2])
+    for path, node in (((5, 7), 1), ((2,), 2)):
+        twin.foresee(path, dict(zip(ids[1 + node].tolist(), p[1 + node])))
+    twin.extend(history[-2:])
+    assert_same(texts.texts[0], twin, ((), (7,), (5, 7), (2,), (6, 2), (9,)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -122,15 +130,3 @@ def test_predictions_are_the_softmax(dtype):
         assert got.tolist() == wanted.tolist()
     few, _ = top_predictions(logits[:, :3])
     assert few.shape == (5, 3)
-
-
-def test_calibrations_of_soft_counts():
-    assert Calibration(text=(1.0, 2.0), soft=(0.0, 0.5)).shares.tolist() == [0, 0.5]
-    assert Calibration(text=(1.0, 2.0)).shares.tolist() == [0, 0] and Calibration(text=None).shares.size == 0
-    assert Calibration.from_json(HEADLESS.to_json()) == HEADLESS
-    old = {name: value for name, value in Calibration().to_json().items() if name != "soft"}
-    assert Calibration.from_json(old) == Calibration()
-    with pytest.raises(ValueError, match="soft: expected at most one share for each order of text"):
-        Calibration(text=(1.0,), soft=(0.0, 0.5))
-    with pytest.raises(ValueError, match="soft: expected numbers from 0 to 1, got 1.5"):
-        Calibration(text=(1.0,), soft=(1.5,))

@@ -213,7 +213,7 @@ def test_requested_logits_are_kept(file):
 
 def test_a_model_of_fewer_ids_drafts_what_it_knows(file, plain):
     text = np.arange(50)
-    draft = Draft(build([text], order=3, vocab_size=50, end_of_text=0), cost=0.05)
+    draft = Draft(build([text] * 50, order=3, vocab_size=50, end_of_text=0), cost=0.05)
     assert draft(np.array([60, 7, 8], np.intc)).tolist()[:2] == [9, 10]
     options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
     llama = DraftedLlama(**options, draft_model=draft)

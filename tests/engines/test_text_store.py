@@ -5,13 +5,13 @@ import threading
 import numpy as np
 import pytest
 
-from rescore import _core
 from rescore.decode.engines.text_store import AHEAD, IDLE, TextStore
+from rescore.decode.rescoring.calibration import HEADLESS
 
 
 def store_of(most=100, tokens=10_000):
     ended = []
-    store = TextStore(lambda: _core.ContextModel(soft=np.zeros(3)), ended.append, most=most, tokens=tokens)
+    store = TextStore(HEADLESS.counts, ended.append, most=most, tokens=tokens)
     return store, ended
 
 

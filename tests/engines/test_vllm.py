@@ -54,8 +54,9 @@ class Batch:
         self.sizes[row] = size
 
 
-def alone(text):
+def alone(text, prompt):
     drafter = TextDrafter(vocab_size=V, cost=0.05, end_of_text=0)
+    drafter.chains([DraftRow.of_tokens(text[:prompt])], 6)
     return drafter.chains([DraftRow.of_tokens(text)], 6)[0].tolist()
 
 
@@ -68,7 +69,7 @@ def test_chains_follow_requests_through_the_batch():
         for place, request in enumerate(rows):
             batch.put(place, texts[request], sizes[request])
         drafts = proposer.propose([[1]] * len(rows), batch.sizes, batch.tokens)
-        assert drafts == [alone(texts[request][: sizes[request]]) for request in rows]
+        assert drafts == [alone(texts[request][: sizes[request]], 60) for request in rows]
         for request in rows:
             sizes[request] = min(sizes[request] + int(draw.integers(1, 4)), 170)
     assert any(drafts) and proposer.drafter.drafter.texts <= 8  # twice the rows that vLLM runs
@@ -105,7 +106,7 @@ def test_tokens_that_the_model_does_not_have_cost_their_row_alone(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             drafts = proposer.propose([[1]] * 3, batch.sizes, batch.tokens)
-    assert drafts == [alone(text_of(0)[:120]), [], alone(text_of(2)[:120])]
+    assert drafts == [alone(text_of(0)[:120], 120), [], alone(text_of(2)[:120], 120)]
     assert len(caplog.records) == 1 and "expected ids in 0..59, got" in caplog.text
 
 

@@ -4,128 +4,213 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.running_text import Text
+from support.running_text import LEAST, PROMPT, Text
 
 from rescore._core import ContextModel
 
 VOCAB = 5
 tokens = st.lists(st.integers(0, VOCAB - 1), max_size=40)
+drafts = st.lists(st.integers(0, VOCAB - 1), max_size=5)
+weights = st.tuples(st.floats(-4, 4), st.floats(-2, 2), st.floats(-3, 3))
 ALL = np.arange(VOCAB, dtype=np.int32)
 OTHER = np.array([0.4, 0.3, 0.2, 0.1, 0.0])
+SHARES = [(-0.5, 0.7, -0.8), (0.2, 1.1, -1.0), (-1.0, 0.5, 0.4), (0.5, 1.0, -1.5)]
+PREDICTED = [(-2.0, 0.1, 0.5), (0.3, 0.6, -0.3), (0.1, 0.4, -0.2), (-0.3, 1.0, -0.9)]
 
 
 def array(values):
     return np.array(values, np.int32)
 
 
-def hard(order):
-    return ContextModel(soft=np.zeros(order))
+def model_of(shares, predicted=None):
+    return ContextModel(shares=np.array(shares), predicted=np.array(predicted or shares))
 
 
 @st.composite
 def predictions(draw):
-    """Up to three tokens, most probable first; of some, so little that it does not count."""
+    """Up to three tokens, most probable first; some so improbable that they do not count."""
     of = draw(st.lists(st.integers(0, VOCAB - 1), max_size=3, unique=True))
     p = draw(st.lists(st.floats(0.0078125, 0.25, width=32), min_size=len(of), max_size=len(of)))
     return dict(zip(of, sorted(p, reverse=True)))
 
 
-def rows(predicted, k=4):
-    ids, p = np.full((len(predicted), k), -1, np.int32), np.zeros((len(predicted), k), np.float32)
-    for i, one in enumerate(predicted):
-        ids[i, : len(one)], p[i, : len(one)] = list(one), list(one.values())
-    return {"ids": ids, "p": p}
+def foresee(model, draft, predicted, padding=1):
+    ids = array([*predicted, *[-1] * padding])
+    model.foresee(array(draft), ids, np.array([*predicted.values(), *[0] * padding], np.float32))
 
 
-@settings(max_examples=500)
-@given(tokens, tokens.map(lambda t: t[:5]), st.lists(st.floats(0.1, 20), min_size=1, max_size=6), st.integers(1, 7))
-def test_equals_counting(text, draft, strength, pieces):
-    model = hard(len(strength))
-    for piece in np.array_split(array(text), pieces):  # however it comes
-        model.extend(piece)
-    assert model.size == len(text) and model.order == len(strength)
-    share, rest = model.mixture(array(draft), np.array(strength), ALL)
-    assert share + rest * OTHER == pytest.approx(Text(text, strength).distribution(tuple(draft), OTHER), abs=1e-12)
-    assert share.sum() + rest == pytest.approx(1)
-
-
-@settings(max_examples=500)
-@given(st.data())
-def test_soft_counts_equal_counting(data):
-    """Predictions along the text, and behind drafts that were verified."""
-    text = data.draw(tokens)
-    predicted = [data.draw(predictions()) for _ in text]
-    order = data.draw(st.integers(1, 6))
-    strength = data.draw(st.lists(st.floats(0.1, 20), min_size=order, max_size=order))
-    soft = data.draw(st.lists(st.floats(0, 1), min_size=order, max_size=order))
-    model, twin = ContextModel(soft=np.array(soft)), Text((), strength, [], soft)
-    at = 0
-    while at < len(text):
-        for draft in data.draw(st.lists(tokens.map(lambda t: t[:4]), max_size=2)):
-            foreseen = data.draw(predictions())
-            model.foresee(array(draft), **rows([foreseen]))
+@st.composite
+def texts(draw):
+    """A model and its twin of a prompt, and a text with predictions after rejected drafts."""
+    order = draw(st.integers(1, 6))
+    shares, predicted = (draw(st.lists(weights, min_size=order, max_size=order)) for _ in range(2))
+    text = draw(tokens)
+    prompt = draw(st.integers(0, len(text)))
+    model, twin = model_of(shares, predicted), Text(text[:prompt], shares, predicted, prompt=prompt)
+    model.extend(array(text[:prompt]), prompt=True)
+    at = prompt
+    while True:
+        for draft in draw(st.lists(drafts, max_size=2)):
+            foreseen = draw(predictions())
+            foresee(model, draft, foreseen, padding=draw(st.integers(0, 2)))
             twin.foresee(draft, foreseen)
-        end = min(len(text), at + data.draw(st.integers(1, 10)))
-        model.extend(array(text[at:end]), **rows(predicted[at:end]))
-        twin.extend(twin.tokens, text[at:end], predicted[at:end])
+        if at == len(text):
+            return model, twin
+        end = min(len(text), at + draw(st.integers(1, 10)))
+        model.extend(array(text[at:end]))
+        twin.extend(text[at:end])
         at = end
-    draft = data.draw(tokens)[:5]
-    share, rest = model.mixture(array(draft), np.array(strength), ALL)
-    assert share + rest * OTHER == pytest.approx(twin.distribution(tuple(draft), OTHER), abs=1e-6)
+
+
+@settings(max_examples=500, deadline=None)
+@given(texts(), drafts)
+def test_equals_counting(both, draft):
+    model, twin = both
+    assert model.size == len(twin.tokens) and model.order == len(twin.shares)
+    share, rest = model.mixture(array(draft), ALL)
+    assert share + rest * OTHER == pytest.approx(twin.distribution(tuple(draft), OTHER), rel=1e-5, abs=1e-6)
     assert share.sum() + rest == pytest.approx(1, abs=1e-6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts(), tokens.map(lambda text: text[:9]))
+def test_evidence_is_what_was_counted_before_each_token(both, more):
+    model, twin = both
+    known = model.evidence(array(more))
+    assert known.shape == (len(more), model.order, 2, 3) and known.dtype == np.float32
+    for token, one in zip(more, known):
+        assert one == pytest.approx(twin.evidence((), token), rel=1e-5)
+        twin.extend([token])
+    assert model.size == len(twin.tokens)
+    share, rest = model.mixture(ALL[:0], ALL)
+    assert share + rest * OTHER == pytest.approx(twin.distribution((), OTHER), rel=1e-5, abs=1e-6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts(), tokens.map(lambda text: text[:9]))
+def test_evidence_of_another_text_counts_nothing(both, other):
+    model, twin = both
+    before = model.mixture(ALL[:0], ALL)[0].tobytes()
+    known = model.evidence(array(other), other=True)
+    assert model.size == len(twin.tokens) and model.mixture(ALL[:0], ALL)[0].tobytes() == before
+    twin.tokens = ()  # its counts stay
+    for at, (token, one) in enumerate(zip(other, known)):
+        assert one == pytest.approx(twin.evidence(tuple(other[:at]), token), rel=1e-5)
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 40])
+def test_however_a_text_comes(pieces):
+    draw = np.random.default_rng(pieces)
+    text = draw.integers(0, VOCAB, 200)
+    whole, parts = model_of(SHARES), model_of(SHARES)
+    whole.extend(array(text))
+    for piece in np.array_split(array(text), pieces):
+        parts.extend(piece)
+    for draft in ((), (1,), (3, 2)):
+        mine, other = (one.mixture(array(draft), ALL) for one in (whole, parts))
+        assert mine[0].tobytes() == other[0].tobytes() and mine[1] == other[1]
+
+
+def test_worked_example():
+    """a b a, a in the prompt: after a there is b once; a was seen 0.3 + 1 times, b once."""
+    model = ContextModel(shares=np.array([[0.0, 1.0, -1.0]] * 2), predicted=np.array([[0.0, 0.0, 0.0]] * 2))
+    model.extend(array([0]), prompt=True)
+    model.extend(array([1, 0]))
+    share, rest = model.mixture(ALL[:0], array([0, 1]))
+    # Unigrams: total 2.3 of 2 tokens, s = 2.3 / 4.3. After a: total 1 of one token, s = 1 / 2.
+    assert rest == pytest.approx(2 / 4.3 / 2)
+    assert share.tolist() == pytest.approx([1.3 / 4.3 / 2, 1 / 4.3 / 2 + 1 / 2])
+    model.foresee(ALL[:0], array([0, 1]), np.array([0.6, 0.2], np.float32))
+    # What was predicted has half of it, at both lengths: unigrams (1.3, 1) / 8.6 + (3, 1) / 8, and so on.
+    share, rest = model.mixture(ALL[:0], array([0, 1]))
+    a, b = 1.3 / 8.6 + 3 / 8, 1 / 8.6 + 1 / 8
+    assert share.tolist() == pytest.approx([a / 4 + 3 / 8, (b / 2 + 1 / 2) / 2 + 1 / 8])
+    assert rest == pytest.approx(2 / 8.6 / 4)
+
+
+def test_predictions_that_do_not_count():
+    """Less than 0.01, as a single-precision number, and none at all."""
+    model = model_of(SHARES, PREDICTED)
+    model.extend(array([1, 2, 1]))
+    before = model.mixture(ALL[:0], ALL)
+    foresee(model, (), {3: np.nextafter(LEAST, np.float32(0)), 4: 0.0})
+    foresee(model, (), {})
+    after = model.mixture(ALL[:0], ALL)
+    assert before[0].tobytes() == after[0].tobytes() and before[1] == after[1]
+    foresee(model, (), {3: LEAST})
+    assert model.mixture(ALL[:0], array([3]))[0] > 0
 
 
 def test_long_texts():
     """Tables grow; what came once each, and one token alone."""
     draw = np.random.default_rng(0)
     text = draw.integers(0, 3000, 20_000).astype(np.int32)
-    model = hard(4)
+    model, vocab = model_of(SHARES), np.arange(3000, dtype=np.int32)
     model.extend(text)
-    share, rest = model.mixture(text[:0], np.ones(4), np.arange(3000, dtype=np.int32))
-    assert share == pytest.approx(Text(text.tolist(), np.ones(4)).distribution((), np.zeros(3000)), abs=1e-12)
-    assert model.bytes < 60 * 4 * len(text)
-    again = hard(4)
+    share, _ = model.mixture(text[:0], vocab)
+    wanted = Text(text.tolist(), SHARES).distribution((), np.zeros(3000))
+    assert share == pytest.approx(wanted, rel=1e-6, abs=1e-12)
+    assert model.bytes < 70 * 4 * len(text)
+    again = model_of([(0.0, 1.0, -1.0)] * 4)
     again.extend(np.full(100_000, 7, np.int32))
     assert again.bytes < 10_000
-    share, rest = again.mixture(text[:0], np.ones(4), array([7, 8]))
+    share, _ = again.mixture(text[:0], array([7, 8]))
     assert share.tolist() == pytest.approx([1, 0], abs=1e-4)
 
 
-def test_soft_counts_of_long_texts():
-    """Contexts with thousands of followers; at most 1 KB a token, with 8 tokens predicted at each position."""
+def test_many_predictions():
+    """Contexts for which thousands of tokens were predicted; at most 1 KB for 8 predicted tokens."""
     draw = np.random.default_rng(1)
-    size, vocab, strength, soft = 10_000, 5000, np.ones(6), [0.0, 0.75, 0.7, 0.4, 0.4, 0.2]
+    size, vocab = 3000, 5000
     text = draw.integers(1, vocab, size).astype(np.int32)
     text[::2] = 0  # which anything follows
     ids = np.argsort(draw.random((size, 40)), axis=1)[:, :8].astype(np.int32) * 113
     p = -np.sort(-draw.dirichlet(np.ones(9), size)[:, :8], axis=1).astype(np.float32)
-    model = ContextModel(soft=np.array(soft))
-    model.extend(text, ids, p)
-    twin = Text(text.tolist(), strength, [dict(zip(*row)) for row in zip(ids.tolist(), p.tolist())], soft)
+    model, twin = model_of(SHARES, PREDICTED), Text((), SHARES, PREDICTED)
+    for token, draft, of, share in zip(text.tolist(), draw.integers(0, vocab, size).tolist(), ids, p):
+        model.extend(array([token]))
+        twin.extend([token])
+        model.foresee(array([draft]), of, share)
+        twin.foresee([draft], dict(zip(of.tolist(), share)))
     for draft in ((), (0,), (text[-3], 0)):
-        share, _ = model.mixture(array(draft), strength, np.arange(vocab, dtype=np.int32))
-        assert share == pytest.approx(twin.distribution(tuple(draft), np.zeros(vocab)), abs=1e-6)
+        share, _ = model.mixture(array(draft), np.arange(vocab, dtype=np.int32))
+        assert share == pytest.approx(twin.distribution(tuple(draft), np.zeros(vocab)), rel=1e-5, abs=1e-7)
     assert model.bytes < 1000 * size
 
 
+def test_absurd_shares_leave_probabilities():
+    """No token is certain or impossible, however large the weights are."""
+    for constant in (-1e4, 1e4):
+        model = model_of([(constant, 1e4, -1e4)] * 3)
+        model.extend(array([1, 2, 1, 2, 3, 1]))
+        share, rest = model.mixture(array([2]), ALL)
+        assert 0 < rest <= 1 and share.sum() + rest == pytest.approx(1, abs=1e-6) and (share >= 0).all()
+
+
 def test_misuse():
-    with pytest.raises(ValueError, match="soft, of every order: expected 1 to 16, got 17"):
-        hard(17)
-    with pytest.raises(ValueError, match=r"soft\[1\]: expected a number in \[0, 1\], got 1.5"):
-        ContextModel(soft=np.array([0, 1.5]))
-    model = hard(2)
+    with pytest.raises(ValueError, match="shares, of every order: expected 1 to 16, got 17"):
+        model_of([(0.0, 1.0, -1.0)] * 17)
+    with pytest.raises(ValueError, match="shares: .*expected 3 entries, got 2"):
+        ContextModel(shares=np.zeros((2, 2)), predicted=np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="predicted, of every order: expected 2 entries, got 1"):
+        ContextModel(shares=np.zeros((2, 3)), predicted=np.zeros((1, 3)))
+    model, half = model_of(SHARES[:2]), np.array([0.5], np.float32)
     with pytest.raises(ValueError, match=r"tokens\[1\]: expected a token id, got -1"):
         model.extend(array([3, -1]))
-    with pytest.raises(ValueError, match=r"p\[1, 0\]: expected a probability, got nan"):
-        model.extend(array([3, 1]), array([[1], [2]]), np.array([[0.5], [np.nan]], np.float32))
-    with pytest.raises(ValueError, match="ids, one row of each position: expected 2 entries, got 1"):
-        model.extend(array([3, 1]), array([[1]]), np.ones((1, 1), np.float32))
-    with pytest.raises(TypeError, match="ids and p: expected both, or neither"):
-        model.extend(array([3, 1]), array([[1]]))
+    with pytest.raises(ValueError, match=r"tokens\[1\]: expected a token id, got -1"):
+        model.evidence(array([3, -1]))
+    with pytest.raises(ValueError, match=r"p\[1\]: expected a probability, got nan"):
+        model.foresee(array([]), array([3, 1]), np.array([0.5, np.nan], np.float32))
+    with pytest.raises(ValueError, match="p, one of each token: expected 2 entries, got 1"):
+        model.foresee(array([]), array([3, 1]), half)
     with pytest.raises(ValueError, match=r"draft\[0\]: expected a token id, got -2"):
-        model.foresee(array([-2]), array([[1]]), np.ones((1, 1), np.float32))
-    assert model.size == 0  # nothing of what was refused
+        model.foresee(array([-2]), array([1]), half)
+    assert model.size == 0 and model.mixture(ALL[:0], ALL)[1] == 1  # nothing of what was refused
     with pytest.raises(TypeError):
         model.extend(np.array([1], np.int64))
-    with pytest.raises(ValueError, match="strength, of every order: expected 2 entries, got 3"):
-        model.mixture(array([]), np.ones(3), ALL)
+
+
+def test_a_prompt_counts_less():
+    model = model_of(SHARES)
+    model.extend(array([2]), prompt=True)
+    assert model.evidence(array([2]))[0, 0, 0].tolist() == pytest.approx([PROMPT, PROMPT, 1])

@@ -72,7 +72,7 @@ def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_replay_of_the_demo_gives_the_passes_of_decoding_its_model(kind, demo, smollm2):
     model = open_model(smollm2, heads=demo / "heads", dtype=torch.float32)
-    rescorer, names = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5), ("base", "tree 64", "open_soft")
+    rescorer, names = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5), ("base", "tree 64", "open_text")
     found = check_online.compare(model.target, model.heads, Dump.open(demo / kind), rescorer, 1, names)
     for one in found:
         assert one.online == one.replayed, (one.task, one.drafter)

@@ -99,8 +99,8 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {
         "prompt lookup 10": LookUp(),
-        "blend 16": BlendedDrafter(model, lm, nodes=16, prompt=4096, rejected=False),
-        "blend without LM 32": BlendedDrafter(model, nodes=32, prompt=4096, rejected=False),
+        "blend 16": BlendedDrafter(model, lm, nodes=16, rejected=False),
+        "blend without LM 32": BlendedDrafter(model, nodes=32, rejected=False),
     }
     for task in result.tasks:
         for block in dump.blocks(task.task):
@@ -123,13 +123,12 @@ def test_run_shows_the_drafters(world, capsys):
     assert {
         "blend 16",
         "blend without LM 16",
-        "blend without soft counts 16",
         "LM alone 16",
         "suffix decoding 16",
         "Token Recycling 16",
     } <= set(names)
     pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
-    assert ("blend 16", "prompt lookup 10") in pairs and ("blend 64", "blend without soft counts 64") in pairs
+    assert ("blend 16", "prompt lookup 10") in pairs and ("blend 64", "blend without LM 64") in pairs
     shown = cli.call(capsys, "run", world / "greedy").out
     assert "model without heads; no n-gram model" in shown and "headroom" not in shown and "wins" not in shown
     refused = cli.refusal(capsys, "run", world / "greedy", "--alpha", "0.5", "--lm", world / "lm.ngram", status=2)

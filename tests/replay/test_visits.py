@@ -42,7 +42,10 @@ def check(block, drafter, trees, truth) -> None:
         assert found[name].seconds > 0
 
 
-@pytest.mark.parametrize("calibration", [DEFAULT, HEADLESS, Calibration(), Calibration(open=False, text=(1.0, 0.5))])
+@pytest.mark.parametrize(
+    "calibration",
+    [DEFAULT, HEADLESS, Calibration(), Calibration(open=False, text=((0.0, 1.0, -1.0), (0.7, 0.8, -1.2)))],
+)
 def test_calibrated(blocks, model, calibration):
     drafter = CalibratedReplay(rescorer=CalibratedTrees(model, calibration), budgets=BUDGETS)
     for block in blocks:

@@ -130,7 +130,6 @@ def test_figures_are_those_of_run(world, capsys):
         "blend 16",
         "blend 64",
         "blend without LM 16",
-        "blend without soft counts 64",
         "LM alone 16",
         "suffix decoding 64",
         "Token Recycling 16",
@@ -143,11 +142,9 @@ def test_figures_are_those_of_run(world, capsys):
         for place, task in enumerate(run["tasks"]):
             assert table[name][1 + place].startswith(f"{task['block_efficiency'][name]:.2f}")
     first = tables.split("**Paired differences of block efficiency**")[1].split("\n")
-    (pair,) = (line for line in first if line.startswith("| blend 16 | blend without soft counts 16 |"))
+    (pair,) = (line for line in first if line.startswith("| blend 16 | blend without LM 16 |"))
     (own,) = (
-        one
-        for one in overall["differences"]
-        if (one["drafter"], one["against"]) == ("blend 16", "blend without soft counts 16")
+        one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend 16", "blend without LM 16")
     )
     assert pair.split("|")[3].strip().startswith(f"{own['value']:.3f}")
     page = (world / "r.html").read_text()
@@ -170,7 +167,7 @@ def test_without_a_model_and_of_one_task(world, capsys):
     result = cli.call(capsys, *made)
     assert result.status == 0 and "without an n-gram model" in result.out
     table = rows(result.out, "Block efficiency per task")
-    assert "blend without soft counts 16" in table and "blend without LM 16" not in table and "LM alone 16" not in table
+    assert "blend 16" in table and "blend without LM 16" not in table and "LM alone 16" not in table
 
 
 def test_settings(world, capsys):

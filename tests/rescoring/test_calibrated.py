@@ -15,11 +15,12 @@ from rescore.lm import example
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
+SHARE = (0.0, 1.0, -1.0)
 FORMS = {
     "closed": Calibration(open=False, text=None),
     "open": Calibration(head=(0.4,), alpha=(0.9,), prior=(0.2,), floor=(-2.0,), text=None),
-    "closed, text": Calibration(open=False, text=(3.0, 1.0)),
-    "open, text": Calibration(text=(5.0, 2.0, 1.0)),
+    "closed, text": Calibration(open=False, text=((-1.1, 1.0, -1.0), (0.0, 1.0, -1.0))),
+    "open, text": Calibration(text=((-1.6, 1.0, -1.0), (-0.7, 0.7, -0.9), (0.2, 0.5, -1.5))),
 }
 
 
@@ -35,6 +36,17 @@ def dump(request, tmp_path_factory) -> Dump:
     return Dump.open(path)
 
 
+def drafted(rescorer, block, sausage, row, n):
+    """The tree of a row, with its prompt and the text so far counted anew."""
+    s, history = int(block.sequence_of[row]), block.history(row, 10_000)
+    prompt = int(block.prompt_offsets[s + 1] - block.prompt_offsets[s])
+    batch, texts = Sausage(ids=sausage.ids[None], cost=sausage.cost[None]), []
+    if rescorer.calibrated.reads_text:
+        texts = [rescorer.text(history[:prompt])]
+        texts[0].extend(np.array(history[prompt:], np.int32))
+    return rescorer.trees(batch, np.array(history)[None], n, texts=texts)[0]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_replay_equals_drafting_row_by_row(dump, form):
     model = build(
@@ -48,7 +60,7 @@ def test_replay_equals_drafting_row_by_row(dump, form):
         sausages, truth = block.sausages(), block.truth(slots=9)
         for name, n in replay.budgets.items():
             for row in visited_rows(worth[name].accepted, block.offsets).tolist():
-                tree = rescorer.tree(sausages[row], block.history(row, 10_000), n)
+                tree = drafted(rescorer, block, sausages[row], row, n)
                 assert worth[name].accepted[row] == tree.accepted(truth[row]) and worth[name].verified[row] == tree.size
 
 
@@ -113,9 +125,14 @@ def test_misuse(lm):
             ValueError,
             r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]",
         ),
-        ({"text": ()}, ValueError, "text: expected strengths of 1 to 16 orders"),
-        ({"text": (1.0, 0.0)}, ValueError, "text: expected numbers from 1e-06"),
-        ({"text": (1.0,) * 17}, ValueError, "text: expected strengths of 1 to 16 orders"),
+        ({"text": ()}, ValueError, "text: expected shares of 1 to 16 orders"),
+        ({"text": (SHARE,) * 17}, ValueError, "text: expected shares of 1 to 16 orders"),
+        ({"text": [SHARE]}, ValueError, "text: expected shares of 1 to 16 orders"),
+        ({"text": (1.0, 2.0, 3.0)}, TypeError, "text: expected three numbers for each order, got 1.0"),
+        ({"text": (SHARE, (0.0, 1.0))}, TypeError, "text: expected three numbers for each order"),
+        ({"text": ((0.0, 1.0, True),)}, TypeError, "text: expected numbers, got True"),
+        ({"text": ((0.0, 1.0, float("nan")),)}, ValueError, "text: expected numbers from -10000 to 10000, got nan"),
+        ({"text": ((0.0, -1e5, 1.0),)}, ValueError, "text: expected numbers from -10000 to 10000"),
     ],
 )
 def test_calibrations_that_are_refused(changes, error, message):
@@ -134,12 +151,18 @@ def test_calibrations_as_json(form):
         (
             lambda value: value.pop("head"),
             ValueError,
-            "calibration: expected an object with the keys alpha, floor, head, open, prior, soft, text",
+            "calibration: expected an object with the keys alpha, floor, head, open, prior, text",
         ),
         (lambda value: value.update(more=1), ValueError, "calibration: expected an object with the keys"),
         (lambda value: value.update(open=1), TypeError, "open: expected true or false, got 1"),
         (lambda value: value.update(head="x"), TypeError, "head: expected a tuple of weights"),
         (lambda value: value.update(head=["x"]), TypeError, "head: expected numbers, got 'x'"),
+        (
+            lambda value: value.update(text=[1.0, 2.0]),
+            TypeError,
+            "text: expected three numbers for each order, got 1.0",
+        ),
+        (lambda value: value.update(text=[["x", 0, 0]]), TypeError, "text: expected numbers, got 'x'"),
     ],
 )
 def test_json_that_is_refused(change, error, message):

@@ -60,8 +60,9 @@ def walk_normalised(lattice: _core.Normalised, draw: np.random.Generator) -> Non
 
 
 def running_text() -> _core.ContextModel:
-    text = _core.ContextModel(soft=np.zeros(3))
-    text.extend(np.array([0, 1, 2, 0, 1, 3], np.int32) % VOCAB)
+    text = _core.ContextModel(shares=np.ones((3, 3)), predicted=np.ones((3, 3)))
+    text.extend(np.array([0, 1, 2, 0, 1, 3], np.int32))
+    text.foresee(np.array([2], np.int32), np.array([4, 5], np.int32), np.array([0.5, 0.25], np.float32))
     return text
 
 
@@ -90,7 +91,6 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
             np.zeros((3, 4)),
             open=True,
             texts=[running_text()] * 2,
-            strength=np.ones(3),
             depth=9,
             nodes=40,
         ),

@@ -18,6 +18,12 @@ from rescore import _core
 VOCAB = 5
 LEAST_MASS, RAREST = 1e-6, 32.0
 numbers = st.floats(0, 2)
+weights_of_order = st.tuples(st.floats(-3, 3), st.floats(0, 2), st.floats(-2, 1))
+WITTEN_BELL = (0.0, 1.0, -1.0)
+
+
+def counts(shares, predicted=None):
+    return _core.ContextModel(shares=np.array(shares), predicted=np.array(predicted or shares))
 
 
 @st.composite
@@ -26,15 +32,15 @@ def problems(draw):
     slots = max(1, len(sausage))
     of_slots = st.lists(numbers, min_size=slots, max_size=slots)
     history = draw(st.lists(st.integers(0, VOCAB - 1), max_size=12))
-    strength = draw(st.one_of(st.none(), st.lists(st.floats(0.1, 20), min_size=1, max_size=4)))
+    shares = draw(st.one_of(st.none(), st.lists(weights_of_order, min_size=1, max_size=4)))
     weights = [draw(of_slots) for _ in range(3)] + [draw(st.lists(st.floats(-5, 5), min_size=slots, max_size=slots))]
     opened = draw(st.booleans())
-    return draw(models(VOCAB)), sausage, weights, history, strength, opened, draw(st.integers(1, 3))
+    return draw(models(VOCAB)), sausage, weights, history, shares, opened, draw(st.integers(1, 3))
 
 
-def steps(problem, prefix, memory=None):
+def steps(problem, prefix, memory=None, foreseen=()):
     """-ln q of every token that may follow the prefix, at least 0."""
-    lm, sausage, weights, history, strength, opened, _ = problem
+    lm, sausage, weights, history, shares, opened, _ = problem
     t = len(prefix)
     slot, (head, alpha, prior, floor) = {}, (0.0, 0.0, 0.0, 0.0)
     if t < len(sausage):
@@ -43,8 +49,11 @@ def steps(problem, prefix, memory=None):
     p = np.exp([-lm.cost(context, w) for w in range(VOCAB)])
     if memory:
         p = memory.distribution((*history, *prefix), p)
-    if strength:
-        p = Text(history, strength).distribution(tuple(prefix), p)
+    if shares:
+        text = Text(history, shares, shares)
+        for draft, predicted in foreseen:
+            text.foresee(draft, predicted)
+        p = text.distribution(tuple(prefix), p)
     rest = math.log(
         max(VOCAB - len(slot), 1) / max(1 - sum(math.exp(-np.float32(c)) for c in slot.values()), LEAST_MASS)
     )
@@ -59,7 +68,7 @@ def steps(problem, prefix, memory=None):
     return {w: max(total - value, 0.0) for w, value in weight.items()}
 
 
-def enumerated(problem, memory=None):
+def enumerated(problem, memory=None, foreseen=()):
     """{prefix: logq} of all prefixes."""
     sausage, *_, opened, depth = problem[1:]
     out, frontier = {}, {(): 0.0}
@@ -67,13 +76,13 @@ def enumerated(problem, memory=None):
         frontier = {
             (*prefix, w): cost + step
             for prefix, cost in frontier.items()
-            for w, step in steps(problem, prefix, memory).items()
+            for w, step in steps(problem, prefix, memory, foreseen).items()
         }
         out |= {prefix: -cost for prefix, cost in frontier.items()}
     return out
 
 
-def headless(lm, histories=((),), *, depth, nodes, texts=(), strength=()):
+def headless(lm, histories=((),), *, depth, nodes, texts=()):
     """Trees of lattices without slots."""
     none, weights = (len(histories), 0, 1), np.empty((3, 0))
     return _core.open_tree(
@@ -85,20 +94,22 @@ def headless(lm, histories=((),), *, depth, nodes, texts=(), strength=()):
         weights,
         open=True,
         texts=list(texts),
-        strength=np.array(strength, np.float64),
         depth=depth,
         nodes=nodes,
         threads=2,
     )
 
 
-def search(problem, nodes, threads=1, copies=1, **memory):
-    lm, sausage, (head, alpha, prior, floor), history, strength, opened, depth = problem
+def search(problem, nodes, threads=1, copies=1, foreseen=(), **memory):
+    lm, sausage, (head, alpha, prior, floor), history, shares, opened, depth = problem
     ids, cost = (one[:, : len(sausage)].copy() for one in padded([sausage] * copies))
     automaton = lm.automaton()
     histories = padded_histories([history] * copies)
-    text = _core.ContextModel(soft=np.zeros(len(strength or [1])))
+    text = counts(shares or [WITTEN_BELL])
     text.extend(np.array(history, np.int32))
+    for draft, predicted in foreseen:
+        of, p = np.array(list(predicted), np.int32), np.array(list(predicted.values()), np.float32)
+        text.foresee(np.array(draft, np.int32), of, p)
     return _core.open_tree(
         automaton,
         histories,
@@ -107,8 +118,7 @@ def search(problem, nodes, threads=1, copies=1, **memory):
         np.array([alpha])[:, : len(sausage)].copy(),
         np.array([head, prior, floor])[:, : len(sausage)].copy(),
         open=opened,
-        texts=[text] * copies if strength else [],
-        strength=np.array(strength or [1.0]),
+        texts=[text] * copies if shares else [],
         **memory,
         depth=depth,
         nodes=nodes,
@@ -127,7 +137,7 @@ GAINING = (
     [[(0, 0.0)], [(0, 0.0)]],
     [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]],
     [1, 2],
-    [1.0],
+    [WITTEN_BELL],
     True,
     2,
 )
@@ -164,16 +174,16 @@ def test_prefixes_below_the_least_q_are_left_out(problem, nodes, least):
 @given(
     problems(),
     st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=8), max_size=4),
-    st.lists(st.floats(0.1, 20), min_size=1, max_size=4),
+    st.lists(weights_of_order, min_size=1, max_size=4),
     st.integers(1, 40),
 )
-def test_memory_stands_between_the_text_and_the_model(problem, texts, strength, nodes):
-    memory = _core.ContextModel(soft=np.zeros(len(strength)))
+def test_memory_stands_between_the_text_and_the_model(problem, texts, shares, nodes):
+    memory = counts(shares)
     for text in texts:
         memory.begin()
         memory.extend(np.array(text, np.int32))
-    columns = search(problem, nodes, copies=2, threads=2, memory=memory, memory_strength=np.array(strength))
-    wanted = enumerated(problem, Earlier(texts, strength))
+    columns = search(problem, nodes, copies=2, threads=2, memory=memory)
+    wanted = enumerated(problem, Earlier(texts, shares))
     for b in range(2):
         found = prefixes(*(column[b] for column in columns))
         assert len(found) == min(nodes, len(wanted))
@@ -181,6 +191,27 @@ def test_memory_stands_between_the_text_and_the_model(problem, texts, strength, 
             assert logq == pytest.approx(wanted[tokens], abs=1e-4)
         best = sorted(wanted.values(), reverse=True)[: len(found)]
         assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    problems().filter(lambda problem: problem[4]),
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, VOCAB - 1), max_size=3),
+            st.dictionaries(st.integers(0, VOCAB - 1), st.floats(0.0078125, 0.25, width=32), max_size=3),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(1, 40),
+)
+def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nodes):
+    found = prefixes(*(column[0] for column in search(problem, nodes, foreseen=foreseen)))
+    wanted = enumerated(problem, foreseen=foreseen)
+    assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
+    best = sorted(wanted.values(), reverse=True)[: len(found)]
+    assert len(found) == min(nodes, len(wanted)) and [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
 
 
 @settings(max_examples=200, deadline=None)
@@ -199,7 +230,8 @@ def test_trees_are_nested_and_batches_alike(problem, nodes):
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans(), st.sampled_from((1.02, 1.3)))
 def test_long_lists_of_followers(seed, nodes, tied, exponent):
-    """Contexts with more followers than are read one by one, and soft counts: against all prefixes of two tokens.
+    """Contexts with more followers than are read one by one, of what came and of what was predicted: against all
+    prefixes of two tokens.
 
     tied: all of them as frequent, in several lists, and as costly. exponent: of the law of their frequencies; near 1
     hundreds of them are about as frequent.
@@ -207,19 +239,22 @@ def test_long_lists_of_followers(seed, nodes, tied, exponent):
     draw, vocab, size = np.random.default_rng(seed), 160, 1200
     costs = -np.log(draw.dirichlet(np.ones(vocab)))
     text = np.where(draw.random(size) < 0.5, 0, draw.zipf(exponent, size) % vocab).astype(np.int32)
-    soft, strength = [0.0, 0.8, 0.5, 0.2], [2.0, 0.5, 1.0, 0.7]
-    ids = np.argsort(draw.random((size, vocab)), axis=1)[:, :4].astype(np.int32)
-    p = draw.dirichlet(np.ones(5), size)[:, :4].astype(np.float32)
+    ids = np.argsort(draw.random((100, vocab)), axis=1)[:, :4].astype(np.int32)
+    p = draw.dirichlet(np.ones(5), 100)[:, :4].astype(np.float32)
     if tied:
         costs = np.full(vocab, np.log(vocab))
         text[:], ids[:], p[:] = 0, np.arange(vocab)[-4:], 0.0
         text[1 : 2 * vocab : 2] = draw.permutation(vocab)
-    model = _core.ContextModel(soft=np.array(soft))
-    model.extend(text, ids, p)
-    twin = Text(text.tolist(), strength, [dict(zip(*row)) for row in zip(ids.tolist(), p.tolist())], soft)
+    shares = [(-math.log(m), 1.0, -1.0) for m in (2.0, 0.5, 1.0, 0.7)]
+    predicted = [(-2.0, 0.3, 0.1), (-0.5, 0.5, -0.2), (0.0, 0.8, -0.5), (0.2, 1.0, -1.0)]
+    model, twin = counts(shares, predicted), Text(text.tolist(), shares, predicted)
+    model.extend(text)
+    for draft, of, share in zip(draw.integers(0, 3, (100, 1)).astype(np.int32), ids, p):
+        model.foresee(draft, of, share)
+        twin.foresee(draft.tolist(), dict(zip(of.tolist(), share)))
     assert len(twin.followers((0,))) > 24
     lm = unigrams(costs.tolist())
-    out = headless(lm, depth=2, nodes=nodes, texts=[model], strength=strength)
+    out = headless(lm, depth=2, nodes=nodes, texts=[model])
     first = np.log(twin.distribution((), np.exp(-costs)))
     wanted = {(w,): first[w] for w in range(vocab)}
     for w in np.argsort(-first)[:nodes].tolist():
@@ -234,12 +269,13 @@ def test_long_lists_of_followers(seed, nodes, tied, exponent):
 @pytest.mark.parametrize("seed", range(3))
 def test_copies_run_on(seed, depth, nodes):
     """A text that begins again: trees far deeper than any lattice, against best-first search over all tokens."""
-    draw, strength, vocab = np.random.default_rng(seed), [2.0, 0.5, 0.05, 0.01], 20
+    draw, vocab = np.random.default_rng(seed), 20
+    shares = [(-math.log(m), 1.0, -1.0) for m in (2.0, 0.5, 0.05, 0.01)]
     p = draw.dirichlet(np.ones(vocab))
     once = draw.integers(0, vocab, 150).tolist()
-    text, twin = _core.ContextModel(soft=np.zeros(len(strength))), Text(once + once[:12], strength)
+    text, twin = counts(shares), Text(once + once[:12], shares)
     text.extend(np.array(twin.tokens, np.int32))
-    out = headless(unigrams((-np.log(p)).tolist()), depth=depth, nodes=nodes, texts=[text], strength=strength)
+    out = headless(unigrams((-np.log(p)).tolist()), depth=depth, nodes=nodes, texts=[text])
     found, queue, wanted = prefixes(*(column[0] for column in out)), [(0.0, ())], {}
     while len(wanted) <= nodes:
         cost, prefix = heapq.heappop(queue)
@@ -254,7 +290,15 @@ def test_copies_run_on(seed, depth, nodes):
 
 def test_q_sums_to_one_over_the_vocabulary():
     lm = unigrams([-math.log(p) for p in (0.4, 0.3, 0.15, 0.1, 0.05)])
-    problem = (lm, [[(2, 0.5), (0, 2.0)]], ([0.7], [0.8], [0.3], [-1.0]), [1, 2, 1], [2.0, 1.0], True, 1)
+    problem = (
+        lm,
+        [[(2, 0.5), (0, 2.0)]],
+        ([0.7], [0.8], [0.3], [-1.0]),
+        [1, 2, 1],
+        [(-0.7, 1.0, -1.0), WITTEN_BELL],
+        True,
+        1,
+    )
     logq = search(problem, VOCAB)[3][0]
     assert np.exp(logq.astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
     closed = search((*problem[:-2], False, 1), VOCAB)
@@ -270,7 +314,7 @@ def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
         [[(2, 0.5), (4, 3.0)]],
         ([0.5], [0.75], [0.2], [-3.5]),
         [1, 4, 2],
-        [28.0, 9.0],
+        [(-3.3, 1.0, -1.0), (-2.2, 1.0, -1.0)],
         False,
         1,
     )
@@ -333,7 +377,6 @@ def call(**changes):
         "weights": np.ones((3, 2)),
         "open": True,
         "texts": [],
-        "strength": np.ones(2),
         "depth": 2,
         "nodes": 4,
     } | changes
@@ -342,7 +385,7 @@ def call(**changes):
 
 
 def text_of(*tokens):
-    text = _core.ContextModel(soft=np.zeros(2))
+    text = counts([WITTEN_BELL] * 2)
     text.extend(np.array(tokens, np.int32))
     return text
 
@@ -350,12 +393,6 @@ def text_of(*tokens):
 @pytest.mark.parametrize(
     "changes, error, message",
     [
-        ({"memory": _core.ContextModel(soft=np.zeros(2))}, TypeError, "memory_strength: expected one per order"),
-        (
-            {"memory": _core.ContextModel(soft=np.zeros(2)), "memory_strength": np.ones(3)},
-            ValueError,
-            "strength, one per order: expected 2 entries, got 3",
-        ),
         ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
         ({"depth": 0}, ValueError, "depth: expected 1 to 4096, got 0"),
         ({"depth": 4097}, ValueError, "depth: expected 1 to 4096, got 4097"),
@@ -381,9 +418,9 @@ def text_of(*tokens):
             "texts: expected token ids below the model's vocabulary size 5, got 5",
         ),
         (
-            {"texts": [text_of(1)], "strength": np.ones(3)},
+            {"memory": text_of(VOCAB)},
             ValueError,
-            "strength, one per order: expected 2 entries, got 3",
+            "texts: expected token ids below the model's vocabulary size 5, got 5",
         ),
     ],
 )

@@ -19,7 +19,7 @@ def memory_of(*texts, **options):
 
 def shares(counts, context):
     """What follows a context, as the memory has it."""
-    return counts.mixture(np.array(context, np.int32), np.ones(counts.order), np.arange(V, dtype=np.int32))
+    return counts.mixture(np.array(context, np.int32), np.arange(V, dtype=np.int32))
 
 
 def same_counts(memory, texts):
@@ -110,8 +110,8 @@ def test_damaged_files_are_refused(tmp_path, cut):
         ({"end_of_text": V}, r"end_of_text: expected a token in 0\.\.49, got 50"),
         ({"end_of_text": -1}, r"end_of_text: expected a token in 0\.\.49, got -1"),
         ({"most": 1}, "most: expected 2 to 1073741824 tokens, got 1"),
-        ({"strength": ()}, "strength: expected 1 to 16 numbers"),
-        ({"strength": (1.0, float("nan"))}, "strength: expected 1 to 16 numbers"),
+        ({"shares": ()}, "shares: expected shares of 1 to 16 orders"),
+        ({"shares": ((0.0, 1.0, float("nan")),)}, "shares: expected numbers from"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):

@@ -2,80 +2,104 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from itertools import chain
 
 import numpy as np
 
-LEAST = np.float32(0.01)  # a share of a prediction that is less does not count
-UNKNOWN = np.float32(0.15)  # probability of a token that came, where it is not known what was predicted
+PROMPT = float(np.float32(0.3))  # what a token of a prompt counts
+LEAST = np.float32(0.01)  # less probable tokens of a prediction are not counted
+SUREST = 30.0  # limit of a logit
+
+
+def share(counts: dict[int, float], weights) -> float:
+    """The weight of a context's counts in the distribution after it."""
+    a, b, c = weights
+    logit = a + b * math.log(sum(counts.values())) + c * math.log(len(counts))
+    return 1 / (1 + math.exp(-max(-SUREST, min(logit, SUREST))))
+
+
+def mixed(p: np.ndarray, counts: dict[int, float], weights) -> np.ndarray:
+    """p with the counts' share of it given to the counts."""
+    if not counts:
+        return p
+    s, total = share(counts, weights), sum(counts.values())
+    return s * np.array([counts.get(w, 0.0) for w in range(len(p))]) / total + (1 - s) * p
 
 
 class Text:
     """p(w) after the text and a draft, interpolated with another distribution [V].
 
-    predicted: {w: p} at each position of the text, empty where nothing is known; soft: f of every order, none is 0.
+    shares, predicted: (a, b, c) of every order, of what followed and of what was predicted (None: nothing may be).
+    prompt: how many of the first tokens are a prompt's.
     """
 
-    def __init__(self, tokens, strength, predicted=None, soft=None):
-        self.tokens, self.strength = tuple(tokens), strength
-        self.soft = [np.float32(f) for f in soft or [0.0] * len(strength)]
-        # (how much of the text was read, a draft behind it, the token that came or None, what was predicted)
-        self.events = []
-        self.extend((), tokens, predicted or [{}] * len(self.tokens))
+    def __init__(self, tokens, shares, predicted=None, *, prompt=0):
+        self.tokens, self.shares, self.predicted = (), list(shares), list(predicted or ())
+        self._came, self._foreseen = [], []  # (all that was read before, what came and its amount)
+        self.extend(tokens[:prompt], PROMPT)
+        self.extend(tokens[prompt:])
 
-    def extend(self, before, tokens, predicted):
-        self.tokens = (*before, *tokens)
-        ends = range(len(before), len(self.tokens))
-        self.events += [(end, (), token, one) for end, token, one in zip(ends, tokens, predicted)]
+    def extend(self, tokens, amount=1.0):
+        for token in tokens:
+            self._came.append((self.tokens, {token: amount}))
+            self.tokens = (*self.tokens, token)
 
-    def foresee(self, draft, predicted):
-        """Behind the text as it is now."""
-        self.events.append((len(self.tokens), tuple(draft), None, predicted))
-
-    def read(self, end, draft, n):
-        """The last n tokens, or fewer, of what was read."""
-        return (self.tokens[max(0, end - n) : end] + draft)[-n:] if n else ()
+    def foresee(self, draft, predicted: dict[int, float]):
+        """The target's prediction after the text as it is now and a rejected draft."""
+        counted = {w: float(np.float32(p)) for w, p in predicted.items() if np.float32(p) >= LEAST}
+        self._foreseen.append(((*self.tokens, *draft), counted))
 
     def followers(self, context: tuple[int, ...]) -> dict[int, float]:
-        n, counts = len(context), defaultdict(float)
-        for end, draft, token, predicted in self.events:
-            if self.read(end, draft, n) != context:
-                continue
-            for w, p in predicted.items():
-                if (share := self.soft[n] * np.float32(p)) >= LEAST:
-                    counts[w] += float(share)
-            hard = 1 - self.soft[n] * (1 if predicted else 1 - UNKNOWN)
-            if token is not None and hard > 0:
-                counts[token] += float(hard)
-        return counts
+        return _of(self._came, context)
+
+    def foreseen(self, context: tuple[int, ...]) -> dict[int, float]:
+        return _of(self._foreseen, context)
 
     def distribution(self, draft: tuple[int, ...], other: np.ndarray) -> np.ndarray:
-        p = np.array(other, np.float64)
-        whole = self.tokens + draft
-        for length, strength in enumerate(self.strength):
-            if length > len(whole):
-                break
-            seen = self.followers(whole[len(whole) - length :])
-            if seen:
-                added = strength * len(seen)
-                p = (added * p + [seen.get(w, 0.0) for w in range(len(p))]) / (sum(seen.values()) + added)
-        return p
+        whole = (*self.tokens, *draft)
+        return self._of_order(min(len(self.shares) - 1, len(whole)), whole, np.array(other, np.float64))
+
+    def _of_order(self, length: int, whole: tuple[int, ...], other: np.ndarray) -> np.ndarray:
+        if length < 0:
+            return other
+        context, p = whole[len(whole) - length :], self._of_order(length - 1, whole, other)
+        p = mixed(p, self.followers(context), self.shares[length])
+        return mixed(p, self.foreseen(context), self.predicted[length]) if self.predicted else p
+
+    def evidence(self, draft: tuple[int, ...], token: int) -> np.ndarray:
+        """What each order knows of a token after the text and a draft: count, total and distinct, [order, 2, 3]."""
+        whole, known = (*self.tokens, *draft), np.zeros((len(self.shares), 2, 3))
+        for length in range(min(len(self.shares), len(whole) + 1)):
+            context = whole[len(whole) - length :]
+            for kind, counts in enumerate((self.followers(context), self.foreseen(context))):
+                known[length, kind] = counts.get(token, 0.0), sum(counts.values()), len(counts)
+        return known
+
+
+def _of(events, context: tuple[int, ...]) -> dict[int, float]:
+    """The counts of the events whose text ends in the context."""
+    counts: dict[int, float] = defaultdict(float)
+    for before, of in events:
+        if len(before) >= len(context) and before[len(before) - len(context) :] == context:
+            for w, amount in of.items():
+                counts[w] += amount
+    return dict(counts)
 
 
 class Earlier:
-    """The same of earlier texts, each by itself, behind a history that they do not hold."""
+    """The same of earlier texts, each by itself, after a history that they do not hold."""
 
-    def __init__(self, texts, strength):
-        self.texts, self.strength = [tuple(text) for text in texts], strength
+    def __init__(self, texts, shares):
+        self._texts, self.shares = [Text(text, shares) for text in texts], shares
 
     def distribution(self, history: tuple[int, ...], other: np.ndarray) -> np.ndarray:
         p = np.array(other, np.float64)
-        for length, strength in enumerate(self.strength[: len(history) + 1]):
-            context, counts = history[len(history) - length :], np.zeros(len(p))
-            for text in self.texts:
-                for at in range(length, len(text)):
-                    counts[text[at]] += text[at - length : at] == context
-            if counts.any():
-                added = strength * np.count_nonzero(counts)
-                p = (added * p + counts) / (counts.sum() + added)
+        for length, weights in enumerate(self.shares[: len(history) + 1]):
+            counts: dict[int, float] = defaultdict(float)
+            context = tuple(history[len(history) - length :])
+            for w, amount in chain.from_iterable(text.followers(context).items() for text in self._texts):
+                counts[w] += amount
+            p = mixed(p, counts, weights)
         return p

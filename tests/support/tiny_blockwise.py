@@ -94,7 +94,7 @@ def write_prompts(path: Path, count: int = 6) -> Path:
 def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
     """Writes settings like `rescore tune`, with arbitrary weights."""
     overall = {
-        kind: TreeWeights(overall=Calibration(open=kind != "closed", text=(2.0, 1.0)))
+        kind: TreeWeights(overall=Calibration(open=kind != "closed", text=((0.0, 1.0, -1.0), (0.5, 1.0, -1.0))))
         for kind in ("closed", "open", "alone")
     }
     Settings(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import dumps
+from support.running_text import Text
 
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
@@ -16,7 +17,7 @@ from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
-TEXT = (3.0, 2.0, 1.5)
+TEXT = ((-1.1, 1.0, -1.0), (-0.7, 0.8, -0.9), (-0.4, 0.6, -1.2))
 
 
 def random_choices(seed: int, rows: int = 40, things: int = 5, features: int = 3) -> Choices:
@@ -120,7 +121,9 @@ def test_choices_are_those_of_a_slow_loop(world, text):
                 mine = {name: getattr(slots[t], name)[at[t]] for name in ("features", "offset", "chosen")}
                 at[t] += 1
                 assert mine["chosen"] == (ids.index(truth) if truth in ids else 4)
-                q = [p[w] if text is None else slow_mixture(read, draft, w, p[w]) for w in ids]
+                if text is not None:
+                    p = Text(read, text, prompt=len(prompt)).distribution(tuple(draft), p)
+                q = [p[w] for w in ids]
                 unigram = model.distribution(0)
                 np.testing.assert_allclose(
                     mine["features"][:4],
@@ -134,20 +137,6 @@ def test_choices_are_those_of_a_slow_loop(world, text):
                     mine["offset"], [0, 0, 0, 0, math.log(max(1 - sum(q), 1e-6))], rtol=1e-3, atol=1e-5
                 )
         assert at == [len(one) for one in slots]
-
-
-def slow_mixture(read: list[int], draft: list[int], word: int, p: float) -> float:
-    whole = read + draft
-    for n, strength in enumerate(TEXT):
-        if n > len(whole):
-            break
-        context = whole[len(whole) - n :]
-        follow = [read[i + n] for i in range(len(read) - n) if read[i : i + n] == context]
-        if not follow:
-            break
-        extra = strength * len(set(follow))
-        p = (follow.count(word) + extra * p) / (len(follow) + extra)
-    return p
 
 
 def test_path_choices(world):

@@ -11,9 +11,9 @@ from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibrated import CalibratedTrees
-from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.fit import fit_calibration
+from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.settings import Settings
@@ -21,7 +21,6 @@ from rescore.decode.tuning.trial_replays import mean_efficiency
 from rescore.decode.tuning.tune import tune
 from rescore.decode.tuning.tune_paths import GRID
 from rescore.decode.tuning.tune_report import evaluate, heldout_json, tuned_values
-from rescore.decode.tuning.tune_trees import SCALES, read_text
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, tuned_drafters
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
@@ -146,25 +145,24 @@ def test_the_best_of_what_was_tried(world, tuned):
             - 1e-12
         )
     assert chosen >= max(tuned.paths.fitted.values()) - 1e-12
+    blocks = [b for task in dump.tasks for b in part.blocks(dump, task)]
     for kind in ("closed", "open", "alone"):
-        values, calibration = tuned.trees.scales[kind], getattr(tuned.trees, kind).overall
+        tried, calibration = tuned.trees.tried[kind], getattr(tuned.trees, kind).overall
         drafter = CalibratedReplay(rescorer=CalibratedTrees(model, calibration), budgets={"16": 16, "64": 64})
-        assert log_efficiency(drafter, ["16", "64"]) == pytest.approx(max(values.values()), abs=1e-12)
-        assert 0.0 in values and set(values) - {0.0} <= set(SCALES)
-        scale = calibration.text[0] / HEADLESS.text[0] if calibration.text else 0.0
-        assert values[scale] == max(values.values())
-        assert (calibration.text, calibration.soft) == read_text(scale)
+        assert log_efficiency(drafter, ["16", "64"]) == pytest.approx(tried[calibration], abs=1e-12)
+        assert tried[calibration] == max(tried.values())
+        assert [one.text for one in tried] == [None, fit_shares(blocks, model)]
 
 
 def test_calibrations_are_fitted_to_the_tuning_part(world, tuned):
     dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
-    text, soft = tuned.trees.open.overall.text, tuned.trees.open.overall.soft
     assert tuned.trees.open.overall == fit_calibration(
-        [b for task in dump.tasks for b in part.blocks(dump, task)], model, text=text, soft=soft
+        [b for task in dump.tasks for b in part.blocks(dump, task)], model, text=tuned.trees.open.overall.text
     )
     assert set(tuned.trees.closed.by_task) == set(dump.tasks) and set(tuned.trees.alone.by_task) == set(dump.tasks)
     for task, own in tuned.trees.closed.by_task.items():
-        assert own == fit_calibration(part.blocks(dump, task), model, text=own.text, soft=own.soft, open=False)
+        assert own == fit_calibration(part.blocks(dump, task), model, text=own.text, open=False)
+        assert own.text in (None, fit_shares(list(part.blocks(dump, task)), model))
 
 
 def test_several_models(world):
@@ -307,7 +305,8 @@ def changed(text: str, path: str, value) -> str:
     "path, value, message",
     [
         ("format", "other", "format: expected 'rescore settings', got 'other'"),
-        ("version", 3, "expected version 1 or 2, got 3; another rescore may read it"),
+        ("version", 2, "expected version 3, got 2; tune again"),
+        ("version", 4, "expected version 3, got 4; tune again"),
         ("more", 1, "file: unknown key 'more'; a newer rescore may have written it"),
         ("models", [], "models: expected a list of 1 to 64"),
         ("models", {}, "models: expected a list of 1 to 64"),

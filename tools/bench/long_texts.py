@@ -4,9 +4,8 @@ usage: python tools/bench/long_texts.py LM.ngram TOKENS.npy [--lengths 1000,1000
 
 TOKENS.npy is a flat array of token ids, as for `rescore lm build`. After each length, a tree is searched at each of the
 next tokens, without heads. Microseconds are thread CPU time: median and 99th percentile over these positions, fastest
-of the rounds. `predicted`: the text with a model's predictions at every position, simulated by the true token and the
-most frequent followers of the previous one. `hot`: the text's most frequent token inserted before each token, so that
-one context has all tokens as followers. `flat`: the same with uniformly sampled tokens.
+of the rounds. `hot`: the text's most frequent token inserted before each token, so that one context has all tokens as
+followers. `flat`: the same with uniformly sampled tokens.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore import NGram, _core
+from rescore import NGram
 from rescore.decode.bench.clock import figures, least_times
 from rescore.decode.rescoring.calibrated import CalibratedTrees
-from rescore.decode.rescoring.calibration import HEADLESS, TOP
+from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.lattice.sausage import blank
 
 PLACES, ROUNDS = 64, 5
@@ -43,12 +42,11 @@ def main() -> None:
     for name, text in texts(tokens):
         for length in map(int, asked.lengths.split(",")):
             if length + PLACES <= len(text):
-                print(f"{name:10} {length:9,} " + row(rescorer, text, length, asked.nodes, name == "predicted"))
+                print(f"{name:10} {length:9,} " + row(rescorer, text, length, asked.nodes))
 
 
 def texts(tokens: Tokens) -> Iterator[tuple[str, Tokens]]:
     yield "text", tokens
-    yield "predicted", tokens
     others = np.random.default_rng(0).integers(tokens.max() + 1, size=len(tokens))
     for name, between in (("hot", tokens), ("flat", others.astype(np.int32))):
         found = np.full(2 * len(tokens), np.bincount(tokens).argmax(), np.int32)
@@ -56,36 +54,20 @@ def texts(tokens: Tokens) -> Iterator[tuple[str, Tokens]]:
         yield name, found
 
 
-def row(rescorer: CalibratedTrees, tokens: Tokens, length: int, nodes: int, predicted: bool) -> str:
+def row(rescorer: CalibratedTrees, tokens: Tokens, length: int, nodes: int) -> str:
     text = rescorer.text()
     began = perf_counter()
-    read(text, tokens[:length], predicted)
+    text.extend(tokens[:length])
     reading = (perf_counter() - began) / length
     times = []
     lattice = blank(1)
     for at in range(length, length + PLACES):
         histories = tokens[None, at - rescorer.context : at]
         times.append(least_times([partial(rescorer.trees, lattice, histories, nodes, texts=[text])], ROUNDS)[0])
-        read(text, tokens[at : at + 1], predicted)
+        text.extend(tokens[at : at + 1])
     found = figures(np.array(times))
     size = text.bytes / text.size
     return f"{found['median_us']:10.1f} {found['p99_us']:7.1f} {1e6 * reading:15.2f} {size:14.1f}"
-
-
-def read(text: _core.ContextModel, tokens: Tokens, predicted: bool) -> None:
-    if not predicted:
-        text.extend(tokens)
-        return
-    draw = np.random.default_rng(len(tokens))
-    p = np.sort(draw.dirichlet(np.full(TOP, 0.3), len(tokens)).astype(np.float32))[:, ::-1].copy()
-    ids = np.array([predictions(token, draw) for token in tokens.tolist()], np.int32)
-    text.extend(tokens, ids, p)
-
-
-def predictions(token: int, draw: np.random.Generator) -> list[int]:
-    """The true token, and seven others with frequencies by Zipf's law."""
-    others = dict.fromkeys([token, *(draw.zipf(1.2, 4 * TOP) % 20000).tolist()])
-    return (list(others) + list(range(20000, 20000 + TOP)))[:TOP]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,6 @@ from rescore.lm.ngram import NGram
 
 PATHS = 16
 NODES = 32  # of calibrated trees
-WHOLE = 1 << 20  # prompt positions whose predictions count: all, as in a dump
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,19 +75,18 @@ def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]
         "LM alone 16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
         "LM alone 64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
         **{
-            name: TreeDrafter(slots, calibrated, nodes=NODES, prompt=WHOLE, rejected=False)
+            name: TreeDrafter(slots, calibrated, nodes=NODES, rejected=False)
             for name, calibrated in calibrated_rescorers(rescorer).items()
         },
     }
 
 
 def calibrated_rescorers(rescorer: Rescorer) -> dict[str, Rescorer]:
-    """Closed and open lattices, with and without the running text, with hard and soft counts."""
+    """Closed and open lattices, with and without the running text."""
     forms = {
         "closed": Calibration(open=False),
         "open": Calibration(),
-        "open_text": replace(DEFAULT, soft=()),
-        "open_soft": DEFAULT,
+        "open_text": DEFAULT,
     }
     return {name: Rescorer(rescorer.models[0], calibration=calibration) for name, calibration in forms.items()}
 

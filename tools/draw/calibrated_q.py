@@ -14,32 +14,36 @@ from rescore.lattice import svg
 from rescore.lm import example
 from rescore.lm.example import LIONEL, MESSI, RONALDO, SCORED, STOP
 
+SHARES = np.array([[0.0, 1.0, -1.0]] * 2)  # as on the page
 TEXT = np.array([STOP, LIONEL, RONALDO, SCORED, STOP, LIONEL], np.int32)
 LEFT, TOP, ROW, PANEL, WIDEST = 24, 150, 24, 290, 140
 SHOWN = (MESSI, RONALDO, STOP, LIONEL, SCORED)
 
 
 def q(texts: list[_core.ContextModel]) -> dict[int, float]:
-    tree = propose_trees(
-        example.model(), TEXT[None], n=6, depth=1, texts=texts, strength=np.ones(2) if texts else np.empty(0)
-    )[0]
+    tree = propose_trees(example.model(), TEXT[None], n=6, depth=1, texts=texts)[0]
     return dict(zip(tree.tokens.tolist(), np.exp(tree.logq).tolist()))
 
 
-def counted(share: float) -> _core.ContextModel:
-    """The text's counts; after the first "Lionel" the target gave Messi 0.6 and Ronaldo 0.3."""
-    counts = _core.ContextModel(soft=np.array([0.0, share]))
-    ids, p = np.full((len(TEXT), 2), -1, np.int32), np.zeros((len(TEXT), 2), np.float32)
-    ids[2], p[2] = [MESSI, RONALDO], [0.6, 0.3]
-    counts.extend(TEXT, ids, p)
+def counted(rejected: bool) -> _core.ContextModel:
+    """The text's counts. After "scored", "Lionel" was drafted and rejected; after it the target gave Messi 0.6 and
+    Ronaldo 0.3.
+    """
+    counts = _core.ContextModel(shares=SHARES, predicted=SHARES)
+    counts.extend(TEXT[:4])
+    if rejected:
+        counts.foresee(
+            np.array([LIONEL], np.int32), np.array([MESSI, RONALDO], np.int32), np.array([0.6, 0.3], np.float32)
+        )
+    counts.extend(TEXT[4:])
     return counts
 
 
 def draw() -> str:
     panels = (
         ("n-gram model", "p(token | . Lionel)", q([])),
-        ("+ text so far", "“Lionel” was followed by “Ronaldo”", q([counted(0.0)])),
-        ("+ the target's predictions", "there it gave Messi 0.6, Ronaldo 0.3", q([counted(0.5)])),
+        ("+ text so far", "“Lionel” was followed by “Ronaldo”", q([counted(False)])),
+        ("+ the target's predictions", "after a rejected “Lionel”", q([counted(True)])),
     )
     body = [
         svg.text(LEFT, 36, "What comes next?", "title text"),

@@ -185,7 +185,7 @@ class OpenFactory(Factory):
 
 
 class BlendFactory(Factory):
-    """The best tree under all sources: running text, the target's own predictions, --lm, and heads if any."""
+    """The best tree under all sources: running text, --lm, and heads if any."""
 
     name = "blend"
     of_heads = False

@@ -113,9 +113,7 @@ def of_blend(
     model = next(iter(lms.values()), None)
     tuned = tune_blend(dump, model, split=split, threads=args.threads, advance=stage)
     settings = Settings.of_blend(tuned, dump, tuple(lms), values={}, seed=args.seed)
-    tried = [
-        {"text": list(one.text or ()), "soft": list(one.soft), "value": value} for one, value in tuned.tried.items()
-    ]
+    tried = [{"text": one.text, "value": value} for one, value in tuned.tried.items()]
 
     def of_part(part: str) -> DumpResult:
         return evaluate_blend(dump, settings, model, part, threads=args.threads)
@@ -150,7 +148,10 @@ def trials(tuned: Tuned) -> Report:
         "scalar": scalar(tuned.paths.scalar),
         "scalar_trees": scalar(tuned.paths.scalar_trees),
         "fitted_alpha_times": list(tuned.paths.fitted.items()),
-        "text_scales": None
+        "text": None
         if tuned.trees is None
-        else {kind: sorted(values.items()) for kind, values in tuned.trees.scales.items()},
+        else {
+            kind: [{"text": one.text, "value": value} for one, value in tried.items()]
+            for kind, tried in tuned.trees.tried.items()
+        },
     }

@@ -21,6 +21,8 @@ BOLD = (
     *(form for tree in (CALIBRATED_TREE, OPEN_TREE) for form in (tree, by_task(tree))),
 )
 
+OF_SHARE = ("constant", "ln total", "ln distinct")  # the weights of a `Share`
+
 
 def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> list[RenderableType]:
     lines = [*heldout_tables(report, dump, width), "", *weight_tables(report, width)]
@@ -35,13 +37,12 @@ def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> 
 def blend_tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> list[RenderableType]:
     """`tables` for a model without heads."""
     tuned = report["settings"]["trees"][BLEND]["overall"]
-    found = {"default": HEADLESS.text, "tuned": tuned["text"]}, {"default": HEADLESS.shares, "tuned": tuned["soft"]}
     columns = [
-        Column(f"{what}, {name}", [f"{value:.3g}" for value in values])
-        for what, of in zip(("strength", "share"), found)
-        for name, values in of.items()
+        Column(f"{weight}, {name}", [f"{value:.3g}" for value in values])
+        for name, shares in (("default", HEADLESS.text or ()), ("tuned", tuned["text"]))
+        for weight, values in zip(OF_SHARE, zip(*shares))
     ]
-    lines = [*heldout_tables(report, dump, width), "", f"{len(report['trials'])} trials"]
+    lines = heldout_tables(report, dump, width)
     contexts = [str(order) for order in range(len(tuned["text"]))]
     return [*lines, "", *column_tables("context", contexts, columns, width=width), written(args)]
 
@@ -93,7 +94,7 @@ def p_value(row: Report) -> str:
 
 
 def weight_tables(report: Report, width: int) -> list[RenderableType]:
-    """The weights of each head for all tasks together, and the strengths of the running text, also by task."""
+    """The weights of each head for all tasks together, and whether the running text is read, also by task."""
     settings, tried = report["settings"], report["trials"]
     paths, trees = settings["paths"], settings["trees"] or {}
     columns = [Column("paths: head", listed(paths["head"]))]
@@ -115,11 +116,11 @@ def weight_tables(report: Report, width: int) -> list[RenderableType]:
     lines += ["", *column_tables("head", heads, [column.repeated(len(heads)) for column in columns], width=width)]
     if trees:
         tasks = list(trees["open"]["by_task"])
-        strengths = [
+        read = [
             Column(kind, [text(one) for one in (trees[kind]["overall"], *map(trees[kind]["by_task"].get, tasks))])
             for kind in trees
         ]
-        lines += ["", *column_tables("running text", ["all tasks", *tasks], strengths, width=width)]
+        lines += ["", *column_tables("running text", ["all tasks", *tasks], read, width=width)]
     return lines
 
 
@@ -128,5 +129,4 @@ def listed(values: list[float]) -> list[str]:
 
 
 def text(calibration: Report) -> str:
-    """The strengths of contexts of 0, 1, .. tokens."""
-    return ", ".join(f"{value:.3g}" for value in calibration["text"]) if calibration["text"] else "not used"
+    return "used" if calibration["text"] else "not used"

@@ -49,10 +49,9 @@ SURE = 2  # plain passes of a call from which their mean counts
 class Drafting:
     """Speculative decoding for a causal model's `generate`, passed to it as `custom_generate`.
 
-    source    the source of drafts beside the running text and the model's own predictions: None, an n-gram model or its
-              file, or heads of the model (an object, or a folder written by `rescore train heads` or `rescore train
-              bita`, or of Medusa heads). A drafter, such as `NGramDrafter` or `DraftModelDrafter` (a small model),
-              replaces all other sources
+    source    the source of drafts beside the running text: None, an n-gram model or its file, or heads of the model
+              (an object, or a folder written by `rescore train heads` or `rescore train bita`, or of Medusa heads). A
+              drafter, such as `NGramDrafter` or `DraftModelDrafter` (a small model), replaces all other sources
     lm        an n-gram model to use with heads
     rescorer  rescores the lattice of the heads in place of all other sources: a `Rescorer`, or the result of
               `Settings.calibrated`

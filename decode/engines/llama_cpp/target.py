@@ -96,7 +96,7 @@ class LlamaTarget:
             return torch.from_numpy(self._last.logits.reshape(*hidden.shape[:-1], -1))
         numbers = hidden[..., -1].numpy().astype(np.intp)
         if numbers.min(initial=0) < 0:
-            raise ValueError("llama.cpp computes logits of a prompt's last token only; draft with prompt=0")
+            raise ValueError("llama.cpp computes logits of a prompt's last token only")
         return torch.from_numpy(self._last.logits[numbers])
 
     def _context(self, cells: int) -> LlamaContext:

@@ -52,7 +52,7 @@ class CalibratedReplay(Budgeted):
 
 
 class BlockTexts:
-    """The running texts of a block's sequences, with the target's own predictions, grown on demand."""
+    """The running texts of a block's sequences, grown on demand."""
 
     def __init__(self, rescorer: CalibratedTrees, block: DumpBlock):
         self._read = [ReadSequence.of_block(block, s) for s in range(block.sequences)]
@@ -65,8 +65,9 @@ class BlockTexts:
         """
         for s, step in zip(sequences.tolist(), (rows - self._offsets[sequences]).tolist()):
             one, text = self._read[s], self._texts[s]
-            new = slice(text.size, one.prompt + step + 1)
-            text.extend(one.tokens[new], one.ids[new], one.p[new])
+            if not text.size:
+                text.extend(one.tokens[: one.prompt], prompt=True)
+            text.extend(one.tokens[text.size : one.prompt + step + 1])
         return [self._texts[s] for s in sequences.tolist()]
 
 
@@ -102,7 +103,7 @@ def running_texts(
     rescorer: CalibratedTrees, block: DumpBlock
 ) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
     """Yields the first rows of all sequences, then their second rows, and so on, each with the running text up to it,
-    root token included, and the target's own predictions.
+    root token included.
     """
     texts = BlockTexts(rescorer, block)
     for step in range(int(np.diff(block.offsets).max())):

@@ -15,10 +15,8 @@ from rescore.decode.replay.drafters.names import (
     SUFFIX_DECODING,
     TUNED_BLEND,
     TUNED_WITHOUT_LM,
-    TUNED_WITHOUT_SOFT,
     WITH_MEMORY,
     WITHOUT_LM,
-    WITHOUT_SOFT,
     of_sizes,
     sized,
 )
@@ -35,32 +33,30 @@ from rescore.lm.ngram import NGram
 SIZES = (16, 32, 64)
 LOOKED_UP = 10  # tokens, the usual setting
 STATIC = sized(STATIC_RECYCLING, 80)
-# The blend without the n-gram model, without soft counts, and complete.
-ABLATIONS = (WITHOUT_LM, WITHOUT_SOFT, BLENDED)
-TUNED_ABLATIONS = (TUNED_WITHOUT_LM, TUNED_WITHOUT_SOFT, TUNED_BLEND)
-ALONE = replace(HEADLESS, text=None, soft=())
+# The blend without the n-gram model, and complete.
+ABLATIONS = (WITHOUT_LM, BLENDED)
+TUNED_ABLATIONS = (TUNED_WITHOUT_LM, TUNED_BLEND)
+ALONE = replace(HEADLESS, text=None)
 # The blend against published drafters, and against itself without one of its sources.
 COMPARED = (
     (sized(BLENDED, 16), sized(PROMPT_LOOKUP, LOOKED_UP)),
     (sized(BLENDED, 16), STATIC),
     *(
         (sized(BLENDED, n), sized(other, n))
-        for other in (RECYCLING, SUFFIX_DECODING, LM_ALONE, WITHOUT_LM, WITHOUT_SOFT)
+        for other in (RECYCLING, SUFFIX_DECODING, LM_ALONE, WITHOUT_LM)
         for n in SIZES
     ),
     (sized(WITH_MEMORY, 16), sized(PROMPT_LOOKUP, LOOKED_UP)),
     *((sized(WITH_MEMORY, n), sized(BLENDED, n)) for n in SIZES),
 )
-COMPARED_TUNED = tuple(
-    (sized(TUNED_BLEND, n), sized(other, n)) for other in (BLENDED, TUNED_WITHOUT_LM, TUNED_WITHOUT_SOFT) for n in SIZES
-)
+COMPARED_TUNED = tuple((sized(TUNED_BLEND, n), sized(other, n)) for other in (BLENDED, TUNED_WITHOUT_LM) for n in SIZES)
 
 
 def headless_drafters(
     dump: Dump, rescorer: Rescorer, tuned: Calibration | None = None, memory: TextMemory | None = None
 ) -> list[ReplayDrafter]:
     """Returns the drafters, in this order: PROMPT_LOOKUP, STATIC_RECYCLING, RECYCLING, SUFFIX_DECODING, LM_ALONE and
-    WITHOUT_LM (given a model), WITHOUT_SOFT and BLENDED; the last three also with the tuned calibration, if given;
+    WITHOUT_LM (given a model) and BLENDED; the last two also with the tuned calibration, if given;
     WITH_MEMORY, the blend with the memory, if given. The memory is not modified.
 
     ValueError if a model's vocabulary or tokenizer is not the dump's, or if there are several models.
@@ -81,24 +77,11 @@ def headless_drafters(
         drafters.append(blend(dump, model, ALONE, of_sizes(LM_ALONE, SIZES), rescorer.threads))
     for calibration, names in ((HEADLESS, ABLATIONS), (tuned, TUNED_ABLATIONS)):
         if calibration:
-            drafters += ablations(dump, model, calibration, names, rescorer.threads)
+            for name, one in zip(names, (None, model)) if model else ((names[-1], None),):
+                drafters.append(blend(dump, one, calibration, of_sizes(name, SIZES), rescorer.threads))
     if memory is not None:
         drafters.append(blend(dump, model, tuned or HEADLESS, of_sizes(WITH_MEMORY, SIZES), rescorer.threads, memory))
     return drafters
-
-
-def ablations(
-    dump: Dump, model: NGram | None, calibration: Calibration, names: tuple[str, str, str], threads: int
-) -> list[ReplayDrafter]:
-    """Returns the blend without its n-gram model (given one), without soft counts, and complete."""
-    without_lm, without_soft, whole = names
-    hard = replace(calibration, soft=())
-    text = [blend(dump, None, calibration, of_sizes(without_lm, SIZES), threads)] if model else []
-    return [
-        *text,
-        blend(dump, model, hard, of_sizes(without_soft, SIZES), threads),
-        blend(dump, model, calibration, of_sizes(whole, SIZES), threads),
-    ]
 
 
 def blend(

@@ -26,9 +26,9 @@ HEADLESS = (LM_ALONE, LM_AND_TEXT)  # trees that need no heads
 # For models without heads.
 PROMPT_LOOKUP, SUFFIX_DECODING = "prompt lookup", "suffix decoding"
 RECYCLING, STATIC_RECYCLING = "Token Recycling", "static Token Recycling"
-BLENDED, WITHOUT_LM, WITHOUT_SOFT = "blend", "blend without LM", "blend without soft counts"
+BLENDED, WITHOUT_LM = "blend", "blend without LM"
 WITH_MEMORY = "blend with memory"
-TUNED_BLEND, TUNED_WITHOUT_LM, TUNED_WITHOUT_SOFT = (f"tuned {name}" for name in (BLENDED, WITHOUT_LM, WITHOUT_SOFT))
+TUNED_BLEND, TUNED_WITHOUT_LM = (f"tuned {name}" for name in (BLENDED, WITHOUT_LM))
 
 
 def sized(name: str, budget: int) -> str:

@@ -19,11 +19,7 @@ def section(figures: Figures) -> Section:
     return Section(
         key="sources",
         title="What each source adds",
-        prose=(
-            "The blend with one source left out and the same weights otherwise. Without the n-gram model, the running "
-            "text and the target's own predictions along it remain. Without soft counts, the running text counts only "
-            "the tokens that occurred, not the predictions. The n-gram model alone uses neither.",
-        ),
+        prose=("The n-gram model alone, the running text alone, and the blend of both.",),
         parts=(_plot(figures), differences.table(figures, of_sources)),
     )
 

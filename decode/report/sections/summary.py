@@ -22,7 +22,6 @@ from rescore.decode.replay.drafters.names import (
     TREE,
     TUNED_BLEND,
     WITHOUT_LM,
-    WITHOUT_SOFT,
     sized,
 )
 from rescore.decode.report.content import Section
@@ -37,7 +36,6 @@ PUBLISHED = {
 SOURCES = {
     sized(LM_ALONE, 16): "the n-gram model alone",
     sized(WITHOUT_LM, 16): "the blend without the n-gram model",
-    sized(WITHOUT_SOFT, 16): "the blend without the model's own predictions",
 }
 
 

@@ -31,10 +31,10 @@ def section(found: Weights, trees: TreeCalibrations) -> Section:
 
 
 def _calibrations(trees: TreeCalibrations) -> Table:
-    """The weights of closed and open trees for each slot, and the strengths of the running text's contexts."""
+    """The weights of closed and open trees for each slot, and whether the running text is read."""
     rows = []
     for name, calibration in trees.rows():
-        text = "not used" if calibration.text is None else ", ".join(f"{strength:.3g}" for strength in calibration.text)
+        text = "not used" if calibration.text is None else "used"
         of_slots = zip(
             *(
                 np.broadcast_to(np.array(getattr(calibration, weight)), _slots(trees)).tolist()
@@ -50,7 +50,7 @@ def _calibrations(trees: TreeCalibrations) -> Table:
                     numbers.text(text),
                 )
             )
-    headers = ("trees", "head", "heads' weight", "alpha", "prior", "floor", "running text's strengths")
+    headers = ("trees", "head", "heads' weight", "alpha", "prior", "floor", "running text")
     return Table(title="Weights of calibrated trees", headers=headers, rows=rows)
 
 

@@ -1,4 +1,4 @@
-// Reads a pass over a drafted tree into the running text, in one call instead of one per node.
+// Counts the predictions after a tree's rejected nodes in the running text, in one call instead of one per node.
 
 #include <nanobind/nanobind.h>
 
@@ -17,7 +17,7 @@ using namespace nb::literals;
 
 namespace {
 
-// A drafted tree [n], and the predictions after its root (row 0) and after node i (row 1 + i).
+// A drafted tree [n], and the prediction after each node.
 struct ReadTree {
   In<int32_t, 1> tokens, parents;
   In<int32_t, 2> ids;
@@ -26,7 +26,7 @@ struct ReadTree {
   int64_t size() const { return tokens.shape(0); }
 
   Prediction behind(int64_t node) const {
-    const size_t k = ids.shape(1), from = (1 + node) * k;
+    const size_t k = ids.shape(1), from = node * k;
     Prediction found{ids.data() + from, p.data() + from, 0};
     while (found.size < static_cast<int>(k) && found.ids[found.size] >= 0) ++found.size;
     return found;
@@ -42,8 +42,8 @@ struct ReadTree {
   void check() const {
     const size_t n = tokens.shape(0);
     expect_size("parents", parents.shape(0), n);
-    expect_size("ids, one row for the root and each node", ids.shape(0), 1 + n);
-    expect_size("p, one row for the root and each node", p.shape(0), 1 + n);
+    expect_size("ids, one row for each node", ids.shape(0), n);
+    expect_size("p, one row for each node", p.shape(0), n);
     expect_size("p, as many columns as ids", p.shape(1), ids.shape(1));
     for (size_t i = 0; i < n; ++i) {
       expect_range("drafted", tokens.data()[i], 0, INT32_MAX);
@@ -57,17 +57,15 @@ struct ReadTree {
   }
 };
 
-void read_pass(ContextModel& text, In<int32_t, 1> tokens, In<int32_t, 1> drafted, In<int32_t, 1> parents,
-               In<int32_t, 1> accepted, In<int32_t, 2> ids, In<float, 2> p) {
+void foresee_rejected(ContextModel& text, In<int32_t, 1> drafted, In<int32_t, 1> parents, In<int32_t, 1> accepted,
+                      In<int32_t, 2> ids, In<float, 2> p) {
   const ReadTree tree{drafted, parents, ids, p};
   tree.check();
-  expect_size("tokens, the accepted nodes' and the root token", tokens.shape(0), accepted.shape(0) + 1);
   std::vector<char> stays(tree.size(), 0);
   for (size_t i = 0; i < accepted.shape(0); ++i) {
     expect_range("accepted", accepted.data()[i], 0, tree.size() - 1);
     stays[accepted.data()[i]] = 1;
   }
-  for (size_t i = 0; i < tokens.shape(0); ++i) expect_range("tokens", tokens.data()[i], 0, INT32_MAX);
   nb::gil_scoped_release release;
   const std::lock_guard writing(text.mutex());
   std::vector<int32_t> draft;
@@ -76,16 +74,13 @@ void read_pass(ContextModel& text, In<int32_t, 1> tokens, In<int32_t, 1> drafted
     tree.draft(node, draft);
     text.foresee(draft.data(), draft.size(), tree.behind(node));
   }
-  for (size_t i = 0; i < tokens.shape(0); ++i)
-    text.extend(tokens.data()[i], tree.behind(i ? accepted.data()[i - 1] : -1));
 }
 
 }  // namespace
 
-void bind_read_pass(nb::module_& m) {
-  m.def("read_pass", &read_pass, "text"_a, nb::arg("tokens").noconvert(), nb::arg("drafted").noconvert(),
-        nb::arg("parents").noconvert(), nb::arg("accepted").noconvert(), nb::arg("ids").noconvert(),
-        nb::arg("p").noconvert());
+void bind_foresee(nb::module_& m) {
+  m.def("foresee_rejected", &foresee_rejected, "text"_a, nb::arg("drafted").noconvert(), nb::arg("parents").noconvert(),
+        nb::arg("accepted").noconvert(), nb::arg("ids").noconvert(), nb::arg("p").noconvert());
 }
 
 }  // namespace rescore
