@@ -24,8 +24,8 @@ from rescore.lattice.trees import Trees
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur
 FIRST = 31  # nodes that a first step considers
 MOST = SIZES[-1]
+LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
 VAIN = 0.01  # share of the time for searches that find nothing worth a pass
-INFORMATION = 0.0
 LONGEST_REST = 16  # steps
 
 
@@ -45,11 +45,11 @@ class AutoWidth:
             raise ValueError(f"most: expected trees of 1..1024 nodes, got {most}")
         self.target, self.most = target, most
 
-    def open(self, requests: int, length: int = 1) -> WidthSession:
-        """Opens a session. length: of the longest prompt."""
+    def open(self, requests: int, length: int = 1, *, learns: bool = False) -> WidthSession:
+        """Opens a session. length: of the longest prompt; learns: whether predictions after rejected nodes count."""
         times, near = self._known(length)
         rates = _rates.setdefault(self.target, AcceptanceRates())
-        return WidthSession(times, requests, self.most, rates, near)
+        return WidthSession(times, requests, self.most, rates, near, LATER if learns else 0.0)
 
     def plain_s(self, requests: int, length: int = 1) -> float | None:
         """Returns the shortest of the latest times of a plain pass; None if none was measured. Arguments: as `open`."""
@@ -84,9 +84,10 @@ class WidthSession:
         most: int = MOST,
         rates: AcceptanceRates | None = None,
         near: PassTimes | None = None,
+        later: float = 0.0,
     ):
         self.times, self.requests = times, requests
-        self._near = near or times
+        self._near, self._later = near or times, later
         self.rates = rates or AcceptanceRates()
         self.sizes = np.array([n for n in SIZES if n < most] + [most])
         self._last = FIRST
@@ -123,7 +124,7 @@ class WidthSession:
         p[trees.depths > np.array(room)[:, None]] = 0
         sizes = np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         costs = (self.times if self.times.known() else self._near).costs(len(p))
-        tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes] + INFORMATION * sizes
+        tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes] + self._later * len(p) * sizes
         seconds = costs.at(len(p) * (1 + sizes))
         best = best_size(tokens, drafting + seconds)
         if not sizes[best]:

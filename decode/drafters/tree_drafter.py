@@ -64,7 +64,9 @@ class TreeDrafter(Rescoring):
         proposer = _Proposer(self.lattice, heads, search)
         if isinstance(self.nodes, int):
             return _TreeSession(proposer, self.nodes)
-        return _AutoSession(proposer, self.nodes.open(len(prompts), max(map(len, prompts))))
+        calibrated = self.rescorer.calibrated
+        learns = self.rejected and calibrated is not None and calibrated.reads_text
+        return _AutoSession(proposer, self.nodes.open(len(prompts), max(map(len, prompts)), learns=learns))
 
 
 def check_nodes(nodes: int) -> None:
