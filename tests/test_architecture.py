@@ -20,7 +20,7 @@ ROOMS = {
     "rescoring": "device models.target models.reader",
     "drafters": "rescoring verify models cost.pass_times cost.acceptance_rates",
     "loop": "drafters models verify rescoring cost.pass_costs",
-    "engines": "loop drafters models verify rescoring cost.pass_costs cost.pass_times cost.acceptance_rates",
+    "engines": "loop drafters models verify rescoring cost.pass_times cost.acceptance_rates",
     "training": "loop models verify",
     "calm": "loop models",
     "replay": "rescoring",
