@@ -15,6 +15,15 @@ AGEING = 256  # passes in which half of what is known of an unused width is forg
 TRYING = 0.01  # share of the time that passes may take longer than was expected, before nothing is forgotten any more
 
 
+VAIN = 0.01  # share of the time for searches that find nothing worth a pass
+LONGEST_REST = 16  # steps
+
+
+def rest_after(drafting: float, plain: float) -> int:
+    """The steps to leave out after a search in vain, given its seconds and those of a plain pass."""
+    return min(int(drafting / (VAIN * plain)), LONGEST_REST)
+
+
 class PassTimes:
     """Seconds of a target's passes by width, the tokens that they read in all rows together.
 

@@ -2,8 +2,8 @@
 
 A tree of n nodes is the first n of a larger one, so one search gives all sizes, and the tokens that each is expected to
 yield under q: one root token per request, plus every node's acceptance probability. Each step takes the size with the
-most tokens per second. If no size beats a plain pass, drafting rests until the search has taken at most `VAIN` of the
-time. A wide pass is expensive on a processor that one token keeps busy, and nearly free on an idle GPU.
+most tokens per second. If no size beats a plain pass, drafting rests until the search has taken at most 1% of the time
+(`rest_after`). A wide pass is expensive on a processor that one token keeps busy, and nearly free on an idle GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.cost.acceptance_rates import AcceptanceRates
-from rescore.decode.cost.pass_times import PassTimes
+from rescore.decode.cost.pass_times import PassTimes, rest_after
 from rescore.decode.models.heads import LastPass
 from rescore.decode.models.target import Target
 from rescore.lattice.trees import Trees
@@ -25,8 +25,6 @@ SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so 
 FIRST = 31  # nodes that a first step considers
 MOST = SIZES[-1]
 LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
-VAIN = 0.01  # share of the time for searches that find nothing worth a pass
-LONGEST_REST = 16  # steps
 
 
 _times: WeakKeyDictionary[Target, dict[int, PassTimes]] = WeakKeyDictionary()
@@ -128,7 +126,7 @@ class WidthSession:
         seconds = costs.at(len(p) * (1 + sizes))
         best = best_size(tokens, drafting + seconds)
         if not sizes[best]:
-            self._rest = min(int(drafting / (VAIN * seconds[0])), LONGEST_REST)
+            self._rest = rest_after(drafting, seconds[0])
         return int(sizes[best])
 
     def rests(self) -> bool:

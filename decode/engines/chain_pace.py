@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.cost.acceptance_rates import AcceptanceRates
-from rescore.decode.cost.pass_times import PassTimes
+from rescore.decode.cost.pass_times import PassTimes, rest_after
 from rescore.lattice.tree import TokenTree
 
 MARGIN = 1.02  # a draft must promise this many times the tokens per second of plain decoding
-VAIN = 0.01  # share of the time for searches that find nothing worth a pass
-LONGEST_REST = 16  # calls
 LEAST = 0.01  # a drafted token with a smaller acceptance probability is never verified
 
 
@@ -113,7 +111,7 @@ class ChainPace:
         if rate[best] < MARGIN * rate[0]:
             best = 0
         if not best:
-            self._rest = min(int(drafting / (VAIN * seconds[0])), LONGEST_REST)
+            self._rest = rest_after(drafting, seconds[0])
         return _shared(accepted, p[:best])
 
     def _accepted(self, chains: Sequence[TokenTree]) -> list[NDArray[np.float64]]:

@@ -66,7 +66,8 @@ void ContextModel::weigh(Counts& counts, const Share& share) {
 
 void ContextModel::evidence(uint32_t state, uint32_t token, Evidence* out) const {
   const auto write = [&](uint32_t owner, const Counts& counts, Evidence& to) {
-    to = {lists_.count(owner, counts.list, token), counts.total, static_cast<float>(counts.list.size)};
+    to = {lists_.count(owner, counts.list, token), static_cast<float>(counts.total),
+          static_cast<float>(counts.list.size)};
   };
   std::fill_n(out, 2 * order_, Evidence{0, 0, 0});
   for (;; state = contexts_[state].link) {

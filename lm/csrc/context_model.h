@@ -102,7 +102,7 @@ class ContextModel {
 
   struct Counts {
     CountList list;
-    float total = 0;
+    double total = 0;           // a float ends at 2^24
     float worth = 0, rest = 1;  // share / total, and 1 - share
   };
 

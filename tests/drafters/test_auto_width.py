@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.cost.acceptance_rates import AcceptanceRates
-from rescore.decode.cost.pass_times import AGEING, PRIOR, SURE, PassTimes
+from rescore.decode.cost.pass_times import AGEING, LONGEST_REST, PRIOR, SURE, VAIN, PassTimes
 from rescore.decode.drafters import auto_width
-from rescore.decode.drafters.auto_width import LONGEST_REST, SIZES, VAIN, AutoWidth, WidthSession, best_size
+from rescore.decode.drafters.auto_width import SIZES, AutoWidth, WidthSession, best_size
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter

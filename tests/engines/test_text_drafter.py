@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rescore.decode.cost.acceptance_rates import AcceptanceRates
-from rescore.decode.cost.pass_times import PRIOR, SURE
+from rescore.decode.cost.pass_times import LONGEST_REST, PRIOR, SURE
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.known_text import NOTHING
@@ -240,7 +240,7 @@ def test_calls_rest_where_drafted_tokens_are_dear():
     assert pace.lengths([chain_of(0.3)], 8e-4) == [0]
     assert [pace.rests() for _ in range(9)] == [True] * 8 + [False]
     assert pace.lengths([NOTHING], 1.0) == [0]
-    assert [pace.rests() for _ in range(17)] == [True] * chain_pace.LONGEST_REST + [False]
+    assert [pace.rests() for _ in range(17)] == [True] * LONGEST_REST + [False]
     assert pace.lengths([chain_of(0.99)], 8e-4) == [1] and not pace.rests()
 
 

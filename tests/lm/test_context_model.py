@@ -187,6 +187,13 @@ def test_absurd_shares_leave_probabilities():
         assert 0 < rest <= 1 and share.sum() + rest == pytest.approx(1, abs=1e-6) and (share >= 0).all()
 
 
+def test_more_tokens_than_a_float_counts():
+    model = ContextModel(shares=np.array([[0.0, 1.0, -1.0]]), predicted=np.zeros((1, 3)))
+    model.extend(np.tile(array([0, 1, 2]), 7_000_000))
+    share, rest = model.mixture(array([]), array([0, 1, 2]))
+    assert share.sum() + rest == pytest.approx(1, abs=1e-6)
+
+
 def test_misuse():
     with pytest.raises(ValueError, match="shares, of every order: expected 1 to 16, got 17"):
         model_of([(0.0, 1.0, -1.0)] * 17)
