@@ -47,13 +47,13 @@ class TokenRecyclingReplay(Budgeted):
 
     def worth(self, block: DumpBlock) -> dict[str, Worth]:
         def drafting(text: ReadSequence, n: int | None) -> Draft:
-            matrix, read = TokenRecycling(), 1
+            matrix, read, (ids, p) = TokenRecycling(), 1, text.predictions()
 
             def draft(end: int) -> TokenTree:
                 nonlocal read
                 for at in range(read, end):  # the prediction after the last token does not exist yet
-                    if text.ids[at, 0] >= 0:
-                        matrix.see(int(text.tokens[at - 1]), text.ids[at], text.p[at])
+                    if ids[at, 0] >= 0:
+                        matrix.see(int(text.tokens[at - 1]), ids[at], p[at])
                 read, root = end, int(text.tokens[end - 1])
                 return matrix.static_tree(root) if n is None else matrix.best_tree(root, n)
 
