@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,18 @@ class Trees:
             logq=np.empty(shape, np.float32),
             count=np.empty(lattices, np.int32),
         )
+
+    @classmethod
+    def joined(cls, trees: Sequence[TokenTree]) -> Trees:
+        """A batch of single trees, padded to the largest."""
+        out = cls.empty(len(trees), max((tree.size for tree in trees), default=0))
+        for name, padding in (("tokens", -1), ("parents", -1), ("depths", 0), ("logq", -np.inf)):
+            column = getattr(out, name)
+            column.fill(padding)
+            for row, tree in zip(column, trees):
+                row[: tree.size] = getattr(tree, name)
+        out.count[:] = [tree.size for tree in trees]
+        return out
 
     @property
     def columns(

@@ -23,9 +23,9 @@ from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.models.block import Block
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.target import Target
-from rescore.decode.replay.drafters.names import BASE, HEADS_TREE, LM_ALONE, PARALLEL_RESCORED, RESCORED, TREE, sized
-from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
+from rescore.decode.replay.names import BASE, HEADS_TREE, LM_ALONE, PARALLEL_RESCORED, RESCORED, TREE, sized
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
+from rescore.decode.replay.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 
 from rescore.decode.cost.acceptance_rates import AcceptanceRates
 from rescore.decode.cost.pass_times import PassTimes, rest_after
-from rescore.decode.models.heads import LastPass
-from rescore.decode.models.target import Target
+from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.trees import Trees
+
+if TYPE_CHECKING:
+    from rescore.decode.models.target import Target
 
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur
 FIRST = 31  # nodes that a first step considers

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.verify.draft import Draft

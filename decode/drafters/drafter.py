@@ -4,28 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
-from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.drafts import Drafts
+from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
+from rescore.lattice.trees import Trees
+
+if TYPE_CHECKING:
+    from rescore.decode.verify.shaping import Shaping
 
 EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))  # the tree of a step that drafts nothing
+
+
+Proposed = Trees | Drafts | Sequence[Draft]
+"""What a step proposes for its B requests: trees, paths to merge by prefix, or one draft each."""
 
 
 class DrafterSession(Protocol):
     """A drafter, opened for the requests of one call."""
 
-    def propose(self, step: DraftStep) -> list[Draft]:
-        """Returns one draft for each of the step's B requests, no deeper than its room."""
+    def propose(self, step: DraftStep) -> Proposed:
+        """Drafts for the step's B requests. Trees and paths may be deeper than the room, which cuts them; the first n
+        nodes or paths of a proposal are the one of size n.
+        """
 
     def select(self, rows: Sequence[int]) -> None:
         """Keeps only these requests."""
+
+
+def drafts_of(proposed: Proposed, room: Sequence[int]) -> Sequence[Draft]:
+    """One draft for each request, no deeper than its room."""
+    if isinstance(proposed, Trees):
+        return [Draft(tree=proposed[b].within(most)) for b, most in enumerate(room)]
+    if isinstance(proposed, Drafts):
+        paths = zip(proposed.tokens, proposed.count.tolist(), room)
+        return [Draft(tree=TokenTree.from_drafts(tokens[:count, :most])) for tokens, count, most in paths]
+    return proposed
+
+
+class LatticeSession(Protocol):
+    """Lattices of the heads' candidates, for the requests of one call."""
+
+    def sausages(self, step: DraftStep) -> Sausage:
+        """The lattices [B, T, K] after the step's root tokens."""
+
+    def resident(self, step: DraftStep) -> Any:
+        """The same as a `TensorSausage` on the target's device, if it has kernels for tensors; else as `sausages`."""
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keeps only these requests."""
+
+
+class Lattices(Protocol):
+    """Where a drafter's lattices come from: the heads of a model, or the rows of a dump. slots: T."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def open(self, requests: int) -> LatticeSession: ...
 
 
 @runtime_checkable

@@ -12,7 +12,8 @@ from torch import Tensor
 from rescore.decode.drafters.drafter import Rescoring
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import moved
-from rescore.decode.models.heads import DraftStep, HeadsSession
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.heads import HeadsSession
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.tensor_rescorer import TensorNormalised
 from rescore.decode.verify.draft import Draft

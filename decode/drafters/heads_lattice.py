@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from rescore.decode.models.heads import Heads, top_of_heads
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, top_of_heads
 from rescore.decode.rescoring.tensor_rescorer import has_kernels
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
@@ -32,6 +34,13 @@ class HeadsLattice:
         if self.logp_dtype not in LOGP_DTYPES:
             raise ValueError(f"logp_dtype: expected one of {', '.join(LOGP_DTYPES)}, got {self.logp_dtype!r}")
 
+    @property
+    def slots(self) -> int:
+        return self.heads.slots
+
+    def open(self, requests: int) -> HeadsLatticeSession:
+        return HeadsLatticeSession(self, self.heads.open(requests))
+
     def sausages(self, logits: Tensor) -> Sausage:
         """Returns the lattices [B, T, K] of the heads' logits [B, T, D]."""
         ids, logp, _ = top_of_heads(logits, self.top_k, self.heads.vocabulary)
@@ -45,3 +54,25 @@ class HeadsLattice:
         vocabulary = self.heads.vocabulary
         ids = found.ids if vocabulary is None else vocabulary.tokens(found.ids)
         return TensorSausage(ids=ids, cost=found.cost.to(getattr(torch, self.logp_dtype)).float())
+
+
+class HeadsLatticeSession:
+    """The heads of one call, and the lattices of their candidates."""
+
+    def __init__(self, lattice: HeadsLattice, heads: HeadsSession):
+        self.lattice, self.heads = lattice, heads
+
+    @property
+    def may_rest(self) -> bool:
+        """Heads that keep their own state must see every step."""
+        return isinstance(self.heads, Memoryless)
+
+    def sausages(self, step: DraftStep) -> Sausage:
+        return self.lattice.sausages(self.heads.logits(step))
+
+    def resident(self, step: DraftStep) -> TensorSausage | Sausage:
+        logits = self.heads.logits(step)
+        return self.lattice.tensors(logits) if has_kernels(logits.device) else self.lattice.sausages(logits)
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)

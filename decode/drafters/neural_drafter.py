@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.models.heads import DraftStep, HeadsSession
+from rescore.decode.drafters.drafter import Lattices, LatticeSession, Proposed
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
-from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 
 
@@ -20,27 +19,24 @@ class NeuralDrafter:
 
     drawn = 0
 
-    def __init__(self, lattice: HeadsLattice, rescorer: NeuralRescorer):
+    def __init__(self, lattice: Lattices, rescorer: NeuralRescorer):
         self.lattice, self.rescorer = lattice, rescorer
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NeuralSession:
-        heads = self.lattice.heads
-        return NeuralSession(self, heads.open(len(prompts)), self.rescorer.open(prompts, heads.slots))
+        return NeuralSession(
+            self.rescorer, self.lattice.open(len(prompts)), self.rescorer.open(prompts, self.lattice.slots)
+        )
 
 
 class NeuralSession:
-    """Heads and a small model, opened for the requests of one call."""
+    """Lattices and a small model, opened for the requests of one call."""
 
-    def __init__(self, drafter: NeuralDrafter, heads: HeadsSession, reader: Reader):
-        self.drafter = drafter
-        self.heads = heads
-        self.reader = reader
+    def __init__(self, rescorer: NeuralRescorer, lattices: LatticeSession, reader: Reader):
+        self.rescorer, self.lattices, self.reader = rescorer, lattices, reader
 
-    def propose(self, step: DraftStep) -> list[Draft]:
-        sausages = self.drafter.lattice.sausages(self.heads.logits(step))
-        trees = self.drafter.rescorer.trees(self.reader, sausages, step.histories)
-        return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]
+    def propose(self, step: DraftStep) -> Proposed:
+        return self.rescorer.trees(self.reader, self.lattices.sausages(step), step.histories)
 
     def select(self, rows: Sequence[int]) -> None:
-        self.heads.select(rows)
+        self.lattices.select(rows)
         self.reader.select(rows)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.drafters.drafter import Proposed
 from rescore.decode.drafters.tree_search import padded
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.rescoring.propose import propose_trees
-from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.ngram import NGram
 
@@ -40,10 +40,9 @@ class NGramDrafter:
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NGramDrafter:
         return self
 
-    def propose(self, step: DraftStep) -> list[Draft]:
-        histories = padded(step.histories, max(1, self.model.order - 1))
-        trees = propose_trees(self.model, histories, n=self.nodes, depth=self.slots, threads=self.threads)
-        return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]
+    def propose(self, step: DraftStep) -> Proposed:
+        histories, n = padded(step.histories, max(1, self.model.order - 1)), step.nodes or self.nodes
+        return propose_trees(self.model, histories, n=n, depth=self.slots, threads=self.threads)
 
     def select(self, rows: Sequence[int]) -> None:
         pass

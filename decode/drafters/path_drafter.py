@@ -7,14 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Rescoring
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.tree_search import moved
-from rescore.decode.models.heads import DraftStep, HeadsSession
+from rescore.decode.drafters.drafter import Lattices, LatticeSession, Proposed, Rescoring
+from rescore.decode.drafters.tree_search import padded
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.tree import TokenTree
 
 
 class PathDrafter(Rescoring):
@@ -22,25 +19,23 @@ class PathDrafter(Rescoring):
 
     drawn = 0
 
-    def __init__(self, lattice: HeadsLattice, rescorer: Rescorer | None = None, *, paths: int = 1):
+    def __init__(self, lattice: Lattices, rescorer: Rescorer | None = None, *, paths: int = 1):
         if not 1 <= paths <= 1024:
             raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
         self.lattice, self.rescorer, self.paths = lattice, rescorer or Rescorer(), paths
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _PathSession:
-        return _PathSession(self, self.lattice.heads.open(len(prompts)))
+        return _PathSession(self, self.lattice.open(len(prompts)))
 
 
 class _PathSession:
-    def __init__(self, drafter: PathDrafter, heads: HeadsSession):
-        self.drafter, self.heads = drafter, heads
+    def __init__(self, drafter: PathDrafter, lattices: LatticeSession):
+        self.drafter, self.lattices = drafter, lattices
 
-    def propose(self, step: DraftStep) -> list[Draft]:
+    def propose(self, step: DraftStep) -> Proposed:
         rescorer = self.drafter.rescorer
-        tensors = self.drafter.lattice.tensors(self.heads.logits(step))
-        drafts = rescorer.paths(tensors, moved(step.histories, rescorer.context, tensors.device), self.drafter.paths)
-        tokens, count = drafts.tokens.cpu().numpy(), drafts.count.tolist()
-        return [Draft(tree=TokenTree.from_drafts(tokens[b, : count[b], :most])) for b, most in enumerate(step.room)]
+        histories = padded(step.histories, max(1, rescorer.context))
+        return rescorer.paths(self.lattices.sausages(step), histories, step.nodes or self.drafter.paths)
 
     def select(self, rows: Sequence[int]) -> None:
-        self.heads.select(rows)
+        self.lattices.select(rows)

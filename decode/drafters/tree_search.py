@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.drafter import LatticeSession
 from rescore.decode.drafters.running_texts import RunningTexts
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.lattice.sausage import blank
+from rescore.lattice.sausage import Sausage, blank
 from rescore.lattice.trees import Trees
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Histories = Sequence[NDArray[np.int32]]  # the whole text of every request
 
@@ -25,8 +27,8 @@ class TreeSearch(Protocol):
     def read(self, step: DraftStep) -> None:
         """Reads the tokens of a step that drafts, and of the steps before it that did not."""
 
-    def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
-        """Returns trees of n nodes from lattices of the heads' logits [B, T, V], or without heads."""
+    def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
+        """Returns trees of n nodes from the heads' lattices, or without heads."""
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         """As in `Remembering`."""
@@ -46,22 +48,31 @@ def padded(histories: Histories, context: int) -> NDArray[np.int32]:
 
 def moved(histories: Histories, context: int, device: torch.device) -> Tensor:
     """As `padded`, at least one token, on a device."""
+    import torch
+
     return torch.from_numpy(padded(histories, max(1, context))).to(device)
 
 
 class PlainSearch:
-    """Search of lattices rescored with fixed weights."""
+    """Search of lattices rescored with fixed weights. `pushed`: under the q of whole paths, which accounts for later
+    slots; the default is each slot's own.
+    """
 
-    def __init__(self, rescorer: Rescorer):
-        self._rescorer = rescorer
+    def __init__(self, rescorer: Rescorer, *, pushed: bool = False):
+        self._rescorer, self._pushed = rescorer, pushed
 
     def read(self, step: DraftStep) -> None:
         pass
 
-    def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
-        assert lattice is not None and logits is not None
-        tensors = lattice.tensors(logits)
-        return self._rescorer.trees(tensors, moved(step.histories, self._rescorer.context, tensors.device), n).host()
+    def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
+        assert lattices is not None
+        rescorer, context = self._rescorer, max(1, self._rescorer.context)
+        if self._pushed:
+            return rescorer.normalise(lattices.sausages(step), padded(step.histories, context)).trees(n)
+        found = lattices.resident(step)
+        if isinstance(found, Sausage):
+            return rescorer.trees(found, padded(step.histories, context), n)
+        return rescorer.trees(found, moved(step.histories, context, found.device), n).host()
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         pass
@@ -75,24 +86,22 @@ class CalibratedSearch:
 
     def __init__(self, rescorer: CalibratedTrees, requests: int, *, depth: int | None, rejected: bool):
         self._rescorer, self._depth = rescorer, depth
-        texts = requests if rescorer.reads_text else 0
-        self._texts = RunningTexts(rescorer, texts, rejected=rejected)
+        self._texts = RunningTexts(rescorer, requests, rejected=rejected) if rescorer.reads_text else None
 
     def read(self, step: DraftStep) -> None:
-        self._texts.read(step)
+        if self._texts:
+            self._texts.read(step)
 
-    def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
-        if lattice is not None and logits is not None:
-            sausages = lattice.sausages(logits)
-        else:
-            sausages = blank(len(step.histories))
+    def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
+        sausages = lattices.sausages(step) if lattices else blank(len(step.histories))
         histories = padded(step.histories, max(1, self._rescorer.context))
-        return self._rescorer.trees(sausages, histories, n, texts=self._texts.texts, depth=self._depth)
+        texts = [self._texts.texts[request] for request in step.requests] if self._texts else []
+        return self._rescorer.trees(sausages, histories, n, texts=texts, depth=self._depth)
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         if self._rescorer.memory:
             self._rescorer.memory.remember(history, start)
 
     def select(self, rows: Sequence[int]) -> None:
-        if self._rescorer.reads_text:
+        if self._texts:
             self._texts.select(rows)

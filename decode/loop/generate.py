@@ -17,12 +17,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import EMPTY, Drafter, DrafterSession, Remembering, fitted
+from rescore.decode.drafters.drafter import EMPTY, Drafter, DrafterSession, Remembering, drafts_of, fitted
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.loop.predicted import of_passes, of_prompt
 from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
-from rescore.decode.models.heads import DraftStep, LastPass
+from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.models.target import Switching, Target
 from rescore.decode.verify import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier
 from rescore.decode.verify.draft import Draft
@@ -127,15 +128,18 @@ def stream(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Read:
-    """The result of a pass, per request: hidden states [m, width] of the tokens that are now part of the text, and the
-    verified draft.
+    """The result of a pass, per request: hidden states [m, width] of the tokens that are now part of the text, the
+    verified draft, and the logits [1 + n, V] after the root token and the draft's nodes; of a prompt, after its end.
     """
 
     fresh: list[Tensor]
     last: list[LastPass]
+    logits: list[Tensor]
 
     def of(self, rows: list[int]) -> _Read:
-        return _Read(fresh=[self.fresh[row] for row in rows], last=[self.last[row] for row in rows])
+        parts = (self.fresh, self.last, self.logits)
+        fresh, last, logits = ([part[row] for row in rows] for part in parts)
+        return _Read(fresh=fresh, last=last, logits=logits)
 
 
 class _Call:
@@ -197,8 +201,8 @@ class _Call:
         for one in active:
             one.statistics.prompt_us = 1e6 * (time.perf_counter() - began) / len(active)
             one.statistics.verifying_us = one.statistics.prompt_us
-        last = [LastPass(tree=EMPTY, accepted=(), logits=row) for row in logits]
-        return active, _Read(fresh=fresh, last=last), chunks
+        last = [LastPass(tree=EMPTY, accepted=()) for _ in active]
+        return active, _Read(fresh=fresh, last=last, logits=list(logits)), chunks
 
     def _read_again(self, active: list[Running]) -> None:
         """Reads texts anew that the target from now on reads otherwise."""
@@ -217,7 +221,7 @@ class _Call:
             statistics.drafted.append(0)
             statistics.verifying_us += 1e6 * (time.perf_counter() - began) / len(rows)
 
-    def _drafts(self, active: list[Running], read: _Read) -> list[Draft]:
+    def _drafts(self, active: list[Running], read: _Read) -> Sequence[Draft]:
         if self.session is None:
             return [Draft(tree=EMPTY) for _ in active]
         step = DraftStep(
@@ -227,13 +231,20 @@ class _Call:
             room=[one.ahead for one in active],
             random=[one.random for one in active],
             last=read.last,
-            logits=self.target.logits if self.target.reads_back else None,
+            predictions=lambda k: self._predictions(active, read, k),
         )
-        drafts = self.session.propose(step)
+        drafts = drafts_of(self.session.propose(step), step.room)
         _check_drafts(drafts, active, self.target.vocab_size, self.drawn)
         return drafts
 
-    def _verify(self, active: list[Running], drafts: list[Draft]) -> tuple[_Read, list[Chunk]]:
+    def _predictions(self, active: list[Running], read: _Read, k: int) -> list[Read]:
+        if len(active[0].tokens) == 1:  # the pass read the prompts
+            texts = zip(active, read.fresh, read.logits)
+            return [of_prompt(k, self.target, one.history[:-1], fresh, logits) for one, fresh, logits in texts]
+        roots = [int(one.history[-2 - len(last.accepted)]) for one, last in zip(active, read.last)]
+        return of_passes(k, roots, read.last, read.logits)
+
+    def _verify(self, active: list[Running], drafts: Sequence[Draft]) -> tuple[_Read, list[Chunk]]:
         """One pass: its result, and what it added to each text."""
         layout, trees = self.options.layout, [draft.tree for draft in drafts]
         starts = [len(one.history) - 1 for one in active]
@@ -251,13 +262,11 @@ class _Call:
             one.statistics.accepted.append(chunk.accepted)
             one.statistics.drafted.append(draft.tree.size)
             one.statistics.rested += draft.rested
-        last = [
-            LastPass(tree=tree, accepted=verdict.accepted, logits=logits[row, : 1 + tree.size])
-            for row, (tree, verdict) in enumerate(zip(trees, verdicts))
-        ]
-        return _Read(fresh=fresh, last=last), chunks
+        last = [LastPass(tree=tree, accepted=verdict.accepted) for tree, verdict in zip(trees, verdicts)]
+        rows = [logits[row, : 1 + tree.size] for row, tree in enumerate(trees)]
+        return _Read(fresh=fresh, last=last, logits=rows), chunks
 
-    def _verdicts(self, active: list[Running], drafts: list[Draft], logits: Tensor) -> list[Verdict]:
+    def _verdicts(self, active: list[Running], drafts: Sequence[Draft], logits: Tensor) -> list[Verdict]:
         """logits [B, 1 + n, V]."""
         # On a GPU, copy once. On a CPU, evaluate only the nodes on the accepted path: few if drafts are bad.
         at_once = self.options.shaping.sampling is None and logits.device.type != "cpu"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.draft_vocabulary import DraftVocabulary
-from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 

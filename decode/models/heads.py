@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,51 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.draft_vocabulary import DraftVocabulary
-from rescore.lattice.short_repr import short_repr
 from rescore.lattice.top import top_of_logits
-from rescore.lattice.tree import TokenTree
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LastPass:
-    """The result of the last pass for one request.
-
-    tree      the verified tree, empty after the prompt
-    accepted  the accepted nodes, from the root down
-    logits    [1 + n, V] of the target, row 0 after the root token, row 1 + i after node i
-    """
-
-    tree: TokenTree
-    accepted: Sequence[int]
-    logits: Tensor
-
-    __repr__ = short_repr
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DraftStep:
-    """The state before a pass, of the B active requests.
-
-    histories  the whole text that the target has read and decoded, int32 [n] each, root token last
-    hidden     the target's hidden states [B, width] that gave the root tokens
-    fresh      for each request, hidden states [m, width] of the m tokens read since the previous step (in the first
-               step, of the prompt, without the part that was cached)
-    room       the most draft tokens that can still be used
-    random     each request's random generator, for drawn drafts
-    last       each request's result of the last pass; empty if not kept
-    logits     computes the target's logits [..., V] of hidden states; None if not available
-    """
-
-    histories: Sequence[NDArray[np.int32]]
-    hidden: Tensor
-    fresh: Sequence[Tensor]
-    room: Sequence[int]
-    random: Sequence[np.random.Generator]
-    last: Sequence[LastPass] = ()
-    logits: Callable[[Tensor], Tensor] | None = None
-
-    __repr__ = short_repr
 
 
 class HeadsSession(Protocol):
@@ -107,6 +64,7 @@ class Memoryless(ABC):
         return self
 
     def logits(self, step: DraftStep) -> Tensor:
+        assert step.hidden is not None, "a step of decoding has hidden states"
         certain = torch.tensor([int(history[-1]) for history in step.histories], device=step.hidden.device)
         return self.of_hidden(step.hidden, certain)
 

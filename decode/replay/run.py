@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.drafters.names import BASE, ORACLE, RESCORED
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
+from rescore.decode.replay.names import BASE, ORACLE, RESCORED
+from rescore.decode.replay.outcome import Outcome
+from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.side_by_side import side_by_side
 from rescore.decode.replay.split import SplitPart, chosen_blocks
-from rescore.decode.replay.worth import ReplayDrafter, Worth, visited_rows
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.short_repr import short_repr
 
-# Called for each block with the block, the worth of every drafter, and the rows that each visits.
-Listener = Callable[[DumpBlock, Mapping[str, Worth], Mapping[str, NDArray[np.int64]]], None]
+# Called for each block with the block and the outcome of every drafter.
+Listener = Callable[[DumpBlock, Mapping[str, Outcome]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,7 +110,7 @@ def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
 
 def replay_dump(
     dump: Dump,
-    drafters: Sequence[ReplayDrafter],
+    drafters: Sequence[Replay],
     *,
     tasks: Collection[str] | None = None,
     split: SplitPart | None = None,
@@ -134,7 +135,7 @@ def replay_dump(
 
 def replay_blocks(
     blocks: Iterable[DumpBlock],
-    drafters: Sequence[ReplayDrafter],
+    drafters: Sequence[Replay],
     *,
     kind: str,
     workers: int = 1,
@@ -149,20 +150,19 @@ def replay_blocks(
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"drafters: expected unique names, got {twice!r} twice")
 
-    def worths(block: DumpBlock) -> tuple[DumpBlock, dict[str, Worth]]:
-        return block, {name: one for drafter in drafters for name, one in drafter.worth(block).items()}
+    def replayed(block: DumpBlock) -> tuple[DumpBlock, dict[str, Outcome]]:
+        return block, {name: one for drafter in drafters for name, one in drafter.outcomes(block).items()}
 
     builders: dict[str, _Builder] = {}
     seconds = dict.fromkeys(names, 0.0)
     lattices = 0
-    for block, worth in side_by_side(worths, blocks, workers):
-        visited = {name: visited_rows(worth[name].accepted, block.offsets) for name in names}
-        builders.setdefault(block.task, _Builder(block.task)).add(block, {name: worth[name] for name in names}, visited)
+    for block, outcomes in side_by_side(replayed, blocks, workers):
+        builders.setdefault(block.task, _Builder(block.task)).add(block, {name: outcomes[name] for name in names})
         lattices += block.rows
         for name in names:
-            seconds[name] += worth[name].seconds or 0.0
+            seconds[name] += outcomes[name].seconds or 0.0
         for listener in listeners:
-            listener(block, worth, visited)
+            listener(block, outcomes)
     timed = {name: value for name, value in seconds.items() if value}
     results = [builder.result() for builder in builders.values()]
     return DumpResult(kind=kind, tasks=results, lattices=lattices, seconds=timed)
@@ -179,25 +179,26 @@ class _Builder:
     repetition: dict[str, Repetition] = field(default_factory=dict)
     duel: Duel | None = None
 
-    def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
+    def add(self, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
         self.sequences += block.sequences
         self.loops += block.loops
         self.parts.append(
             {
-                name: Tally.of_replay(one.accepted, one.verified, visited[name], block.offsets)
-                for name, one in worth.items()
+                name: Tally.of_replay(one.accepted, one.verified, one.visited, block.offsets)
+                for name, one in outcomes.items()
             }
         )
         best = {
-            name: one.drafts.tokens[:, 0] for name in (BASE, RESCORED) if name in worth and (one := worth[name]).drafts
+            name: one.drafts.tokens[:, 0]
+            for name in (BASE, RESCORED)
+            if name in outcomes and (one := outcomes[name]).drafts
         }
         for name, drafts in best.items():
-            self.repetition.setdefault(name, Repetition()).add(drafts[visited[name]])
+            self.repetition.setdefault(name, Repetition()).add(drafts[outcomes[name].visited])
         if len(best) == 2:
-            self.duel, steps = self.duel or Duel(), visited[BASE]
-            self.duel.add(
-                worth[BASE].accepted[steps], worth[RESCORED].accepted[steps], best[BASE][steps], best[RESCORED][steps]
-            )
+            self.duel, steps = self.duel or Duel(), outcomes[BASE].visited
+            base, rescored = (outcomes[name].accepted[steps] for name in (BASE, RESCORED))
+            self.duel.add(base, rescored, best[BASE][steps], best[RESCORED][steps])
 
     def result(self) -> TaskResult:
         tallies = {name: Tally.joined([part[name] for part in self.parts]) for name in self.parts[0]}

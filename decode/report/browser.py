@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.drafters.calibrated import trees_of_block
-from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
-from rescore.decode.rescoring.calibrated import CalibratedTrees
+from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
+from rescore.decode.replay.replay import tree_at
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.weights import alpha_of_slots
@@ -20,8 +19,7 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.svg import clean
-from rescore.lattice.tree import accepted_by_size
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, accepted_by_size
 
 PROMPT_TOKENS = 64  # of the prompt's end, shown before the text
 MAX_BYTES = 5 << 20  # limit of the JSON; further sequences are left out
@@ -103,21 +101,14 @@ def _of_block(
     histories = block.histories(rows, rescorer.context)
     trees = rescorer.trees(sausages, histories, options.nodes)
     in_tree = accepted_by_size(trees.tokens, trees.parents, truth)[:, -1]
+    shown = {"tree": rescorer}
+    if rescorer.models:
+        shown["open"] = Rescorer(rescorer.models[0], calibration=options.calibration)
     best = rescorer.paths(sausages, histories, 1).tokens[:, 0]
     accepted = {
         "base": accepted_of_drafts(sausages.first[:, None], truth),
         "best": accepted_of_drafts(best[:, None], truth),
-        "tree": in_tree,
     }
-    drawn = {"tree": trees}
-    if rescorer.models:
-        drawn["open"] = trees_of_block(
-            CalibratedTrees(rescorer.models[0], options.calibration, threads=rescorer.threads),
-            block.part(0, wanted),
-            options.nodes,
-            depth=block.slots,
-        )
-        accepted["open"] = accepted_by_size(drawn["open"].tokens, drawn["open"].parents, truth)[:, -1]
     visited = visited_rows(in_tree, block.offsets[: wanted + 1])
     for sequence in range(wanted):
         begin, end = block.offsets[sequence : sequence + 2].tolist()
@@ -125,6 +116,7 @@ def _of_block(
             -PROMPT_TOKENS:
         ]
         own = visited[(visited >= begin) & (visited < end)].tolist()
+        drawn = {row: {name: tree_at(one, block, row, options.nodes) for name, one in shown.items()} for row in own}
         yield {
             "task": block.task,
             "number": first + sequence,
@@ -136,8 +128,11 @@ def _of_block(
                     **_candidates(sausages[row], histories[row], best[row], rescorer, options.top_k),
                     "base": sausages.first[row].tolist(),
                     "best": best[row].tolist(),
-                    **{name: _nodes(some, row) for name, some in drawn.items()},
-                    "accepted": {name: int(lengths[row]) for name, lengths in accepted.items()},
+                    **{name: _nodes(tree) for name, tree in drawn[row].items()},
+                    "accepted": {
+                        **{name: int(lengths[row]) for name, lengths in accepted.items()},
+                        **{name: tree.accepted(truth[row]) for name, tree in drawn[row].items()},
+                    },
                 }
                 for row in own
             ],
@@ -174,13 +169,9 @@ def lm_costs(
     return added
 
 
-def _nodes(trees: Trees, row: int) -> list[list[float]]:
-    n = int(trees.count[row])
-    share = np.exp(trees.logq[row, :n])
-    return [
-        [token, parent, _percent(p)]
-        for token, parent, p in zip(trees.tokens[row, :n].tolist(), trees.parents[row, :n].tolist(), share.tolist())
-    ]
+def _nodes(tree: TokenTree) -> list[list[float]]:
+    columns = zip(tree.tokens.tolist(), tree.parents.tolist(), np.exp(tree.logq).tolist())
+    return [[token, parent, _percent(p)] for token, parent, p in columns]
 
 
 def _percent(share: float) -> float:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, StaticTreeReplay
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.drafters.model_trees import ModelReplay
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.drafters.lattice_tree_drafter import Grow, LatticeTreeDrafter
+from rescore.decode.replay import rows
+from rescore.decode.replay.names import (
     BASE,
     EAGLE_TREE,
     HEADS_TREE,
@@ -22,18 +21,17 @@ from rescore.decode.replay.drafters.names import (
     of_sizes,
     sized,
 )
-from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.standard import ReplayOptions, fitted
-from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.recorded import RecordedHeads
+from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.split import Split
-from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.replay.standard import ReplayOptions, fitted
 from rescore.decode.report.calibrations import TreeCalibrations
-from rescore.decode.rescoring.calibrated import CalibratedTrees
+from rescore.decode.rescoring.dynamic_tree import dynamic_trees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 
 PATHS = (1, 2, 4, 8, 16, 32)
 NODES = (8, 16, 32, 64, 128)
@@ -45,34 +43,39 @@ def report_drafters(
     options: ReplayOptions,
     split: Split,
     trees: TreeCalibrations,
-    others: Sequence[ReplayDrafter] = (),
-) -> list[ReplayDrafter]:
+    others: Sequence[Replay] = (),
+) -> list[Replay]:
     """All drafters of the report. `others`: further ones, such as a neural rescorer.
 
     ValueError if a model's vocabulary or tokenizer is not that of the dump.
     """
     rescorer = fitted(dump, rescorer)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k
-    drafters: list[ReplayDrafter] = [
-        PathReplay(rescorer=heads, budgets=paths(BASE, PARALLEL_BASE, options.paths), top_k=k)
-    ]
+    drafters: list[Replay] = [rows.paths(heads, paths(BASE, PARALLEL_BASE, options.paths), top_k=k, everywhere=True)]
     if rescorer.models:
         budgets = paths(RESCORED, PARALLEL_RESCORED, options.paths)
-        drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=k, semantics=options.semantics))
+        drafters.append(rows.paths(rescorer, budgets, top_k=k, everywhere=True))
     if static := static_tree(dump, split, k):
-        drafters.append(StaticTreeReplay(tree=static, budgets=of_sizes(MEDUSA_TREE, NODES), top_k=k))
-    drafters.append(DynamicTreeReplay(budgets=of_sizes(EAGLE_TREE, NODES), top_k=k))
-    drafters.append(TreeReplay(rescorer=heads, budgets=of_sizes(HEADS_TREE, NODES), top_k=k))
+        drafters.append(shaped_trees(static.trees, MEDUSA_TREE, k))
+    drafters.append(shaped_trees(dynamic_trees, EAGLE_TREE, k))
+    drafters.append(rows.trees(heads, of_sizes(HEADS_TREE, NODES), top_k=k, everywhere=True))
     if rescorer.models:
-        drafters.append(TreeReplay(rescorer=rescorer, budgets=of_sizes(TREE, NODES), top_k=k))
-        drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets=of_sizes(PUSHED_TREE, NODES), top_k=k))
-        drafters.append(
-            ModelReplay(model=rescorer.models[0], budgets=of_sizes(LM_ALONE, NODES), threads=rescorer.threads)
-        )
+        drafters.append(rows.trees(rescorer, of_sizes(TREE, NODES), top_k=k, everywhere=True))
+        drafters.append(rows.trees(rescorer, of_sizes(PUSHED_TREE, NODES), top_k=k, pushed=True))
+        drafters.append(rows.model_trees(rescorer.models[0], of_sizes(LM_ALONE, NODES), threads=rescorer.threads))
         for name, calibration in trees.rows():
-            calibrated = CalibratedTrees(rescorer.models[0], calibration, threads=rescorer.threads)
-            drafters.append(CalibratedReplay(rescorer=calibrated, budgets=of_sizes(name, NODES), top_k=k))
+            own = Rescorer(rescorer.models[0], calibration=calibration, threads=rescorer.threads)
+            drafters.append(rows.trees(own, of_sizes(name, NODES), top_k=k))
     return [*drafters, *others, OracleReplay(widths={ORACLE: k})]
+
+
+def shaped_trees(grow: Grow, name: str, top_k: int | None) -> DrafterReplay:
+    """The trees that `grow` makes of the heads' lattices, of all sizes."""
+
+    def make(block: DumpBlock) -> LatticeTreeDrafter:
+        return LatticeTreeDrafter(RecordedHeads(block, top_k), grow, nodes=max(NODES))
+
+    return DrafterReplay(budgets=of_sizes(name, NODES), make=make)
 
 
 def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | None:

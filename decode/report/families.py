@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay.names import (
     BASE,
     BLENDED,
     CALIBRATED_TREE,

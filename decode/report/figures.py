@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rescore.decode.replay import headless
 from rescore.decode.replay.bootstrap import Resampled
-from rescore.decode.replay.drafters import headless
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay.names import (
     BASE,
     CALIBRATED_TREE,
     EAGLE_TREE,

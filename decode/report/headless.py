@@ -8,8 +8,8 @@ from typing import Any
 from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
 from rescore.decode.replay.analyses.reliability import reliability
-from rescore.decode.replay.drafters.headless import LOOKED_UP, STATIC, blend, headless_drafters
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay.headless import LOOKED_UP, STATIC, blend, headless_drafters
+from rescore.decode.replay.names import (
     BLENDED,
     LM_ALONE,
     PROMPT_LOOKUP,

@@ -14,7 +14,7 @@ from rescore.decode.replay.analyses.models import compare_models, compare_orders
 from rescore.decode.replay.analyses.oracle_efficiency import oracle_efficiency
 from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.weights import Weights, best_draft, weights_by_task
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay.names import (
     BASE,
     HEADS_TREE,
     LM_ALONE,
@@ -24,10 +24,10 @@ from rescore.decode.replay.drafters.names import (
     TREE,
     sized,
 )
-from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
-from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.figures import Figures
@@ -125,7 +125,7 @@ def _of_models(
     tasks: Sequence[str],
     seed: int,
     names: Sequence[str],
-    others: Sequence[ReplayDrafter],
+    others: Sequence[Replay],
     common: dict[str, Any],
 ) -> dict[str, Any]:
     first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]

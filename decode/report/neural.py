@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.replay.run import DumpResult
-from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.replay.replay import Replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,7 +20,7 @@ class Neural:
     """
 
     name: str
-    drafters: Sequence[ReplayDrafter]
+    drafters: Sequence[Replay]
     alpha: float
     paths: int
     machine: str
@@ -30,9 +29,3 @@ class Neural:
     @property
     def names(self) -> list[str]:
         return [name for drafter in self.drafters for name in drafter.names]
-
-
-def milliseconds(result: DumpResult, name: str) -> float:
-    """Wall-clock milliseconds per lattice of a drafter that drafts only the rows that decoding visits."""
-    lattices = sum(task.tallies[name].steps for task in result.tasks)
-    return 1000 * result.seconds.get(name, 0.0) / max(lattices, 1)

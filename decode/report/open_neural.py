@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.cost.model_shape import ModelShape
+from rescore.decode.drafters.neural_drafter import NeuralDrafter
 from rescore.decode.models.open import OpenModel, open_model
-from rescore.decode.replay.drafters.names import NEURAL, NEURAL_BEAM
-from rescore.decode.replay.drafters.neural_trees import NeuralReplay, RememberedReplay
+from rescore.decode.replay.names import NEURAL, NEURAL_BEAM
+from rescore.decode.replay.outcome import Outcome
+from rescore.decode.replay.recorded import RecordedHeads
+from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.report.neural import Neural
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.tokenizer import TextTokenizer
 
 
@@ -41,11 +46,45 @@ def open_neural(
     for name, p in ((NEURAL, 1), (NEURAL_BEAM, paths)):
         if name == NEURAL or p > 1:
             rescorer = NeuralRescorer(model.target, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
-            drafters.append(
-                RememberedReplay(drafter=NeuralReplay(name=name, rescorer=rescorer, top_k=top_k, advance=advance))
-            )
+            drafters.append(Remembered(drafter=neural_replay(name, rescorer, top_k=top_k, advance=advance)))
     machine = f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device
     return Neural(name=str(path), drafters=drafters, alpha=alpha, paths=paths, machine=machine, shape=_shape(path))
+
+
+def neural_replay(
+    name: str,
+    rescorer: NeuralRescorer,
+    *,
+    top_k: int | None = None,
+    rows: int = 256,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> DrafterReplay:
+    """The trees of a neural rescorer; with one path, the greedy draft. rows: of the model's cache that are used at
+    once, `rescorer.paths` for each sequence.
+    """
+
+    def make(block: DumpBlock) -> NeuralDrafter:
+        return NeuralDrafter(RecordedHeads(block, top_k), rescorer)
+
+    return DrafterReplay(budgets={name: None}, make=make, at_once=max(1, rows // rescorer.paths), advance=advance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """Keeps the outcomes of a slow drafter, for several replays of one dump, by a block's place in its shards."""
+
+    drafter: Replay
+    known: dict[tuple[str, int, int], Mapping[str, Outcome]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.drafter.names
+
+    def outcomes(self, block: DumpBlock) -> Mapping[str, Outcome]:
+        place = (block.file, block.first_row, block.rows)
+        if place not in self.known:
+            self.known[place] = self.drafter.outcomes(block)
+        return self.known[place]
 
 
 def check(path: Path, model: OpenModel, dump: Dump) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from rescore.decode.bench.search_times import SearchTimes
 from rescore.decode.cost.cost_model import Roofline
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.replay.drafters.standard import ReplayOptions
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.replay.split import Split
+from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Report, Section

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from rescore.decode.replay.drafters.names import PARALLEL, split
+from rescore.decode.replay.names import PARALLEL, split
+from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.split import SplitPart
-from rescore.decode.replay.worth import ReplayDrafter
 from rescore.lattice.dump import Dump
 
 ROWS = 1024  # lattices searched together
 
 
-def drafting_seconds(
-    dump: Dump, drafters: Sequence[ReplayDrafter], part: SplitPart, tasks: Sequence[str]
-) -> dict[str, float]:
+def drafting_seconds(dump: Dump, drafters: Sequence[Replay], part: SplitPart, tasks: Sequence[str]) -> dict[str, float]:
     """Wall-clock seconds per lattice, by drafter, on the first lattices of the part.
 
     Each budget is warmed up on the first sequence. Drafters without `budgets`, without a measured search time or
@@ -27,13 +24,12 @@ def drafting_seconds(
     block = block.part(0, sequences)
     found = {}
     for drafter in drafters:
-        budgets: Mapping[str, Any] = getattr(drafter, "budgets", {})
-        for name, budget in budgets.items():
+        for name, budget in drafter.budgets.items() if isinstance(drafter, DrafterReplay) else ():
             if not is_costed(name):
                 continue
-            alone: Any = replace(drafter, budgets={name: budget})  # type: ignore[type-var]
-            alone.worth(block.part(0, 1))
-            if (seconds := alone.worth(block)[name].seconds) is not None:
+            alone = replace(drafter, budgets={name: budget})
+            alone.outcomes(block.part(0, 1))
+            if (seconds := alone.outcomes(block)[name].seconds) is not None:
                 found[name] = seconds / block.rows
     return found
 

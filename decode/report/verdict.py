@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.replay.drafters import headless
-from rescore.decode.replay.drafters.names import BASE, ORACLE, PROMPT_LOOKUP, sized, split
+from rescore.decode.replay import headless
+from rescore.decode.replay.names import BASE, ORACLE, PROMPT_LOOKUP, sized, split
 
 VERIFIED = 16  # tokens per pass
 REFERENCES = (BASE, sized(PROMPT_LOOKUP, headless.LOOKED_UP))  # the best drafter is compared with the first replayed

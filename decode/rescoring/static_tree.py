@@ -80,18 +80,20 @@ class StaticTree:
             share=np.full(slots * k, np.nan),
         )
 
-    def trees(self, sausages: Sausage) -> Trees:
-        """The tree filled with the tokens of each lattice of a batch [B, T, K]; logq is NaN."""
-        batch, n = len(sausages.ids), len(self.ranks)
+    def trees(self, sausages: Sausage, n: int | None = None) -> Trees:
+        """The tree's first n nodes (None: all), filled with the tokens of each lattice of a batch [B, T, K]; logq is
+        NaN.
+        """
+        batch, n = len(sausages.ids), min(len(self.ranks), n or len(self.ranks))
         if int(self.depths.max()) > sausages.slots or int(self.ranks.max()) >= sausages.width:
             raise ValueError(
                 f"expected lattices of at least {self.depths.max()} slots and {self.ranks.max() + 1} candidates, "
                 f"as the tree was counted on, got {sausages.slots} and {sausages.width}"
             )
         return Trees(
-            tokens=np.ascontiguousarray(sausages.ids[:, self.depths - 1, self.ranks]),
-            parents=np.broadcast_to(self.parents, (batch, n)),
-            depths=np.broadcast_to(self.depths, (batch, n)),
+            tokens=np.ascontiguousarray(sausages.ids[:, self.depths[:n] - 1, self.ranks[:n]]),
+            parents=np.broadcast_to(self.parents[:n], (batch, n)),
+            depths=np.broadcast_to(self.depths[:n], (batch, n)),
             logq=np.full((batch, n), np.nan, np.float32),
             count=np.full(batch, n, np.int32),
         )

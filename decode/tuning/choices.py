@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.replay.drafters.calibrated import running_texts
-from rescore.decode.rescoring.calibrated import CalibratedTrees
-from rescore.decode.rescoring.calibration import Calibration, Share
+from rescore.decode.replay.recorded import parts_of
+from rescore.decode.rescoring.calibration import Share, counts_of
 from rescore.decode.tuning.logit import Choices
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
@@ -109,10 +108,12 @@ def text_probabilities(
     p = model_probabilities(block, model, tokens)
     if text is None:
         return p
-    rescorer = CalibratedTrees(model, Calibration(text=text))
     truth = block.truth()
-    for rows, texts in running_texts(rescorer, block):
-        for row, counts in zip(rows.tolist(), texts):
+    for s in range(block.sequences):
+        (prompt, rows), counts = parts_of(block, s), counts_of(text)
+        counts.extend(block.prompt_tokens[prompt].astype(np.int32), prompt=True)
+        for row in range(rows.start, rows.stop):
+            counts.extend(block.tokens[row : row + 1].astype(np.int32))
             for t in range(int((truth[row] >= 0).sum())):
                 share, rest = counts.mixture(truth[row, :t], tokens[row, t])
                 p[row, t] = share + rest * p[row, t]

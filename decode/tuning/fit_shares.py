@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.drafters.read_sequence import ReadSequence
+from rescore.decode.replay.recorded import parts_of
 from rescore.decode.rescoring.calibration import DEFAULT, Calibration, Share
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
@@ -46,8 +46,8 @@ def _evidence(
     block: DumpBlock, sequence: int, model: NGram, calibration: Calibration, stride: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """What the running text knew of each token of a sequence, [n, orders, 3], and its probability in the model [n]."""
-    read = ReadSequence.of_block(block, sequence)
-    prompt, text = read.tokens[: read.prompt], read.tokens[read.prompt :]
+    places, rows = parts_of(block, sequence)
+    prompt, text = block.prompt_tokens[places].astype(np.int32), block.tokens[rows].astype(np.int32)
     counts = calibration.counts()
     counts.extend(prompt, prompt=True)
     p = np.exp(-model.walk(text, model.start(prompt)).cost.astype(np.float64))

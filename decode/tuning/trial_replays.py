@@ -8,16 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.drafters.names import PARALLEL_RESCORED, RESCORED, TREE, of_sizes
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay import rows
+from rescore.decode.replay.names import PARALLEL_RESCORED, RESCORED, TREE, of_sizes
+from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_blocks
 from rescore.decode.replay.split import SplitPart, chosen_blocks
-from rescore.decode.replay.worth import ReplayDrafter
-from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.path_weights import PathWeights
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
@@ -70,9 +68,7 @@ class TrialReplays:
         return self._once(
             ("paths", weights),
             self.tasks,
-            lambda threads: PathReplay(
-                rescorer=weights.rescorer(self.models, threads), budgets=budgets, top_k=self.top_k
-            ),
+            lambda threads: rows.paths(weights.rescorer(self.models, threads), budgets, top_k=self.top_k),
         )
 
     def of_trees(self, weights: PathWeights) -> DumpResult:
@@ -81,9 +77,7 @@ class TrialReplays:
         return self._once(
             ("trees", weights),
             self.tasks,
-            lambda threads: TreeReplay(
-                rescorer=weights.rescorer(self.models, threads), budgets=budgets, top_k=self.top_k
-            ),
+            lambda threads: rows.trees(weights.rescorer(self.models, threads), budgets, top_k=self.top_k),
         )
 
     def of_calibration(self, kind: str, calibration: Calibration, tasks: Sequence[str]) -> DumpResult:
@@ -91,20 +85,21 @@ class TrialReplays:
         return self._once(
             (kind, calibration, tuple(tasks)),
             tasks,
-            lambda threads: CalibratedReplay(
-                rescorer=CalibratedTrees(self.models[0], calibration, threads=threads),
-                budgets={str(n): n for n in SIZES},
-                top_k=1 if kind == "alone" else self.top_k,
+            lambda threads: rows.trees(
+                Rescorer(self.models[0], calibration=calibration, threads=threads),
+                {str(n): n for n in SIZES},
+                heads=kind != "alone",
+                top_k=self.top_k,
             ),
         )
 
-    def replay(self, make: Callable[[int], ReplayDrafter], tasks: Collection[str] | None = None) -> DumpResult:
+    def replay(self, make: Callable[[int], Replay], tasks: Collection[str] | None = None) -> DumpResult:
         """Replays the drafter that make(threads) makes."""
         blocks = self.blocks(self.tasks if tasks is None else tasks)
         workers = min(self.threads, len(blocks))
         return replay_blocks(blocks, [make(self.threads // workers)], kind=self.dump.header.kind, workers=workers)
 
-    def _once(self, key: Hashable, tasks: Collection[str], make: Callable[[int], ReplayDrafter]) -> DumpResult:
+    def _once(self, key: Hashable, tasks: Collection[str], make: Callable[[int], Replay]) -> DumpResult:
         if key not in self._known:
             self._known[key] = self.replay(make, tasks)
         return self._known[key]

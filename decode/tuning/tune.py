@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rescore.decode.replay.drafters.standard import fitted_models
 from rescore.decode.replay.split import Split, SplitPart
+from rescore.decode.replay.standard import fitted_models
 from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
 from rescore.decode.tuning.tune_trees import TreeTuning, tune_trees

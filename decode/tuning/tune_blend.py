@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rescore.decode.replay.drafters.headless import blend
-from rescore.decode.replay.drafters.standard import fitted_models
+from rescore.decode.replay.headless import blend
 from rescore.decode.replay.split import Split
+from rescore.decode.replay.standard import fitted_models
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rescore.decode.replay.analyses.weights import GRID
-from rescore.decode.replay.drafters.names import PARALLEL_RESCORED, TREE, sized
+from rescore.decode.replay.names import PARALLEL_RESCORED, TREE, sized
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.tuning.fit import fit_weights
 from rescore.decode.tuning.line_search import Trials, climb, refine

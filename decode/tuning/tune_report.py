@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from rescore.decode.replay import rows
 from rescore.decode.replay.bootstrap import Resampled, pair
-from rescore.decode.replay.drafters.headless import blend
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay.headless import blend
+from rescore.decode.replay.names import (
     BLENDED,
     PARALLEL_RESCORED,
     PARALLEL_TUNED,
@@ -20,11 +21,9 @@ from rescore.decode.replay.drafters.names import (
     of_sizes,
     sized,
 )
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_dump
-from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.path_weights import PathWeights
@@ -49,10 +48,10 @@ def evaluate(
     """Replays the part "tune" or "heldout": base, default drafters with one `alpha`, tuned drafters, oracle."""
     k, p = settings.top_k, settings.p
     default = Rescorer(models, alpha=[alpha / len(models)] * len(models), threads=threads)
-    drafters: list[ReplayDrafter] = [
+    drafters: list[Replay] = [
         OracleReplay(widths={BASE: 1}),
-        PathReplay(rescorer=default, budgets={RESCORED: 1, PARALLEL_RESCORED: p}, top_k=k),
-        TreeReplay(rescorer=default, budgets=of_sizes(TREE, SIZES), top_k=k),
+        rows.paths(default, {RESCORED: 1, PARALLEL_RESCORED: p}, top_k=k),
+        rows.trees(default, of_sizes(TREE, SIZES), top_k=k),
         *tuned_drafters(settings, dump, models=models, sizes=SIZES, threads=threads),
         OracleReplay(widths={ORACLE: k}),
     ]

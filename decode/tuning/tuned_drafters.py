@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.drafters.headless import headless_drafters
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay import rows
+from rescore.decode.replay.headless import headless_drafters
+from rescore.decode.replay.names import (
     CALIBRATED_TREE,
     LM_AND_TEXT,
     OPEN_TREE,
@@ -15,8 +14,9 @@ from rescore.decode.replay.drafters.names import (
     by_task,
     of_sizes,
 )
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.standard import (
+from rescore.decode.replay.replay import DrafterReplay, Replay
+from rescore.decode.replay.split import digest
+from rescore.decode.replay.standard import (
     MODEL_SIZES,
     TREE_SIZES,
     ReplayOptions,
@@ -24,33 +24,15 @@ from rescore.decode.replay.drafters.standard import (
     fitted_models,
     standard_drafters,
 )
-from rescore.decode.replay.split import digest
-from rescore.decode.replay.worth import ReplayDrafter, Worth
-from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_blend import BLEND
 from rescore.lattice.dump import Dump
-from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 ROWS = {"closed": CALIBRATED_TREE, "open": OPEN_TREE, "alone": LM_AND_TEXT}  # row names of the kinds of trees
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskReplay:
-    """A separate drafter for each task, all with the same names."""
-
-    of: Mapping[str, ReplayDrafter]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return next(iter(self.of.values())).names
-
-    def worth(self, block: DumpBlock) -> Mapping[str, Worth]:
-        return self.of[block.task].worth(block)
 
 
 def tuned_drafters(
@@ -60,7 +42,7 @@ def tuned_drafters(
     models: Sequence[NGram] | None = None,
     sizes: Sequence[int] = TREE_SIZES,
     threads: int = 1,
-) -> list[ReplayDrafter]:
+) -> list[Replay]:
     """Returns PARALLEL_TUNED and, with one model, CALIBRATED_TREE (closed trees), OPEN_TREE and LM_AND_TEXT (a control
     without heads), the trees also `by_task` if tasks were tuned separately.
 
@@ -71,16 +53,19 @@ def tuned_drafters(
     models = fitted_models(dump, models)
     assert settings.paths is not None, "settings for a model with heads have weights of paths"
     of_paths = settings.paths.rescorer(models, threads)
-    drafters: list[ReplayDrafter] = [
-        PathReplay(rescorer=of_paths, budgets={PARALLEL_TUNED: settings.p}, top_k=settings.top_k)
-    ]
-    for kind, row in ROWS.items() if settings.trees else ():
-        trees = {
-            task: tree_replay(settings, models[0], kind, row, sizes, threads, task) for task in (None, *dump.tasks)
+    drafters: list[Replay] = [rows.paths(of_paths, {PARALLEL_TUNED: settings.p}, top_k=settings.top_k)]
+
+    def trees(kind: str, name: str, tasks: Sequence[str | None]) -> DrafterReplay:
+        of_task = {
+            task: Rescorer(models[0], calibration=settings.calibration(kind, task), threads=threads) for task in tasks
         }
-        drafters.append(trees.pop(None))
+        rescorer = of_task[None] if None in of_task else of_task
+        return rows.trees(rescorer, of_sizes(name, sizes), heads=kind != "alone", top_k=settings.top_k)
+
+    for kind, row in ROWS.items() if settings.trees else ():
+        drafters.append(trees(kind, row, [None]))
         if settings.trees and settings.trees[kind].by_task:
-            drafters.append(TaskReplay(of={task: one for task, one in trees.items() if task is not None}))
+            drafters.append(trees(kind, by_task(row), dump.tasks))
     return drafters
 
 
@@ -96,7 +81,7 @@ def run_drafters(
     options: ReplayOptions,
     settings: Settings | None = None,
     memory: TextMemory | None = None,
-) -> list[ReplayDrafter]:
+) -> list[Replay]:
     """Returns the drafters of `rescore run`: the standard ones, calibrated trees (of the settings; otherwise untuned,
     given one model), and the oracle. For a dump without heads: `headless_drafters`, with settings and memory.
     """
@@ -106,7 +91,7 @@ def run_drafters(
             check_dump(settings, dump)
         return headless_drafters(dump, rescorer, settings.calibration(BLEND) if settings else None, memory)
     *standard, oracle = standard_drafters(dump, rescorer, options)
-    trees: list[ReplayDrafter] = []
+    trees: list[Replay] = []
     if settings:
         trees = tuned_drafters(settings, dump, threads=rescorer.threads)
     elif len(rescorer.models) == 1:
@@ -114,23 +99,13 @@ def run_drafters(
     return [*standard, *trees, oracle]
 
 
-def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1) -> list[ReplayDrafter]:
+def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1) -> list[Replay]:
     """Returns OPEN_TREE and LM_AND_TEXT with default calibrations."""
-    forms = {OPEN_TREE: (DEFAULT, top_k, TREE_SIZES), LM_AND_TEXT: (HEADLESS, 1, MODEL_SIZES)}
+    blend, alone = (Rescorer(model, calibration=one, threads=threads) for one in (DEFAULT, HEADLESS))
     return [
-        CalibratedReplay(rescorer=CalibratedTrees(model, one, threads=threads), budgets=of_sizes(row, sizes), top_k=k)
-        for row, (one, k, sizes) in forms.items()
+        rows.trees(blend, of_sizes(OPEN_TREE, TREE_SIZES), top_k=top_k),
+        rows.trees(alone, of_sizes(LM_AND_TEXT, MODEL_SIZES), heads=False),
     ]
-
-
-def tree_replay(
-    settings: Settings, model: NGram, kind: str, row: str, sizes: Sequence[int], threads: int, task: str | None
-) -> ReplayDrafter:
-    rescorer = CalibratedTrees(model, settings.calibration(kind, task), threads=threads)
-    name = row if task is None else by_task(row)
-    return CalibratedReplay(
-        rescorer=rescorer, budgets=of_sizes(name, sizes), top_k=1 if kind == "alone" else settings.top_k
-    )
 
 
 def is_tuned_on(settings: Settings, dump: Dump) -> bool:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rescore.decode.verify.sampling import Sampling, is_number
 
-Processor = Callable[[Tensor, Tensor], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Processor = Callable[["Tensor", "Tensor"], "Tensor"]
 """(ids int64 [m, n] read so far, scores float32 [m, V]) -> scores [m, V], as Hugging Face's `LogitsProcessor`."""
 
 
@@ -53,6 +55,8 @@ class Shaping:
         """Logits [m, V] after penalty and processors; texts: the ids that each row was computed from."""
         if not self.reads_text:
             return logits
+        import torch
+
         rows = []
         for row, text in zip(logits.float(), texts):
             ids = torch.as_tensor(np.asarray(text, np.int64), device=logits.device)[None]
@@ -64,6 +68,8 @@ class Shaping:
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """float64 [..., V], each row of sum 1; greedy decoding puts all mass on the first of the greatest scores."""
+        import torch
+
         if self.sampling is None:
             return torch.nn.functional.one_hot(scores.argmax(dim=-1), scores.shape[-1]).double()
         return shaped_probabilities(scores, self.sampling)
@@ -71,6 +77,8 @@ class Shaping:
     def _penalised(self, scores: Tensor, ids: Tensor) -> Tensor:
         if self.repetition_penalty == 1.0:
             return scores
+        import torch
+
         seen = scores.gather(1, ids)
         return scores.scatter(
             1, ids, torch.where(seen < 0, seen * self.repetition_penalty, seen / self.repetition_penalty)
@@ -79,6 +87,8 @@ class Shaping:
 
 def shaped_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """`Sampling.distribution` on the device of the tensor: float64 [..., V] of logits [..., V]."""
+    import torch
+
     z = logits.double()
     top = z.amax(dim=-1, keepdim=True)
     if not torch.isfinite(top).all():
@@ -91,6 +101,8 @@ def shaped_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def _kept(probs: Tensor, sampling: Sampling) -> Tensor:
     """`probs` outside the top_k (ties by id), and then outside the smallest set of mass top_p, set to 0."""
+    import torch
+
     vocab_size = probs.shape[-1]
     most = min(sampling.top_k or vocab_size, vocab_size)
     # topk of a few tokens is fifty times faster than sorting a whole vocabulary.

@@ -31,7 +31,7 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.replay.drafters.names import of_option
+from rescore.decode.replay.names import of_option
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping

@@ -8,9 +8,9 @@ import pytest
 from support import cli, dumps
 
 from rescore.decode.replay.bootstrap import Resampled
-from rescore.decode.replay.drafters.standard import ReplayOptions
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.replay.split import Split
+from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.tuned_drafters import run_drafters

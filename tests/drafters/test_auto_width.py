@@ -23,7 +23,7 @@ from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.drafters.tree_search import CalibratedSearch
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.models.heads import LastPass
+from rescore.decode.models.draft_step import LastPass
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees

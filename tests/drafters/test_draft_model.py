@@ -15,7 +15,7 @@ from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities

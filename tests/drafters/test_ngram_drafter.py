@@ -12,7 +12,7 @@ from support.tiny_blockwise import V, text, trained
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build

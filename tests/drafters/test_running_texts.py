@@ -13,11 +13,12 @@ from support.running_text import Text
 from support.tiny_blockwise import V, predicted, text, trained
 
 from rescore.decode.drafters.drafter import EMPTY
-from rescore.decode.drafters.running_texts import RunningTexts, top_predictions
+from rescore.decode.drafters.running_texts import RunningTexts
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.predicted import top_predictions
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.models.heads import LastPass
+from rescore.decode.models.draft_step import LastPass, Read
 from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import HEADLESS, PREDICTED, TOP
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -106,11 +107,12 @@ def test_a_pass_is_read_after_steps_that_were_not():
     texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1)
     texts.read(seen.steps[0])
     history = [*seen.steps[0].histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
-    logits = torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3
-    last = LastPass(tree=tree, accepted=[0], logits=logits)
-    step = replace(seen.steps[0], histories=[np.array(history)], last=[last])
+    ids, p = top_predictions(TOP, torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3)
+    read = Read(np.append(history[-3], tree.tokens), ids, p)
+    last = LastPass(tree=tree, accepted=[0])
+    step = replace(seen.steps[0], histories=[np.array(history)], last=[last], predictions=lambda k: [read])
     texts.read(step)
-    twin, (ids, p) = twin_of(prompt.tolist()), top_predictions(logits)
+    twin = twin_of(prompt.tolist())
     twin.extend(history[len(prompt) : -2])
     for path, node in (((5, 7), 1), ((2,), 2)):
         twin.foresee(path, dict(zip(ids[1 + node].tolist(), p[1 + node])))
@@ -121,12 +123,12 @@ def test_a_pass_is_read_after_steps_that_were_not():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_predictions_are_the_softmax(dtype):
     logits = (torch.randn(5, 40, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
-    ids, p = top_predictions(logits)
+    ids, p = top_predictions(TOP, logits)
     wanted = torch.softmax(logits.double(), dim=-1).numpy()
     assert ids.shape == p.shape == (5, TOP) and ids.dtype == np.int32 and p.dtype == np.float32
     assert p == pytest.approx(np.take_along_axis(wanted, ids, axis=1), abs=1e-6)
     assert p == pytest.approx(-np.sort(-wanted, axis=1)[:, :TOP], abs=1e-6)
-    for got, wanted in zip(top_predictions(logits[:2], logits[2:]), (ids, p)):
+    for got, wanted in zip(top_predictions(TOP, logits[:2], logits[2:]), (ids, p)):
         assert got.tolist() == wanted.tolist()
-    few, _ = top_predictions(logits[:, :3])
+    few, _ = top_predictions(TOP, logits[:, :3])
     assert few.shape == (5, 3)

@@ -14,8 +14,8 @@ from support.tiny_transformers import V
 from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.lattice_tree_drafter import LatticeTreeDrafter
 from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.static_tree_drafter import StaticTreeDrafter
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
@@ -42,7 +42,7 @@ def drafters(target):
         yield f"tree, top {top_k}", TreeDrafter(lattice, Rescorer(), nodes=6), None
         yield f"blend, top {top_k}", BlendedDrafter(target, lattice=lattice, nodes=9), None
     lattice = HeadsLattice(heads=heads, top_k=4)
-    yield "BiTA's tree", StaticTreeDrafter(lattice, StaticTree.spine(3, 4)), None
+    yield "BiTA's tree", LatticeTreeDrafter(lattice, StaticTree.spine(3, 4).trees, nodes=12), None
     yield "auto", TreeDrafter(lattice, Rescorer(), nodes=AutoWidth(target)), None
     yield "paths as rows", PathDrafter(lattice, Rescorer(), paths=3), BatchLayout(3)
 

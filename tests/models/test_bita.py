@@ -18,7 +18,7 @@ from support.tiny_transformers import V, shared
 from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.open import open_model
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.lattice.top import top_of_logits
 
 WIDTH, V, IDS = 6, 23, [1, 4, 5, 9, 22]

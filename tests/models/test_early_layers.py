@@ -19,10 +19,10 @@ from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.draft_model_heads import DraftModelHeads
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.early_layers import SLOTS, EarlyLayers, early_layers
 from rescore.decode.models.exit_files import ExitForm
 from rescore.decode.models.exit_heads import ExitHeads
-from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.decode.rescoring.rescorer import Rescorer

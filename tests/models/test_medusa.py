@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import save_file
 from torch import nn
 
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.medusa import MedusaHeads
 
 WIDTH, V = 6, 11

@@ -16,7 +16,7 @@ from support.tiny_transformers import V, shared
 from transformers.cache_utils import MtpCache
 
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.mtp import MtpHeads
 
 

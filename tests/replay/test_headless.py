@@ -13,15 +13,15 @@ from support.tiny_blockwise import END, V, text, untrained, write_prompts, write
 from rescore.decode.cli import main
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.drafter import EMPTY
+from rescore.decode.drafters.prompt_lookup import prompt_lookup
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.replay.drafters.headless import SIZES, STATIC, headless_drafters
+from rescore.decode.replay.headless import SIZES, STATIC, headless_drafters
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.rescoring.prompt_lookup import prompt_lookup
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify.draft import Draft

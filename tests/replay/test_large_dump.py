@@ -21,7 +21,7 @@ REPLAY = """
 import sys
 from pathlib import Path
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import replay_dump

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from support import dumps
 
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
-from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
+from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
+from rescore.decode.replay.standard import ReplayOptions, standard_drafters
 from rescore.decode.replay.worth import visited_rows
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.rescorer import Rescorer

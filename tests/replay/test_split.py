@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support import dumps
 
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
 from rescore.lattice.dump import Dump

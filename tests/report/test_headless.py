@@ -11,7 +11,7 @@ from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
 from rescore.decode.replay.analyses.reliability import EDGES, reliability
 from rescore.decode.replay.drafters.calibrated import trees_of_block
-from rescore.decode.replay.drafters.headless import blend
+from rescore.decode.replay.headless import blend
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.worth import visited_rows
 from rescore.decode.report.content import Plot, Table

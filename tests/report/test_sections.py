@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support import cli
 
-from rescore.decode.replay.drafters import names
-from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay import names
 from rescore.decode.replay.split import Split
+from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, Section, Table
 from rescore.decode.report.families import curves, family_of

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rescore.decode.rescoring.prompt_lookup import prompt_lookup
-from rescore.decode.rescoring.suffix_decoding import SuffixTree
-from rescore.decode.rescoring.token_recycling import CHILDREN, TOP, TokenRecycling
+from rescore.decode.drafters.prompt_lookup import prompt_lookup
+from rescore.decode.drafters.suffix_decoding import SuffixTree
+from rescore.decode.drafters.token_recycling import CHILDREN, TOP, TokenRecycling
 
 texts = st.lists(st.integers(0, 4), min_size=1, max_size=40)
 

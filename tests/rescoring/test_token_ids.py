@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from rescore.decode.drafters.prompt_lookup import prompt_lookup
 from rescore.decode.engines.sglang.rows import draft_row
 from rescore.decode.engines.text_drafter import DraftRow
-from rescore.decode.rescoring.prompt_lookup import prompt_lookup
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage

@@ -17,13 +17,13 @@ from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, Sta
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.drafters.model_trees import ModelReplay
 from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
-from rescore.decode.replay.drafters.standard import fitted
 from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
+from rescore.decode.replay.standard import fitted
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.static_tree import StaticTree

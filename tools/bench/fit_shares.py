@@ -24,7 +24,7 @@ from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.drafters.running_texts import top_predictions
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.open import open_model
 from rescore.decode.replay.drafters.read_sequence import ReadSequence
 from rescore.decode.rescoring.calibration import SHARES, counts_of

@@ -32,8 +32,8 @@ from rescore.decode.cli.actions.output import console, progress_bar
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.replay.drafters.neural_trees import NeuralReplay
-from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
 from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.standard import ReplayOptions, standard_drafters
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.decode.rescoring.rescorer import Rescorer

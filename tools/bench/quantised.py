@@ -16,8 +16,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.replay.drafters.standard import standard_drafters
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
+from rescore.decode.replay.standard import standard_drafters
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump

@@ -34,7 +34,7 @@ from rescore.decode.calm.threshold import Threshold
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.static_tree_drafter import StaticTreeDrafter
+from rescore.decode.drafters.lattice_tree_drafter import LatticeTreeDrafter
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompt_text import PromptText
@@ -161,7 +161,9 @@ def systems(args: argparse.Namespace) -> Iterator[System]:
         masked = open_model(args.model, heads=args.bita, dtype=dtype)
         assert masked.heads is not None
         lattice, masks = HeadsLattice(heads=masked.heads), masked.heads.slots
-        own = StaticTreeDrafter(HeadsLattice(heads=masked.heads, top_k=5), StaticTree.spine(masks, 5))
+        own = LatticeTreeDrafter(
+            HeadsLattice(heads=masked.heads, top_k=5), StaticTree.spine(masks, 5).trees, nodes=5 * masks
+        )
         named = [(f"BiTA, its tree {5 * masks}", own)]
         named.append((f"BiTA, rescored {nodes}", BlendedDrafter(masked.target, lm, lattice=lattice, nodes=nodes)))
         for name, drafter in named:

@@ -33,7 +33,7 @@ from rescore.decode.models.heads import Heads
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.standard import ReplayOptions, standard_drafters
 from rescore.decode.replay.worth import visited_rows
 from rescore.decode.rescoring.calibration import DEFAULT, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.decoding import Contender, Contest, bench
 from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
-from rescore.decode.bench.recycling import RecyclingDrafter
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
@@ -23,6 +22,7 @@ from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
 from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.arguments import Misuse, meant
+from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
@@ -31,7 +31,7 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.located import located
 from rescore.decode.models.model_facts import ModelFacts
 from rescore.decode.models.target import Target
-from rescore.decode.replay.drafters.names import LM_ALONE, PARALLEL_RESCORED, of_option, sized
+from rescore.decode.replay.names import LM_ALONE, PARALLEL_RESCORED, of_option, sized
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
@@ -197,7 +197,7 @@ def contenders_of(
             made = drafters.make(plan.kind, **plan.options)
             yield Contender.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
         elif plan.name == RECYCLING:
-            yield Contender.of_drafter(decoder.model.target, plan.name, RecyclingDrafter(), TreeLayout())
+            yield Contender.of_drafter(decoder.model.target, plan.name, TokenRecyclingDrafter(), TreeLayout())
         elif args.engine:
             models = drafters.inputs.lms()
             yield llama_peers(args, longest).contender(

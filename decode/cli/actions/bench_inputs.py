@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.lattices import BenchLattices, lattices_of, lattices_of_text
 from rescore.decode.cli.actions import models
-from rescore.decode.replay.drafters.standard import fitted_models
+from rescore.decode.replay.standard import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram

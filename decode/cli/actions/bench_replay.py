@@ -14,7 +14,7 @@ from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import checked_device
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost.model_shape import PRESETS
-from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay.standard import ReplayOptions
 from rescore.lattice.dump import Dump
 
 PACKAGES = ("rescore", "torch", "transformers", "numpy")

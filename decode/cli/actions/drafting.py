@@ -13,7 +13,7 @@ from rescore.decode.cli.actions.drafter_inputs import DrafterInputs
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.replay.drafters.names import of_option
+from rescore.decode.replay.names import of_option
 
 OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings", "memory")
 

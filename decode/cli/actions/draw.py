@@ -13,9 +13,9 @@ from typing import Any
 from rescore.decode.cli.actions import models, output, pictures
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cli.draw import OUT
-from rescore.decode.replay.drafters.calibrated import trees_of_block
-from rescore.decode.replay.drafters.names import HEADS_TREE, OPEN_TREE, TREE
-from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
+from rescore.decode.replay.names import HEADS_TREE, OPEN_TREE, TREE
+from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
+from rescore.decode.replay.replay import tree_at
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.tuned_drafters import ROWS, check_dump
 from rescore.lattice.compose import below, wide
@@ -23,7 +23,6 @@ from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lattice.tree import TokenTree
 
 CONTEXT_TOKENS = 12  # of the running text, shown in a picture's title
 BEST = 4  # steps drawn by default
@@ -50,15 +49,6 @@ class TreeDrafting:
 
     name: str
     rescorer: Rescorer
-
-    def of_row(self, block: DumpBlock, row: int, nodes: int, top_k: int | None) -> TokenTree:
-        """The tree that a replay drafts at a row."""
-        if self.rescorer.calibrated is None:
-            return self.rescorer.tree(block.sausages([row], top_k)[0], block.history(row, self.rescorer.context), nodes)
-        sequence = int(block.sequence_of[row])
-        part = block.part(sequence, sequence + 1)
-        trees = trees_of_block(self.rescorer.calibrated, part, nodes, top_k, depth=block.slots)
-        return trees[row - int(block.offsets[sequence])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +232,10 @@ def draw(step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: argpa
         "lattice": draw_sausage(sausage, after=drafts.tokens[: int(drafts.count)], title=title, **common),
         **{
             ending: draw_tree(
-                one.of_row(block, row, args.nodes, drawn.top_k), listed=sausage, title=f"{one.name}; {title}", **common
+                tree_at(one.rescorer, block, row, args.nodes, top_k=drawn.top_k),
+                listed=sausage,
+                title=f"{one.name}; {title}",
+                **common,
             )
             for ending, one in drawn.trees.items()
         },

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rescore.decode.cli.arguments import Misuse, meant
-from rescore.decode.replay.drafters.standard import fitted_models
+from rescore.decode.replay.standard import fitted_models
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings

@@ -14,8 +14,8 @@ from rescore.decode.cli.actions.report_split import split_of
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
-from rescore.decode.replay.drafters.standard import ReplayOptions
 from rescore.decode.replay.split import Split
+from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Report

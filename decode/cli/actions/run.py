@@ -12,10 +12,10 @@ from typing import Any
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import summary, tables
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.replay import headless
 from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
 from rescore.decode.replay.draft_writer import DraftWriter
-from rescore.decode.replay.drafters import headless
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay.names import (
     BASE,
     BLENDED,
     CALIBRATED_TREE,
@@ -31,9 +31,9 @@ from rescore.decode.replay.drafters.names import (
     by_task,
     sized,
 )
-from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
 from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
+from rescore.decode.replay.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
@@ -136,8 +136,9 @@ def check_alike(dumps: Sequence[Dump], args: argparse.Namespace) -> None:
 def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
     """A listener that writes the p rescored paths of every row they visit."""
 
-    def add(block, worth, visited) -> None:
-        writer.add(str(dump.path), block, worth[PARALLEL_RESCORED].drafts, visited[PARALLEL_RESCORED])
+    def add(block, outcomes) -> None:
+        one = outcomes[PARALLEL_RESCORED]
+        writer.add(str(dump.path), block, one.drafts, one.visited)
 
     return add
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from rescore.decode.cli.actions.columns import GAPS, Column, column_tables, columns_width
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay.names import (
     BASE,
     BLENDED,
     CALIBRATED_TREE,

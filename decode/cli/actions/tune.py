@@ -11,9 +11,9 @@ from typing import Any
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.tune_tables import blend_tables, tables
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.replay.drafters.standard import fitted_models
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.replay.split import Split
+from rescore.decode.replay.standard import fitted_models
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.settings import Settings

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.replay.outcome import Outcome
+from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
-from rescore.decode.replay.worth import ReplayDrafter, Worth
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 
@@ -43,7 +44,7 @@ class Acceptance:
 
 def acceptance_by_position(
     dump: Dump,
-    drafters: Sequence[ReplayDrafter],
+    drafters: Sequence[Replay],
     *,
     tasks: Collection[str] | None = None,
     split: SplitPart | None = None,
@@ -65,14 +66,14 @@ class AcceptanceCounts:
         self.slots, self.names = slots, names
         self._found: dict[tuple[str, str], NDArray[np.int64]] = {}
 
-    def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
+    def add(self, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
         has_token = block.truth(slots=self.slots) >= 0
         slot = np.arange(1, has_token.shape[1] + 1)
-        for name, rows in visited.items():
+        for name, one in outcomes.items():
             if self.names is not None and name not in self.names:
                 continue
-            accepted = worth[name].accepted[rows, None]
-            known = has_token[rows]
+            accepted = one.accepted[one.visited, None]
+            known = has_token[one.visited]
             counts = [known.sum(0), (accepted >= slot).sum(0), (known & (accepted >= slot - 1)).sum(0)]
             self._found[block.task, name] = self._found.get((block.task, name), 0) + np.array(counts, np.int64)
 

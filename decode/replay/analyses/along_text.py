@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.worth import Worth
+from rescore.decode.replay.outcome import Outcome
 from rescore.lattice.dump_block import DumpBlock
 
 MOST_BITS = 48  # of a length
@@ -37,11 +37,12 @@ class AlongTexts:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], NDArray[np.int64]] = {}
 
-    def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
+    def add(self, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
         prompts = np.diff(block.prompt_offsets)[block.sequence_of]
         generated = np.arange(block.rows) - block.offsets[block.sequence_of] + 1  # the root token included
-        for name, rows in visited.items():
-            tokens = np.minimum(worth[name].accepted[rows] + 1, block.sequence_ends[rows] - rows - 1)
+        for name, one in outcomes.items():
+            rows = one.visited
+            tokens = np.minimum(one.accepted[rows] + 1, block.sequence_ends[rows] - rows - 1)
             counts = [
                 np.bincount(bins, weights=weights, minlength=MOST_BITS)
                 for before in (generated[rows], (generated + prompts)[rows])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
 from rescore.lattice.dump import Dump
@@ -89,7 +89,7 @@ def entropies(
     counts: dict[str, NDArray[np.int64]] = {}
     sums: dict[str, NDArray[np.float64]] = {}
 
-    def add(block: Any, worth: Any, visited: Any) -> None:
+    def add(block: Any, outcomes: Any) -> None:
         values = block.entropy.astype(np.float64)
         # Rounding may put a value slightly above ln V.
         found = [np.histogram(np.minimum(column, edges[-1]), edges)[0] for column in values.T]

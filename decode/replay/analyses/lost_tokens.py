@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay import rows as replays
+from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.outcome import Outcome
+from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
-from rescore.decode.replay.worth import ReplayDrafter, Worth
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
@@ -85,10 +85,10 @@ def lost_tokens(
         raise ValueError(f"kind: expected tree or paths, got {kind!r}")
     if not 1 <= budget < larger:
         raise ValueError(f"budget: expected at least 1 and less than the larger budget {larger}, got {budget}")
-    replay = TreeReplay if kind == "tree" else PathReplay
-    drafters: list[ReplayDrafter] = [
-        replay(rescorer=rescorer, budgets={"draft": budget, "larger": larger}, top_k=top_k),
-        replay(rescorer=Rescorer(threads=rescorer.threads), budgets={"heads": budget}, top_k=top_k),
+    replay, heads = replays.trees if kind == "tree" else replays.paths, Rescorer(threads=rescorer.threads)
+    drafters: list[Replay] = [
+        replay(rescorer, {"draft": budget, "larger": larger}, top_k=top_k, everywhere=True),
+        replay(heads, {"heads": budget}, top_k=top_k, everywhere=True),
         OracleReplay(widths={"oracle": top_k}),
     ]
     counts = LostCounts(draft="draft", larger="larger", heads="heads", oracle="oracle")
@@ -99,17 +99,17 @@ def lost_tokens(
 class LostCounts:
     """Collects lost tokens during a replay; `add` is the listener.
 
-    Takes the names of the drafters; their worth must cover all rows. heads: heads alone, with the draft's budget.
+    Takes the names of the drafters, replayed everywhere. heads: heads alone, with the draft's budget.
     """
 
     def __init__(self, *, draft: str, larger: str, heads: str, oracle: str):
         self._names = {"draft": draft, "larger": larger, "heads": heads, "oracle": oracle}
         self._found: dict[str, NDArray[np.int64]] = {}
 
-    def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
-        rows = visited[self._names["draft"]]
+    def add(self, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
+        rows = outcomes[self._names["draft"]].visited
         possible = (block.truth(rows) >= 0).sum(axis=1)
-        accepted = {part: worth[name].accepted[rows] for part, name in self._names.items()}
+        accepted = {part: outcomes[name].accepted[rows] for part, name in self._names.items()}
         self._found[block.task] = self._found.get(block.task, 0) + count_causes(possible, **accepted)
 
     def result(self) -> list[LostTokens]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.standard import fitted_models
+from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
-from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.replay.standard import fitted_models
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
@@ -25,7 +25,7 @@ def compare_models(
     *,
     alpha: float | Sequence[float],
     paths: int = 16,
-    others: Sequence[ReplayDrafter] = (),
+    others: Sequence[Replay] = (),
     top_k: int | None = None,
     threads: int = 1,
     tasks: Collection[str] | None = None,
@@ -40,13 +40,13 @@ def compare_models(
     """
     k = top_k or dump.header.top_k
     rows: dict[str, dict[str, Any]] = {"base": {"model": None, "p": 1}}
-    drafters: list[ReplayDrafter] = [OracleReplay(widths={"base": 1})]
+    drafters: list[Replay] = [OracleReplay(widths={"base": 1})]
     for name, model in models.items():
         (model,) = fitted_models(dump, [model])
         rescorer = Rescorer(model, alpha=[alpha] if isinstance(alpha, Sequence) else alpha, threads=threads)
         budgets = {name: 1, f"{name} p={paths}": paths}
         rows |= {row: {"model": name, "p": p} for row, p in budgets.items()}
-        drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=top_k))
+        drafters.append(replays.paths(rescorer, budgets, top_k=top_k))
     rows |= {name: {"model": None, "p": None} for other in others for name in other.names}
     oracles = {f"oracle k={n}": n for n in (2, k) if n <= k}
     rows |= {name: {"model": None, "p": 1} for name in oracles}

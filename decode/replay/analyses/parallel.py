@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -34,6 +34,6 @@ def parallel_drafts(
     for title, one in (("base", Rescorer(threads=rescorer.threads)), ("rescored", rescorer)):
         budgets = {f"{title} p={p}": p for p in sizes}
         rows |= {name: {"p": p, "rescored": title == "rescored"} for name, p in budgets.items()}
-        drafters.append(PathReplay(rescorer=one, budgets=budgets, top_k=top_k))
+        drafters.append(replays.paths(one, budgets, top_k=top_k))
     result = replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance)
     return EfficiencyTable(cites="figure 7", rows=rows, result=result)

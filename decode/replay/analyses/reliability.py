@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.lattice.dump import Dump
 from rescore.lattice.tree import accepted_by_size
+from rescore.lattice.trees import Trees
 
 EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, *(place / 10 for place in range(1, 11)))  # bin edges of q
 
@@ -35,20 +36,21 @@ class Reliability:
 
 def reliability(
     dump: Dump,
-    drafter: CalibratedReplay,
+    drafter: DrafterReplay,
     *,
     tasks: Collection[str] | None = None,
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[Reliability]:
-    """Returns the counts of each task, for a drafter with one budget whose calibration reads the running text."""
+    """Returns the counts of each task, for a drafter of trees with one budget."""
     bins = len(EDGES) - 1
     found: dict[str, NDArray[np.float64]] = {}
     for block in chosen_blocks(dump, tasks, split, advance):
-        truth = drafter.truth(block)
         counts = found.setdefault(block.task, np.zeros((4, bins)))
         for visit in drafter.visits(block):
-            trees, own = visit.trees, truth[visit.rows]
+            trees = visit.proposed
+            assert isinstance(trees, Trees)
+            own = block.truth(visit.rows, slots=trees.tokens.shape[1])
             true = np.diff(accepted_by_size(trees.tokens, trees.parents, own), prepend=0, axis=1) > 0
             inside = (trees.depths <= (own >= 0).sum(axis=1)[:, None]) & (trees.tokens >= 0)
             q = np.exp(trees.logq[inside].astype(np.float64))

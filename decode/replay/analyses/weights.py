@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rescore.decode.replay import rows as replays
 from rescore.decode.replay.bootstrap import Difference, Resampled, pair
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
-from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
-from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
@@ -19,7 +19,7 @@ from rescore.lm.ngram import NGram
 GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E
 
 # Makes the drafter with the given name and weight.
-MakeDrafter = Callable[[str, float], ReplayDrafter]
+MakeDrafter = Callable[[str, float], Replay]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,4 @@ def weights_by_task(
 
 def best_draft(model: NGram, *, top_k: int | None = None, threads: int = 1) -> MakeDrafter:
     """Makes drafters that propose the best path with the model at a weight."""
-    return lambda name, alpha: PathReplay(
-        rescorer=Rescorer(model, alpha=alpha, threads=threads), budgets={name: 1}, top_k=top_k
-    )
+    return lambda name, alpha: replays.paths(Rescorer(model, alpha=alpha, threads=threads), {name: 1}, top_k=top_k)

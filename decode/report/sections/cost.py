@@ -18,7 +18,7 @@ from rescore.decode.cost.cost_model import (
     per_token,
 )
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.replay.drafters.names import BASE, HEADLESS, NEURAL, NEURAL_BEAM, ORACLE, PARALLEL, split
+from rescore.decode.replay.names import BASE, HEADLESS, NEURAL, NEURAL_BEAM, ORACLE, PARALLEL, split
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table
 from rescore.decode.report.figures import EQUAL, Figures

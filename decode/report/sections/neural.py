@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.bootstrap import Difference, Resampled
-from rescore.decode.replay.drafters.names import BASE, NEURAL, NEURAL_BEAM
+from rescore.decode.replay.names import BASE, NEURAL, NEURAL_BEAM
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.report import numbers
 from rescore.decode.report.content import Cell, Section, Table
-from rescore.decode.report.neural import Neural, milliseconds
+from rescore.decode.report.neural import Neural
 
 
 def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, seed: int) -> Section:
@@ -45,7 +45,7 @@ def _times(neural: Neural, result: DumpResult) -> Table:
             (
                 numbers.text(name),
                 numbers.count(sum(tally.steps for tally in tallies)),
-                numbers.decimal(milliseconds(result, name), 2),
+                numbers.decimal(result.ms_per_lattice(name), 2),
                 numbers.decimal(sum(tally.verified_per_pass for tally in tallies) / len(tallies), 1),
                 numbers.decimal(sum(tally.block_efficiency for tally in tallies) / len(tallies), 3),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.replay.drafters.names import BASE, PARALLEL_BASE, PARALLEL_RESCORED, RESCORED
+from rescore.decode.replay.names import BASE, PARALLEL_BASE, PARALLEL_RESCORED, RESCORED
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.drafters import paths

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rescore.decode.replay.drafters.names import BASE, RESCORED
+from rescore.decode.replay.names import BASE, RESCORED
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.figures import Figures

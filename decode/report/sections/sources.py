@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rescore.decode.replay.drafters import headless
-from rescore.decode.replay.drafters.names import LM_ALONE, sized, split
+from rescore.decode.replay import headless
+from rescore.decode.replay.names import LM_ALONE, sized, split
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section
 from rescore.decode.report.figures import EQUAL, Figures

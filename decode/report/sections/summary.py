@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.replay.drafters import headless
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay import headless
+from rescore.decode.replay.names import (
     BASE,
     BLENDED,
     CALIBRATED_TREE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rescore.decode.replay.analyses.weights import Weights
-from rescore.decode.replay.drafters.names import LM_AND_TEXT
+from rescore.decode.replay.names import LM_AND_TEXT
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, PlotView, Section, Table

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescore.decode.replay.worth import Worth
+from rescore.decode.replay.outcome import Outcome, visited_rows
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.oracle import oracle_by_width
 
@@ -27,12 +27,13 @@ class OracleReplay:
     def names(self) -> tuple[str, ...]:
         return tuple(self.widths)
 
-    def worth(self, block: DumpBlock) -> dict[str, Worth]:
+    def outcomes(self, block: DumpBlock) -> dict[str, Outcome]:
         sausages = block.sausages().head(self.slots or block.slots)
         by_width = oracle_by_width(sausages, block.truth())
         verified = np.full(block.rows, sausages.slots, np.int32)
         most = sausages.width
         return {
-            name: Worth(accepted=by_width[:, min(k or most, most) - 1], verified=verified)
+            name: Outcome(accepted=accepted, verified=verified, visited=visited_rows(accepted, block.offsets))
             for name, k in self.widths.items()
+            for accepted in (by_width[:, min(k or most, most) - 1],)
         }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rescore.decode.replay.drafters.model_trees import ModelReplay
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.replay import rows
+from rescore.decode.replay.names import (
     BASE,
     HEADS_TREE,
     LM_ALONE,
@@ -17,10 +17,8 @@ from rescore.decode.replay.drafters.names import (
     TREE,
     of_sizes,
 )
-from rescore.decode.replay.drafters.oracle_paths import OracleReplay
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.trees import TreeReplay
-from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.replay import Replay
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
@@ -44,7 +42,7 @@ class ReplayOptions:
             raise ValueError(f"top_k: expected 1..64, got {self.top_k}")
 
 
-def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> list[ReplayDrafter]:
+def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> list[Replay]:
     """Returns, in this order: paths and trees, of the heads alone and with the models; LM_ALONE (given a model); the
     oracle.
 
@@ -53,17 +51,15 @@ def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | N
     options = options or ReplayOptions()
     rescorer = fitted(dump, rescorer)
     heads, p, k = Rescorer(threads=rescorer.threads), options.paths, options.top_k
-    drafters: list[ReplayDrafter] = [
-        PathReplay(rescorer=heads, budgets={BASE: 1, PARALLEL_BASE: p}, top_k=k),
-        PathReplay(
-            rescorer=rescorer, budgets={RESCORED: 1, PARALLEL_RESCORED: p}, top_k=k, semantics=options.semantics
-        ),
-        TreeReplay(rescorer=heads, budgets=of_sizes(HEADS_TREE, TREE_SIZES), top_k=k),
-        TreeReplay(rescorer=rescorer, budgets=of_sizes(TREE, TREE_SIZES), top_k=k),
+    drafters: list[Replay] = [
+        rows.paths(heads, {BASE: 1, PARALLEL_BASE: p}, top_k=k, everywhere=True),
+        rows.paths(rescorer, {RESCORED: 1, PARALLEL_RESCORED: p}, top_k=k, everywhere=True),
+        rows.trees(heads, of_sizes(HEADS_TREE, TREE_SIZES), top_k=k),
+        rows.trees(rescorer, of_sizes(TREE, TREE_SIZES), top_k=k),
     ]
     if rescorer.models:
         sizes = of_sizes(LM_ALONE, MODEL_SIZES)
-        drafters.append(ModelReplay(model=rescorer.models[0], budgets=sizes, threads=rescorer.threads))
+        drafters.append(rows.model_trees(rescorer.models[0], sizes, threads=rescorer.threads))
     return [*drafters, OracleReplay(widths={ORACLE: k})]
 
 

@@ -9,16 +9,47 @@ limit, a p nodes, drafts fewer).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.drafters.drafter import Proposed
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
+from rescore.lattice.trees import Trees
 
 DEPTH = 64  # of the suffix tree: the match and its continuation together
 ROUNDING = 1e-12  # bound on the difference between sums of equal scores
 LEAST = 0.1  # D of drafted nodes
+
+
+class SuffixDrafter:
+    """Drafts trees of at most `nodes` nodes."""
+
+    drawn = 0
+
+    def __init__(self, nodes: int = 16):
+        self.nodes = nodes
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _SuffixSession:
+        return _SuffixSession(self.nodes, len(prompts))
+
+
+class _SuffixSession:
+    def __init__(self, nodes: int, requests: int):
+        self._nodes, self._texts = nodes, [SuffixTree() for _ in range(requests)]
+
+    def propose(self, step: DraftStep) -> Proposed:
+        texts = [self._texts[request] for request in step.requests]
+        for text, history in zip(texts, step.histories):
+            text.extend(history[text.size :])
+        return Trees.joined([text.tree(step.nodes or self._nodes) for text in texts])
+
+    def select(self, rows: Sequence[int]) -> None:
+        self._texts = [self._texts[row] for row in rows]
 
 
 @dataclass(slots=True)
@@ -33,6 +64,11 @@ class SuffixTree:
     def __init__(self, depth: int = DEPTH):
         self._root, self._depth = _Node(), depth
         self._ends: list[_Node] = []  # of the runs of the last 1, 2, .. tokens
+
+    @property
+    def size(self) -> int:
+        """Tokens read."""
+        return self._root.count
 
     def extend(self, tokens: NDArray[np.integer]) -> None:
         for token in tokens.tolist():

@@ -6,12 +6,38 @@ first match.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.drafters.drafter import Proposed
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.token_ids import token_ids
+from rescore.lattice.tree import TokenTree
+from rescore.lattice.trees import Trees
 
 LONGEST = 2  # tokens to match, `max_matching_ngram_size`
+
+
+class PromptLookupDrafter:
+    """Drafts at most `tokens` tokens for each request."""
+
+    drawn = 0
+
+    def __init__(self, tokens: int = 10):
+        self.tokens = tokens
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> PromptLookupDrafter:
+        return self
+
+    def propose(self, step: DraftStep) -> Proposed:
+        n = step.nodes or self.tokens
+        return Trees.joined([TokenTree.from_drafts(prompt_lookup(text, n)[None]) for text in step.histories])
+
+    def select(self, rows: Sequence[int]) -> None:
+        pass
 
 
 def prompt_lookup(

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.drafters.names import (
+from rescore.decode.drafters.prompt_lookup import PromptLookupDrafter
+from rescore.decode.drafters.suffix_decoding import SuffixDrafter
+from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
+from rescore.decode.replay import rows
+from rescore.decode.replay.names import (
     BLENDED,
     LM_ALONE,
     PROMPT_LOOKUP,
@@ -20,10 +23,8 @@ from rescore.decode.replay.drafters.names import (
     of_sizes,
     sized,
 )
-from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
-from rescore.decode.replay.drafters.standard import fitted
-from rescore.decode.replay.worth import ReplayDrafter
-from rescore.decode.rescoring.calibrated import CalibratedTrees
+from rescore.decode.replay.replay import DrafterReplay, Replay
+from rescore.decode.replay.standard import fitted
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
@@ -54,7 +55,7 @@ COMPARED_TUNED = tuple((sized(TUNED_BLEND, n), sized(other, n)) for other in (BL
 
 def headless_drafters(
     dump: Dump, rescorer: Rescorer, tuned: Calibration | None = None, memory: TextMemory | None = None
-) -> list[ReplayDrafter]:
+) -> list[Replay]:
     """Returns the drafters, in this order: PROMPT_LOOKUP, STATIC_RECYCLING, RECYCLING, SUFFIX_DECODING, LM_ALONE and
     WITHOUT_LM (given a model) and BLENDED; the last two also with the tuned calibration, if given;
     WITH_MEMORY, the blend with the memory, if given. The memory is not modified.
@@ -68,10 +69,14 @@ def headless_drafters(
             "merge them with `rescore lm merge`"
         )
     model = rescorer.models[0] if rescorer.models else None
-    drafters: list[ReplayDrafter] = [
-        PromptLookupReplay(budgets={sized(PROMPT_LOOKUP, LOOKED_UP): LOOKED_UP}),
-        TokenRecyclingReplay(budgets={STATIC: None, **of_sizes(RECYCLING, SIZES)}),
-        SuffixReplay(budgets=of_sizes(SUFFIX_DECODING, SIZES)),
+    drafters: list[Replay] = [
+        DrafterReplay(
+            budgets={sized(PROMPT_LOOKUP, LOOKED_UP): LOOKED_UP}, make=lambda _: PromptLookupDrafter(LOOKED_UP)
+        ),
+        DrafterReplay(budgets={STATIC: None}, make=lambda _: TokenRecyclingDrafter()),
+        DrafterReplay(budgets=of_sizes(RECYCLING, SIZES), make=lambda _: TokenRecyclingDrafter(max(SIZES))),
+        # The match that it follows depends on the size.
+        *(DrafterReplay(budgets={sized(SUFFIX_DECODING, n): n}, make=lambda _: SuffixDrafter()) for n in SIZES),
     ]
     if model:
         drafters.append(blend(dump, model, ALONE, of_sizes(LM_ALONE, SIZES), rescorer.threads))
@@ -91,8 +96,8 @@ def blend(
     budgets: Mapping[str, int],
     threads: int = 1,
     memory: TextMemory | None = None,
-) -> CalibratedReplay:
+) -> DrafterReplay:
     """Makes a drafter of trees from an n-gram model, the running text as the calibration weighs it, and a memory."""
     model = model or NGram.uniform(dump.header.vocab_size)
-    rescorer = CalibratedTrees(model, calibration, memory=memory, threads=threads)
-    return CalibratedReplay(rescorer=rescorer, budgets=budgets)
+    rescorer = Rescorer(model, calibration=calibration, memory=memory, threads=threads)
+    return rows.trees(rescorer, budgets, heads=False)

@@ -9,11 +9,16 @@ nodes with the greatest products of predicted probabilities.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.drafters.drafter import Proposed
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
+from rescore.lattice.trees import Trees
 
 TOP = 8  # k
 
@@ -25,6 +30,38 @@ CHILDREN = {
     **{"000": 5, "001": 2, "002": 1, "003": 1, "004": 1, "010": 1, "020": 1, "100": 1, "200": 1, "300": 1},
     **{"0000": 3, "0001": 1, "0002": 1, "0010": 1, "0100": 1, "1000": 1, "00000": 2, "00010": 1},
 }
+
+
+class TokenRecyclingDrafter:
+    """Drafts trees of the latest predictions: the published one, or with `nodes` the best of that size."""
+
+    drawn = 0
+
+    def __init__(self, nodes: int | None = None):
+        self.nodes = nodes
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _RecyclingSession:
+        return _RecyclingSession(self.nodes, len(prompts))
+
+
+class _RecyclingSession:
+    def __init__(self, nodes: int | None, requests: int):
+        self._nodes, self._matrices = nodes, [TokenRecycling() for _ in range(requests)]
+
+    def propose(self, step: DraftStep) -> Proposed:
+        assert step.predictions is not None, "whoever runs a drafter gives it the predictions"
+        n = self._nodes and (step.nodes or self._nodes)
+        trees = []
+        for request, read, history in zip(step.requests, step.predictions(TOP), step.histories):
+            matrix, root = self._matrices[request], int(history[-1])
+            for token, ids, p in zip(*read):
+                if ids[0] >= 0:
+                    matrix.see(int(token), ids, p)
+            trees.append(matrix.best_tree(root, n) if n else matrix.static_tree(root))
+        return Trees.joined(trees)
+
+    def select(self, rows: Sequence[int]) -> None:
+        self._matrices = [self._matrices[row] for row in rows]
 
 
 class TokenRecycling:

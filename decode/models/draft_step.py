@@ -1,0 +1,77 @@
+"""What a drafter is told before each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.short_repr import short_repr
+from rescore.lattice.tree import TokenTree
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Read(NamedTuple):
+    """What the last pass read for one request, and the target's predictions after it.
+
+    tokens  int32 [m], the prompt, or the root token and the nodes of the draft
+    ids     int32 [m, k], the most probable next tokens first; -1 where unknown
+    p       float32 [m, k], their probabilities
+    """
+
+    tokens: NDArray[np.int32]
+    ids: NDArray[np.int32]
+    p: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LastPass:
+    """The result of the last pass for one request.
+
+    tree      the verified tree, empty after the prompt
+    accepted  the accepted nodes, from the root down
+    """
+
+    tree: TokenTree
+    accepted: Sequence[int]
+
+    __repr__ = short_repr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DraftStep:
+    """The state before a pass, of B of the session's requests.
+
+    histories    the whole text that the target has read and decoded, int32 [n] each, root token last
+    room         the most draft tokens that can still be used
+    rows         which of the session's requests the step is of; None: all of them, in order
+    nodes        how many nodes, or paths, to draft; None: as many as the drafter does by itself
+    random       each request's random generator, for drawn drafts
+    hidden       the target's hidden states [B, width] that gave the root tokens; None in a replay
+    fresh        for each request, hidden states [m, width] of the m tokens read since the previous step (in the first
+                 step, of the prompt, without the part that was cached)
+    last         each request's result of the last pass; empty if not kept
+    predictions  returns what the last pass read for each request, with the k most probable tokens after it
+    """
+
+    histories: Sequence[NDArray[np.int32]]
+    room: Sequence[int]
+    rows: Sequence[int] | None = None
+    nodes: int | None = None
+    random: Sequence[np.random.Generator] = ()
+    hidden: Tensor | None = None
+    fresh: Sequence[Tensor] = ()
+    last: Sequence[LastPass] = ()
+    predictions: Callable[[int], list[Read]] | None = None
+
+    __repr__ = short_repr
+
+    @property
+    def requests(self) -> Sequence[int]:
+        """The places of the step's requests in the session."""
+        return range(len(self.histories)) if self.rows is None else self.rows

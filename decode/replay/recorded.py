@@ -1,0 +1,122 @@
+"""A dump's sequences, as a drafter's session sees them: texts, lattices of the heads, the target's predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.models.draft_step import DraftStep, Read
+from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.sausage import Sausage
+
+ROOM = 1 << 30  # a replay cuts no draft
+
+
+class RecordedHeads:
+    """The lattices of a block's rows, of the first `top_k` candidates (None: all), in place of those of a model."""
+
+    def __init__(self, block: DumpBlock, top_k: int | None = None):
+        self._block, self._top_k = block, top_k
+
+    @property
+    def slots(self) -> int:
+        return self._block.slots
+
+    def open(self, requests: int) -> RecordedLattices:
+        return RecordedLattices(self._block, self._top_k)
+
+
+class RecordedLattices:
+    """The lattices of the block's sequences, in order."""
+
+    def __init__(self, block: DumpBlock, top_k: int | None):
+        self._block, self._top_k = block, top_k
+        # The row of a sequence's first token minus the length of the text up to that token.
+        self._first = block.offsets[:-1] - np.diff(block.prompt_offsets) - 1
+
+    def sausages(self, step: DraftStep) -> Sausage:
+        lengths = np.fromiter(map(len, step.histories), np.int64, len(step.histories))
+        return self._block.sausages(self._first[np.asarray(step.requests, np.int64)] + lengths, self._top_k)
+
+    resident = sausages
+
+    def select(self, rows: Sequence[int]) -> None:
+        self._first = self._first[np.asarray(rows, np.int64)]
+
+
+class RecordedTexts:
+    """The texts of a block's sequences, and the steps that a session is given."""
+
+    def __init__(self, block: DumpBlock):
+        self._block = block
+        self.texts = [text_of(block, sequence) for sequence in range(block.sequences)]
+        self._read = [0] * block.sequences  # tokens of each that were in the last step, but its root token
+
+    @property
+    def prompts(self) -> list[NDArray[np.int64]]:
+        offsets = self._block.prompt_offsets
+        lengths = np.diff(offsets)
+        return [text[:length].astype(np.int64) for text, length in zip(self.texts, lengths)]
+
+    def step(
+        self, sequences: NDArray[np.int64], rows: NDArray[np.int64], places: NDArray[np.int64], nodes: int | None
+    ) -> DraftStep:
+        """The step before the rows' drafts are verified. places: of the sequences in the session."""
+        block = self._block
+        ends = rows - block.offsets[sequences] + np.diff(block.prompt_offsets)[sequences] + 1
+        before = [self._read[s] for s in sequences.tolist()]
+        for s, end in zip(sequences.tolist(), ends.tolist()):
+            self._read[s] = end - 1
+        return DraftStep(
+            histories=[self.texts[s][:end] for s, end in zip(sequences.tolist(), ends.tolist())],
+            room=[ROOM] * len(rows),
+            rows=places.tolist(),
+            nodes=nodes,
+            predictions=self._predictions(sequences.tolist(), before, ends.tolist()),
+        )
+
+    def _predictions(
+        self, sequences: Sequence[int], before: Sequence[int], ends: Sequence[int]
+    ) -> Callable[[int], list[Read]]:
+        def predictions(k: int) -> list[Read]:
+            return [
+                Read(self.texts[s][first : end - 1], *predicted(self._block, s, first + 1, end, k))
+                for s, first, end in zip(sequences, before, ends)
+            ]
+
+        return predictions
+
+
+def text_of(block: DumpBlock, sequence: int) -> NDArray[np.int32]:
+    """A sequence's prompt and continuation, int32 [m + n]."""
+    prompt, rows = parts_of(block, sequence)
+    return np.concatenate((block.prompt_tokens[prompt], block.tokens[rows])).astype(np.int32)
+
+
+def parts_of(block: DumpBlock, sequence: int) -> tuple[slice, slice]:
+    """The places of a sequence's prompt and continuation in the block's arrays."""
+    prompt = slice(*block.prompt_offsets[sequence : sequence + 2].tolist())
+    return prompt, slice(*block.offsets[sequence : sequence + 2].tolist())
+
+
+def predicted(
+    block: DumpBlock, sequence: int, first: int, end: int, k: int
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The target's candidates for tokens first..end - 1 of a sequence's text and their probabilities, int32 and float32
+    [end - first, k], most probable first; ids -1 where the dump has none.
+    """
+    prompt, rows = parts_of(block, sequence)
+    m, k = prompt.stop - prompt.start, min(k, block.topk_ids.shape[-1])
+    ids, p = np.full((end - first, k), -1, np.int32), np.zeros((end - first, k), np.float32)
+    known = slice(max(rows.start, rows.start + first - m), rows.start + end - m)
+    if known.stop > known.start:
+        ids[known.start - known.stop :] = block.topk_ids[known, 0, :k]
+        p[known.start - known.stop :] = np.exp(block.topk_logp[known, 0, :k].astype(np.float32))
+    if block.prompt_topk_ids is not None and block.prompt_topk_logp is not None and first < m:
+        # The prediction after the last prompt token is row 0 of the continuation.
+        along = slice(prompt.start + first - 1, prompt.start + min(end, m) - 1)
+        ids[: along.stop - along.start] = block.prompt_topk_ids[along, :k]
+        p[: along.stop - along.start] = np.exp(block.prompt_topk_logp[along, :k].astype(np.float32))
+    return ids, p

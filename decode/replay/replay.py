@@ -1,0 +1,208 @@
+"""Replays a dump: a drafter's own session drafts for the recorded sequences, which play the target's part.
+
+A session is given each step as in `loop/generate.py`: the texts, the lattices of the heads, the target's predictions
+along the text. A replay cannot know what the target would have predicted after rejected nodes, so it equals decoding
+with `rejected=False` and predictions at the same positions of the prompts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.replay.outcome import Outcome, lengths_of_drafts, visited_rows
+from rescore.decode.replay.recorded import RecordedTexts, parts_of, text_of
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.drafts import Drafts
+from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.tree import TokenTree, accepted_by_size
+from rescore.lattice.trees import Trees
+
+
+class Replay(Protocol):
+    """Rows of a table: a drafter at several budgets, or the oracle."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its table rows, in order."""
+
+    def outcomes(self, block: DumpBlock) -> Mapping[str, Outcome]:
+        """Replays a block under every name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """Rows [R] drafted together, the proposal, and for each budget that it covers the accepted and verified tokens,
+    int32 [R] each.
+
+    seconds: of drafting
+    """
+
+    rows: NDArray[np.int64]
+    proposed: Trees | Drafts
+    found: Mapping[str, tuple[NDArray[np.int32], NDArray[np.int32]]]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrafterReplay:
+    """A drafter at one or several budgets of which each is the beginning of the next: they share searches.
+
+    budgets     nodes or paths of each name; None: as many as the drafter does by itself
+    make        makes the drafter of a block, for its task and with `RecordedHeads`; its drafts must not be drawn, nor
+                its size follow from measured times
+    everywhere  drafts at every row, not only those that decoding visits, for comparisons row by row
+    at_once     sequences whose session is open at once
+    advance     called with the number of rows that sequences have advanced by
+    """
+
+    budgets: Mapping[str, int | None]
+    make: Callable[[DumpBlock], Drafter]
+    everywhere: bool = False
+    at_once: int = 1 << 30
+    advance: Callable[[int], None] = lambda rows: None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.budgets)
+
+    def outcomes(self, block: DumpBlock) -> dict[str, Outcome]:
+        """Each budget's outcome; all of a search's rows are timed, and rows that no budget visits cost nothing."""
+        counts = {name: np.zeros((2, block.rows), np.int32) for name in self.budgets}
+        searched: dict[int, NDArray[np.float64]] = {}  # rows and seconds by size
+        paths: Drafts | None = None
+        for visit in self.visits(block):
+            size = _size(visit.proposed)
+            searched[size] = searched.get(size, 0) + np.array([len(visit.rows), visit.seconds])
+            for name, both in visit.found.items():
+                counts[name][:, visit.rows] = both
+            if isinstance(visit.proposed, Drafts):
+                paths = paths or _no_drafts(block.rows, max(n or 1 for n in self.budgets.values()), block.slots)
+                for mine, theirs in ((paths.tokens, visit.proposed.tokens), (paths.cost, visit.proposed.cost)):
+                    mine[visit.rows, : theirs.shape[1]] = theirs
+                paths.count[visit.rows] = visit.proposed.count
+        return {
+            name: Outcome(
+                accepted=counts[name][0],
+                verified=counts[name][1],
+                visited=visited_rows(counts[name][0], block.offsets),
+                drafts=None if paths is None else _first(paths, n),
+                seconds=_extrapolated(block.rows, n, searched),
+            )
+            for name, n in self.budgets.items()
+        }
+
+    def visits(self, block: DumpBlock) -> Iterator[Visit]:
+        """Drafts for every row that some budget's decoding visits, each sequence's rows in order."""
+        for first in range(0, block.sequences, self.at_once):
+            part = block.part(first, min(first + self.at_once, block.sequences))
+            start = int(block.offsets[first])
+            for visit in self._visits(part):
+                yield Visit(rows=visit.rows + start, proposed=visit.proposed, found=visit.found, seconds=visit.seconds)
+
+    def _visits(self, block: DumpBlock) -> Iterator[Visit]:
+        texts, drafter = RecordedTexts(block), self.make(block)
+        session = drafter.open(texts.prompts, Shaping())
+        active, ends = (
+            np.arange(block.sequences),
+            block.offsets[1:] - 1,
+        )  # after the last token nothing is left to draft
+        due = {name: block.offsets[:-1].copy() for name in self.budgets}  # each sequence's next row to visit
+        while True:
+            rows = np.min(list(due.values()), axis=0)
+            going = np.flatnonzero(rows[active] < ends[active])
+            if len(going) < len(active):
+                active = active[going]
+                session.select(going.tolist())
+            if not len(active):
+                return
+            wanted = {name: (due[name] == rows) | self.everywhere for name in due}
+            sizes = np.max([np.where(wanted[name], n or 1, 0) for name, n in self.budgets.items()], axis=0)[active]
+            for size in np.unique(sizes):
+                places = np.flatnonzero(sizes == size)
+                sequences = active[places]
+                own = {name: n for name, n in self.budgets.items() if (n or 1) <= size}
+                step = texts.step(sequences, rows[sequences], places, None if None in own.values() else int(size))
+                began = time.perf_counter()
+                proposed = session.propose(step)
+                seconds = time.perf_counter() - began
+                if not isinstance(proposed, Trees | Drafts):
+                    raise ValueError(
+                        f"{', '.join(self.names)}: expected drafts that a replay can repeat, got those of "
+                        f"{type(drafter).__name__}, which are drawn or sized by measured times; give a number of nodes"
+                    )
+                found = _found(block, rows[sequences], proposed, own)
+                for name, (accepted, _) in found.items():
+                    here = due[name][sequences] == rows[sequences]
+                    due[name][sequences[here]] += accepted[here] + 1
+                    if self.everywhere:
+                        due[name][sequences] = rows[sequences] + 1
+                yield Visit(rows=rows[sequences], proposed=proposed, found=found, seconds=seconds)
+            self.advance(int((np.min(list(due.values()), axis=0) - rows)[active].sum()))
+
+
+def _found(
+    block: DumpBlock, rows: NDArray[np.int64], proposed: Trees | Drafts, budgets: Mapping[str, int | None]
+) -> dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    """The accepted and verified tokens of the first nodes or paths of a proposal, by name."""
+    if isinstance(proposed, Trees):
+        truth = block.truth(rows, slots=int(proposed.depths.max(initial=1)))
+        lengths = accepted_by_size(proposed.tokens, proposed.parents, truth)
+        each = 1
+    else:
+        truth = block.truth(rows)
+        lengths = np.maximum.accumulate(lengths_of_drafts(proposed.tokens, truth), axis=1)
+        each = truth.shape[1]
+    most = lengths.shape[1]
+    nothing = np.zeros(len(rows), np.int32)
+    return {
+        name: (
+            lengths[:, min(n or most, most) - 1] if most else nothing,
+            np.minimum(proposed.count, np.int32(n or most)) * np.int32(each),
+        )
+        for name, n in budgets.items()
+    }
+
+
+def tree_at(rescorer: Rescorer, block: DumpBlock, row: int, n: int, *, top_k: int | None = None) -> TokenTree:
+    """The tree of n nodes, within the heads' slots, that a replay of the rescorer drafts at a row."""
+    sausages, sequence = block.sausages([row], top_k), int(block.sequence_of[row])
+    prompt, rows = parts_of(block, sequence)
+    text = text_of(block, sequence)[: prompt.stop - prompt.start + row - rows.start + 1]
+    if rescorer.calibrated is None:
+        return rescorer.trees(sausages, text[None], n)[0]
+    read = []
+    if rescorer.calibrated.reads_text:
+        read = [rescorer.text(text[: prompt.stop - prompt.start])]
+        read[0].extend(text[prompt.stop - prompt.start :])
+    return rescorer.trees(sausages, text[None], n, texts=read, depth=block.slots)[0]
+
+
+def _size(proposed: Trees | Drafts) -> int:
+    return proposed.tokens.shape[1]
+
+
+def _no_drafts(rows: int, p: int, slots: int) -> Drafts:
+    return Drafts(
+        tokens=np.full((rows, p, slots), -1, np.int32),
+        cost=np.full((rows, p), np.inf, np.float32),
+        count=np.zeros(rows, np.int32),
+    )
+
+
+def _first(paths: Drafts, p: int | None) -> Drafts:
+    p = p or paths.tokens.shape[1]
+    return Drafts(tokens=paths.tokens[:, :p], cost=paths.cost[:, :p], count=np.minimum(paths.count, np.int32(p)))
+
+
+def _extrapolated(rows: int, n: int | None, searched: Mapping[int, NDArray[np.float64]]) -> float | None:
+    """The search time of all rows, from the rows and seconds measured for the smallest size that covers n."""
+    sizes = [size for size in sorted(searched) if size >= (n or 0)] or sorted(searched)[-1:]
+    return rows * float(searched[sizes[0]][1] / searched[sizes[0]][0]) if sizes else None
