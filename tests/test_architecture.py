@@ -23,10 +23,10 @@ ROOMS = {
     "engines": "loop drafters models verify rescoring cost.pass_times cost.acceptance_rates",
     "training": "loop models verify",
     "calm": "loop models",
-    "replay": "rescoring",
+    "replay": "drafters models.draft_step rescoring verify.shaping",
     "tuning": "replay rescoring",
-    "bench": "replay engines loop drafters models rescoring cost verify",
-    "report": "bench tuning replay models rescoring cost",
+    "bench": "replay engines loop drafters models rescoring cost",
+    "report": "bench tuning replay drafters models rescoring cost",
     "cli": "report bench calm training tuning replay engines loop drafters models verify rescoring cost",
 }
 AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}

@@ -118,7 +118,7 @@ def test_core_modules_import():
         "lattice.sausage",
         "lm.ngram",
         "decode.rescoring.rescorer",
-        "decode.replay.worth",
+        "decode.replay.replay",
         "decode.replay.run",
         "decode.cli",
     ):

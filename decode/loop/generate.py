@@ -137,9 +137,11 @@ class _Read:
     logits: list[Tensor]
 
     def of(self, rows: list[int]) -> _Read:
-        parts = (self.fresh, self.last, self.logits)
-        fresh, last, logits = ([part[row] for row in rows] for part in parts)
-        return _Read(fresh=fresh, last=last, logits=logits)
+        return _Read(
+            fresh=[self.fresh[row] for row in rows],
+            last=[self.last[row] for row in rows],
+            logits=[self.logits[row] for row in rows],
+        )
 
 
 class _Call:

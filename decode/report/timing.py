@@ -24,7 +24,9 @@ def drafting_seconds(dump: Dump, drafters: Sequence[Replay], part: SplitPart, ta
     block = block.part(0, sequences)
     found = {}
     for drafter in drafters:
-        for name, budget in drafter.budgets.items() if isinstance(drafter, DrafterReplay) else ():
+        if not isinstance(drafter, DrafterReplay):
+            continue
+        for name, budget in drafter.budgets.items():
             if not is_costed(name):
                 continue
             alone = replace(drafter, budgets={name: budget})

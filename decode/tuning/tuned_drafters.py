@@ -55,15 +55,15 @@ def tuned_drafters(
     of_paths = settings.paths.rescorer(models, threads)
     drafters: list[Replay] = [rows.paths(of_paths, {PARALLEL_TUNED: settings.p}, top_k=settings.top_k)]
 
-    def trees(kind: str, name: str, tasks: Sequence[str | None]) -> DrafterReplay:
-        of_task = {
-            task: Rescorer(models[0], calibration=settings.calibration(kind, task), threads=threads) for task in tasks
-        }
-        rescorer = of_task[None] if None in of_task else of_task
+    def trees(kind: str, name: str, tasks: Sequence[str] | None = None) -> DrafterReplay:
+        def own(task: str | None = None) -> Rescorer:
+            return Rescorer(models[0], calibration=settings.calibration(kind, task), threads=threads)
+
+        rescorer = own() if tasks is None else {task: own(task) for task in tasks}
         return rows.trees(rescorer, of_sizes(name, sizes), heads=kind != "alone", top_k=settings.top_k)
 
     for kind, row in ROWS.items() if settings.trees else ():
-        drafters.append(trees(kind, row, [None]))
+        drafters.append(trees(kind, row))
         if settings.trees and settings.trees[kind].by_task:
             drafters.append(trees(kind, by_task(row), dump.tasks))
     return drafters

@@ -6,9 +6,8 @@ import sys
 import xml.etree.ElementTree as xml
 
 import pytest
-from support import cli, dumps, headless_dumps
+from support import cli, dumps, every_row, headless_dumps
 
-from rescore.decode.replay.drafters.calibrated import trees_of_block
 from rescore.decode.tuning.settings import Settings
 from rescore.lattice import svg
 from rescore.lattice.dump import Dump
@@ -85,7 +84,7 @@ def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
         shown = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg")
         assert shown[0].startswith(f"{name}; first, after: ")
         row = int(block.offsets[1]) + 4
-        tree = trees_of_block(loaded.calibrated(kind).calibrated, block, 8, loaded.top_k, depth=block.slots)[row]
+        tree = every_row.trees_of(loaded.calibrated(kind), block, 8, top_k=loaded.top_k, depth=block.slots)[row]
         chips = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg", "token")
         assert chips[-tree.size :] == [svg.label(token, cli.WORDS) for token in tree.tokens.tolist()]
         listed = block.sausages([row])[0]

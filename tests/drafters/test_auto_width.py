@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
 from support.tiny_blockwise import END, V, text, trained
 
@@ -64,7 +64,7 @@ def trusting(times, requests=1, **options):
 
 def passed(n, accepted, logq=LOGQ[0]):
     """What a pass over the first n nodes said."""
-    return LastPass(tree=replace(TREE, logq=logq).head(n), accepted=accepted, logits=torch.empty(0))
+    return LastPass(tree=replace(TREE, logq=logq).head(n), accepted=accepted)
 
 
 def times(*pairs):

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import V, text, trained
 
+from rescore.decode.drafters.drafter import drafts_of
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseTarget
@@ -24,7 +25,7 @@ def test_trees_are_the_models_own_and_no_deeper_than_the_room():
     histories = [np.array([3], np.int32), text(9, seed=1).astype(np.int32)]
     nothing = torch.zeros(2, 1)
     step = DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * 2, room=[2, 9], random=[])
-    drafts = NGramDrafter(WORDS, slots=4, nodes=12).open([], Shaping()).propose(step)
+    drafts = drafts_of(NGramDrafter(WORDS, slots=4, nodes=12).open([], Shaping()).propose(step), step.room)
     contexts = np.array([[-1, 3], histories[1][-2:]], np.int32)
     trees = propose_trees(WORDS, contexts, n=12, depth=4)
     assert drafts[1].tree.tokens.tolist() == trees[1].tokens.tolist()

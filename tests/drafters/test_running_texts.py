@@ -32,7 +32,7 @@ class Watched(TreeDrafter):
 
     def open(self, prompts, shaping):
         session, self.steps = super().open(prompts, shaping), []
-        search = session.proposer.search
+        search = session.search
         self.texts, read = search._texts, search.read
 
         def keep(step):

@@ -9,7 +9,6 @@ from support.tiny_blockwise import END, V, text, trained, untrained
 
 from rescore.decode.drafters.drawn_drafter import DrawnDrafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.path_drafter import PathDrafter
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
@@ -97,7 +96,7 @@ def with_kernels(monkeypatch):
     return opened
 
 
-@pytest.mark.parametrize("kind", ["tree", "paths", "drawn"])
+@pytest.mark.parametrize("kind", ["tree", "drawn"])
 def test_the_loop_with_kernels_writes_the_text_of_the_target(kind, lm, with_kernels):
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here: test_cuda.py has this on the GPU")
@@ -105,7 +104,6 @@ def test_the_loop_with_kernels_writes_the_text_of_the_target(kind, lm, with_kern
     slots, rescorer = HeadsLattice(heads=BlockwiseHeads(model), top_k=4), Rescorer(lm, alpha=0.5, capacity=16)
     drafter = {
         "tree": TreeDrafter(slots, rescorer, nodes=6),
-        "paths": PathDrafter(slots, rescorer, paths=3),
         "drawn": DrawnDrafter(slots, rescorer),
     }[kind]
     prompts = [text(12, seed=70).astype(np.int64)]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from support import dumps
 
+from rescore.decode.replay import rows
 from rescore.decode.replay.draft_writer import DraftWriter
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
+from rescore.decode.replay.outcome import accepted_of_drafts
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
@@ -27,8 +27,8 @@ def steps(tmp_path_factory):
     )
     found = []
     for block in Dump.open(path).blocks(rows=20):
-        worth = PathReplay(rescorer=rescorer, budgets={"all": 300}).worth(block)["all"]
-        found.append((block, worth.drafts, visited_rows(worth.accepted, block.offsets)))
+        one = rows.paths(rescorer, {"all": 300}).outcomes(block)["all"]
+        found.append((block, one.drafts, one.visited))
     return found
 
 

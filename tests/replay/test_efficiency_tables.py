@@ -5,12 +5,12 @@ import pytest
 from support import dumps
 from support.slow_replay import block_efficiency, matched
 
+from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.models import compare_models, compare_orders
 from rescore.decode.replay.analyses.oracle_efficiency import multiples, oracle_efficiency, powers_of_two
 from rescore.decode.replay.analyses.parallel import parallel_drafts
 from rescore.decode.replay.analyses.weights import GRID, best_draft, weights_by_task
 from rescore.decode.replay.bootstrap import Resampled
-from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -82,7 +82,7 @@ def test_parallel_drafts(dump, model):
 
 
 def test_orders(dump, model):
-    tree = TreeReplay(rescorer=Rescorer(model), budgets={"another": 8})
+    tree = replays.trees(Rescorer(model, alpha=0.3), {"another": 8})
     table = compare_orders(dump, model, alpha=0.4, paths=4, others=[tree])
     assert list(table.rows) == [
         "base",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support import cli
@@ -12,23 +14,23 @@ from support.tiny_blockwise import END, V, text, untrained, write_prompts, write
 
 from rescore.decode.cli import main
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.drafter import EMPTY
-from rescore.decode.drafters.prompt_lookup import prompt_lookup
+from rescore.decode.drafters.prompt_lookup import PromptLookupDrafter
+from rescore.decode.drafters.suffix_decoding import SuffixDrafter
+from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.replay.headless import SIZES, STATIC, headless_drafters
+from rescore.decode.replay.headless import ALONE, SIZES, STATIC, headless_drafters
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
-from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
-from rescore.lattice.tree import TokenTree
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
@@ -77,18 +79,30 @@ def test_a_dump_holds_what_was_predicted_along_prompts(world):
             np.testing.assert_array_equal(block.topk_ids[row, 0], block.prompt_topk_ids[part][-1])
 
 
-class LookUp:
+class AsInAReplay:
+    """A drafter that is told no predictions after rejected nodes, which a dump does not have."""
+
     drawn = 0
 
+    def __init__(self, drafter):
+        self.drafter = drafter
+
     def open(self, prompts, shaping):
+        self.session = self.drafter.open(prompts, shaping)
         return self
 
     def propose(self, step):
-        found = [prompt_lookup(history, 10)[: max(0, room)] for history, room in zip(step.histories, step.room)]
-        return [Draft(tree=TokenTree.from_drafts(one) if len(one) else EMPTY) for one in found]
+        def predictions(k):
+            found = step.predictions(k)
+            for read, last in zip(found, step.last):
+                rejected = np.setdiff1d(np.arange(last.tree.size), last.accepted)
+                read.ids[1 + rejected] = -1
+            return found
+
+        return self.session.propose(replace(step, predictions=predictions))
 
     def select(self, rows):
-        pass
+        self.session.select(rows)
 
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
@@ -98,7 +112,11 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
     shaping = Shaping(sampling=Sampling(temperature=0.7, seed=1)) if kind == "sampled" else Shaping()
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {
-        "prompt lookup 10": LookUp(),
+        "prompt lookup 10": PromptLookupDrafter(10),
+        "suffix decoding 32": SuffixDrafter(32),
+        STATIC: AsInAReplay(TokenRecyclingDrafter()),
+        "Token Recycling 16": AsInAReplay(TokenRecyclingDrafter(16)),
+        "LM alone 16": TreeDrafter(None, Rescorer(lm, calibration=ALONE), nodes=16),
         "blend 16": BlendedDrafter(model, lm, nodes=16, rejected=False),
         "blend without LM 32": BlendedDrafter(model, nodes=32, rejected=False),
     }

@@ -22,8 +22,7 @@ import sys
 from pathlib import Path
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.replay.oracle import OracleReplay
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 
@@ -33,8 +32,8 @@ def keep(block, worths, *_):
     if keeps == "keep":
         kept.append([array.copy() for array in (block.topk_ids, block.topk_logp, worths["paths"].drafts.tokens)])
 for path in paths:
-    drafters = [PathReplay(rescorer=Rescorer(), budgets={"paths": 8})]
-    drafters += [TreeReplay(rescorer=Rescorer(), budgets={"tree": 16}), OracleReplay(widths={"oracle": None})]
+    drafters = [rows.paths(Rescorer(), {"paths": 8})]
+    drafters += [rows.trees(Rescorer(), {"tree": 16}), OracleReplay(widths={"oracle": None})]
     result = replay_dump(Dump.open(path), drafters, listeners=[keep])
     # Unlike ru_maxrss, VmHWM is without the peak of whoever forked.
     peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)

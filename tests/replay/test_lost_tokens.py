@@ -5,10 +5,9 @@ import pytest
 from support import dumps
 from support.slow_replay import matched, steps
 
+from rescore.decode.replay import rows
 from rescore.decode.replay.analyses.acceptance import acceptance_by_position
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, count_causes, lost_tokens
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
@@ -97,7 +96,7 @@ def test_budgets_are_checked(dump, rescorer):
 
 def test_acceptance_by_position(dump, rescorer):
     ways = {"tree": ("tree", 4), "best": ("paths", 1)}
-    drafters = [TreeReplay(rescorer=rescorer, budgets={"tree": 4}), PathReplay(rescorer=rescorer, budgets={"best": 1})]
+    drafters = [rows.trees(rescorer, {"tree": 4}), rows.paths(rescorer, {"best": 1})]
     found = acceptance_by_position(dump, drafters)
     assert [(one.task, one.drafter) for one in found] == [(task, name) for task in dump.tasks for name in ways]
     for one in found:

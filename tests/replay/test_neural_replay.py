@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import CONFIG, untrained
 
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.replay.drafters.neural_trees import NeuralReplay
-from rescore.decode.replay.worth import visited_rows
+from rescore.decode.replay.outcome import visited_rows
+from rescore.decode.report.open_neural import neural_replay
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.lattice.dump import Dump
 
@@ -40,7 +40,7 @@ def test_visited_rows_are_worth_what_they_are_in_a_replay_of_all(dump, paths, to
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=dumps.V, alpha=0.4, paths=paths)
     steps = gained = 0
     for block in dump.blocks():
-        got = NeuralReplay(name="neural", rescorer=rescorer, top_k=top_k, rows=rows).worth(block)["neural"]
+        got = neural_replay("neural", rescorer, top_k=top_k, rows=rows).outcomes(block)["neural"]
         histories = [block.history(row, 1000) for row in range(block.rows)]
         trees = rescorer.trees(rescorer.open(histories, block.slots), block.sausages(k=top_k), histories)
         accepted = np.array([trees[row].accepted(truth) for row, truth in enumerate(block.truth())])

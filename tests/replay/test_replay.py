@@ -6,9 +6,9 @@ from support import dumps
 
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.outcome import visited_rows
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.replay.standard import ReplayOptions, standard_drafters
-from rescore.decode.replay.worth import visited_rows
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -119,7 +119,7 @@ def tallies(dump, blocks, rescorer):
     parts: dict[str, list[Tally]] = {}
     for block in blocks:
         for drafter in standard_drafters(dump, rescorer, ReplayOptions(paths=4, top_k=3)):
-            for name, one in drafter.worth(block).items():
+            for name, one in drafter.outcomes(block).items():
                 parts.setdefault(name, []).append(
                     Tally.of_replay(
                         one.accepted, one.verified, visited_rows(one.accepted, block.offsets), block.offsets

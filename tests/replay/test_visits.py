@@ -1,20 +1,24 @@
-"""Searching visited rows, each with the largest budget that visits it, against searching all rows with the largest."""
+"""Drafting at visited rows, each with the largest budget that visits it, against drafting at all rows."""
 
 import numpy as np
 import pytest
-from support import cli
+from support import cli, every_row
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay, trees_of_block
-from rescore.decode.replay.drafters.model_trees import ModelReplay
+from rescore.decode.drafters.auto_width import AutoWidth
+from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.replay import rows
+from rescore.decode.replay.outcome import visited_rows
+from rescore.decode.replay.recorded import RecordedHeads
+from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.replay.run import replay_blocks
-from rescore.decode.replay.worth import visited_rows, worth_of_trees
-from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS, Calibration
 from rescore.decode.rescoring.propose import propose_trees
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
 BUDGETS = {"small": 2, "middle": 7, "large": 24}
+MOST = max(BUDGETS.values())
 
 
 @pytest.fixture(scope="module")
@@ -31,55 +35,91 @@ def model(tmp_path_factory) -> NGram:
     return NGram.open(path)
 
 
-def check(block, drafter, trees, truth) -> None:
-    everywhere, found = worth_of_trees(trees, truth, BUDGETS), drafter.worth(block)
+def check(block, drafter, trees) -> None:
+    found, truth = drafter.outcomes(block), block.truth(slots=MOST)
     assert list(found) == list(BUDGETS)
-    for name, one in everywhere.items():
-        rows = visited_rows(one.accepted, block.offsets)
-        assert visited_rows(found[name].accepted, block.offsets).tolist() == rows.tolist()
-        assert found[name].accepted[rows].tolist() == one.accepted[rows].tolist()
-        assert found[name].verified[rows].tolist() == one.verified[rows].tolist()
+    for name, n in BUDGETS.items():
+        accepted = np.array([tree.head(n).accepted(ahead) for tree, ahead in zip(trees, truth)])
+        visited = visited_rows(accepted, block.offsets)
+        assert found[name].visited.tolist() == visited.tolist()
+        assert found[name].accepted[visited].tolist() == accepted[visited].tolist()
+        assert found[name].verified[visited].tolist() == [trees[row].head(n).size for row in visited]
         assert found[name].seconds > 0
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize(
     "calibration",
     [DEFAULT, HEADLESS, Calibration(), Calibration(open=False, text=((0.0, 1.0, -1.0), (0.7, 0.8, -1.2)))],
 )
-def test_calibrated(blocks, model, calibration):
-    drafter = CalibratedReplay(rescorer=CalibratedTrees(model, calibration), budgets=BUDGETS)
+def test_calibrated(blocks, model, calibration, everywhere):
+    rescorer = Rescorer(model, calibration=calibration)
     for block in blocks:
-        check(
-            block,
-            drafter,
-            trees_of_block(drafter.rescorer, block, max(BUDGETS.values())),
-            drafter.truth(block),
-        )
+        check(block, rows.trees(rescorer, BUDGETS, everywhere=everywhere), every_row.trees_of(rescorer, block, MOST))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7])
+def test_of_fixed_weights(blocks, model, alpha):
+    rescorer = Rescorer(model, alpha=alpha)
+    for block in blocks:
+        check(block, rows.trees(rescorer, BUDGETS, top_k=3), every_row.trees_of(rescorer, block, MOST, top_k=3))
 
 
 def test_of_a_model_alone(blocks, model):
     for block in blocks:
         histories = block.histories(slice(None), model.order - 1)
-        trees = propose_trees(model, histories, n=max(BUDGETS.values()), depth=block.slots)
-        check(block, ModelReplay(model=model, budgets=BUDGETS), trees, block.truth())
+        trees = propose_trees(model, histories, n=MOST, depth=block.slots)
+        check(block, rows.model_trees(model, BUDGETS), [trees[row] for row in range(block.rows)])
+
+
+def test_few_sequences_at_once(blocks, model):
+    whole = rows.trees(Rescorer(model), BUDGETS)
+    few = DrafterReplay(budgets=BUDGETS, make=whole.make, at_once=2)
+    for block in blocks:
+        for one, other in zip(whole.outcomes(block).values(), few.outcomes(block).values()):
+            assert one.visited.tolist() == other.visited.tolist()
+            assert one.accepted[one.visited].tolist() == other.accepted[other.visited].tolist()
 
 
 def test_each_row_is_searched_once_and_as_large_as_wanted(blocks, model):
-    drafter = CalibratedReplay(rescorer=CalibratedTrees(model, DEFAULT), budgets=BUDGETS)
+    drafter = rows.trees(Rescorer(model), BUDGETS)
     for block in blocks:
-        worth = drafter.worth(block)
+        outcomes = drafter.outcomes(block)
         wanted: dict[int, int] = {}
         for name, n in BUDGETS.items():
-            for row in visited_rows(worth[name].accepted, block.offsets).tolist():
+            for row in outcomes[name].visited.tolist():
                 wanted[row] = max(wanted.get(row, 0), n)
         searched = [
-            (row, visit.trees.tokens.shape[1]) for visit in drafter.visits(block) for row in visit.rows.tolist()
+            (row, visit.proposed.tokens.shape[1]) for visit in drafter.visits(block) for row in visit.rows.tolist()
         ]
         assert sorted(searched) == sorted(wanted.items())
 
 
+def test_paths_are_kept_where_they_are_drafted(blocks, model):
+    rescorer = Rescorer(model, alpha=0.5)
+    for block in blocks:
+        found = rows.paths(rescorer, {"best": 1, "all": 5}).outcomes(block)
+        wanted = rescorer.paths(block.sausages(), block.histories(slice(None), rescorer.context), 5)
+        for name, p in (("best", 1), ("all", 5)):
+            at = found[name].visited
+            assert found[name].drafts.tokens[at].tolist() == wanted.tokens[at, :p].tolist()
+            assert found[name].drafts.cost[at].tolist() == wanted.cost[at, :p].tolist()
+            assert found[name].verified[at].tolist() == (np.minimum(wanted.count[at], p) * block.slots).tolist()
+
+
+def test_sizes_by_measured_times_are_refused(blocks):
+    class Target:
+        vocab_size = 20
+
+    def make(block):
+        return TreeDrafter(RecordedHeads(block), Rescorer(), nodes=AutoWidth(Target()))
+
+    with pytest.raises(ValueError, match=r"auto: .* got those of TreeDrafter, .* give a number of nodes"):
+        DrafterReplay(budgets={"auto": None}, make=make).outcomes(blocks[0])
+
+
 def test_blocks_side_by_side(blocks, model):
-    drafter = ModelReplay(model=model, budgets=BUDGETS)
+    drafter = rows.model_trees(model, BUDGETS)
     one, several = (replay_blocks(blocks, [drafter], kind="greedy", workers=workers) for workers in (1, 3))
     assert [task.to_json() for task in one.tasks] == [task.to_json() for task in several.tasks]
     assert one.lattices == several.lattices and np.isfinite(list(several.seconds.values())).all()

@@ -4,20 +4,20 @@ import re
 
 import numpy as np
 import pytest
-from support import cli, headless_dumps
+from support import cli, every_row, headless_dumps
 from support.reports import check_schema, rows
 
 from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
 from rescore.decode.replay.analyses.reliability import EDGES, reliability
-from rescore.decode.replay.drafters.calibrated import trees_of_block
 from rescore.decode.replay.headless import blend
+from rescore.decode.replay.outcome import visited_rows
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.worth import visited_rows
 from rescore.decode.report.content import Plot, Table
 from rescore.decode.report.sections import along_text
 from rescore.decode.report.sections import reliability as reliability_section
 from rescore.decode.rescoring.calibration import HEADLESS
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -37,25 +37,26 @@ def world(tmp_path_factory):
 def replayed(world):
     """(dump, drafter, result, acceptance, along the text)"""
     dump, depths, texts = Dump.open(world / "dump"), AcceptanceCounts(NODES), AlongTexts()
-    drafter = blend(dump, NGram.open(world / "lm.ngram"), HEADLESS, {"blend 12": NODES})
+    lm = NGram.open(world / "lm.ngram")
+    drafter = blend(dump, lm, HEADLESS, {"blend 12": NODES})
     result = replay_dump(dump, [drafter], listeners=[depths.add, texts.add])
-    return dump, drafter, result, depths.result(), texts.result()
+    return dump, (drafter, Rescorer(lm, calibration=HEADLESS)), result, depths.result(), texts.result()
 
 
-def visited_trees(dump, drafter, task):
+def visited_trees(dump, rescorer, task):
     """(what follows, the tree) of every pass of a task, all trees searched and the visited ones taken."""
     for block in dump.blocks(task):
-        trees, truth = trees_of_block(drafter.rescorer, block, NODES), block.truth(slots=NODES)
+        trees, truth = every_row.trees_of(rescorer, block, NODES, heads=False), block.truth(slots=NODES)
         accepted = np.array([trees[row].accepted(truth[row]) for row in range(block.rows)])
         for row in visited_rows(accepted, block.offsets).tolist():
             yield [token for token in truth[row].tolist() if token >= 0], trees[row]
 
 
 def test_reliability_counts_nodes(replayed):
-    dump, drafter, result, _, _ = replayed
+    dump, (drafter, rescorer), result, _, _ = replayed
     for found, task in zip(reliability(dump, drafter), result.tasks):
         nodes, expected, accepted, passes = np.zeros(14, int), np.zeros(14), np.zeros(14, int), 0
-        for ahead, tree in visited_trees(dump, drafter, task.task):
+        for ahead, tree in visited_trees(dump, rescorer, task.task):
             passes += 1
             for node in range(tree.size):
                 path = [int(tree.tokens[one]) for one in tree.path_to(node)]
@@ -72,12 +73,12 @@ def test_reliability_counts_nodes(replayed):
 
 
 def test_along_the_text(replayed):
-    dump, drafter, result, _, found = replayed
+    dump, (_, rescorer), result, _, found = replayed
     for one, task in zip(found, result.tasks):
         assert (one.task, one.drafter) == (task.task, "blend 12")
         passes, tokens, read = np.zeros((3, 48), int)
         for block in dump.blocks(task.task):
-            trees, truth = trees_of_block(drafter.rescorer, block, NODES), block.truth(slots=NODES)
+            trees, truth = every_row.trees_of(rescorer, block, NODES, heads=False), block.truth(slots=NODES)
             for s in range(block.sequences):
                 begin, end = block.offsets[s : s + 2].tolist()
                 prompt, row = int(np.diff(block.prompt_offsets)[s]), begin
@@ -101,7 +102,7 @@ def test_acceptance_of_slots_beyond_the_heads(replayed):
 
 
 def test_sections_hold_the_counts(replayed):
-    dump, drafter, _, _, texts = replayed
+    dump, (drafter, _), _, _, texts = replayed
     found = reliability(dump, drafter)
     section = reliability_section.section(found, "blend 12")
     bins, tasks = (part for part in section.parts if isinstance(part, Table))

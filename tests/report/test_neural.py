@@ -16,10 +16,9 @@ from support.tiny_blockwise import CONFIG, untrained
 
 from rescore.decode.cost.cost_model import Roofline, Stopwatch
 from rescore.decode.cost.hardware import ACCELERATORS
-from rescore.decode.replay.drafters.neural_trees import RememberedReplay
 from rescore.decode.replay.split import Split
 from rescore.decode.report.measured import rows_to_come
-from rescore.decode.report.open_neural import open_neural
+from rescore.decode.report.open_neural import Remembered, open_neural
 from rescore.decode.report.report import small_shape
 from rescore.decode.report.sections.cost import CostOptions
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -157,18 +156,18 @@ def test_asked_once_for_a_block_and_progress(world):
     class Counted:
         names = ("one",)
 
-        def worth(self, block):
+        def outcomes(self, block):
             asked.append((block.task, block.first_row))
             return {}
 
-    drafter, blocks = RememberedReplay(drafter=Counted()), list(dump.blocks())
+    drafter, blocks = Remembered(drafter=Counted()), list(dump.blocks())
     halves = [half for block in blocks for half in (block, block.part(0, 1), block.part(1, block.sequences))]
     for block in [*halves, *halves]:
-        drafter.worth(block)
+        drafter.outcomes(block)
     assert len(asked) == len(halves)
     for block in blocks:
         for one in neural.drafters:
-            one.worth(block)
+            one.outcomes(block)
     split = Split.of_dump(dump).part("all")
     wanted = [rows_to_come(dump, Rescorer(), split, dump.tasks, slow) for slow in (0, 2)]
     assert sum(done) == pytest.approx(wanted[1] - wanted[0], rel=0.2)  # a sequence's last token needs no draft

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from support import cli
 
-from rescore.decode.replay.drafters import normalised_trees
-from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, StaticTreeReplay
-from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
-from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay import rows
 from rescore.decode.replay.split import Split
+from rescore.decode.report.drafters import NODES, shaped_trees
 from rescore.decode.rescoring.dynamic_tree import dynamic_trees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.static_tree import StaticTree
@@ -148,9 +146,8 @@ def test_padding_is_no_candidate():
         assert (trees[b].tokens >= 0).all() and (trees.tokens[b, trees.count[b] :] == -1).all()
 
 
-def test_replays_count_what_their_trees_accept(dump, monkeypatch):
+def test_replays_count_what_their_trees_accept(dump):
     """Row by row, through the tree of a single lattice."""
-    monkeypatch.setattr(normalised_trees, "ROWS", 7)
     model = build(
         [block.tokens.astype(np.int32) for block in dump.blocks()],
         order=3,
@@ -158,30 +155,30 @@ def test_replays_count_what_their_trees_accept(dump, monkeypatch):
         end_of_text=0,
     )
     rescorer = Rescorer(model, alpha=0.5)
-    static = StaticTree.counted(dump.blocks(), 20)
+    static, most = StaticTree.counted(dump.blocks(), 20), max(NODES)
     drafters = [
-        StaticTreeReplay(tree=static, budgets={"s5": 5, "s20": 20}),
-        DynamicTreeReplay(budgets={"d5": 5, "d20": 20}, width=3),
-        NormalisedTreeReplay(rescorer=rescorer, budgets={"q5": 5, "q20": 20}, temperature=0.8),
+        shaped_trees(static.trees, "static", None),
+        shaped_trees(dynamic_trees, "dynamic", None),
+        rows.trees(rescorer, {f"pushed {n}": n for n in NODES}, pushed=True),
     ]
+    checked = 0
     for block in dump.blocks():
-        truth, worth = block.truth(), {}
+        truth = block.truth()
         for drafter in drafters:
-            worth.update(drafter.worth(block))
-        assert list(worth) == ["s5", "s20", "d5", "d20", "q5", "q20"]
-        for row in range(block.rows):
-            sausage = block.sausages([row])
-            trees = {
-                "s": static.trees(sausage)[0],
-                "d": dynamic_trees(sausage, 20, width=3)[0],
-                "q": rescorer.normalise(sausage[0], block.history(row, 2), temperature=0.8).tree(20),
-            }
-            for name, tree in trees.items():
-                for n in (5, 20):
-                    assert worth[f"{name}{n}"].accepted[row] == tree.head(min(n, tree.size)).accepted(truth[row])
-                    assert worth[f"{name}{n}"].verified[row] == min(n, tree.size)
-    names = replay_dump(dump, drafters).names
-    assert names == ["s5", "s20", "d5", "d20", "q5", "q20"]
+            for name, one in drafter.outcomes(block).items():
+                n = int(name.split()[1])
+                for row in one.visited.tolist():
+                    sausage = block.sausages([row])
+                    if name.startswith("pushed"):
+                        tree = rescorer.normalise(sausage[0], block.history(row, 2)).tree(most)
+                    else:
+                        tree = (dynamic_trees(sausage, most) if name.startswith("dynamic") else static.trees(sausage))[
+                            0
+                        ]
+                    assert one.accepted[row] == tree.head(min(n, tree.size)).accepted(truth[row])
+                    assert one.verified[row] == min(n, tree.size)
+                    checked += 1
+    assert checked > 15 * len(list(dump.blocks()))
 
 
 def test_misuse(dump):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from support import dumps
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.worth import visited_rows
+from rescore.decode.replay import rows
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -53,15 +52,15 @@ def test_replay_equals_drafting_row_by_row(dump, form):
         [block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dumps.V, end_of_text=0
     )
     rescorer = Rescorer(model, calibration=FORMS[form], threads=2)
-    replay = CalibratedReplay(rescorer=rescorer.calibrated, budgets={"small": 3, "large": 9})
+    replay = rows.trees(rescorer, {"small": 3, "large": 9})
     assert replay.names == ("small", "large")
     for block in dump.blocks():
-        worth = replay.worth(block)
+        found = replay.outcomes(block)
         sausages, truth = block.sausages(), block.truth(slots=9)
         for name, n in replay.budgets.items():
-            for row in visited_rows(worth[name].accepted, block.offsets).tolist():
+            for row in found[name].visited.tolist():
                 tree = drafted(rescorer, block, sausages[row], row, n)
-                assert worth[name].accepted[row] == tree.accepted(truth[row]) and worth[name].verified[row] == tree.size
+                assert found[name].accepted[row] == tree.accepted(truth[row]) and found[name].verified[row] == tree.size
 
 
 def test_without_candidates_an_open_lattice_is_the_model_alone(lm):

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from support import cli
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.fit_shares import fit_shares
@@ -133,22 +132,17 @@ def test_the_best_of_what_was_tried(world, tuned):
             )
         )
 
-    from rescore.decode.replay.drafters.paths import PathReplay
-
-    chosen = log_efficiency(PathReplay(rescorer=tuned.paths.weights.rescorer([model]), budgets={"p": 4}), ["p"])
+    chosen = log_efficiency(rows.paths(tuned.paths.weights.rescorer([model]), {"p": 4}), ["p"])
     for alpha in scalar.efficiency:
         assert (
             chosen
-            >= log_efficiency(
-                PathReplay(rescorer=PathWeights.scalar(alpha, 1).rescorer([model]), budgets={"p": 4}), ["p"]
-            )
-            - 1e-12
+            >= log_efficiency(rows.paths(PathWeights.scalar(alpha, 1).rescorer([model]), {"p": 4}), ["p"]) - 1e-12
         )
     assert chosen >= max(tuned.paths.fitted.values()) - 1e-12
     blocks = [b for task in dump.tasks for b in part.blocks(dump, task)]
     for kind in ("closed", "open", "alone"):
         tried, calibration = tuned.trees.tried[kind], getattr(tuned.trees, kind).overall
-        drafter = CalibratedReplay(rescorer=CalibratedTrees(model, calibration), budgets={"16": 16, "64": 64})
+        drafter = rows.trees(Rescorer(model, calibration=calibration), {"16": 16, "64": 64}, heads=kind != "alone")
         assert log_efficiency(drafter, ["16", "64"]) == pytest.approx(tried[calibration], abs=1e-12)
         assert tried[calibration] == max(tried.values())
         assert [one.text for one in tried] == [None, fit_shares(blocks, model)]
@@ -212,7 +206,7 @@ def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
     model, part = NGram.open(world / "a.ngram"), tuned.split.part("heldout")
     result = evaluate(dump, settings, [model], "heldout", alpha=0.3)
     for task in result.tasks:
-        own = CalibratedReplay(rescorer=CalibratedTrees(model, tuned.trees.open.by_task[task.task]), budgets={"x": 16})
+        own = rows.trees(Rescorer(model, calibration=tuned.trees.open.by_task[task.task]), {"x": 16})
         (alone,) = replay_dump(dump, [own], tasks=[task.task], split=part).tasks
         assert task.passes["open tree by task 16"].tolist() == alone.passes["x"].tolist()
     report = heldout_json(result, 3)

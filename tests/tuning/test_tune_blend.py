@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from support import cli, dumps, headless_dumps
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibrated import CalibratedTrees
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning import tune_blend as module
@@ -56,8 +55,8 @@ def test_the_best_of_what_was_tried(world, lm, tuned):
     fitted = replace(HEADLESS, text=fit_shares(blocks, lm or NGram.uniform(dumps.V)))
     assert list(tuned.tried) == [HEADLESS, fitted]
     for calibration, found in tuned.tried.items():
-        rescorer = CalibratedTrees(lm or NGram.uniform(dumps.V), calibration)
-        drafter = CalibratedReplay(rescorer=rescorer, budgets={"16": 16, "64": 64})
+        rescorer = Rescorer(lm or NGram.uniform(dumps.V), calibration=calibration)
+        drafter = rows.trees(rescorer, {"16": 16, "64": 64})
         tasks = replay_dump(dump, [drafter], split=part).tasks
         value = np.mean([math.log(one.tallies[name].block_efficiency) for one in tasks for name in drafter.names])
         assert found == pytest.approx(value, abs=1e-12)

@@ -32,9 +32,8 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.heads import Heads
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay import rows as replays
 from rescore.decode.replay.standard import ReplayOptions, standard_drafters
-from rescore.decode.replay.worth import visited_rows
 from rescore.decode.rescoring.calibration import DEFAULT, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.sampling import Sampling
@@ -127,17 +126,14 @@ def compare(
         block = next(dump.blocks(task))
         block = block.part(0, min(sequences, block.sequences))
         ways = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
-        ways += [
-            CalibratedReplay(rescorer=one.calibrated, budgets={name: NODES})
-            for name, one in calibrated_rescorers(rescorer).items()
-        ]
-        worth = {name: one for way in ways for name, one in way.worth(block).items()}
+        ways += [replays.trees(one, {name: NODES}) for name, one in calibrated_rescorers(rescorer).items()]
+        outcomes = {name: one for way in ways for name, one in way.outcomes(block).items()}
         for name, drafter in drafters(heads, dump.header.top_k, rescorer).items():
             if names and name not in names:
                 continue
-            rows = visited_rows(worth[name].accepted, block.offsets)
+            rows, accepted = outcomes[name].visited, outcomes[name].accepted
             edges = np.searchsorted(rows, block.offsets)
-            replayed = [worth[name].accepted[rows[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]
+            replayed = [accepted[rows[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]
             yield Compared(
                 task=task,
                 drafter=name,
