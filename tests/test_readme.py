@@ -9,11 +9,13 @@ import pytest
 from support.paths import ROOT
 
 from rescore.decode.cli import parser
+from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
+from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 
@@ -79,9 +81,12 @@ def test_page_on_engines(demo, monkeypatch):
 
 def test_page_on_analyses(demo, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/analyses.md").read_text(encoding="utf-8"), re.S)
-    exec(code, {})
+    first, own = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/analyses.md").read_text(encoding="utf-8"), re.S)
+    exec(first, {})
     assert capsys.readouterr().out.count("'steps_share'") == 6
+    exec(own, names := {})
+    (task,) = replay_dump(Dump.open("data/demo/greedy"), [names["mine"]], tasks=["gsm8k"]).tasks
+    assert task.passes["mine 32"].sum() < task.passes["mine 16"].sum() < task.tokens.sum() / 2
 
 
 def test_page_on_tuning():

@@ -8,22 +8,6 @@ from pathlib import Path
 from rescore.decode.cli import arguments
 from rescore.decode.rescoring import DEFAULT_ALPHA
 
-DRAFTERS = (
-    "blend",
-    "blend-without-heads",
-    "tree",
-    "calibrated-tree",
-    "open-tree",
-    "rescored",
-    "parallel-rescored",
-    "base",
-    "neural",
-    "drawn",
-    "draft-model",
-    "lm-alone",
-    "none",
-)
-
 
 def nodes(text: str) -> int | str:
     return text if text == "auto" else arguments.whole(1, 1024)(text)
@@ -101,7 +85,7 @@ def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False
         type=arguments.whole(1, 256),
         metavar="N",
         help=(
-            "greatest length of a draft: of a draft model (default: 4) or lm-alone (default: 8), or the depth of a "
-            "blend's tree (default: as deep as it is wide)"
+            "greatest length of a draft: of a draft model (default: 4), lm-alone (8) or prompt-lookup (10), or the "
+            "depth of a blend's tree (default: as deep as it is wide)"
         ),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from typing import Any
 
 from rescore.decode.cli import arguments, drafting_arguments, model_arguments
+from rescore.decode.drafters.registry import SPECS
 
 DESCRIPTION = """\
 Continue prompts with a model, verifying several drafted tokens in every pass.
@@ -17,23 +19,7 @@ one pass share a colour, and the token that each pass adds has none. Several
 prompts are decoded as a batch and shown one by one.
 
 drafters:
-  blend                the N most probable continuations under all sources: the
-                       running text, the model's predictions after rejected
-                       drafts, --lm, and heads if there are any
-  blend-without-heads  the same, ignoring the heads
-  tree                 the N most probable prefixes of the heads' lattice,
-                       rescored by --lm
-  calibrated-tree      the same, q fitted by `rescore tune` (--settings)
-  open-tree            calibrated-tree, plus tokens that no head lists, proposed
-                       by --lm and the running text; --settings is optional
-  rescored             the best path of the heads' lattice
-  parallel-rescored    its P best paths
-  base                 the first candidate of every head
-  neural               P paths of the lattice, rescored by a small model
-  drawn                P paths sampled from the lattice (temperature above 0)
-  draft-model          the continuation that a small model generates
-  lm-alone             a tree from --lm alone, no heads
-  none                 plain decoding, one token per pass
+{drafters}
 
 printed below the text:
   passes    forward passes of the model, the prompt's included
@@ -66,7 +52,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "generate",
         parents=[common],
         help="continue prompts with a model and drafts",
-        description=DESCRIPTION,
+        description=DESCRIPTION.format(drafters=described()),
         epilog=EXAMPLES,
     )
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - reads standard input")
@@ -75,7 +61,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     drafting_arguments.add_drafting(parser, writes_memory=True)
     parser.add_argument(
         "--drafter",
-        choices=drafting_arguments.DRAFTERS,
+        choices=tuple(SPECS),
         metavar="NAME",
         help=(
             "the drafter (default: neural with --neural, draft-model with --draft-model, else blend; tree with heads "
@@ -95,6 +81,16 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     arguments.add_threads(parser)
     arguments.add_json(parser)
     parser.set_defaults(does="generate")
+
+
+def described() -> str:
+    """The registry's drafters, a line or more each."""
+    margin = 2 + max(map(len, SPECS)) + 2
+    blank = " " * margin
+    return "\n".join(
+        textwrap.fill(spec.title, 80, initial_indent=f"  {name}".ljust(margin), subsequent_indent=blank)
+        for name, spec in SPECS.items()
+    )
 
 
 def add_decoding(parser: argparse.ArgumentParser) -> None:

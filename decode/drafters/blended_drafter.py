@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rescore.decode.drafters.auto_width import AutoWidth
-from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.drafter import DraftSources, Lattices, Missing
+from rescore.decode.drafters.registry import TOP_K
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.models.target import Target
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
@@ -32,7 +36,7 @@ class BlendedDrafter(TreeDrafter):
         target: Target,
         lm: NGram | None = None,
         *,
-        lattice: HeadsLattice | None = None,
+        lattice: Lattices | None = None,
         nodes: int | None = None,
         depth: int | None = None,
         calibration: Calibration | None = None,
@@ -47,3 +51,28 @@ class BlendedDrafter(TreeDrafter):
         rescorer = Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
         width = AutoWidth(target) if nodes is None else nodes
         super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected)
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> BlendedDrafter:
+    """`blend`, and with `heads` false the control that ignores the heads."""
+    calibration, candidates, models = None, TOP_K, sources.lms()
+    if len(models) > 1:
+        raise Missing(
+            f"--drafter blend: expected at most one --lm, got {len(models)}; merge them with `rescore lm merge`"
+        )
+    heads = options["heads"] and sources.has_heads()
+    if options["settings"] is not None:
+        kind = "open" if heads else "alone" if sources.has_heads() else "blend"
+        tuned, candidates = sources.calibrated(kind, options["settings"])
+        assert tuned.calibrated is not None
+        calibration, models = tuned.calibrated.calibration, list(tuned.models)
+    return BlendedDrafter(
+        sources.target,
+        models[0] if models else None,
+        lattice=sources.lattice(options["top_k"] or candidates) if heads else None,
+        calibration=calibration,
+        memory=sources.memory(),
+        nodes=None if options["nodes"] == "auto" else options["nodes"],
+        depth=options["ahead"],
+        threads=sources.threads,
+    )

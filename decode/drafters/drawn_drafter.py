@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import Rescoring
+from rescore.decode.drafters.drafter import DraftSources, Missing, Rescoring
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import moved
 from rescore.decode.models.draft_step import DraftStep
@@ -133,3 +134,11 @@ def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...],
             draws.append(node)
             path[node] = draft
     return tuple(draws), path
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> DrawnDrafter:
+    if not sources.samples:
+        raise Missing("--drafter drawn needs sampled text; give --temperature above 0")
+    rescorer, lattice = sources.rescorer(options["alpha"]), sources.lattice(options["top_k"])
+    assert isinstance(lattice, HeadsLattice)
+    return DrawnDrafter(lattice, rescorer, paths=options["paths"])

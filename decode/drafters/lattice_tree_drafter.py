@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Lattices, LatticeSession, Proposed
+from rescore.decode.drafters.drafter import DraftSources, Lattices, LatticeSession, Proposed, fixed_size
 from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.rescoring.dynamic_tree import dynamic_trees
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Trees
@@ -38,3 +40,8 @@ class _LatticeTreeSession:
 
     def select(self, rows: Sequence[int]) -> None:
         self.lattices.select(rows)
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> LatticeTreeDrafter:
+    """EAGLE-2's trees."""
+    return LatticeTreeDrafter(sources.lattice(options["top_k"]), dynamic_trees, nodes=fixed_size(options["nodes"]))

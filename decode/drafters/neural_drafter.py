@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Lattices, LatticeSession, Proposed
+from rescore.decode.drafters.drafter import DraftSources, Lattices, LatticeSession, Proposed
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
@@ -40,3 +41,11 @@ class NeuralSession:
     def select(self, rows: Sequence[int]) -> None:
         self.lattices.select(rows)
         self.reader.select(rows)
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> NeuralDrafter:
+    lattice, small = sources.lattice(options["top_k"]), sources.small(options["neural"], "--neural")
+    weights = sources.alpha(options["alpha"])
+    alpha = weights if len(weights) > 1 else weights[0]
+    size = sources.target.vocab_size
+    return NeuralDrafter(lattice, NeuralRescorer(small, vocab_size=size, alpha=alpha, paths=options["paths"]))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Proposed
+from rescore.decode.drafters.drafter import DraftSources, Missing, Proposed
 from rescore.decode.drafters.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.rescoring.propose import propose_trees
@@ -46,3 +47,12 @@ class NGramDrafter:
 
     def select(self, rows: Sequence[int]) -> None:
         pass
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> NGramDrafter:
+    models = sources.lms()
+    if len(models) != 1:
+        raise Missing(f"--drafter lm-alone: expected one --lm, got {len(models)}")
+    if options["nodes"] == "auto":
+        raise Missing("--nodes auto: not supported by lm-alone; give a number of nodes")
+    return NGramDrafter(models[0], slots=options["ahead"], nodes=options["nodes"], threads=sources.threads)

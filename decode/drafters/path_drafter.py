@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Lattices, LatticeSession, Proposed, Rescoring
+from rescore.decode.drafters.drafter import DraftSources, Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.drafters.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -39,3 +40,9 @@ class _PathSession:
 
     def select(self, rows: Sequence[int]) -> None:
         self.lattices.select(rows)
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> PathDrafter:
+    """`rescored`, `parallel-rescored`, and `base`, which takes no n-gram models."""
+    rescorer = sources.rescorer(options["alpha"]) if "lm" in options else None
+    return PathDrafter(sources.lattice(options["top_k"]), rescorer, paths=options.get("paths", 1))

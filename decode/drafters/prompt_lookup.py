@@ -6,12 +6,13 @@ first match.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Proposed
+from rescore.decode.drafters.drafter import DraftSources, Proposed
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.token_ids import token_ids
@@ -53,3 +54,7 @@ def prompt_lookup(
             stops = np.flatnonzero(np.isin(draft, ends))
             return draft[: stops[0] if len(stops) else n]
     return np.empty(0, np.int32)
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> PromptLookupDrafter:
+    return PromptLookupDrafter(options["ahead"])

@@ -9,12 +9,13 @@ nodes with the greatest products of predicted probabilities.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Proposed
+from rescore.decode.drafters.drafter import DraftSources, Proposed, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
@@ -107,3 +108,7 @@ class TokenRecycling:
             parents.append(parent)
             offer(token, len(tokens) - 1, -cost)
         return TokenTree.from_parents(tokens, parents)
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> TokenRecyclingDrafter:
+    return TokenRecyclingDrafter(options["nodes"] and fixed_size(options["nodes"]))

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -17,12 +18,11 @@ pytest.importorskip("tokenizers")
 
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_settings
 
-from rescore.decode.cli import drafting_arguments
-from rescore.decode.cli.actions import drafter_factories
 from rescore.decode.cli.actions import generate as action
 from rescore.decode.cli.actions.comparison import Decoded, compared, speedup_of
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.drafters.registry import SPECS
 from rescore.decode.loop.generate import Chunk, Options, generate
 from rescore.decode.loop.payoff import Payoff
 from rescore.decode.loop.request import Finish, Statistics
@@ -31,7 +31,6 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.replay.names import of_option
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -109,6 +108,13 @@ DRAFTERS = {
     "calibrated-tree": ["--settings", "SETTINGS", "--nodes", 12],
     "open-tree": ["--settings", "SETTINGS", "--nodes", 12, "--top-k", 3],
     "open-tree auto": ["--settings", "SETTINGS"],
+    "blend": ["--lm", "LM", "--nodes", 12],
+    "blend-without-heads": ["--lm", "LM", "--nodes", 12],
+    "eagle-2-tree": ["--nodes", 12],
+    "prompt-lookup": ["--ahead", 4],
+    "token-recycling": [],
+    "token-recycling best": ["--nodes", 12],
+    "suffix-decoding": ["--nodes", 12],
     "none": [],
 }
 
@@ -124,7 +130,7 @@ def test_every_drafter_gives_the_models_own_text(world, capsys, name):
     assert [one["tokens"] for one in got["texts"]] == expected and [one["text"] for one in got["texts"]] == [
         spelt(tokens) for tokens in expected
     ]
-    assert got["tokens"] == sum(map(len, expected)) and got["drafter"] == of_option(name.split()[0])
+    assert got["tokens"] == sum(map(len, expected)) and got["drafter"] == name.split()[0]
     assert (got["drafted"] > 0) == (name != "none")
     assert got["passes"] == got["tokens"] if name == "none" else got["passes"] < got["tokens"]
     assert got["accepted_by_position"] == sorted(got["accepted_by_position"], reverse=True)
@@ -143,7 +149,7 @@ def test_drawn_drafts(world, capsys):
     assert got["drafted"] > 0 and len(got["texts"][0]["tokens"]) <= 30
     draft = cli.figures(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", 0.8))
     # Its own model: nothing is refused.
-    assert draft["drafter"] == "draft model" and draft["accepted_by_position"][0] == pytest.approx(
+    assert draft["drafter"] == "draft-model" and draft["accepted_by_position"][0] == pytest.approx(
         draft["passes"] - 1, abs=2
     )
 
@@ -510,8 +516,11 @@ def test_settings_are_checked(world, capsys, tmp_path):
     )
 
 
-def test_every_drafter_has_a_factory():
-    assert tuple(drafter_factories.FACTORIES) == drafting_arguments.DRAFTERS
+def test_every_drafter_is_decoded_with_and_has_a_module():
+    """All but `drawn`, which needs sampled text."""
+    assert {name.split()[0] for name in DRAFTERS} == SPECS.keys() - {"drawn"}
+    for spec in SPECS.values():
+        assert callable(import_module(f"rescore.{spec.home}").of_sources)
 
 
 @pytest.mark.parametrize("compare", [False, True])

@@ -22,16 +22,13 @@ from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
 from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.arguments import Misuse, meant
-from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
 from rescore.decode.loop.generate import Options
-from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.speedup import Speedup
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.located import located
 from rescore.decode.models.model_facts import ModelFacts
 from rescore.decode.models.target import Target
-from rescore.decode.replay.names import LM_ALONE, PARALLEL_RESCORED, of_option, sized
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
 
 SIZES = (16, 32, 64)  # of trees, beside auto
 BATCHES = [1, 8]
-RECYCLING = "token recycling 80"
 ROOM = 64  # tokens reserved for drafts after the longest text, in engines with a fixed context
 PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
@@ -144,23 +140,23 @@ def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
         yield Plan(name="base", kind="base")
         if args.lm:
             yield Plan(name="rescored", kind="rescored")
-        yield Plan(name=f"{PARALLEL_RESCORED} {paths}, rows", kind="parallel-rescored", options={"layout": "rows"})
+        yield Plan(name=f"parallel-rescored {paths}, rows", kind="parallel-rescored", options={"layout": "rows"})
         if trees:
-            yield Plan(name=f"{PARALLEL_RESCORED} {paths}, tree", kind="parallel-rescored", options={"layout": "tree"})
+            yield Plan(name=f"parallel-rescored {paths}, tree", kind="parallel-rescored", options={"layout": "tree"})
             yield from of_sizes("tree")
             if args.settings:
                 yield from of_sizes("calibrated-tree")
         if args.neural:
             yield Plan(name="neural", kind="neural", options={"paths": 1})
     if args.draft_model:
-        yield Plan(name=f"draft model, {args.ahead or 4}", kind="draft-model")
+        yield Plan(name=f"draft-model, {args.ahead or 4}", kind="draft-model")
     if len(args.lm) == 1:
-        yield Plan(name=sized(LM_ALONE, 16), kind="lm-alone", options={"nodes": 16})
+        yield Plan(name="lm-alone 16", kind="lm-alone", options={"nodes": 16})
     if trees and len(args.lm) <= 1:
         yield from of_sizes("blend")
         if model.heads:
             yield from of_sizes("blend-without-heads")
-        yield Plan(name=RECYCLING, kind=None)
+        yield Plan(name="token-recycling", kind="token-recycling")
     if args.engine:
         yield from (Plan(name=name, kind=None) for name in llama_names())
     elif model.kind == "causal-lm":
@@ -169,7 +165,7 @@ def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
 
 def of_sizes(kind: str) -> Iterator[Plan]:
     for nodes in (*SIZES, "auto"):
-        yield Plan(name=f"{of_option(kind)} {nodes}", kind=kind, options={"nodes": nodes})
+        yield Plan(name=f"{kind} {nodes}", kind=kind, options={"nodes": nodes})
 
 
 def llama_names() -> tuple[str, ...]:
@@ -196,8 +192,6 @@ def contenders_of(
         if plan.kind:
             made = drafters.make(plan.kind, **plan.options)
             yield Contender.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
-        elif plan.name == RECYCLING:
-            yield Contender.of_drafter(decoder.model.target, plan.name, TokenRecyclingDrafter(), TreeLayout())
         elif args.engine:
             models = drafters.inputs.lms()
             yield llama_peers(args, longest).contender(

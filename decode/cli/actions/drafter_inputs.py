@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import OpenModel, open_model
@@ -50,6 +49,13 @@ class DrafterInputs:
         """Whether text is sampled."""
         return bool(self.args.temperature)
 
+    @property
+    def target(self) -> Target:
+        return self.model.target
+
+    def has_heads(self) -> bool:
+        return self.model.heads is not None
+
     def lattice(self, top_k: int) -> HeadsLattice:
         """The lattice of the model's heads. The model must have some."""
         assert self.model.heads is not None
@@ -70,10 +76,6 @@ class DrafterInputs:
         memory = self.memory()
         assert memory is not None
         memory.frozen = True
-
-    def width(self, nodes: int | str) -> int | AutoWidth:
-        """The nodes of a tree, a number or "auto"."""
-        return nodes if isinstance(nodes, int) else AutoWidth(self.model.target)
 
     def alpha(self, alpha: list[float] | None) -> list[float]:
         """The weight of the n-gram models: one, or one per slot."""

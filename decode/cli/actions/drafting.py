@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rescore.decode.cli.actions.decoders import Decoder
-from rescore.decode.cli.actions.drafter_factories import FACTORIES, Factory
 from rescore.decode.cli.actions.drafter_inputs import DrafterInputs
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.drafters.drafter import Drafter, Missing
+from rescore.decode.drafters.registry import SPECS, Spec
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.replay.names import of_option
 
 OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings", "memory")
 
@@ -48,17 +47,21 @@ class Drafters:
 
     def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> NamedDrafter:
         """The drafter of that kind; `changes` override options of the command line."""
-        factory = FACTORIES[kind]
-        if factory.of_heads and not self.facts.heads:
-            *others, last = (name for name, other in FACTORIES.items() if not other.of_heads)
+        spec = SPECS[kind]
+        if spec.of_heads and not self.facts.heads:
+            *others, last = (name for name, other in SPECS.items() if not other.of_heads)
             raise Misuse(
                 f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, "
                 f"or use {', '.join(others)} or {last}"
             )
-        given = {name: getattr(self.args, name) or default for name, default in factory.defaults.items()}
+        given = {name: getattr(self.args, name) or default for name, default in spec.options.items()}
         options = {**given, **changes}
-        laid = self._layout(factory, options, layout)
-        return NamedDrafter(name=of_option(kind), drafter=factory.make(self.inputs, options), layout=laid)
+        laid = self._layout(spec, options, layout)
+        try:
+            made = spec.make(self.inputs, options)
+        except Missing as error:
+            raise Misuse(str(error)) from None
+        return NamedDrafter(name=kind, drafter=made, layout=laid)
 
     def check_inputs(self) -> None:
         """Raises if an input is missing or does not match the model; does not load the model."""
@@ -67,17 +70,20 @@ class Drafters:
     def check_used(self, kind: str) -> None:
         """Misuse for an option that the drafter ignores."""
         for name in OPTIONS:
-            if name not in FACTORIES[kind].defaults and getattr(self.args, name):
-                users = ", ".join(other for other, factory in FACTORIES.items() if name in factory.defaults)
+            if name not in SPECS[kind].options and getattr(self.args, name):
+                users = ", ".join(other for other, spec in SPECS.items() if name in spec.options)
                 raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}, only by {users}")
         if kind in ("open-tree", "blend", "blend-without-heads") and self.args.settings and self.args.lm:
             raise Misuse(f"--lm: the settings already name the n-gram model of {kind}; leave out --lm or --settings")
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha needs --lm")
 
-    def _layout(self, factory: Factory, options: Mapping[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
-        trees = self.facts.trees
-        leaves = factory.leaves(self.inputs, options)
+    def _layout(self, spec: Spec, options: Mapping[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
+        trees, paths = self.facts.trees, options.get("paths", 0)
+        leaves = paths or options.get("nodes") or spec.leaves  # at most, of a draft
+        if spec.name == "neural" and paths > 1:
+            assert self.inputs.model.heads is not None
+            leaves = paths * self.inputs.model.heads.slots  # any prefix in the beam may be a leaf
         if layout == "tree" and not trees and leaves != 1:
             raise Misuse("--layout tree: this model does not support trees; use rows")
         if layout == "tree" or (layout is None and trees):

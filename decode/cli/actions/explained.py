@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from rescore.decode.bench.passes import measure_passes
-from rescore.decode.cli.actions.drafter_factories import FACTORIES
 from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.drafters.registry import SPECS
 from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.payoff import SIZES, Advice, Payoff, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Statistics
@@ -58,7 +58,7 @@ def explained(
     payoff = Payoff.of(drafted, plain_pass_ms(plain), speedup)
     if payoff is None or kind == "none":
         return Explanation(verdict=str(speedup), totals=totals)
-    defaults = FACTORIES[kind].defaults
+    defaults = SPECS[kind].options
     option = next((f"--{name}" for name in ("nodes", "ahead") if name in defaults), None)
     sized = option is not None and nodes != "auto"
     costs = measure(1e-3 * rows * payoff.plain_ms) if sized and payoff.nodes and not payoff.pays else None
@@ -78,7 +78,7 @@ def better(args: argparse.Namespace, kind: str) -> list[str]:
     """Other sources to draft from."""
     if kind == "lm-alone":
         return more_sources(text="--drafter blend")
-    return more_sources(lm="--lm") if "lm" in FACTORIES[kind].defaults and not (args.lm or args.settings) else []
+    return more_sources(lm="--lm") if "lm" in SPECS[kind].options and not (args.lm or args.settings) else []
 
 
 def faster(args: argparse.Namespace) -> list[str]:

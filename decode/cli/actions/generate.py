@@ -24,12 +24,12 @@ from rescore.decode.cli.actions.comparison import (
     warm_up,
 )
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
-from rescore.decode.cli.actions.drafter_factories import FACTORIES
 from rescore.decode.cli.actions.drafting import Drafters, NamedDrafter
 from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.drafters.registry import SPECS
 from rescore.decode.loop.generate import Chunk, Options, stream
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
@@ -86,7 +86,7 @@ def call(args: argparse.Namespace) -> None:
             plain.statistics,
             speedup,
             measure_of(decoder.model.target, rows=len(ids)),
-            nodes=args.nodes or FACTORIES[kind].defaults.get("nodes"),
+            nodes=args.nodes or SPECS[kind].options.get("nodes"),
             rows=len(ids),
             totals=totals,
         )

@@ -6,12 +6,13 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import predicted, text, trained
 
-from rescore.decode.bench.recycling import RecyclingDrafter
+from rescore.decode.drafters.drafter import drafts_of
+from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 
 
-class Watched(RecyclingDrafter):
+class Watched(TokenRecyclingDrafter):
     """Records the steps and the drafts proposed for them."""
 
     def open(self, prompts, shaping):
@@ -54,4 +55,11 @@ def test_drafts_keep_to_their_room():
     drafter = Watched()
     made = generate(BlockwiseTarget(trained()), [text(9, seed=3)] * 2, drafter, Options(max_tokens=3))
     assert [len(one.tokens) for one in made] == [3, 3]
-    assert max(draft.tree.depths.max(initial=0) for _, drafts in drafter.steps for draft in drafts) <= 2
+    assert (
+        max(
+            draft.tree.depths.max(initial=0)
+            for step, proposed in drafter.steps
+            for draft in drafts_of(proposed, step.room)
+        )
+        <= 2
+    )
