@@ -44,7 +44,7 @@ class NeuralSession:
 
 
 def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> NeuralDrafter:
-    lattice, small = sources.lattice(options["top_k"]), sources.small(options["neural"], "--neural")
+    small, lattice = sources.small(options["neural"], "--neural"), sources.lattice(options["top_k"])
     weights = sources.alpha(options["alpha"])
     alpha = weights if len(weights) > 1 else weights[0]
     size = sources.target.vocab_size
