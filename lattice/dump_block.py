@@ -82,7 +82,7 @@ class DumpBlock:
         """
         rows = np.arange(self.rows)[rows]
         ahead = rows[:, None] + np.arange(1, (self.slots if slots is None else slots) + 1)
-        inside = ahead < self.sequence_ends[rows][:, None]
+        inside = ahead < self.offsets[np.searchsorted(self.offsets, rows, side="right")][:, None]
         return np.where(inside, self.tokens[np.where(inside, ahead, 0)], -1).astype(np.int32)
 
     @property

@@ -51,6 +51,9 @@ class RecordedTexts:
 
     def __init__(self, block: DumpBlock):
         self._block = block
+        self._before = (
+            np.diff(block.prompt_offsets) - block.offsets[:-1] + 1
+        )  # tokens of a text up to a row, minus the row
         self.texts = [text_of(block, sequence) for sequence in range(block.sequences)]
         self._read = [0] * block.sequences  # tokens of each that were in the last step, but its root token
 
@@ -64,17 +67,16 @@ class RecordedTexts:
         self, sequences: NDArray[np.int64], rows: NDArray[np.int64], places: NDArray[np.int64], nodes: int | None
     ) -> DraftStep:
         """The step before the rows' drafts are verified. places: of the sequences in the session."""
-        block = self._block
-        ends = rows - block.offsets[sequences] + np.diff(block.prompt_offsets)[sequences] + 1
-        before = [self._read[s] for s in sequences.tolist()]
-        for s, end in zip(sequences.tolist(), ends.tolist()):
+        which, ends = sequences.tolist(), (rows + self._before[sequences]).tolist()
+        before = [self._read[s] for s in which]
+        for s, end in zip(which, ends):
             self._read[s] = end - 1
         return DraftStep(
-            histories=[self.texts[s][:end] for s, end in zip(sequences.tolist(), ends.tolist())],
+            histories=[self.texts[s][:end] for s, end in zip(which, ends)],
             room=[ROOM] * len(rows),
             rows=places.tolist(),
             nodes=nodes,
-            predictions=self._predictions(sequences.tolist(), before, ends.tolist()),
+            predictions=self._predictions(which, before, ends),
         )
 
     def _predictions(

@@ -108,44 +108,66 @@ class DrafterReplay:
                 yield Visit(rows=visit.rows + start, proposed=visit.proposed, found=visit.found, seconds=visit.seconds)
 
     def _visits(self, block: DumpBlock) -> Iterator[Visit]:
-        texts, drafter = RecordedTexts(block), self.make(block)
+        texts, drafter, due = RecordedTexts(block), self.make(block), _Due(self.budgets, block, self.everywhere)
         session = drafter.open(texts.prompts, Shaping())
-        active, ends = (
-            np.arange(block.sequences),
-            block.offsets[1:] - 1,
-        )  # after the last token nothing is left to draft
-        due = {name: block.offsets[:-1].copy() for name in self.budgets}  # each sequence's next row to visit
+        active = np.arange(block.sequences)
         while True:
-            rows = np.min(list(due.values()), axis=0)
-            going = np.flatnonzero(rows[active] < ends[active])
+            going = np.flatnonzero(due.going(active))
             if len(going) < len(active):
                 active = active[going]
                 session.select(going.tolist())
             if not len(active):
                 return
-            wanted = {name: (due[name] == rows) | self.everywhere for name in due}
-            sizes = np.max([np.where(wanted[name], n or 1, 0) for name, n in self.budgets.items()], axis=0)[active]
-            for size in np.unique(sizes):
-                places = np.flatnonzero(sizes == size)
-                sequences = active[places]
-                own = {name: n for name, n in self.budgets.items() if (n or 1) <= size}
-                step = texts.step(sequences, rows[sequences], places, None if None in own.values() else int(size))
-                began = time.perf_counter()
-                proposed = session.propose(step)
-                seconds = time.perf_counter() - began
-                if not isinstance(proposed, Trees | Drafts):
-                    raise ValueError(
-                        f"{', '.join(self.names)}: expected drafts that a replay can repeat, got those of "
-                        f"{type(drafter).__name__}, which are drawn or sized by measured times; give a number of nodes"
-                    )
-                found = _found(block, rows[sequences], proposed, own)
-                for name, (accepted, _) in found.items():
-                    here = due[name][sequences] == rows[sequences]
-                    due[name][sequences[here]] += accepted[here] + 1
-                    if self.everywhere:
-                        due[name][sequences] = rows[sequences] + 1
-                yield Visit(rows=rows[sequences], proposed=proposed, found=found, seconds=seconds)
-            self.advance(int((np.min(list(due.values()), axis=0) - rows)[active].sum()))
+            sizes = due.sizes(active)
+            size = int(np.bincount(sizes).argmax())  # what most sequences need: the others wait for a larger batch
+            places = np.flatnonzero(sizes == size)
+            sequences = active[places]
+            rows = due.next[sequences]
+            own = {name: n for name, n in self.budgets.items() if (n or 1) <= size}
+            step = texts.step(sequences, rows, places, None if None in own.values() else size)
+            began = time.perf_counter()
+            proposed = session.propose(step)
+            seconds = time.perf_counter() - began
+            if not isinstance(proposed, Trees | Drafts):
+                raise ValueError(
+                    f"{', '.join(self.names)}: expected drafts that a replay can repeat, got those of "
+                    f"{type(drafter).__name__}, which are drawn or sized by measured times; give a number of nodes"
+                )
+            found = _found(block, rows, proposed, own)
+            due.go_on(sequences, {name: accepted for name, (accepted, _) in found.items()})
+            yield Visit(rows=rows, proposed=proposed, found=found, seconds=seconds)
+            self.advance(int((due.next[sequences] - rows).sum()))
+
+
+class _Due:
+    """The next row that each sequence visits, by budget. everywhere: every row is visited with every budget."""
+
+    def __init__(self, budgets: Mapping[str, int | None], block: DumpBlock, everywhere: bool):
+        self._place = {name: place for place, name in enumerate(budgets)}
+        self._sizes = np.array([n or 1 for n in budgets.values()])[:, None]
+        self._rows = np.tile(block.offsets[:-1], (len(budgets), 1))
+        self._ends = block.offsets[1:] - 1  # after the last token nothing is left to draft
+        self._everywhere = everywhere
+        self.next = self._rows[0].copy()
+
+    def going(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self.next[sequences] < self._ends[sequences]
+
+    def sizes(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The largest budget that visits each sequence's next row."""
+        here = (self._rows[:, sequences] == self.next[sequences]) | self._everywhere
+        return np.where(here, self._sizes, 0).max(axis=0)
+
+    def go_on(self, sequences: NDArray[np.int64], accepted: Mapping[str, NDArray[np.int32]]) -> None:
+        """Ends the visit of the sequences' next rows, at which these lengths were accepted."""
+        if self._everywhere:
+            self._rows[:, sequences] += 1
+        else:
+            for name, lengths in accepted.items():
+                rows = self._rows[self._place[name]]
+                here = rows[sequences] == self.next[sequences]
+                rows[sequences[here]] += lengths[here] + 1
+        self.next[sequences] = self._rows[:, sequences].min(axis=0)
 
 
 def _found(
