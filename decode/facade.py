@@ -47,7 +47,8 @@ def __getattr__(name: str) -> Any:
     from rescore.lattice.extras import needed_for
 
     with needed_for(f"rescore.{name}"):
-        return getattr(import_module(f"rescore.{_HOME[name]}"), name)
+        home = import_module(f"rescore.{_HOME[name]}")
+        return getattr(home, name) if hasattr(home, name) else import_module(f"{home.__name__}.{name}")
 
 
 def __dir__() -> list[str]:

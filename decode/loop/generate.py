@@ -25,9 +25,12 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.models.target import Switching, Target
-from rescore.decode.verify import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier
+from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.draft import Draft
-from rescore.decode.verify.rule import Verdict
+from rescore.decode.verify.greedy import Greedy
+from rescore.decode.verify.matching import Matching
+from rescore.decode.verify.recursive import RecursiveRejection
+from rescore.decode.verify.rule import Rule, Verdict, Verifier
 from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.short_repr import short_repr

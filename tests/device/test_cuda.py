@@ -27,17 +27,13 @@ from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify import (
-    BlockVerification,
-    GreedyBlockVerification,
-    RecursiveRejection,
-    TokenVerification,
-    block,
-    greedy_block,
-    token,
-)
+from rescore.decode.verify import block, greedy_block, token
+from rescore.decode.verify.block import BlockVerification
+from rescore.decode.verify.greedy_block import GreedyBlockVerification
+from rescore.decode.verify.recursive import RecursiveRejection
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
+from rescore.decode.verify.token import TokenVerification
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage

@@ -15,7 +15,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify import BlockVerification
+from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tensors import TensorSausage

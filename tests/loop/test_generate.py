@@ -22,8 +22,9 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify import Greedy, Matching
 from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.greedy import Greedy
+from rescore.decode.verify.matching import Matching
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree

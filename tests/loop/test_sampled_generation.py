@@ -24,15 +24,13 @@ from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarg
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify import (
-    BlockVerification,
-    GreedyBlockVerification,
-    Matching,
-    RecursiveRejection,
-    TokenVerification,
-)
+from rescore.decode.verify.block import BlockVerification
+from rescore.decode.verify.greedy_block import GreedyBlockVerification
+from rescore.decode.verify.matching import Matching
+from rescore.decode.verify.recursive import RecursiveRejection
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
+from rescore.decode.verify.token import TokenVerification
 from rescore.lm.build import build
 
 WORDS = 4

@@ -21,7 +21,7 @@ from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.target import Target
-from rescore.decode.verify import Rule
+from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 

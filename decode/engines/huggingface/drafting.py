@@ -38,7 +38,7 @@ from rescore.decode.models.model_check import matrices_of
 from rescore.decode.models.stored_heads import stored_heads
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
-from rescore.decode.verify import Rule
+from rescore.decode.verify.rule import Rule
 from rescore.lm.formats import is_model_file, load
 from rescore.lm.ngram import NGram
 

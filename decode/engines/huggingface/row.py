@@ -12,7 +12,9 @@ from torch import Tensor
 from transformers.generation import logits_process, stopping_criteria
 
 from rescore.decode.engines.huggingface.call import GenerateCall
-from rescore.decode.verify import Greedy, Matching, Rule
+from rescore.decode.verify.greedy import Greedy
+from rescore.decode.verify.matching import Matching
+from rescore.decode.verify.rule import Rule
 
 
 def _named(module: Any, names: str) -> frozenset[type]:
