@@ -10,36 +10,37 @@ with p-values of a paired bootstrap.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
+from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.drafters.lattice_tree_drafter import Grow, LatticeTreeDrafter
+from rescore.decode.drafters.prompt_lookup import PromptLookupDrafter
+from rescore.decode.drafters.suffix_decoding import SuffixDrafter
+from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
+from rescore.decode.replay import rows
 from rescore.decode.replay.bootstrap import Resampled
-from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, StaticTreeReplay
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.drafters.model_trees import ModelReplay
-from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
-from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.recorded import RecordedHeads
+from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.standard import fitted
-from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.dynamic_tree import dynamic_trees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import check_dump
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 
 SIZES = (8, 16, 32, 64, 128)
-
-
 COMPARED = (16, 32, 64)
 TOGETHER = "heads, LM and text"
 PARTS = ("dynamic tree (EAGLE-2), heads", "best tree, heads", "LM and text", "LM alone")
 
 
-def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, threads: int) -> list[ReplayDrafter]:
+def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, threads: int) -> list[Replay]:
     """All drafters at every size; a budget of n is n // T paths of T tokens, at least one."""
     (model,) = settings.open_models()
     heads, rescorer = Rescorer(threads=threads), Rescorer(model, alpha=alpha, threads=threads)
@@ -50,25 +51,34 @@ def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, th
     def sizes(name: str) -> dict[str, int]:
         return {f"{name} {n}": n for n in SIZES}
 
-    def calibrated(kind: str, name: str) -> CalibratedReplay:
-        one = settings.calibrated(kind, threads=threads).calibrated
-        return CalibratedReplay(rescorer=one, budgets=sizes(name), top_k=1 if kind == "alone" else None)
+    def calibrated(kind: str, name: str) -> DrafterReplay:
+        return rows.trees(settings.calibrated(kind, threads=threads), sizes(name), heads=kind != "alone")
+
+    def shaped(grow: Grow, name: str) -> DrafterReplay:
+        def make(block: DumpBlock) -> LatticeTreeDrafter:
+            return LatticeTreeDrafter(RecordedHeads(block), grow, nodes=max(SIZES))
+
+        return DrafterReplay(budgets=sizes(name), make=make)
+
+    def each(make: Callable[[int], Drafter], name: str) -> list[DrafterReplay]:
+        """One drafter for every size, for drafters whose smaller drafts are no parts of the larger ones."""
+        return [DrafterReplay(budgets={one: n}, make=lambda _, n=n: make(n)) for one, n in sizes(name).items()]
 
     paths = {n: max(1, n // (dump.header.heads - 1)) for n in SIZES}
     return [
-        PathReplay(rescorer=heads, budgets={"base": 1}),
-        PathReplay(rescorer=heads, budgets={f"paths, heads {n}": p for n, p in paths.items()}),
-        PathReplay(rescorer=rescorer, budgets={f"paths, heads and LM {n}": p for n, p in paths.items()}),
-        StaticTreeReplay(tree=static, budgets=sizes("static tree (Medusa), heads")),
-        DynamicTreeReplay(budgets=sizes("dynamic tree (EAGLE-2), heads")),
-        TreeReplay(rescorer=heads, budgets=sizes("best tree, heads")),
-        TreeReplay(rescorer=rescorer, budgets=sizes("best tree, heads and LM")),
-        NormalisedTreeReplay(rescorer=rescorer, budgets=sizes("best tree of pushed q, heads and LM")),
+        rows.paths(heads, {"base": 1}),
+        rows.paths(heads, {f"paths, heads {n}": p for n, p in paths.items()}),
+        rows.paths(rescorer, {f"paths, heads and LM {n}": p for n, p in paths.items()}),
+        shaped(static.trees, "static tree (Medusa), heads"),
+        shaped(dynamic_trees, "dynamic tree (EAGLE-2), heads"),
+        rows.trees(heads, sizes("best tree, heads")),
+        rows.trees(rescorer, sizes("best tree, heads and LM")),
+        rows.trees(rescorer, sizes("best tree of pushed q, heads and LM"), pushed=True),
         calibrated("closed", "calibrated tree, heads and LM"),
-        PromptLookupReplay(budgets=sizes("prompt lookup")),
-        TokenRecyclingReplay(budgets=sizes("Token Recycling")),
-        SuffixReplay(budgets=sizes("suffix decoding")),
-        ModelReplay(model=model, budgets=sizes("LM alone"), threads=threads),
+        *each(PromptLookupDrafter, "prompt lookup"),
+        *each(TokenRecyclingDrafter, "Token Recycling"),
+        *each(SuffixDrafter, "suffix decoding"),
+        rows.model_trees(model, sizes("LM alone"), threads=threads),
         calibrated("alone", "LM and text"),
         calibrated("open", TOGETHER),
         OracleReplay(widths={"oracle": None}),
