@@ -21,23 +21,24 @@ from rich.progress import track
 from rescore import _core
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.drafter import Drafter
-from rescore.decode.drafters.running_texts import top_predictions
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.open import open_model
-from rescore.decode.replay.drafters.read_sequence import ReadSequence
-from rescore.decode.rescoring.calibration import SHARES, counts_of
+from rescore.decode.rescoring.calibration import SHARES, TOP, counts_of
 from rescore.decode.rescoring.text_memory import MEMORY_SHARES, TextMemory
 from rescore.decode.tuning.fit_shares import FOLLOWED, WITTEN_BELL, fit_gates
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 NODES = 16
 Knowledge = tuple[NDArray[np.float32], NDArray[np.float64]]
 """What gates knew of n tokens, [n, G, 3], and the tokens' probabilities in the n-gram model, [n]."""
+Text = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""A prompt and its continuation."""
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=10, help="prompts of each task that are decoded again")
     asked = parser.parse_args()
     dump, lm = Dump.open(asked.dump), NGram.open(asked.lm)
-    texts = [ReadSequence.of_block(block, s) for block in dump.blocks() for s in range(block.sequences)]
+    texts = [one for block in dump.blocks() for one in texts_of(block)]
     np.random.default_rng(0).shuffle(texts)
     known = [of_text_and_memory(texts, lm, dump.header.end_of_text)]
     gates = fitted(known)
@@ -68,12 +69,16 @@ def show(name: str, gates: NDArray[np.float64]) -> None:
     print(f"{name} = (", *(f"    ({a:.2f}, {b:.2f}, {c:.2f})," for a, b, c in gates), ")", sep="\n")
 
 
-def of_text_and_memory(texts: Sequence[ReadSequence], lm: NGram, end_of_text: int) -> Knowledge:
+def texts_of(block: DumpBlock) -> list[Text]:
+    prompts = np.split(block.prompt_tokens.astype(np.int32), block.prompt_offsets[1:-1])
+    return list(zip(prompts, np.split(block.tokens.astype(np.int32), block.offsets[1:-1])))
+
+
+def of_text_and_memory(texts: Sequence[Text], lm: NGram, end_of_text: int) -> Knowledge:
     """The memory's gates, then the text's. Each text is added to the memory after it was read."""
     memory = TextMemory(vocab_size=lm.vocab_size, end_of_text=end_of_text)
     parts = []
-    for one in texts:
-        prompt, text = one.tokens[: one.prompt], one.tokens[one.prompt :]
+    for prompt, text in texts:
         counts = unweighed(len(SHARES))
         counts.extend(prompt, prompt=True)
         before = prompt[len(prompt) - min(len(prompt), memory.context) :]
@@ -81,7 +86,7 @@ def of_text_and_memory(texts: Sequence[ReadSequence], lm: NGram, end_of_text: in
         parts.append(
             (np.concatenate((remembered, counts.evidence(text)), axis=1)[:, :, FOLLOWED], p_of(lm, prompt, text))
         )
-        memory.remember(one.tokens, one.prompt)
+        memory.remember(np.concatenate((prompt, text)), len(prompt))
     evidence, p = (np.concatenate(part) for part in zip(*parts))
     return evidence, p
 
@@ -113,7 +118,9 @@ class Recording:
         if last.tree.size:
             accepted = np.array(last.accepted, np.int32)
             before = len(history) - 1 - len(accepted)
-            self.passes.append((before, last.tree, accepted, *top_predictions(last.logits[1:])))
+            assert step.predictions is not None, "the loop gives predictions"
+            ((_, ids, p),) = step.predictions(TOP)
+            self.passes.append((before, last.tree, accepted, ids[1:], p[1:]))
         return self.session.propose(step)
 
     def select(self, rows: Sequence[int]) -> None:
@@ -126,10 +133,8 @@ def decoded_again(model: str, dump: Dump, lm: NGram, limit: int) -> Iterator[Kno
     drafter = Recording(BlendedDrafter(target, lm, nodes=NODES))
     stopping = Stopping(tokens=frozenset({dump.header.end_of_text}))
     for block in track(list(dump.blocks()), "decoding", console=Console(stderr=True)):
-        for s in range(min(limit, block.sequences)):
-            one = ReadSequence.of_block(block, s)
-            prompt, most = one.tokens[: one.prompt], len(one.tokens) - one.prompt
-            (found,) = generate(target, [prompt], drafter, Options(max_tokens=most, stopping=stopping))
+        for prompt, text in texts_of(block)[:limit]:
+            (found,) = generate(target, [prompt], drafter, Options(max_tokens=len(text), stopping=stopping))
             counts, parts = unweighed(len(SHARES)), []
             counts.extend(prompt, prompt=True)
             for before, tree, accepted, ids, p in drafter.passes:
