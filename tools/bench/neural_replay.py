@@ -31,9 +31,9 @@ from rich.table import Table
 from rescore.decode.cli.actions.output import console, progress_bar
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
-from rescore.decode.replay.drafters.neural_trees import NeuralReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.standard import ReplayOptions, standard_drafters
+from rescore.decode.report.open_neural import neural_replay
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -89,7 +89,7 @@ def measure(dump: Dump, model: Target, rescorer: Rescorer, args: argparse.Namesp
     for alpha, paths in itertools.product(args.neural_alpha, args.beam):
         names.append(f"neural {alpha:g}" + (f" x {paths}" if paths > 1 else ""))
         neural = NeuralRescorer(model, vocab_size=dump.header.vocab_size, alpha=alpha, paths=paths)
-        drafters.append(NeuralReplay(name=names[-1], rescorer=neural, top_k=args.top_k, rows=args.rows))
+        drafters.append(neural_replay(names[-1], neural, top_k=args.top_k, rows=args.rows))
     progress = bar.add_task(
         dump.header.kind,
         total=sum(task.rows for task in dump.header.tasks if not args.tasks or task.name in args.tasks),
