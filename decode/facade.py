@@ -24,7 +24,7 @@ _HOME = {
     "Rescorer": "decode.rescoring.rescorer",
     "Sampling": "decode.verify.sampling",
     "Sausage": "lattice.sausage",
-    "Settings": "decode.tuning.settings",
+    "Settings": "decode.rescoring.settings",
     "TextDrafter": "decode.engines.text_drafter",
     "TextMemory": "decode.rescoring.text_memory",
     "TreeDrafter": "decode.drafters.tree_drafter",

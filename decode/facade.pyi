@@ -12,8 +12,8 @@ from rescore.decode.loop.generate import stream as stream
 from rescore.decode.models.open import open_model as open_model
 from rescore.decode.rescoring.calibration import Calibration as Calibration
 from rescore.decode.rescoring.rescorer import Rescorer as Rescorer
+from rescore.decode.rescoring.settings import Settings as Settings
 from rescore.decode.rescoring.text_memory import TextMemory as TextMemory
-from rescore.decode.tuning.settings import Settings as Settings
 from rescore.decode.tuning.tune import tune as tune
 from rescore.decode.tuning.tune_blend import tune_blend as tune_blend
 from rescore.decode.verify import greedy as greedy

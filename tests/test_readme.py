@@ -10,12 +10,11 @@ from support.paths import ROOT
 
 from rescore.decode.cli import parser
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibration import Calibration
-from rescore.decode.tuning.path_weights import PathWeights
-from rescore.decode.tuning.settings import Settings
-from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import KINDS, PathWeights, TreeWeights
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 
@@ -107,6 +106,7 @@ def test_page_on_tuning():
         trees={kind: TreeWeights(overall=calibration) for kind in KINDS},
         split=Split(dump_sha256="", tune={}),
         values={},
+        objective="tokens per pass",
     )
     keys = [key for row in re.findall(r"^\| (`.*?) \|", page, re.M) for key in re.findall(r"`(\w+)`", row)]
     assert sorted(keys) == sorted(settings.to_json(ROOT))

@@ -14,10 +14,10 @@ from rescore.decode.replay.names import BASE, ORACLE, RESCORED
 from rescore.decode.replay.outcome import Outcome
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.side_by_side import side_by_side
-from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.short_repr import short_repr
+from rescore.lattice.split import SplitPart, chosen_blocks
 
 # Called for each block with the block and the outcome of every drafter.
 Listener = Callable[[DumpBlock, Mapping[str, Outcome]], None]

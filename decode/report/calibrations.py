@@ -8,7 +8,7 @@ from typing import Any
 
 from rescore.decode.replay.names import CALIBRATED_TREE, LM_AND_TEXT, OPEN_TREE
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS, Calibration
-from rescore.decode.tuning.settings import Settings
+from rescore.decode.rescoring.settings import Settings
 from rescore.decode.tuning.tune_trees import TreeTuning
 
 

@@ -24,7 +24,6 @@ from rescore.decode.replay.names import (
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, Replay
-from rescore.decode.replay.split import Split
 from rescore.decode.replay.standard import ReplayOptions, fitted
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.rescoring.dynamic_tree import dynamic_trees
@@ -32,6 +31,7 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.split import Split
 
 PATHS = (1, 2, 4, 8, 16, 32)
 NODES = (8, 16, 32, 64, 128)

@@ -19,7 +19,6 @@ from rescore.decode.replay.names import (
     sized,
 )
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import SplitPart
 from rescore.decode.report.content import Report
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.report import ReportSources, texts_of
@@ -37,6 +36,7 @@ from rescore.decode.report.verdict import verdict
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import SplitPart
 
 NODES = 64  # of the tree whose q is checked against acceptance
 SLOTS = 16  # in the plot of acceptance by position

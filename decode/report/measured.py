@@ -26,7 +26,6 @@ from rescore.decode.replay.names import (
 )
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.drafters import report_drafters
@@ -35,6 +34,7 @@ from rescore.decode.report.neural import Neural
 from rescore.decode.report.timing import drafting_seconds
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split, SplitPart
 
 BUDGET, LARGER = 16, 128  # nodes of the tree whose lost tokens are analysed, and of the tree it is compared with
 # Drafters in the plot of acceptance by position.

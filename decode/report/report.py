@@ -11,7 +11,6 @@ from rescore.decode.bench.search_times import SearchTimes
 from rescore.decode.cost.cost_model import Roofline
 from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.replay.run import DumpResult
-from rescore.decode.replay.split import Split
 from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
 from rescore.decode.report.calibrations import TreeCalibrations
@@ -40,6 +39,7 @@ from rescore.decode.report.sections import neural as neural_section
 from rescore.decode.report.verdict import verdict
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

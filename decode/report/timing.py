@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rescore.decode.replay.names import PARALLEL, split
 from rescore.decode.replay.replay import DrafterReplay, Replay
-from rescore.decode.replay.split import SplitPart
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import SplitPart
 
 ROWS = 1024  # lattices searched together
 

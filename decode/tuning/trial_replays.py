@@ -13,12 +13,12 @@ from rescore.decode.replay.names import PARALLEL_RESCORED, RESCORED, TREE, of_si
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_blocks
-from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.tuning.path_weights import PathWeights
+from rescore.decode.rescoring.settings_parts import PathWeights
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.split import SplitPart, chosen_blocks
 from rescore.lm.ngram import NGram
 
 SIZES = (16, 64)  # node budgets that trees are tuned for

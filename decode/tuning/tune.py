@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.standard import fitted_models
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import KINDS, ModelFile
 from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
 from rescore.decode.tuning.tune_trees import TreeTuning, tune_trees
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split, SplitPart
 from rescore.lm.ngram import NGram
 
 OBJECTIVE = "ln of block efficiency, mean over tasks; paths: of the p best strings; trees: mean of 16 and 64 nodes"
@@ -28,6 +30,25 @@ class Tuned:
     trees: TreeTuning | None
     split: Split
     replays: TrialReplays = field(compare=False, repr=False)
+
+    def settings(self, models: tuple[ModelFile, ...], *, values: dict[str, float], seed: int = 0) -> Settings:
+        """Settings with these weights. models: those that were tuned; values, seed: as in `Settings`."""
+        header, replays = self.replays.dump.header, self.replays
+        return Settings(
+            models=models,
+            tokenizer_sha256=header.tokenizer_sha256 or None,
+            vocab_size=header.vocab_size,
+            slots=header.heads - 1,
+            top_k=replays.top_k or header.top_k,
+            p=replays.paths,
+            paths=self.paths.weights,
+            scalar_alpha={"paths": self.paths.scalar.best, "trees": self.paths.scalar_trees.best},
+            trees=None if self.trees is None else {kind: getattr(self.trees, kind) for kind in KINDS},
+            split=self.split,
+            objective=OBJECTIVE,
+            seed=seed,
+            values=values,
+        )
 
 
 def tune(

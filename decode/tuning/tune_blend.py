@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rescore.decode.replay.headless import blend
-from rescore.decode.replay.split import Split
 from rescore.decode.replay.standard import fitted_models
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import BLEND, ModelFile, TreeWeights
 from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency
 from rescore.decode.tuning.tune import tuning_part
 from rescore.decode.tuning.tune_trees import best
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 
-BLEND = "blend"  # the kind of its trees in settings
 OBJECTIVE_OF_BLEND = "likelihood of the text; then ln of block efficiency, mean over tasks and over 16 and 64 nodes"
 
 
@@ -30,6 +31,26 @@ class TunedBlend:
     calibration: Calibration
     tried: dict[Calibration, float]
     split: Split
+    dump: Dump = field(compare=False, repr=False)
+
+    def settings(self, models: tuple[ModelFile, ...], *, values: dict[str, float], seed: int = 0) -> Settings:
+        """Settings with these weights. models: the n-gram model, or none; values, seed: as in `Settings`."""
+        header = self.dump.header
+        return Settings(
+            models=models,
+            tokenizer_sha256=header.tokenizer_sha256 or None,
+            vocab_size=header.vocab_size,
+            slots=0,
+            top_k=0,
+            p=0,
+            paths=None,
+            scalar_alpha={},
+            trees={BLEND: TreeWeights(overall=self.calibration)},
+            split=self.split,
+            objective=OBJECTIVE_OF_BLEND,
+            seed=seed,
+            values=values,
+        )
 
 
 def tune_blend(
@@ -62,4 +83,4 @@ def tune_blend(
         advance(f"{name} shares")
         result = replays.replay(partial(blend, dump, own, calibration, budgets))
         tried[calibration] = log_efficiency(result, result.names)
-    return TunedBlend(calibration=best(tried), tried=tried, split=part.split)
+    return TunedBlend(calibration=best(tried), tried=tried, split=part.split, dump=dump)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from rescore.decode.replay.analyses.weights import GRID
 from rescore.decode.replay.names import PARALLEL_RESCORED, TREE, sized
 from rescore.decode.replay.run import DumpResult
+from rescore.decode.rescoring.settings_parts import PathWeights
 from rescore.decode.tuning.fit import fit_weights
 from rescore.decode.tuning.line_search import Trials, climb, refine
-from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency, mean_efficiency
 
 FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)  # of fitted alpha

@@ -26,10 +26,9 @@ from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_dump
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.tuning.path_weights import PathWeights
-from rescore.decode.tuning.settings import Settings
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import BLEND, PathWeights
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, mean_efficiency
-from rescore.decode.tuning.tune_blend import BLEND
 from rescore.decode.tuning.tuned_drafters import ROWS, tuned_drafters
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram

@@ -5,23 +5,14 @@ running text's shares. Whether the text is read at all is chosen by block effici
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from rescore.decode.rescoring.calibration import Calibration, Share
+from rescore.decode.rescoring.settings_parts import KINDS, TreeWeights
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.trial_replays import TrialReplays, log_efficiency
-
-KINDS = ("closed", "open", "alone")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeWeights:
-    """One calibration for all tasks, and one per task."""
-
-    overall: Calibration
-    by_task: dict[str, Calibration] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

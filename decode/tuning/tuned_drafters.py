@@ -15,7 +15,6 @@ from rescore.decode.replay.names import (
     of_sizes,
 )
 from rescore.decode.replay.replay import DrafterReplay, Replay
-from rescore.decode.replay.split import digest
 from rescore.decode.replay.standard import (
     MODEL_SIZES,
     TREE_SIZES,
@@ -26,10 +25,11 @@ from rescore.decode.replay.standard import (
 )
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import BLEND
 from rescore.decode.rescoring.text_memory import TextMemory
-from rescore.decode.tuning.settings import Settings
-from rescore.decode.tuning.tune_blend import BLEND
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import digest
 from rescore.lm.ngram import NGram
 
 ROWS = {"closed": CALIBRATED_TREE, "open": OPEN_TREE, "alone": LM_AND_TEXT}  # row names of the kinds of trees

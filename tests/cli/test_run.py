@@ -9,12 +9,12 @@ from support import cli, dumps
 
 from rescore.decode.replay.bootstrap import Resampled
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.replay.split import Split
 from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.tuned_drafters import run_drafters
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 
 TREES, MODEL_SIZES = (16, 32, 64, 128), (16, 32, 64)
 EFFICIENCY = {

@@ -6,10 +6,10 @@ import re
 import pytest
 from support import cli
 
-from rescore.decode.replay.split import Split
-from rescore.decode.tuning.settings import Settings
+from rescore.decode.rescoring.settings import Settings
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 
 SIZES = (16, 32, 64, 128)

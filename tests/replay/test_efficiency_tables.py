@@ -11,9 +11,9 @@ from rescore.decode.replay.analyses.oracle_efficiency import multiples, oracle_e
 from rescore.decode.replay.analyses.parallel import parallel_drafts
 from rescore.decode.replay.analyses.weights import GRID, best_draft, weights_by_task
 from rescore.decode.replay.bootstrap import Resampled
-from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.build import build
 
 

@@ -5,9 +5,9 @@ import pytest
 from support import dumps
 
 from rescore.decode.replay.analyses.recall import recall
-from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.build import build
 
 

@@ -6,8 +6,8 @@ from support import dumps
 
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Split
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import pytest
 from support import cli
 
 from rescore.decode.replay import names
-from rescore.decode.replay.split import Split
 from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, Section, Table
@@ -30,6 +29,7 @@ from rescore.decode.report.sections import (
 from rescore.decode.report.sections.efficiency import paper_table
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.build import build
 
 

@@ -11,7 +11,6 @@ import pytest
 from support import cli
 
 from rescore.decode.replay import rows
-from rescore.decode.replay.split import Split
 from rescore.decode.report.drafters import NODES, shaped_trees
 from rescore.decode.rescoring.dynamic_tree import dynamic_trees
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -19,6 +18,7 @@ from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import ranks
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.split import Split
 from rescore.lm.build import build
 
 

@@ -15,12 +15,11 @@ from tokenizers import Tokenizer, models
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
-from rescore.decode.tuning.model_file import ModelFile
-from rescore.decode.tuning.path_weights import PathWeights
-from rescore.decode.tuning.settings import Settings
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import ModelFile, PathWeights
 from rescore.decode.tuning.tune_trees import TreeWeights
+from rescore.lattice.split import Split
 
 WORDS = ("<|endoftext|>", *(f"w{i}" for i in range(1, 24)))
 V, END = len(WORDS), 0
@@ -98,6 +97,7 @@ def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
         for kind in ("closed", "open", "alone")
     }
     Settings(
+        objective="tokens per pass",
         models=(ModelFile.of(lm),),
         tokenizer_sha256=None,
         vocab_size=V,
@@ -125,6 +125,7 @@ def predicted(ids):
 def write_blend_settings(path: Path, lm: Path, **weights: Any) -> None:
     """The same for models without heads; weights: changes of the calibration."""
     Settings(
+        objective="tokens per pass",
         models=(ModelFile.of(lm),),
         tokenizer_sha256=None,
         vocab_size=V,

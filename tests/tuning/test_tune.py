@@ -9,19 +9,18 @@ from support import cli
 
 from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import ModelFile, PathWeights
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.fit_shares import fit_shares
-from rescore.decode.tuning.model_file import ModelFile
-from rescore.decode.tuning.path_weights import PathWeights
-from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.trial_replays import mean_efficiency
 from rescore.decode.tuning.tune import tune
 from rescore.decode.tuning.tune_paths import GRID
 from rescore.decode.tuning.tune_report import evaluate, heldout_json, tuned_values
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, tuned_drafters
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 
 
@@ -47,7 +46,7 @@ def tuned(world):
 
 def settings_of(world, found, **changes) -> Settings:
     files = (ModelFile.of(world / "a.ngram"),)
-    return Settings.of(found, Dump.open(world / "dump"), files, values={"base": 1.0}, p=4, **changes)
+    return found.settings(files, values={"base": 1.0}, **changes)
 
 
 def without_checksums(dump) -> None:
@@ -86,11 +85,8 @@ def change_sequence(dump, task: str, sequence: int, array: str) -> None:
 def written(world, dump, name: str) -> bytes:
     """The settings file of tuning on this dump."""
     found = tune(Dump.open(dump), NGram.open(world / "a.ngram"), paths=4)
-    settings = Settings.of(
-        found,
-        Dump.open(dump),
+    settings = found.settings(
         (ModelFile.of(world / "a.ngram"),),
-        p=4,
         values=mean_efficiency(
             evaluate(Dump.open(dump), settings_of(world, found), [NGram.open(world / "a.ngram")], "tune", alpha=0.3)
         ),
@@ -164,7 +160,7 @@ def test_several_models(world):
     found = tune(dump, models, paths=4)
     assert found.trees is None and len(found.paths.weights.alpha) == 2
     files = tuple(ModelFile.of(world / name) for name in ("a.ngram", "b.ngram"))
-    settings = Settings.of(found, dump, files, values={})
+    settings = found.settings(files, values={})
     assert settings.trees is None
     settings.save(world / "two.json")
     loaded = Settings.load(world / "two.json")

@@ -12,18 +12,18 @@ from support import cli, dumps, headless_dumps
 
 from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import ModelFile
 from rescore.decode.tuning import tune_blend as module
 from rescore.decode.tuning.fit_shares import fit_shares
-from rescore.decode.tuning.model_file import ModelFile
-from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune import tune
 from rescore.decode.tuning.tune_blend import tune_blend
 from rescore.decode.tuning.tune_report import evaluate_blend, heldout_json
 from rescore.decode.tuning.tuned_drafters import run_drafters
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 
 
@@ -89,7 +89,7 @@ def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
 def test_settings_are_kept_and_replayed(world, lm, tuned):
     dump = Dump.open(world / "dump")
     files = (ModelFile.of(world / "a.ngram"),) if lm else ()
-    Settings.of_blend(tuned, dump, files, values={"blend 16": 1.5}, seed=7).save(world / "sub" / "s.json")
+    tuned.settings(files, values={"blend 16": 1.5}, seed=7).save(world / "sub" / "s.json")
     loaded = Settings.load(world / "sub" / "s.json")
     assert loaded.calibration("blend") == tuned.calibration and loaded.split == tuned.split
     assert (loaded.slots, loaded.top_k, loaded.p, loaded.paths, loaded.seed) == (0, 0, 0, None, 7)
@@ -126,8 +126,8 @@ def test_refusals(world):
 @pytest.fixture(scope="module")
 def good(world) -> dict:
     dump = Dump.open(world / "dump")
-    found = module.TunedBlend(calibration=HEADLESS, tried={}, split=Split.of_dump(dump))
-    settings = Settings.of_blend(found, dump, (ModelFile.of(world / "a.ngram"),), values={})
+    found = module.TunedBlend(calibration=HEADLESS, tried={}, split=Split.of_dump(dump), dump=dump)
+    settings = found.settings((ModelFile.of(world / "a.ngram"),), values={})
     return settings.to_json(world)
 
 

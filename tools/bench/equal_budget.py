@@ -24,15 +24,15 @@ from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
-from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.standard import fitted
 from rescore.decode.rescoring.dynamic_tree import dynamic_trees
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.settings import Settings
 from rescore.decode.rescoring.static_tree import StaticTree
-from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import check_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.split import Split, SplitPart
 
 SIZES = (8, 16, 32, 64, 128)
 COMPARED = (16, 32, 64)

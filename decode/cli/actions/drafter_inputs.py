@@ -14,8 +14,8 @@ from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.settings import Settings
 from rescore.decode.rescoring.text_memory import TextMemory
-from rescore.decode.tuning.settings import Settings
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram

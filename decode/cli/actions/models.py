@@ -11,7 +11,7 @@ from rescore.decode.cli.arguments import Misuse, meant
 from rescore.decode.replay.standard import fitted_models
 from rescore.decode.rescoring import DEFAULT_ALPHA
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.tuning.settings import Settings
+from rescore.decode.rescoring.settings import Settings
 from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.arpa_text import UNK

@@ -14,7 +14,6 @@ from rescore.decode.cli.actions.report_split import split_of
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
-from rescore.decode.replay.split import Split
 from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.calibrations import TreeCalibrations
@@ -27,11 +26,12 @@ from rescore.decode.report.report import ReportOptions, ReportSources, report
 from rescore.decode.report.report_json import report_json
 from rescore.decode.report.sections.cost import CostOptions
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.tuning.settings import Settings
+from rescore.decode.rescoring.settings import Settings
 from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_trees import tune_trees
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
+from rescore.lattice.split import Split
 
 MODEL, GPU, LENGTH = "7b", "h100", 1024  # defaults of the costs, if one of the three is given
 

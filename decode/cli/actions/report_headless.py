@@ -14,7 +14,7 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.report.content import Report
 from rescore.decode.report.headless import headless_report
 from rescore.decode.report.report import ReportSources
-from rescore.decode.tuning.tune_blend import BLEND
+from rescore.decode.rescoring.settings_parts import BLEND
 from rescore.decode.tuning.tuned_drafters import check_dump
 from rescore.lattice.dump import Dump
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.replay.split import Split
-from rescore.decode.tuning.settings import Settings
+from rescore.decode.rescoring.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 
 
 def split_of(args: argparse.Namespace, dump: Dump, found: Settings | None) -> tuple[bool, Split]:

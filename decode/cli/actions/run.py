@@ -32,13 +32,13 @@ from rescore.decode.replay.names import (
     sized,
 )
 from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
-from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
+from rescore.decode.rescoring.settings import Settings
 from rescore.decode.rescoring.text_memory import TextMemory
-from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
+from rescore.lattice.split import Split, SplitPart
 
 TIMED = {"paths": (PARALLEL_RESCORED,), "tree": (sized(TREE, max(TREE_SIZES)), sized(BLENDED, max(headless.SIZES)))}
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")

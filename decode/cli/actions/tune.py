@@ -12,17 +12,17 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.tune_tables import blend_tables, tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.run import DumpResult
-from rescore.decode.replay.split import Split
 from rescore.decode.replay.standard import fitted_models
 from rescore.decode.rescoring import DEFAULT_ALPHA
-from rescore.decode.tuning.model_file import ModelFile
-from rescore.decode.tuning.settings import Settings
+from rescore.decode.rescoring.settings import Settings
+from rescore.decode.rescoring.settings_parts import ModelFile
 from rescore.decode.tuning.trial_replays import mean_efficiency
 from rescore.decode.tuning.tune import Tuned, tune
 from rescore.decode.tuning.tune_blend import tune_blend
 from rescore.decode.tuning.tune_paths import ScalarTuning
 from rescore.decode.tuning.tune_report import evaluate, evaluate_blend, heldout_json, tuned_values
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 
 Report = dict[str, Any]
@@ -97,8 +97,7 @@ def of_heads(
         threads=args.threads,
         advance=stage,
     )
-    settings = Settings.of(tuned, dump, tuple(lms), values={}, p=paths, top_k=args.top_k, seed=args.seed)
-
+    settings = tuned.settings(tuple(lms), values={}, seed=args.seed)
     return Found(
         settings=settings,
         trials=trials(tuned),
@@ -112,7 +111,7 @@ def of_blend(
 ) -> Found:
     model = next(iter(lms.values()), None)
     tuned = tune_blend(dump, model, split=split, threads=args.threads, advance=stage)
-    settings = Settings.of_blend(tuned, dump, tuple(lms), values={}, seed=args.seed)
+    settings = tuned.settings(tuple(lms), values={}, seed=args.seed)
     tried = [{"text": one.text, "value": value} for one, value in tuned.tried.items()]
 
     def of_part(part: str) -> DumpResult:

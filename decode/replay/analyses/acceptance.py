@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from rescore.decode.replay.outcome import Outcome
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import SplitPart
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.split import SplitPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import SplitPart
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import SplitPart
 
 BINS = 64
 

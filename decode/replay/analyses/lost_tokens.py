@@ -26,10 +26,10 @@ from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.outcome import Outcome
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import SplitPart
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.split import SplitPart
 
 CAUSES = ("absent", "lm", "budget", "heads")
 

@@ -10,10 +10,10 @@ from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import SplitPart
 from rescore.decode.replay.standard import fitted_models
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import SplitPart
 from rescore.lm.ngram import NGram
 
 ORDERS = (2, 3, 4)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import SplitPart
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import SplitPart
 
 
 def oracle_efficiency(

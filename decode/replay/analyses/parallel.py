@@ -8,9 +8,9 @@ from typing import Any
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import SplitPart
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import SplitPart
 
 SIZES = (1, 2, 4, 8, 16, 32)
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.weights import alpha_of_slots
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.oracle import ranks
+from rescore.lattice.split import SplitPart, chosen_blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.replay import DrafterReplay
-from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import SplitPart, chosen_blocks
 from rescore.lattice.tree import accepted_by_size
 from rescore.lattice.trees import Trees
 

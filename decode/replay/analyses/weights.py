@@ -11,9 +11,9 @@ from rescore.decode.replay.bootstrap import Difference, Resampled, pair
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 
 GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E

@@ -10,20 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rescore import __version__
-from rescore.decode.replay.split import Split
+from rescore.decode.rescoring import settings_parts as parts
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.settings_parts import ModelFile, PathWeights, TreeWeights
 from rescore.decode.rescoring.weights import MOST
-from rescore.decode.tuning import settings_fields as fields
-from rescore.decode.tuning.model_file import ModelFile
-from rescore.decode.tuning.path_weights import PathWeights
-from rescore.decode.tuning.settings_parts import read_blend, read_model, read_paths, read_trees, read_values
-from rescore.decode.tuning.tune import OBJECTIVE, Tuned
-from rescore.decode.tuning.tune_blend import BLEND, OBJECTIVE_OF_BLEND, TunedBlend
-from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 from rescore.lattice.atomic import replacing
-from rescore.lattice.dump import Dump
 from rescore.lattice.short_repr import short_repr
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 
 FORMAT = "rescore settings"
@@ -56,69 +50,12 @@ class Settings:
     scalar_alpha: dict[str, float]
     trees: dict[str, TreeWeights] | None
     split: Split
-    objective: str = OBJECTIVE
+    objective: str
     seed: int = 0
     values: dict[str, float]
     program: str = __version__
 
     __repr__ = short_repr
-
-    @classmethod
-    def of(
-        cls,
-        tuned: Tuned,
-        dump: Dump,
-        models: tuple[ModelFile, ...],
-        *,
-        values: dict[str, float],
-        p: int = 16,
-        top_k: int | None = None,
-        seed: int = 0,
-    ) -> Settings:
-        """Makes settings from the result of `tune` with these models; p and top_k: those given to `tune`."""
-        header = dump.header
-        return cls(
-            models=models,
-            tokenizer_sha256=header.tokenizer_sha256 or None,
-            vocab_size=header.vocab_size,
-            slots=header.heads - 1,
-            top_k=top_k or header.top_k,
-            p=p,
-            paths=tuned.paths.weights,
-            scalar_alpha={"paths": tuned.paths.scalar.best, "trees": tuned.paths.scalar_trees.best},
-            trees=None if tuned.trees is None else {kind: getattr(tuned.trees, kind) for kind in KINDS},
-            split=tuned.split,
-            seed=seed,
-            values=values,
-        )
-
-    @classmethod
-    def of_blend(
-        cls,
-        tuned: TunedBlend,
-        dump: Dump,
-        models: tuple[ModelFile, ...],
-        *,
-        values: dict[str, float],
-        seed: int = 0,
-    ) -> Settings:
-        """Makes settings from the result of `tune_blend`; models: its n-gram model, or none."""
-        header = dump.header
-        return cls(
-            models=models,
-            tokenizer_sha256=header.tokenizer_sha256 or None,
-            vocab_size=header.vocab_size,
-            slots=0,
-            top_k=0,
-            p=0,
-            paths=None,
-            scalar_alpha={},
-            trees={BLEND: TreeWeights(overall=tuned.calibration)},
-            split=tuned.split,
-            objective=OBJECTIVE_OF_BLEND,
-            seed=seed,
-            values=values,
-        )
 
     def check(
         self,
@@ -242,7 +179,7 @@ class Settings:
     @classmethod
     def from_json(cls, value: Any, folder: Path) -> Settings:
         """Reads the result of `to_json`; ValueError or TypeError names what is wrong with any other value."""
-        fields.expect(
+        parts.expect(
             isinstance(value, dict) and value.get("format") == FORMAT,
             "format",
             repr(FORMAT),
@@ -265,31 +202,31 @@ class Settings:
             "paths",
             "scalar_alpha",
         }
-        value = fields.object_of(value, "file", names | {"trees", "split", "objective", "seed", "values"})
-        slots = fields.whole(value["slots"], "slots", 0, 1024)
+        value = parts.object_of(value, "file", names | {"trees", "split", "objective", "seed", "values"})
+        slots = parts.whole(value["slots"], "slots", 0, 1024)
         least, most = (1, MOST_MODELS) if slots else (0, 1)
-        fields.expect(
+        parts.expect(
             isinstance(value["models"], list) and least <= len(value["models"]) <= most,
             "models",
             f"a list of {least} to {most}",
             value["models"],
         )
-        models = tuple(read_model(one, folder) for one in value["models"])
+        models = tuple(parts.read_model(one, folder) for one in value["models"])
         sha256 = value["tokenizer_sha256"]
-        scalar = fields.object_of(value["scalar_alpha"], "scalar_alpha", {"paths", "trees"} if slots else set())
+        scalar = parts.object_of(value["scalar_alpha"], "scalar_alpha", {"paths", "trees"} if slots else set())
         return cls(
             models=models,
-            tokenizer_sha256=None if sha256 is None else fields.hex_digest(sha256, "tokenizer_sha256"),
-            vocab_size=fields.whole(value["vocab_size"], "vocab_size", 1, 2**31 - 1),
+            tokenizer_sha256=None if sha256 is None else parts.hex_digest(sha256, "tokenizer_sha256"),
+            vocab_size=parts.whole(value["vocab_size"], "vocab_size", 1, 2**31 - 1),
             slots=slots,
-            top_k=fields.whole(value["top_k"], "top_k", min(slots, 1), 64 if slots else 0),
-            p=fields.whole(value["p"], "p", min(slots, 1), 1024 if slots else 0),
-            paths=read_paths(value["paths"], len(models), slots),
-            scalar_alpha={name: fields.number(one, "scalar_alpha", 0, MOST) for name, one in scalar.items()},
-            trees=read_trees(value["trees"], len(models), slots) if slots else read_blend(value["trees"]),
+            top_k=parts.whole(value["top_k"], "top_k", min(slots, 1), 64 if slots else 0),
+            p=parts.whole(value["p"], "p", min(slots, 1), 1024 if slots else 0),
+            paths=parts.read_paths(value["paths"], len(models), slots),
+            scalar_alpha={name: parts.number(one, "scalar_alpha", 0, MOST) for name, one in scalar.items()},
+            trees=parts.read_trees(value["trees"], len(models), slots) if slots else parts.read_blend(value["trees"]),
             split=Split.from_json(value["split"]),
-            objective=fields.text(value["objective"], "objective"),
-            seed=fields.whole(value["seed"], "seed", 0, 2**64 - 1),
-            values=read_values(value["values"]),
-            program=fields.text(value["program"], "program", 100),
+            objective=parts.text(value["objective"], "objective"),
+            seed=parts.whole(value["seed"], "seed", 0, 2**64 - 1),
+            values=parts.read_values(value["values"]),
+            program=parts.text(value["program"], "program", 100),
         )
