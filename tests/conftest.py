@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support.paths import ROOT
+from support.tools import load_tool
 
 # Read when huggingface_hub and OpenMP are first loaded. No test asks the Hub. Tests run side by side, and a forked
 # process has no copy of its parent's OpenMP threads and would wait for them, so there are none.
@@ -75,9 +76,8 @@ def worked():
 @pytest.fixture(scope="session")
 def program(tmp_path_factory) -> Path:
     """The search by C++ OpenFst; compiling it takes some seconds."""
-    from rescore.decode.bench.openfst.search import OpenFstUnavailable, compile_search
-
+    openfst = load_tool("bench/openfst")
     try:
-        return compile_search(tmp_path_factory.mktemp("openfst") / "openfst_search")
-    except OpenFstUnavailable as reason:
+        return openfst.compile_search(tmp_path_factory.mktemp("openfst") / "openfst_search")
+    except openfst.OpenFstUnavailable as reason:
         pytest.skip(str(reason))

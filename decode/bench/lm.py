@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.results import BenchRow
-from rescore.decode.bench.search import Disagreement
 from rescore.lattice.extras import remedy
 from rescore.lm.arpa_write import write_arpa
 from rescore.lm.fst import save_fst
+from rescore.lm.fst_write import const_parts
 from rescore.lm.ngram import NGram
 
 OURS = "ours"
@@ -32,6 +31,10 @@ KENLM_ARPA, KENLM_PROBING, KENLM_TRIE = "KenLM, probing, from ARPA", "KenLM, pro
 CONST, VECTOR = "OpenFst, ConstFst", "OpenFst, VectorFst"
 TOLERANCE = 1e-4  # nats
 LEAST = 2000  # minimum tokens of a text
+
+
+class Disagreement(RuntimeError):
+    """Two engines score a token differently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,8 @@ def peers(model: NGram, lm: Path, folder: Path, without: set[str], left_out: lis
         why = "as asked" if "openfst" in without else f"not installed ({remedy('pywrapfst')})"
         left_out.append(f"OpenFst: {why}")
         return
-    write_const(folder / "const.fst", model)
+    with open(folder / "const.fst", "wb") as file:
+        file.writelines(const_parts(model.arrays))
     yield Peer(name=CONST, engine="openfst", file=folder / "const.fst")
     save_fst(model, folder / "vector.fst")
     yield Peer(name=VECTOR, engine="openfst", file=folder / "vector.fst")

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.block import Block
 from rescore.decode.models.target import Target
+from rescore.lattice.extras import needed_for
 from rescore.lattice.tree import TokenTree
 
 WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)
@@ -57,3 +59,28 @@ def measure_passes(
 
 def _branching(nodes: int) -> TokenTree:
     return TokenTree.from_parents([i % 2 for i in range(nodes)], [i // 2 - 1 for i in range(nodes)])
+
+
+def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> Target:
+    """Makes a causal language model of this shape with random weights. ImportError without transformers."""
+    with needed_for("a model with random weights"):
+        from transformers import LlamaConfig, LlamaForCausalLM
+    from rescore.decode.models.causal_lm import CausalLMTarget
+
+    config = LlamaConfig(
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        intermediate_size=shape.hidden,
+        vocab_size=shape.vocab_size,
+        tie_word_embeddings=shape.tied,
+        max_position_embeddings=1 << 16,
+    )
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            return CausalLMTarget(LlamaForCausalLM(config).eval())
+    finally:
+        torch.set_default_dtype(before)

@@ -15,21 +15,18 @@ class BenchRow:
     """One case measured with several engines.
 
     group    heading of the table that the row belongs to
-    case     parameters of the case, such as slots, candidates, paths
+    case     parameters of the case, such as the batch size
     engines  figures by name for each engine, times in microseconds (`_us`) unless the name says otherwise;
              `times_ours`: the engine's median divided by ours for the same answer
-    run      repetition of the whole benchmark, from 1
     """
 
     group: str
     case: Mapping[str, int | float | str]
     engines: Mapping[str, Mapping[str, Any]]
-    run: int = 1
 
     def to_json(self) -> dict[str, Any]:
         return {
             "group": self.group,
-            "run": self.run,
             "case": dict(self.case),
             "engines": {name: dict(own) for name, own in self.engines.items()},
         }
@@ -44,10 +41,6 @@ class BenchReport:
     settings: Mapping[str, Any]
     checked: tuple[str, ...]
     rows: tuple[BenchRow, ...] = field(repr=False)
-
-    def group(self, name: str, run: int = 1) -> list[BenchRow]:
-        """Returns the rows of one group and run."""
-        return [row for row in self.rows if (row.group, row.run) == (name, run)]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -15,12 +15,12 @@ MODEL = (
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+def add_model(parser: argparse.ArgumentParser) -> None:
     """--model, --heads, and the options of `add_opening`."""
     parser.add_argument(
         "--model",
         type=Path,
-        required=required,
+        required=True,
         metavar="MODEL",
         help=MODEL,
     )

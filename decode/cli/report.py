@@ -34,8 +34,7 @@ examples:
   rescore report DUMP --settings settings.json -o report.html --json report.json
   rescore report DUMP --lm LM --model 7b --gpu h100
   rescore report HEADLESS_DUMP --lm LM -o report.html
-  rescore report DUMP --lm LM --neural SMALL --neural-paths 4 \\
-      --latency search.json
+  rescore report DUMP --lm LM --neural SMALL --neural-paths 4 -o report.html
 """
 
 
@@ -158,11 +157,5 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=arguments.whole(1, 2**24),
         metavar="L",
         help="tokens in the cache, for the predicted speed (default: 1024)",
-    )
-    parser.add_argument(
-        "--latency",
-        type=Path,
-        metavar="FILE",
-        help="add search times measured by `rescore bench search --json FILE`, next to the paper's",
     )
     parser.set_defaults(does="report")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.bench.search_times import SearchTimes
 from rescore.decode.cost.cost_model import Roofline
 from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.replay.run import DumpResult
@@ -23,7 +22,6 @@ from rescore.decode.report.sections import (
     differences,
     efficiency,
     entropies,
-    latency,
     lattices,
     lost,
     models,
@@ -51,7 +49,6 @@ class ReportOptions:
     replay   how drafts are made
     browser  contents of the lattice browser
     cost     model and machine of the predicted cost; None for no such section
-    latency  times of searches and the name of their file; None for no such section
     """
 
     split: Split
@@ -62,7 +59,6 @@ class ReportOptions:
     replay: ReplayOptions = field(default_factory=ReplayOptions)
     browser: BrowserOptions = field(default_factory=BrowserOptions)
     cost: cost.CostOptions | None = None
-    latency: tuple[SearchTimes, str] | None = None
 
     def tasks_of(self, dump: Dump) -> list[str]:
         return [name for name in dump.tasks if self.tasks is None or name in self.tasks]
@@ -163,8 +159,6 @@ def sections(
             options.cost,
             cost.ways(figures, measured.drafting, dump.header.heads - 1, p, small_shape(options.cost, neural)),
         )
-    if options.latency:
-        yield latency.section(*options.latency)
 
 
 def small_shape(options: cost.CostOptions, neural: Neural | None) -> ModelShape | None:

@@ -1,4 +1,4 @@
-"""`rescore bench decode`: its report, its check of the timed texts, and its replay with random weights."""
+"""`rescore bench decode`: its report, and its check of the timed texts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from support.tiny_blockwise import END, V, text, trained, write_prompts, write_s
 from rescore.decode.bench import decoding as bench
 from rescore.decode.cost import model_shape
 from rescore.decode.loop.request import Statistics
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.lattice.dump import Dump
 from rescore.lm.build import build
-from rescore.lm.ngram import NGram
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +117,6 @@ def test_settings_add_calibrated_trees(world, capsys):
     ]
     assert [name for name in engines if name in tuned] == tuned
     assert not any(one["different_texts"] for one in engines.values())
-    assert "--settings: not used with --replay" in cli.refusal(
-        capsys, "bench", "decode", "--replay", world / "dump", "--settings", world / "s.json", status=2
-    )
 
 
 def test_rounds_are_counted_and_come_in_turns(world):
@@ -236,68 +230,6 @@ def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
     assert "expected prompts of 24 token ids, got a dump of" in cli.refusal(
         capsys, *words(world), "--prompts", world / "dump"
     )
-
-
-def test_replay_times_random_weights(world, capsys):
-    pytest.importorskip("transformers")
-    options = ["--shape", "tiny", "--length", 9, "--repeats", 1, "--batch", 2, "--paths", 4, "--threads", 1]
-    report = cli.figures(capsys, "bench", "decode", "--replay", world / "dump", "--lm", world / "dump.ngram", *options)
-    assert (
-        report["settings"]["acceptance"].startswith("replayed")
-        and report["bench"] == "decode"
-        and report["settings"]["shape"] == "tiny"
-    )
-    run = cli.figures(capsys, "run", world / "dump", "--lm", world / "dump.ngram", "--paths", 4, "--threads", 1)
-    (overall,) = run["overall"]
-    replayed = {
-        "plain": 1.0,
-        **{
-            name: overall["block_efficiency"][key]
-            for name, key in (
-                ("base", "base"),
-                ("rescored", "rescored"),
-                ("parallel rescored, rows", "parallel rescored"),
-                ("tree 16", "tree 16"),
-                ("LM alone 64", "LM alone 64"),
-            )
-        },
-    }
-    (rows,) = [row["engines"] for row in report["results"]]
-    for name, value in replayed.items():
-        assert rows[name]["tokens_per_pass"] == pytest.approx(value)
-    for row in rows.values():
-        seconds = 1e-3 * (min(row["pass_ms"].values()) + row["lattice_ms"] + row["search_ms"])
-        assert row["tokens_per_s"] == pytest.approx(2 * row["tokens_per_pass"] / seconds)
-        assert row["times_plain"] == pytest.approx(row["tokens_per_s"] / rows["plain"]["tokens_per_s"])
-    assert (rows["tree 32"]["verified"], rows["plain"]["lattice_ms"], rows["LM alone 16"]["lattice_ms"]) == (32, 0, 0)
-    out = cli.call(capsys, "bench", "decode", "--replay", world / "dump", *options).out
-    assert "not decoded by these weights" in out and "tree of heads" in out and "LM alone" not in out
-
-
-def test_merged_paths_are_counted_as_a_tree(world):
-    from rescore.decode.bench.replayed import lattices, merged_size
-
-    dump, rescorer = Dump.open(world / "dump"), Rescorer(NGram.open(world / "dump.ngram"))
-    sausages, histories = lattices(dump, rescorer, 64)
-    drafts = rescorer.paths(sausages, histories, 3)
-    sizes = [
-        len({tuple(row[:d]) for row in rows[:count].tolist() for d in range(1, 1 + sum(w >= 0 for w in row))})
-        for rows, count in zip(drafts.tokens, drafts.count)
-    ]
-    assert merged_size(dump, rescorer, 3) == round(float(np.mean(sizes)))
-
-
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        (["--model", "m"], "--prompts: expected a value, or --replay to time random weights"),
-        (["--temperature=-1"], "argument --temperature: expected a finite number of at least 0, got '-1'"),
-        (["--shape", "7b"], "--shape is for --replay"),
-        (["--replay", "d", "--model", "m"], "--model: not used with --replay, which has random weights"),
-    ],
-)
-def test_misuse(capsys, more, message):
-    assert message in cli.refusal(capsys, "bench", "decode", *more, status=2)
 
 
 def test_shapes_are_those_of_the_cost_model():

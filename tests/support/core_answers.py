@@ -6,8 +6,8 @@ import json
 import numpy as np
 
 from rescore import Calibration, NGram, Rescorer, _core
-from rescore.decode.bench.lattices import lattices_of_text
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
+from rescore.lattice.sausage import Sausage
 from rescore.lm.build import build
 from rescore.lm.prune import PruneOptions
 
@@ -29,25 +29,33 @@ def answers() -> dict[str, str]:
     for name, one in (("model", model), ("quantised", model.quantised()), ("pruned", small)):
         found[f"{name}: scores"] = hashed(one.score(texts[:5000]))
         for slots, width in ((1, 1), (3, 7), (8, 16), (4, 64)):
-            lattices = lattices_of_text(texts, one, count=40, slots=slots, width=width, seed=slots)
+            asked = lattices(texts, slots, width)
             rescorer = Rescorer(one, alpha=0.3)
-            asked = lattices.sausage, lattices.histories
             kind = f"{name}: {slots} x {width}"
             drafts = rescorer.paths(*asked, p=16)
             found[f"{kind}, paths"] = hashed(drafts.tokens, drafts.cost)
             found[f"{kind}, trees"] = hashed(*(getattr(rescorer.trees(*asked, n=64), column) for column in COLUMNS))
             for local in (False, True):
                 normalised = rescorer.normalise(*asked, local=local)
-                drawn = normalised.sample(draw_of(len(lattices.histories), 4, slots))
+                drawn = normalised.sample(draw_of(len(asked[1]), 4, slots))
                 found[f"{kind}, drawn{' locally' * local}"] = hashed(drawn.tokens, drawn.logq)
             found[f"{kind}, open"] = hashed(*open_trees(one, DEFAULT, *asked, texts))
-        blank = lattices.sausage.head(1).top_k(1), lattices.histories
+        blank = asked[0].head(1).top_k(1), asked[1]
         found[f"{name}: headless"] = hashed(*open_trees(one, HEADLESS, *blank, texts))
     logits = (draw.standard_normal((6, 50257)) * 4).astype(np.float32)
     found["top"] = hashed(*_core.top(logits, 16))
     found["top predictions"] = hashed(*_core.top_predictions([logits], 16))
     found["best tokens"] = hashed(_core.best_tokens(logits))
     return found
+
+
+def lattices(text: np.ndarray, slots: int, width: int, count: int = 40) -> tuple[Sausage, np.ndarray]:
+    """Lattices around a text, whose own tokens and frequent ones are likely, and their histories."""
+    draw = np.random.default_rng(slots)
+    at = draw.integers(3, len(text) - slots, count)[:, None]
+    scores = draw.gumbel(size=(count, slots, V)) + np.log(1 + np.bincount(text, minlength=V))
+    scores += 4 * (np.arange(V) == text[at + np.arange(slots)][..., None])
+    return Sausage.from_logits(scores, width), text[at + np.arange(-3, 0)].astype(np.int32)
 
 
 def open_trees(model: NGram, calibration: Calibration, sausages, histories, text):

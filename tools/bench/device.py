@@ -33,7 +33,6 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore.decode.bench.machine import machine
-from rescore.decode.bench.replayed import lattices
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -179,6 +178,13 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
             f"{row['exact']:.0%}",
         )
     Console().print(table)
+
+
+def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.ndarray]:
+    """Lattices [count, T, K], evenly spaced over the dump's first block, and their histories."""
+    block = next(dump.blocks())
+    rows = np.linspace(0, block.rows - 1, count).astype(np.int64)
+    return block.sausages(rows), block.histories(rows, rescorer.context)
 
 
 def main() -> int:

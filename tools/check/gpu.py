@@ -2,7 +2,7 @@
 
 Compares the logits of a random Llama with the CPU's (fp32), and the speed and loss of training heads (bf16) with the
 CPU's after the same steps; runs tests/device; decodes the demo's prompts with the demo's model and heads, if its
-package is installed; and times passes at the shapes of --shape (`rescore bench decode --replay`). Exit status 1 if GPU
+package is installed; and times passes at the shapes of --shape (`rescore bench passes`). Exit status 1 if GPU
 and CPU disagree, a text differs, or there is no GPU. tools/bench/device.py times rescoring on the device.
 """
 
@@ -91,15 +91,16 @@ def train(folder: Path, device: str) -> Trained:
 
 
 def decode(demo: Path, shapes: list[str]) -> bool:
-    """Prints the benchmarks of decoding. Returns whether all texts equal plain decoding."""
-    lm = ["--lm", str(demo / "demo.ngram"), "--device", "cuda"]
-    runs = [["--replay", str(demo / "sampled"), "--shape", shape, "--batch", "1", "--batch", "32"] for shape in shapes]
+    """Prints the benchmarks of decoding and of passes. Returns whether all texts equal plain decoding."""
+    passes = ("--device", "cuda", "--dtype", "bfloat16", "--batch", "1", "--batch", "32")
+    runs = [["passes", "--shape", shape, *passes] for shape in shapes]
     try:
         located(MODEL)
-        runs.insert(0, ["--model", MODEL, "--heads", str(demo / "heads"), "--prompts", str(demo / "sampled")])
+        model = ["--model", MODEL, "--heads", str(demo / "heads"), "--lm", str(demo / "demo.ngram")]
+        runs.insert(0, ["decode", *model, "--prompts", str(demo / "sampled"), "--device", "cuda"])
     except FileNotFoundError as absent:
         print(f"decoding the demo's prompts is skipped: {absent}", file=sys.stderr)
-    return not any([rescore(["bench", "decode", *run, *lm]) for run in runs])
+    return not any([rescore(["bench", *run]) for run in runs])
 
 
 def run(script: list[str]) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rescore.decode.bench.decoding import Contender, Contest, bench
 from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
-from rescore.decode.cli.actions import bench_replay, bench_tables, output
+from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
@@ -44,13 +44,6 @@ PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 def call(args: argparse.Namespace) -> int:
     torch.set_num_threads(args.threads)
-    if args.replay:
-        return bench_replay.call(args)
-    if args.shape:
-        raise Misuse("--shape is for --replay: leave it out with --model")
-    for name in ("model", "prompts"):
-        if getattr(args, name) is None:
-            raise Misuse(f"--{name}: expected a value, or --replay to time random weights")
     decoder = open_decoder(args)
     plans = chosen(args, list(plans_of(args, decoder.facts)))
     tasks = prompts_of(args, decoder)

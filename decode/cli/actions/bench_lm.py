@@ -6,12 +6,17 @@ import argparse
 import tempfile
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rescore.decode.bench import lm as bench_lm
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_tables, output
-from rescore.decode.cli.actions.bench_inputs import text_of
 from rescore.decode.cli.actions.bench_tables import Figure, by_engine
 from rescore.lm.formats import load
+from rescore.lm.ngram import NGram
+from rescore.lm.pieces import plan
+from rescore.lm.tokenize import tokens_of
 
 FIGURES = (
     Figure(name="file_mib", header="file MiB", form=".1f"),
@@ -52,6 +57,22 @@ def call(args: argparse.Namespace) -> None:
         rows=(row,),
     )
     bench_tables.finish(args, report, notes(report, row), [by_engine(bench_lm.GROUP, "engine", row, FIGURES)])
+
+
+def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
+    """The first tokens of token files or of a dump, int32 [n]."""
+    found, count = [np.zeros(0, np.int32)], 0
+    for piece in plan([path], vocab_size=model.vocab_size):
+        for tokens in tokens_of(
+            piece,
+            vocab_size=model.vocab_size,
+            end_of_text=None if piece.form != "dump" else model.metadata.get("end_of_text", 0),
+        ):
+            found.append(tokens.astype(np.int32))
+            count += len(tokens)
+            if count >= most:
+                return np.concatenate(found)[:most]
+    return np.concatenate(found)
 
 
 def notes(report: BenchReport, row: BenchRow) -> list[str]:

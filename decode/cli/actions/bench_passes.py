@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from rich.console import RenderableType
 
-from rescore.decode.bench.passes import WIDTHS, measure_passes
-from rescore.decode.bench.replayed import random_target
+from rescore.decode.bench.passes import WIDTHS, measure_passes, random_target
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.bench_decode import facts_of
 from rescore.decode.cli.actions.columns import Column, column_tables

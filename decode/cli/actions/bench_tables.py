@@ -31,19 +31,6 @@ class Figure:
     form: str
 
 
-OF_TIMES = (
-    Figure(name="median_us", header="", form=".1f"),
-    Figure(name="p99_us", header="p99", form=".1f"),
-    Figure(name="times_ours", header="x", form=".1f"),
-    Figure(name="times_as_timed", header="x as timed", form=".2f"),
-)
-OF_ENGINES = (
-    Figure(name="median_us", header="median", form=".1f"),
-    *OF_TIMES[1:3],
-    Figure(name="times_ours_p99", header="x p99", form=".1f"),
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
     """A titled table: every row has a label and one cell per column."""
@@ -71,30 +58,6 @@ class TablePart:
         ]
 
 
-def of_engines(
-    title: str,
-    header: str,
-    labels: list[str],
-    rows: Sequence[BenchRow],
-    short: Mapping[str, str],
-    figures: Sequence[Figure] = OF_TIMES,
-) -> TablePart:
-    """A table with one line per row, and a column for each engine and each figure that the first row has.
-
-    short: headers for names of engines
-    """
-    columns = [
-        Column(
-            figure.header or short.get(name, name),
-            [written(row.engines[name].get(figure.name), figure.form) for row in rows],
-        )
-        for name, own in rows[0].engines.items()
-        for figure in figures
-        if figure.name in own
-    ]
-    return TablePart(title=title, header=header, labels=labels, columns=columns)
-
-
 def by_engine(title: str, header: str, row: BenchRow, figures: Sequence[Figure]) -> TablePart:
     """A table of one row's figures, with one line per engine."""
     engines = list(row.engines)
@@ -108,24 +71,6 @@ def by_engine(title: str, header: str, row: BenchRow, figures: Sequence[Figure])
 
 def written(value: float | str | None, form: str) -> str:
     return "-" if value is None else value if isinstance(value, str) else f"{value:{form}}"
-
-
-def of_runs(title: str, labels: list[str], runs: Sequence[Sequence[BenchRow]], short: Mapping[str, str]) -> TablePart:
-    """The ratios of every run of the benchmark: of medians, and of 99th percentiles in brackets."""
-    names = [name for name, own in runs[0][0].engines.items() if "times_ours" in own]
-    cells = {
-        name: [
-            ", ".join(
-                f"{rows[i].engines[name]['times_ours']:.1f} ({rows[i].engines[name]['times_ours_p99']:.1f})"
-                for rows in runs
-            )
-            for i in range(len(labels))
-        ]
-        for name in names
-    }
-    return TablePart(
-        title=title, header="", labels=labels, columns=[Column(short.get(name, name), cells[name]) for name in names]
-    )
 
 
 def finish(

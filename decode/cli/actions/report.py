@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rescore.decode.bench.search_times import read_search
 from rescore.decode.cli.actions import models, output, report_headless
 from rescore.decode.cli.actions.cost import chosen
 from rescore.decode.cli.actions.report_split import split_of
@@ -69,7 +68,6 @@ def of_heads(args: argparse.Namespace, dump: Dump) -> Report:
         part=args.part,
         seed=args.seed,
         cost=told,
-        latency=(read_search(args.latency), str(args.latency)) if args.latency else None,
         trees=trees_of(args, dump, rescorer, split, found),
         replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
         browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
@@ -195,7 +193,6 @@ def command(args: argparse.Namespace) -> Sequence[str]:
         "neural",
         "neural_alpha",
         "neural_paths",
-        "latency",
         "model",
         "gpu",
         "length",

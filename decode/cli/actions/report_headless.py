@@ -32,7 +32,6 @@ OF_HEADS = {
     "gpu": None,
     "passes": None,
     "length": None,
-    "latency": None,
 }
 
 

@@ -1,12 +1,10 @@
-// The p best strings of lattices composed with an n-gram model, with OpenFst 1.7.9 (Debian: libfst-dev). The reference
-// for the native core's answers (tests/bench/test_openfst.py) and times (decode/bench/search.py).
+// The p best strings of lattices composed with an n-gram model, with OpenFst 1.7.9 (Debian: libfst-dev): backoff arcs
+// are failure arcs (PhiMatcher). The reference for the native core's answers (tests/tools/test_openfst.py) and times
+// (search.py).
 //
-//   openfst_search MODEL.fst MODE PATHS ROUNDS SWEEP < lattices > answers
+//   openfst_search MODEL.fst PATHS ROUNDS SWEEP < lattices > answers
 //
 // MODEL.fst   an acceptor, labels token id + 1, backoff arcs under label 0, costs already scaled
-// MODE        phi       backoff arcs are failure arcs (PhiMatcher): exact
-//             epsilon   backoff arcs are epsilons; the p best paths, whose strings repeat
-//             unique    backoff arcs are epsilons; the p best distinct strings (RmEpsilon, then unique)
 // ROUNDS      searches per lattice; the minimum time is printed
 // SWEEP       megabytes written before each search, to evict the caches
 //
@@ -17,14 +15,10 @@
 //
 // Under failure semantics a state reads a token in one way: by its own arc, or else by its failure arc. The lattice
 // is deterministic, so the composition is too; each string has one path, and the p best paths are the p best distinct
-// strings. `unique`, which determinizes, would only cost time.
-//
-// The macros below are the settings of the exact search. The defaults are the fastest ones measured;
-// `rescore bench search --peer-settings` times the others.
+// strings. Asking for unique ones, which determinizes, would only cost time.
 #include <fst/arcsort.h>
 #include <fst/compose.h>
 #include <fst/const-fst.h>
-#include <fst/rmepsilon.h>
 #include <fst/shortest-path.h>
 #include <fst/vector-fst.h>
 #include <malloc.h>
@@ -36,27 +30,7 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <vector>
-
-#ifndef MODEL
-#define MODEL ConstFst
-#endif
-#ifndef LATTICE
-#define LATTICE ConstFst
-#endif
-#ifndef COLLECT_GARBAGE
-#define COLLECT_GARBAGE false
-#endif
-#ifndef SORT_LATTICE
-#define SORT_LATTICE true
-#endif
-#ifndef EAGER
-#define EAGER false
-#endif
-#ifndef QUEUE
-#define QUEUE FifoQueue
-#endif
 
 namespace {
 
@@ -64,8 +38,8 @@ using fst::StdArc;
 using Label = StdArc::Label;
 using StateId = StdArc::StateId;
 using Weight = StdArc::Weight;
-using Model = fst::MODEL<StdArc>;
-using Lattice = fst::LATTICE<StdArc>;
+using Model = fst::ConstFst<StdArc>;
+using Lattice = fst::ConstFst<StdArc>;
 using Result = fst::VectorFst<StdArc>;
 
 // A model with a settable start state, that of a lattice's history. It shares the arrays of the FST, so moving the
@@ -113,7 +87,7 @@ std::vector<Problem> ReadProblems(std::istream& in, StateId states) {
       }
     }
     lattice.SetFinal(slots, Weight::One());
-    if (SORT_LATTICE) fst::ArcSort(&lattice, fst::ILabelCompare<StdArc>());  // neighbouring look-ups share cache lines
+    fst::ArcSort(&lattice, fst::ILabelCompare<StdArc>());  // neighbouring look-ups share cache lines
     problems.push_back({start, Lattice(lattice)});
   }
   return problems;
@@ -128,52 +102,24 @@ Model Sorted(const fst::Fst<StdArc>& source) {
   return Model(model);
 }
 
-// The lazy composition of the lattice with the model. `matcher` looks up the lattice's labels in the model and is owned
-// by the result. Only the model has epsilons, so no filter is needed to avoid redundant paths.
-template <class ModelMatcher>
-fst::ComposeFst<StdArc> Compose(const Lattice& lattice, const Model& model, ModelMatcher* matcher) {
+// The lazy composition of the lattice with the model, and the search in it. Only the model has epsilons, so no filter is
+// needed to avoid redundant paths. All paths to a state have the same length, so a FIFO queue relaxes each state once
+// and avoids the depth-first search with which the default queue determines an order.
+void Search(const Lattice& lattice, const Model& model, int paths, Result* result) {
   using LatticeMatcher = fst::SortedMatcher<Lattice>;
-  using Filter = fst::TrivialComposeFilter<LatticeMatcher, ModelMatcher>;
-  fst::ComposeFstImplOptions<LatticeMatcher, ModelMatcher, Filter> options;
-  options.gc = COLLECT_GARBAGE;
+  using ModelMatcher = fst::PhiMatcher<fst::SortedMatcher<Model>>;
+  fst::ComposeFstImplOptions<LatticeMatcher, ModelMatcher, fst::TrivialComposeFilter<LatticeMatcher, ModelMatcher>>
+      options;
+  options.gc = false;
   options.matcher1 = new LatticeMatcher(&lattice, fst::MATCH_NONE);
-  options.matcher2 = matcher;
-  return fst::ComposeFst<StdArc>(lattice, model, options);
-}
-
-template <class Queue>
-Queue MakeQueue(const fst::Fst<StdArc>& whole, const std::vector<Weight>* distance) {
-  if constexpr (std::is_default_constructible_v<Queue>) {
-    return Queue();
-  } else {
-    return Queue(whole, distance, fst::AnyArcFilter<StdArc>());  // AutoQueue: of the FST's own shape
-  }
-}
-
-void SearchPhi(const Lattice& lattice, const Model& model, int paths, Result* result) {
-  using Matcher = fst::PhiMatcher<fst::SortedMatcher<Model>>;
-  const auto composed =
-      Compose(lattice, model, new Matcher(&model, fst::MATCH_INPUT, 0, false, fst::MATCHER_REWRITE_NEVER));
-  // All paths to a state have the same length, so a FIFO queue relaxes each state once and avoids the depth-first
-  // search with which the default queue determines an order.
+  options.matcher2 = new ModelMatcher(&model, fst::MATCH_INPUT, 0, false, fst::MATCHER_REWRITE_NEVER);
+  const fst::ComposeFst<StdArc> composed(lattice, model, options);  // owns the matchers
   using AnyArc = fst::AnyArcFilter<StdArc>;
-  using Queue = fst::QUEUE<StateId>;
+  using Queue = fst::FifoQueue<StateId>;
+  Queue queue;
   std::vector<Weight> distance;
-  const auto search = [&](const fst::Fst<StdArc>& whole) {
-    Queue queue = MakeQueue<Queue>(whole, &distance);
-    fst::ShortestPath(whole, result, &distance,
-                      fst::ShortestPathOptions<StdArc, Queue, AnyArc>(&queue, AnyArc(), paths));
-  };
-  if (EAGER) return search(Result(composed));
-  search(composed);
-}
-
-void SearchEpsilon(const Lattice& lattice, const Model& model, bool unique, int paths, Result* result) {
-  const auto composed = Compose(lattice, model, new fst::SortedMatcher<Model>(&model, fst::MATCH_INPUT));
-  if (!unique) return fst::ShortestPath(composed, result, paths);
-  Result whole(composed);
-  fst::RmEpsilon(&whole);
-  fst::ShortestPath(whole, result, paths, true);
+  fst::ShortestPath(composed, result, &distance,
+                    fst::ShortestPathOptions<StdArc, Queue, AnyArc>(&queue, AnyArc(), paths));
 }
 
 struct Path {
@@ -213,12 +159,10 @@ double ThreadMicroseconds() {
 int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);  // keep freed memory between lattices
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  if (argc != 6) Fail("usage: openfst_search MODEL.fst phi|epsilon|unique PATHS ROUNDS SWEEP < lattices");
-  const std::string mode = argv[2];
-  const int count = std::atoi(argv[3]), rounds = std::atoi(argv[4]);
-  std::vector<char> swept(static_cast<size_t>(std::max(std::atoi(argv[5]), 0)) << 20);
-  if ((mode != "phi" && mode != "epsilon" && mode != "unique") || count < 1 || rounds < 1)
-    Fail("expected phi, epsilon or unique, and numbers of at least 1");
+  if (argc != 5) Fail("usage: openfst_search MODEL.fst PATHS ROUNDS SWEEP < lattices");
+  const int count = std::atoi(argv[2]), rounds = std::atoi(argv[3]);
+  std::vector<char> swept(static_cast<size_t>(std::max(std::atoi(argv[4]), 0)) << 20);
+  if (count < 1 || rounds < 1) Fail("expected paths and rounds of at least 1");
   const std::unique_ptr<fst::Fst<StdArc>> source(fst::Fst<StdArc>::Read(argv[1]));
   if (!source) Fail(std::string(argv[1]) + ": not an OpenFst file of standard arcs");
   Anchored model(Sorted(*source));
@@ -232,11 +176,7 @@ int main(int argc, char** argv) {
       Result result;
       for (size_t line = 0; line < swept.size(); line += 64) ++swept[line];
       const double began = ThreadMicroseconds();
-      if (mode == "phi") {
-        SearchPhi(problems[i].lattice, model, count, &result);
-      } else {
-        SearchEpsilon(problems[i].lattice, model, mode == "unique", count, &result);
-      }
+      Search(problems[i].lattice, model, count, &result);
       least[i] = std::min(least[i], ThreadMicroseconds() - began);
       if (round == 0) answers[i] = Read(result);
     }

@@ -1,4 +1,4 @@
-"""The p best paths with OpenFst in C++, through the program `search.cc`."""
+"""The p best paths with OpenFst in C++, through the program `openfst.cc`: what tests and search.py compare with."""
 
 from __future__ import annotations
 
@@ -13,23 +13,12 @@ from numpy.typing import NDArray
 
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
+from rescore.lm.fst_write import const_parts
+from rescore.lm.ngram import NGram
 
 SOURCE = Path(__file__).with_suffix(".cc")
 HEADER = Path("/usr/include/fst/fstlib.h")
 OPTIMISED = ("-O3", "-march=native", "-DNDEBUG")
-# Settings of the exact search, one changed at a time; `search.cc` has the macros. Label look-ahead is not among them:
-# PhiMatcher does not support it, and with backoff every state accepts every token, so it would prune nothing.
-SETTINGS: dict[str, tuple[str, ...]] = {
-    "as timed": OPTIMISED,
-    "model a VectorFst": (*OPTIMISED, "-DMODEL=VectorFst"),
-    "lattice a VectorFst": (*OPTIMISED, "-DLATTICE=VectorFst"),
-    "cache with garbage collection": (*OPTIMISED, "-DCOLLECT_GARBAGE=true"),
-    "lattice's arcs by rank": (*OPTIMISED, "-DSORT_LATTICE=false"),
-    "whole composition first": (*OPTIMISED, "-DEAGER=true"),
-    "queue chosen by OpenFst": (*OPTIMISED, "-DQUEUE=AutoQueue"),
-    "-O3, no -march=native": ("-O3", "-DNDEBUG"),
-    "-O2 -march=native": ("-O2", "-march=native", "-DNDEBUG"),
-}
 TOLERANCE = 1e-4  # nats
 
 
@@ -50,7 +39,7 @@ class Answers:
 
 
 def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
-    """Compiles `search.cc` to `program`; OpenFstUnavailable if that is not possible."""
+    """Compiles `openfst.cc` to `program`; OpenFstUnavailable if that is not possible."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise OpenFstUnavailable("no g++ on the path; install g++")
@@ -91,25 +80,31 @@ def disagreement(ours: list[String], theirs: list[String], tolerance: float = TO
     return ""
 
 
+def write_model(path: Path, model: NGram, *, alpha: float) -> None:
+    """Writes the automaton of `rescore.lm.fst.to_fst` with all costs (nats) multiplied by alpha, as a ConstFst."""
+    arrays, factor = model.arrays, np.float32(alpha)
+    weighted = arrays._replace(arc_cost=arrays.arc_cost * factor, backoff_cost=arrays.backoff_cost * factor)
+    with path.open("wb") as file:
+        file.writelines(const_parts(weighted))
+
+
 def run_search(
     program: Path,
     model: Path,
     sausage: Sausage,
     states: NDArray[np.uint32],
     *,
-    mode: str,
     paths: int,
     rounds: int = 1,
     sweep_mb: int = 0,
 ) -> Answers:
     """Searches a batch of lattices [B, T, K] from the model states [B] of their histories.
 
-    model     an FST file from `write_const`, with epsilon backoff arcs and costs already multiplied by alpha
-    mode      "phi", "epsilon" or "unique", as explained in `search.cc`
+    model     a file of `write_model`
     sweep_mb  megabytes written before each search
     """
     done = subprocess.run(
-        [str(program), str(model), mode, str(paths), str(rounds), str(sweep_mb)],
+        [str(program), str(model), str(paths), str(rounds), str(sweep_mb)],
         input=_problems(sausage, states),
         capture_output=True,
         text=True,

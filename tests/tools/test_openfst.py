@@ -1,11 +1,12 @@
 """p-best strings against OpenFst: a PhiMatcher program for failure semantics, pywrapfst for epsilon semantics.
 
-What counts as the same answer is said by `disagreement` in decode/bench/openfst/search.py: costs to 1e-4, strings but
+What counts as the same answer is said by `disagreement` in tools/bench/openfst.py: costs to 1e-4, strings but
 for ties.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,8 @@ import pywrapfst
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.oracle import models, padded, sausages
+from support.tools import load_tool
 
-from rescore.decode.bench.openfst.const_fst import write_const
-from rescore.decode.bench.openfst.python_search import best_distinct, read_model, strings_of_fst
-from rescore.decode.bench.openfst.search import (
-    SETTINGS,
-    OpenFstUnavailable,
-    compile_search,
-    disagreement,
-    run_search,
-    strings_of,
-)
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
@@ -32,6 +24,14 @@ from rescore.lattice.sausage import Sausage
 from rescore.lm.build import build
 from rescore.lm.fst import to_fst
 from rescore.lm.ngram import NGram
+
+openfst = load_tool("bench/openfst")
+disagreement, run_search, strings_of, write_model = (
+    openfst.disagreement,
+    openfst.run_search,
+    openfst.strings_of,
+    openfst.write_model,
+)
 
 VOCAB = 7
 PATHS = 16
@@ -70,10 +70,10 @@ def demo_lattices(demo: Path, lattices: int) -> tuple[NGram, Sausage, np.ndarray
 def assert_failure_semantics(
     model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, program: Path, folder: Path
 ) -> None:
-    write_const(folder / "model.fst", model, alpha=alpha)
+    write_model(folder / "model.fst", model, alpha=alpha)
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths)
-    theirs = run_search(program, folder / "model.fst", sausage, rescorer.states(histories)[0], mode="phi", paths=paths)
+    theirs = run_search(program, folder / "model.fst", sausage, rescorer.states(histories)[0], paths=paths)
     assert len(theirs.strings) == sausage.batch_size
     for lattice, answer in enumerate(theirs.strings):
         assert not disagreement(strings_of(drafts, lattice), answer)
@@ -84,13 +84,34 @@ def assert_epsilon_semantics(
 ) -> None:
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths, semantics="epsilon")
-    write_const(folder / "model.fst", model, alpha=alpha)
-    fst = read_model(folder / "model.fst")
+    write_model(folder / "model.fst", model, alpha=alpha)
+    fst = pywrapfst.convert(pywrapfst.Fst.read(str(folder / "model.fst")), "vector")  # whose start can be set
     for lattice, start in enumerate(rescorer.states(histories)[0].tolist()):
         single = Sausage(ids=sausage.ids[lattice], cost=sausage.cost[lattice])
         fst.set_start(start)
         theirs = strings_of_fst(best_distinct(sausage_to_fst(single), fst, paths))
         assert not disagreement(strings_of(drafts, lattice), theirs)
+
+
+def best_distinct(lattice, model, paths: int):
+    """Paths of one string differ in where they back off: `unique` merges them only after epsilons are removed."""
+    composed = pywrapfst.compose(lattice, model)
+    composed.rmepsilon()
+    return pywrapfst.shortestpath(composed, nshortest=paths, unique=True)
+
+
+def strings_of_fst(best) -> list:
+    """The paths (cost, tokens) of an acyclic acceptor, cheapest first."""
+    return sorted(chains(best, best.start())) if best.start() >= 0 else []
+
+
+def chains(fst, state: int) -> list:
+    final = float(fst.final(state))
+    found = [(final, ())] if math.isfinite(final) else []
+    for arc in fst.arcs(state):
+        own = (arc.ilabel - 1,) if arc.ilabel else ()
+        found += [(float(arc.weight) + cost, own + tokens) for cost, tokens in chains(fst, arc.nextstate)]
+    return found
 
 
 @st.composite
@@ -149,25 +170,17 @@ def test_epsilon_semantics_on_the_demo(demo, tmp_path):
 def test_const_file_is_what_openfst_would_write(model, tmp_path_factory):
     """Equals, arc by arc, the automaton that pywrapfst builds with sorted arcs; alpha scales its costs."""
     path, own = tmp_path_factory.getbasetemp() / "const.fst", model.ngram()
-    write_const(path, own)
+    write_model(path, own, alpha=1.0)
     built = to_fst(own)
     built.arcsort("ilabel")
     read = pywrapfst.Fst.read(str(path))
     assert read.fst_type() == "const" and read.verify() and pywrapfst.equal(read, built)
-    write_const(path, own, alpha=0.3)
+    write_model(path, own, alpha=0.3)
     weights = [
         [np.float32(float(arc.weight)) for state in fst.states() for arc in fst.arcs(state)]
         for fst in (pywrapfst.Fst.read(str(path)), built)
     ]
     assert weights[0] == [weight * np.float32(0.3) for weight in weights[1]]
-
-
-def test_other_settings_give_the_same_answers(program, tmp_path):
-    """Compiles with all macros of the program changed at once."""
-    macros = {option for options in SETTINGS.values() for option in options if option.startswith("-D")} - {"-DNDEBUG"}
-    program = compile_search(tmp_path / "openfst_search", ["-O0", *sorted(macros)])
-    model, sausage, histories = katz_lattices(10)
-    assert_failure_semantics(model, 0.5, sausage, histories, PATHS, program, tmp_path)
 
 
 def test_disagreement():
@@ -182,13 +195,13 @@ def test_disagreement():
 
 
 def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr("rescore.decode.bench.openfst.search.HEADER", tmp_path / "fstlib.h")
-    monkeypatch.setattr("rescore.decode.bench.openfst.search.shutil.which", lambda name: "/usr/bin/g++")
-    with pytest.raises(OpenFstUnavailable, match="install OpenFst"):
-        compile_search(tmp_path / "program")
-    monkeypatch.setattr("rescore.decode.bench.openfst.search.shutil.which", lambda name: None)
-    with pytest.raises(OpenFstUnavailable, match=r"install g\+\+"):
-        compile_search(tmp_path / "program")
+    monkeypatch.setattr(openfst, "HEADER", tmp_path / "fstlib.h")
+    monkeypatch.setattr(openfst.shutil, "which", lambda name: "/usr/bin/g++")
+    with pytest.raises(openfst.OpenFstUnavailable, match="install OpenFst"):
+        openfst.compile_search(tmp_path / "program")
+    monkeypatch.setattr(openfst.shutil, "which", lambda name: None)
+    with pytest.raises(openfst.OpenFstUnavailable, match=r"install g\+\+"):
+        openfst.compile_search(tmp_path / "program")
 
 
 def test_program_names_what_it_refuses(program, tmp_path):
@@ -196,6 +209,6 @@ def test_program_names_what_it_refuses(program, tmp_path):
     to_fst(model).write(str(tmp_path / "model.fst"))
     states = np.array([2**20], np.uint32)
     with pytest.raises(RuntimeError, match="expected a state below"):
-        run_search(program, tmp_path / "model.fst", sausage, states, mode="phi", paths=1)
-    with pytest.raises(RuntimeError, match="expected phi, epsilon or unique"):
-        run_search(program, tmp_path / "model.fst", sausage, states, mode="rho", paths=1)
+        run_search(program, tmp_path / "model.fst", sausage, states, paths=1)
+    with pytest.raises(RuntimeError, match="expected paths and rounds of at least 1"):
+        run_search(program, tmp_path / "model.fst", sausage, states, paths=0)

@@ -1,1 +1,0 @@
-"""Counts the allocations of a search after warm-up."""
