@@ -25,8 +25,8 @@ ROOMS = {
     "calm": "loop models",
     "replay": "drafters models.draft_step rescoring verify.shaping",
     "tuning": "replay rescoring",
-    "bench": "replay engines loop drafters models rescoring cost",
-    "report": "bench tuning replay drafters models rescoring cost",
+    "bench": "engines loop drafters models cost",
+    "report": "tuning replay drafters models rescoring cost",
     "cli": "report bench calm training tuning replay engines loop drafters models verify rescoring cost",
 }
 AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
