@@ -5,14 +5,12 @@ import json
 import os
 import re
 
-import numpy as np
 import pytest
 from support import cli
 from support.tools import load_tool
 
 build_c4 = load_tool("data/build_c4")
 c4_cost = load_tool("data/c4_cost")
-fit_growth = load_tool("data/fit_growth")
 
 
 FAKE = """#!/bin/sh
@@ -146,7 +144,7 @@ def test_inputs_and_programs_that_are_missing(world, monkeypatch):
 
 
 def test_growth():
-    law = fit_growth.Growth(order=2, least=1, tokens=1000, distinct=100, exponent=0.5, deviation=0, change=-0.1)
+    law = c4_cost.Growth(order=2, least=1, tokens=1000, distinct=100, exponent=0.5, deviation=0, change=-0.1)
     assert law.at(4000, falling=False) == pytest.approx(200)  # 100 * 4 ^ 0.5
     assert law.at(4000, falling=True) == pytest.approx(100 * 2**0.4 * 2**0.3)
     assert law.at(1000 * 2**0.5, falling=False) == pytest.approx(100 * 2**0.25)
@@ -172,33 +170,3 @@ def test_costs_are_the_sums_that_they_say():
     runs = 50 * c4_cost.ALL[4].at(1e9, True)  # 16 GB of memory sort a billion windows
     assert costs.machine_bytes[0] == pytest.approx(10 * (runs + 2 * costs.windows[0] + costs.kept[4][0]))
     assert costs.windows[0] < costs.windows[1] < costs.tokens and costs.kept[2][1] < costs.kept[4][1]
-
-
-def test_fit_finds_an_exponent(tmp_path, monkeypatch, capsys):
-    """Documents without a token in common: all n-grams are new, so their number grows as the text."""
-    tokens = np.arange(1, 40_001, dtype=np.int32)
-    np.save(tmp_path / "a.npy", np.insert(tokens, np.arange(10, 40_001, 10), 0))
-    monkeypatch.setattr(
-        "sys.argv",
-        [
-            "fit_growth.py",
-            str(tmp_path / "a.npy"),
-            "--vocab-size",
-            "40001",
-            "--end-of-text",
-            "0",
-            "--order",
-            "2",
-            "--json",
-            str(tmp_path / "f.json"),
-            "--tokens-wanted",
-            "88k",
-        ],
-    )
-    fit_growth.main()
-    (row,) = json.loads((tmp_path / "f.json").read_text())
-    assert (row["order"], row["distinct"], row["tokens"]) == (2, 44_000, 44_000)
-    assert row["exponent"] == pytest.approx(1, abs=1e-3) and row["change"] == pytest.approx(0, abs=1e-3)
-    np.save(tmp_path / "a.npy", tokens)
-    with pytest.raises(SystemExit, match="a.npy: expected an end-of-text 0 after every document"):
-        fit_growth.main()

@@ -8,13 +8,37 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from fit_growth import Growth
-
 UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
 HERE = "docs/lab/ngram-models.md"
 
-# Distinct windows of up to n tokens, all and with min-counts 1,1,2,4; exponents measured by fit_growth.py.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Distinct n-grams of `order` with a count of at least `least` in `tokens` tokens, and how they grow: exponent of
+    the last doubling of the text (Heaps' law: distinct ~ tokens^exponent), its standard deviation over random orders of
+    the documents, and its change from one doubling to the next.
+    """
+
+    order: int
+    least: int
+    tokens: int
+    distinct: int
+    exponent: float
+    deviation: float
+    change: float
+
+    def at(self, tokens: float, falling: bool) -> float:
+        """Extrapolated distinct n-grams of `tokens` tokens, with a falling or a constant exponent."""
+        doublings = math.log2(tokens / self.tokens)
+        grown = min(0.0, doublings) * self.exponent  # a shorter text
+        for number in range(1, math.ceil(doublings) + 1):
+            part = min(1.0, doublings - number + 1)
+            grown += part * max(0.0, self.exponent + (self.change * number if falling else 0.0))
+        return self.distinct * 2**grown
+
+
+# Distinct windows of up to n tokens, all and with min-counts 1,1,2,4 (docs/lab/ngram-models.md).
 TEXT = 34_431_427
 ALL = {
     2: Growth(order=2, least=1, tokens=TEXT, distinct=4_135_065, exponent=0.645, deviation=0.007, change=-0.0252),
