@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
-from shapes import write
 
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
@@ -17,6 +17,7 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm import example
 
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 TRUTH = [example.LIONEL, example.MESSI, example.SCORED]
 
 
@@ -54,7 +55,8 @@ def pictures() -> dict[str, str]:
 
 def main() -> None:
     for name, content in pictures().items():
-        write(name, content)
+        (PICTURES / name).write_text(content, encoding="utf-8")
+        print(PICTURES / name)
 
 
 if __name__ == "__main__":

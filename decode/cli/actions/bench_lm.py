@@ -12,25 +12,27 @@ from numpy.typing import NDArray
 from rescore.decode.bench import lm as bench_lm
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_tables, output
-from rescore.decode.cli.actions.bench_tables import Figure, by_engine
+from rescore.decode.cli.actions.bench_tables import TablePart
+from rescore.decode.cli.actions.columns import Column
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 from rescore.lm.pieces import plan
 from rescore.lm.tokenize import tokens_of
 
-FIGURES = (
-    Figure(name="file_mib", header="file MiB", form=".1f"),
-    Figure(name="bytes_per_ngram", header="B/n-gram", form=".2f"),
-    Figure(name="open_ms", header="open ms", form=".1f"),
-    Figure(name="opened_mib", header="opened MiB", form=".1f"),
-    Figure(name="read_mib", header="read MiB", form=".1f"),
-    Figure(name="walk_us", header="token us", form=".3f"),
-    Figure(name="walk_p99_us", header="p99", form=".3f"),
-    Figure(name="times_ours", header="x", form=".1f"),
-    Figure(name="random_us", header="n-gram us", form=".3f"),
-    Figure(name="random_p99_us", header="p99", form=".3f"),
-    Figure(name="start_us", header="start us", form=".3f"),
-)
+# Header and format of each figure.
+FIGURES = {
+    "file_mib": ("file MiB", ".1f"),
+    "bytes_per_ngram": ("B/n-gram", ".2f"),
+    "open_ms": ("open ms", ".1f"),
+    "opened_mib": ("opened MiB", ".1f"),
+    "read_mib": ("read MiB", ".1f"),
+    "walk_us": ("token us", ".3f"),
+    "walk_p99_us": ("p99", ".3f"),
+    "times_ours": ("x", ".1f"),
+    "random_us": ("n-gram us", ".3f"),
+    "random_p99_us": ("p99", ".3f"),
+    "start_us": ("start us", ".3f"),
+}
 
 
 def call(args: argparse.Namespace) -> None:
@@ -56,7 +58,7 @@ def call(args: argparse.Namespace) -> None:
         checked=(f"costs of the text's first tokens, to {bench_lm.TOLERANCE:g} nats, in all engines that score",),
         rows=(row,),
     )
-    bench_tables.finish(args, report, notes(report, row), [by_engine(bench_lm.GROUP, "engine", row, FIGURES)])
+    bench_tables.finish(args, report, notes(report, row), [table(row)])
 
 
 def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
@@ -83,3 +85,14 @@ def notes(report: BenchReport, row: BenchRow) -> list[str]:
         "KenLM is called from Python, with words as text",
     ]
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
+
+
+def table(row: BenchRow) -> TablePart:
+    """One line per engine; - for what an engine does not have."""
+    engines = row.engines.values()
+    columns = [
+        Column(header, [f"{own[name]:{form}}" if name in own else "-" for own in engines])
+        for name, (header, form) in FIGURES.items()
+        if any(name in own for own in engines)
+    ]
+    return TablePart(title=row.group, header="engine", labels=list(row.engines), columns=columns)

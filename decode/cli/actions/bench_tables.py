@@ -18,20 +18,6 @@ MACHINE = ("cpu", "cores", "memory_gib", "load")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A figure of the table.
-
-    name    in a row
-    header  of its column; empty for the engine's name
-    form    format specification
-    """
-
-    name: str
-    header: str
-    form: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
     """A titled table: every row has a label and one cell per column."""
 
@@ -56,21 +42,6 @@ class TablePart:
             *rows,
             "",
         ]
-
-
-def by_engine(title: str, header: str, row: BenchRow, figures: Sequence[Figure]) -> TablePart:
-    """A table of one row's figures, with one line per engine."""
-    engines = list(row.engines)
-    columns = [
-        Column(figure.header, [written(row.engines[name].get(figure.name), figure.form) for name in engines])
-        for figure in figures
-        if any(figure.name in own for own in row.engines.values())
-    ]
-    return TablePart(title=title, header=header, labels=engines, columns=columns)
-
-
-def written(value: float | str | None, form: str) -> str:
-    return "-" if value is None else value if isinstance(value, str) else f"{value:{form}}"
 
 
 def finish(

@@ -100,9 +100,9 @@ def weights(args: argparse.Namespace) -> list[float]:
     return [DEFAULT_ALPHA] if args.alpha is None else args.alpha
 
 
-def open_ngram(path: Path, dump: Dump, *, resident: bool = False) -> NGram:
+def open_ngram(path: Path, dump: Dump) -> NGram:
     ids = ArpaOptions(vocab_size=dump.header.vocab_size, end_of_text=dump.header.end_of_text)
-    return load(path, arpa=ids, resident=resident)
+    return load(path, arpa=ids)
 
 
 def open_words(args: argparse.Namespace, dump: Dump, rescorer: Rescorer) -> Sequence[str] | None:
