@@ -17,7 +17,7 @@ PIP := $(RUN)/python -m pip --disable-pip-version-check -q
 PYTEST := $(RUN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 DEMO := data/demo
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find lattice lm decode -type f -not -name '*.pyc')
-CXX_SOURCES := $(shell find lattice lm decode -name '*.cc' -o -name '*.h')
+CXX_SOURCES := $(shell find lattice lm decode tools -name '*.cc' -o -name '*.h')
 
 .PHONY: demo demo-llm docs test check-base check-slow check-engines check-aarch64 develop check clean
 .DELETE_ON_ERROR:

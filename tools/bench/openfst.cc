@@ -102,9 +102,9 @@ Model Sorted(const fst::Fst<StdArc>& source) {
   return Model(model);
 }
 
-// The lazy composition of the lattice with the model, and the search in it. Only the model has epsilons, so no filter is
-// needed to avoid redundant paths. All paths to a state have the same length, so a FIFO queue relaxes each state once
-// and avoids the depth-first search with which the default queue determines an order.
+// The lazy composition of the lattice with the model, and the search in it. Only the model has epsilons, so no filter
+// is needed to avoid redundant paths. All paths to a state have the same length, so a FIFO queue relaxes each state
+// once and avoids the depth-first search with which the default queue determines an order.
 void Search(const Lattice& lattice, const Model& model, int paths, Result* result) {
   using LatticeMatcher = fst::SortedMatcher<Lattice>;
   using ModelMatcher = fst::PhiMatcher<fst::SortedMatcher<Model>>;
