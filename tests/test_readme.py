@@ -129,7 +129,7 @@ def test_the_example_of_hugging_face_runs(demo, monkeypatch, capsys):
     assert "passes for 24 tokens" in capsys.readouterr().out
 
 
-OPTIONAL = ("Neural rescoring", "Cost", "Search latency")  # sections of the report that are asked for
+OPTIONAL = ("Neural rescoring", "Cost")  # sections of the report that are asked for
 
 
 def test_page_on_the_report(demo, monkeypatch):
