@@ -72,7 +72,7 @@ API = {
         "Tuning",
         "decode.tuning.tune.tune",
         "decode.tuning.tune_blend.tune_blend",
-        "decode.tuning.settings.Settings",
+        "decode.rescoring.settings.Settings",
     ),
 }
 
