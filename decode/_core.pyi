@@ -310,7 +310,7 @@ def open_tree(
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens.
+    """As `best_tree`, under the q of `rescore.decode.draft.calibration`, ties broken by tokens.
 
     `open` searches the whole vocabulary, also past the lattices' slots, of which there may be none. Prefixes of more
     than `depth` tokens are left out, and those whose q is below `least`, which shortens the search. The memory is

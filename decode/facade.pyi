@@ -1,19 +1,19 @@
 """The names of `rescore` for type checkers; `facade.py` is the implementation."""
 
-from rescore.decode.drafters.blended_drafter import BlendedDrafter as BlendedDrafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice as HeadsLattice
-from rescore.decode.drafters.ngram_drafter import NGramDrafter as NGramDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter as TreeDrafter
+from rescore.decode.draft.blended_drafter import BlendedDrafter as BlendedDrafter
+from rescore.decode.draft.calibration import Calibration as Calibration
+from rescore.decode.draft.heads_lattice import HeadsLattice as HeadsLattice
+from rescore.decode.draft.ngram_drafter import NGramDrafter as NGramDrafter
+from rescore.decode.draft.rescorer import Rescorer as Rescorer
+from rescore.decode.draft.settings import Settings as Settings
+from rescore.decode.draft.text_memory import TextMemory as TextMemory
+from rescore.decode.draft.tree_drafter import TreeDrafter as TreeDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting as Drafting
 from rescore.decode.engines.text_drafter import TextDrafter as TextDrafter
 from rescore.decode.loop.generate import Options as Options
 from rescore.decode.loop.generate import generate as generate
 from rescore.decode.loop.generate import stream as stream
 from rescore.decode.models.open import open_model as open_model
-from rescore.decode.rescoring.calibration import Calibration as Calibration
-from rescore.decode.rescoring.rescorer import Rescorer as Rescorer
-from rescore.decode.rescoring.settings import Settings as Settings
-from rescore.decode.rescoring.text_memory import TextMemory as TextMemory
 from rescore.decode.tuning.tune import tune as tune
 from rescore.decode.tuning.tune_blend import tune_blend as tune_blend
 from rescore.decode.verify import greedy as greedy

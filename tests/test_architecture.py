@@ -13,21 +13,20 @@ from support.paths import ROOT
 LAYERS = ("lattice", "lm", "decode")
 # Which rooms a room of decode/ may use, or modules of them; all may use lattice/ and lm/.
 ROOMS = {
-    "cost": "",
     "device": "",
     "models": "",
     "verify": "",
-    "rescoring": "device models.target models.reader",
-    "drafters": "rescoring verify models cost.pass_times cost.acceptance_rates",
-    "loop": "drafters models verify rescoring cost.pass_costs",
-    "engines": "loop drafters models verify rescoring cost.pass_times cost.acceptance_rates",
+    "draft": "device models verify",
+    "loop": "draft models verify",
+    "engines": "loop draft models verify",
     "training": "loop models verify",
     "calm": "loop models",
-    "replay": "drafters models.draft_step rescoring verify.shaping",
-    "tuning": "replay rescoring",
-    "bench": "engines loop drafters models cost",
-    "report": "tuning replay drafters models rescoring cost",
-    "cli": "report bench calm training tuning replay engines loop drafters models verify rescoring cost",
+    "replay": "draft models.draft_step verify.shaping",
+    "tuning": "replay draft",
+    "cost": "draft.pass_costs",
+    "bench": "engines loop draft models cost.model_shape",
+    "report": "tuning replay draft models cost",
+    "cli": "report bench calm training tuning replay engines loop draft models verify cost",
 }
 AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
 
@@ -118,7 +117,7 @@ def test_every_room_is_in_the_table_and_says_what_it_is_for():
     "added",
     [
         {"decode.verify.token": {"decode.loop.generate"}},
-        {"decode.rescoring.rescorer": {"decode.models.causal_lm"}},
+        {"decode.draft.rescorer": {"decode.models.causal_lm"}},
         {"lm.ngram": {"decode.verify.token"}},
         {"lattice.tree": {"lm.ngram"}},
     ],

@@ -43,7 +43,7 @@ def test_files_and_tests_exist(row):
         assert paths(code) and paths(test), f"{system}: expected a file and a test"
 
 
-@pytest.mark.parametrize("pattern", ["decode/verify/*.py", "decode/rescoring/*.py"])
+@pytest.mark.parametrize("pattern", ["decode/verify/*.py", "decode/draft/*.py"])
 def test_rules_and_published_drafters_are_in_it(pattern):
     """Whatever has a guarantee, and whatever implements a paper of others."""
     named = {path for row in ROWS for path in paths(row[2])}

@@ -117,7 +117,7 @@ def test_core_modules_import():
     for module in (
         "lattice.sausage",
         "lm.ngram",
-        "decode.rescoring.rescorer",
+        "decode.draft.rescorer",
         "decode.replay.replay",
         "decode.replay.run",
         "decode.cli",

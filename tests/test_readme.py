@@ -9,10 +9,10 @@ import pytest
 from support.paths import ROOT
 
 from rescore.decode.cli import parser
+from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.settings_parts import KINDS, PathWeights, TreeWeights
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.rescoring.calibration import Calibration
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.settings_parts import KINDS, PathWeights, TreeWeights
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.draft.pass_costs import PassCosts
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.block import Block
 from rescore.decode.models.target import Target

@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from rescore.decode.cli import arguments, drafting_arguments, model_arguments
-from rescore.decode.drafters.registry import SPECS
+from rescore.decode.draft.registry import SPECS
 
 DESCRIPTION = """\
 Continue prompts with a model, verifying several drafted tokens in every pass.

@@ -13,7 +13,7 @@ from rescore.lattice.tensors import TensorSamples, TensorTrees
 
 
 class DeviceNormalised:
-    """A `TensorNormalised` of `rescore.decode.rescoring.tensor_rescorer`."""
+    """A `TensorNormalised` of `rescore.decode.draft.tensor_rescorer`."""
 
     def __init__(self, lattices: DeviceLattices, composed: Composition, log_mass: Tensor):
         self._lattices, self._composed = lattices, composed

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.cost.acceptance_rates import AcceptanceRates
-from rescore.decode.cost.pass_times import PassTimes, rest_after
+from rescore.decode.draft.acceptance_rates import AcceptanceRates
+from rescore.decode.draft.pass_times import PassTimes, rest_after
 from rescore.lattice.tree import TokenTree
 
 MARGIN = 1.02  # a draft must promise this many times the tokens per second of plain decoding

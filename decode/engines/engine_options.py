@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rescore.decode.draft.text_memory import MOST, TextMemory
 from rescore.decode.engines.text_drafter import TextDrafter
-from rescore.decode.rescoring.text_memory import MOST, TextMemory
 
 KEY, VARIABLE = "rescore", "RESCORE_OPTIONS"
 KINDS: dict[str, tuple[type, ...]] = {

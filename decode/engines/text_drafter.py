@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rescore.decode.draft.best_chain import best_chain
+from rescore.decode.draft.calibration import HEADLESS, Calibration
+from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText
 from rescore.decode.engines.text_store import TextStore
-from rescore.decode.rescoring.best_chain import best_chain
-from rescore.decode.rescoring.calibration import HEADLESS, Calibration
-from rescore.decode.rescoring.propose import propose_trees
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.token_ids import token_ids
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees

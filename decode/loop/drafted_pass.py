@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.block import Block
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Target
-from rescore.decode.rescoring.rescorer import Rescorer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

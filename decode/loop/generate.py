@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import EMPTY, Drafter, DrafterSession, Remembering, drafts_of, fitted
+from rescore.decode.draft.drafter import EMPTY, Drafter, DrafterSession, Remembering, drafts_of, fitted
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.predicted import of_passes, of_prompt
 from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens

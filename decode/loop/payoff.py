@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.draft.pass_costs import PassCosts
 from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.speedup import ENOUGH, Speedup
 

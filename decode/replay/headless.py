@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rescore.decode.drafters.prompt_lookup import PromptLookupDrafter
-from rescore.decode.drafters.suffix_decoding import SuffixDrafter
-from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
+from rescore.decode.draft.calibration import HEADLESS, Calibration
+from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.suffix_decoding import SuffixDrafter
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
 from rescore.decode.replay import rows
 from rescore.decode.replay.names import (
     BLENDED,
@@ -25,9 +28,6 @@ from rescore.decode.replay.names import (
 )
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.standard import fitted
-from rescore.decode.rescoring.calibration import HEADLESS, Calibration
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 

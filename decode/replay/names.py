@@ -47,11 +47,6 @@ def split(name: str) -> tuple[str, int | None]:
     return (match[1], int(match[2])) if match else (name, None)
 
 
-def of_option(word: str) -> str:
-    """Returns the name for a `--drafter` word: "open tree" for "open-tree", "LM alone" for "lm-alone"."""
-    return word.replace("-", " ").replace("lm ", "LM ")
-
-
 def by_task(name: str) -> str:
     """Returns the name of the same drafter with separate weights per task."""
     return f"{name} by task"

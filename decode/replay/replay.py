@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.outcome import Outcome, lengths_of_drafts, visited_rows
 from rescore.decode.replay.recorded import RecordedTexts, parts_of, text_of
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.dump_block import DumpBlock

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rescore.decode.drafters.ngram_drafter import NGramDrafter
-from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.ngram_drafter import NGramDrafter
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
 from rescore.decode.replay.names import (
     BASE,
@@ -19,7 +20,6 @@ from rescore.decode.replay.names import (
 )
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.replay import Replay
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.weights import alpha_of_slots
 from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
 from rescore.decode.replay.replay import tree_at
-from rescore.decode.rescoring.calibration import Calibration
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.weights import alpha_of_slots
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage

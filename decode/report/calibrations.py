@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
+from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.names import CALIBRATED_TREE, LM_AND_TEXT, OPEN_TREE
-from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS, Calibration
-from rescore.decode.rescoring.settings import Settings
 from rescore.decode.tuning.tune_trees import TreeTuning
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rescore.decode.drafters.lattice_tree_drafter import Grow, LatticeTreeDrafter
+from rescore.decode.draft.dynamic_tree import dynamic_trees
+from rescore.decode.draft.lattice_tree_drafter import Grow, LatticeTreeDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.replay import rows
 from rescore.decode.replay.names import (
     BASE,
@@ -26,9 +29,6 @@ from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.standard import ReplayOptions, fitted
 from rescore.decode.report.calibrations import TreeCalibrations
-from rescore.decode.rescoring.dynamic_tree import dynamic_trees
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import Split

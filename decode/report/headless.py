@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rescore.decode.draft.calibration import HEADLESS, Calibration
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
 from rescore.decode.replay.analyses.reliability import reliability
@@ -33,8 +35,6 @@ from rescore.decode.report.sections import (
 )
 from rescore.decode.report.sections import reliability as reliability_section
 from rescore.decode.report.verdict import verdict
-from rescore.decode.rescoring.calibration import HEADLESS, Calibration
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import SplitPart
 

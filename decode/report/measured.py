@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.analyses.acceptance import Acceptance, AcceptanceCounts
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.analyses.entropies import Entropies, entropies
@@ -32,7 +33,6 @@ from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.neural import Neural
 from rescore.decode.report.timing import drafting_seconds
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rescore.decode.cost.cost_model import Roofline
 from rescore.decode.cost.model_shape import ModelShape
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
@@ -35,7 +36,6 @@ from rescore.decode.report.sections import (
 )
 from rescore.decode.report.sections import neural as neural_section
 from rescore.decode.report.verdict import verdict
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 

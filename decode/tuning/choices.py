@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.decode.draft.calibration import Share, counts_of
 from rescore.decode.replay.recorded import parts_of
-from rescore.decode.rescoring.calibration import Share, counts_of
 from rescore.decode.tuning.logit import Choices
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram

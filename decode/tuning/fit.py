@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.calibration import MOST, Calibration, Share
 from rescore.decode.replay.side_by_side import side_by_side
-from rescore.decode.rescoring.calibration import MOST, Calibration, Share
 from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
 from rescore.decode.tuning.logit import Choices, fit_logit
 from rescore.lattice.dump_block import DumpBlock

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.calibration import DEFAULT, Calibration, Share
 from rescore.decode.replay.recorded import parts_of
-from rescore.decode.rescoring.calibration import DEFAULT, Calibration, Share
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 

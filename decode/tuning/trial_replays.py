@@ -8,14 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
+from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings_parts import PathWeights
 from rescore.decode.replay import rows
 from rescore.decode.replay.names import PARALLEL_RESCORED, RESCORED, TREE, of_sizes
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_blocks
-from rescore.decode.rescoring.calibration import Calibration
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.settings_parts import PathWeights
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import SplitPart, chosen_blocks

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.settings_parts import KINDS, ModelFile
 from rescore.decode.replay.standard import fitted_models
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.settings_parts import KINDS, ModelFile
 from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
 from rescore.decode.tuning.tune_trees import TreeTuning, tune_trees

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from rescore.decode.draft.calibration import HEADLESS, Calibration
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.settings_parts import BLEND, ModelFile, TreeWeights
 from rescore.decode.replay.headless import blend
 from rescore.decode.replay.standard import fitted_models
-from rescore.decode.rescoring.calibration import HEADLESS, Calibration
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.settings_parts import BLEND, ModelFile, TreeWeights
 from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency
 from rescore.decode.tuning.tune import tuning_part

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rescore.decode.draft.settings_parts import PathWeights
 from rescore.decode.replay.analyses.weights import GRID
 from rescore.decode.replay.names import PARALLEL_RESCORED, TREE, sized
 from rescore.decode.replay.run import DumpResult
-from rescore.decode.rescoring.settings_parts import PathWeights
 from rescore.decode.tuning.fit import fit_weights
 from rescore.decode.tuning.line_search import Trials, climb, refine
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency, mean_efficiency

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.settings_parts import BLEND, PathWeights
 from rescore.decode.replay import rows
 from rescore.decode.replay.bootstrap import Resampled, pair
 from rescore.decode.replay.headless import blend
@@ -24,10 +28,6 @@ from rescore.decode.replay.names import (
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_dump
-from rescore.decode.rescoring.calibration import HEADLESS
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.settings_parts import BLEND, PathWeights
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, mean_efficiency
 from rescore.decode.tuning.tuned_drafters import ROWS, tuned_drafters
 from rescore.lattice.dump import Dump

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from rescore.decode.rescoring.calibration import Calibration, Share
-from rescore.decode.rescoring.settings_parts import KINDS, TreeWeights
+from rescore.decode.draft.calibration import Calibration, Share
+from rescore.decode.draft.settings_parts import KINDS, TreeWeights
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.trial_replays import TrialReplays, log_efficiency

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rescore.decode.draft.calibration import DEFAULT, HEADLESS
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.settings_parts import BLEND
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.replay import rows
 from rescore.decode.replay.headless import headless_drafters
 from rescore.decode.replay.names import (
@@ -23,11 +28,6 @@ from rescore.decode.replay.standard import (
     fitted_models,
     standard_drafters,
 )
-from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.settings_parts import BLEND
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import digest
 from rescore.lm.ngram import NGram

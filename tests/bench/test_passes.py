@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import CONFIG, trained
 
 from rescore.decode.bench.passes import WIDTHS, measure_passes
-from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.draft.pass_costs import PassCosts
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 
 

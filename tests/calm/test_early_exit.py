@@ -16,13 +16,13 @@ from rescore.decode.calm.confidence import Saturation, SoftmaxResponse
 from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget
 from rescore.decode.calm.texts import early_exit_texts
 from rescore.decode.calm.threshold import Threshold
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.slot_layers import CACHE
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lm.ngram import NGram
 
 DEPTH = 5

@@ -33,8 +33,8 @@ from support.tiny_gguf import write_gguf
 
 from rescore.decode.calm.calibration import read_calibrated
 from rescore.decode.cli import main
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.text_memory import TextMemory
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.lm.formats import save
 from rescore.lm.fst_write import const_parts
 from rescore.lm.ngram import NGram

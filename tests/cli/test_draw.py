@@ -8,7 +8,7 @@ import xml.etree.ElementTree as xml
 import pytest
 from support import cli, dumps, every_row, headless_dumps
 
-from rescore.decode.rescoring.settings import Settings
+from rescore.decode.draft.settings import Settings
 from rescore.lattice import svg
 from rescore.lattice.dump import Dump
 

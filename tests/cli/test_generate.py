@@ -21,8 +21,9 @@ from support.tiny_blockwise import END, V, text, trained, untrained, write_blend
 from rescore.decode.cli.actions import generate as action
 from rescore.decode.cli.actions.comparison import Decoded, compared, speedup_of
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.registry import SPECS
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.registry import SPECS
 from rescore.decode.loop.generate import Chunk, Options, generate
 from rescore.decode.loop.payoff import Payoff
 from rescore.decode.loop.request import Finish, Statistics
@@ -31,7 +32,6 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build

@@ -103,8 +103,8 @@ def test_top(capsys):
 
 def test_semantics_are_those_of_the_library():
     from rescore.decode.cli import arguments, lm_arguments, run
+    from rescore.decode.draft import rescorer as draft
     from rescore.decode.replay import draft_writer
-    from rescore.decode.rescoring import rescorer as draft
     from rescore.lm import formats
 
     assert arguments.SEMANTICS == draft.SEMANTICS and lm_arguments.WRITTEN == (*formats.SUFFIXES, formats.LOOKUP)

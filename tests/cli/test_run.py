@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from support import cli, dumps
 
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.weights import DEFAULT_ALPHA
 from rescore.decode.replay.bootstrap import Resampled
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.replay.standard import ReplayOptions
-from rescore.decode.rescoring import DEFAULT_ALPHA
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.tuned_drafters import run_drafters
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split

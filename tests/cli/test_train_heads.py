@@ -18,8 +18,8 @@ from support.tiny_transformers import V
 from support.training import training_world
 
 from rescore.decode.cli import main
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.open import open_model

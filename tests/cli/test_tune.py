@@ -6,7 +6,7 @@ import re
 import pytest
 from support import cli
 
-from rescore.decode.rescoring.settings import Settings
+from rescore.decode.draft.settings import Settings
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split

@@ -7,8 +7,8 @@ import json
 import pytest
 from support import cli, headless_dumps
 
-from rescore.decode.rescoring.calibration import HEADLESS
-from rescore.decode.rescoring.settings import Settings
+from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.settings import Settings
 from rescore.decode.tuning.tune_blend import tune_blend
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram

@@ -13,20 +13,20 @@ if not torch.cuda.is_available():
 
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
-from rescore.decode.drafters.drawn_drafter import DrawnDrafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.neural_drafter import NeuralDrafter
-from rescore.decode.drafters.ngram_drafter import NGramDrafter
-from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+from rescore.decode.draft.drawn_drafter import DrawnDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.neural_drafter import NeuralDrafter
+from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.ngram_drafter import NGramDrafter
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify import block, greedy_block, token
 from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.greedy_block import GreedyBlockVerification

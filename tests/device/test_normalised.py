@@ -14,7 +14,7 @@ from support.oracle import padded
 from support.oracle_normalised import strings
 from support.problems import problems
 
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 
 TEMPERATURES = st.sampled_from([0.25, 1.0, 2.0])

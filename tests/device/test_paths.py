@@ -12,7 +12,7 @@ from support.device_rescorer import device_rescorer, on_device, padded_histories
 from support.oracle import padded
 from support.problems import problems
 
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram

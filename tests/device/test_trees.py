@@ -13,7 +13,7 @@ from support.device_rescorer import DEVICE, device_rescorer, on_device, padded_h
 from support.oracle import Backoff, padded
 from support.problems import VOCAB, problems
 
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage

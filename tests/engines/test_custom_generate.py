@@ -20,9 +20,9 @@ from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, T
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StopStringCriteria
 
 from rescore import Drafting, NGram, Rescorer, TextMemory
-from rescore.decode.drafters.auto_width import MOST
-from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
-from rescore.decode.drafters.ngram_drafter import NGramDrafter
+from rescore.decode.draft.auto_width import MOST
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads

@@ -12,13 +12,16 @@ from support import tiny_transformers
 from support.bita import plain_reading
 from support.oracle_lm import random_tables
 
-from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
-from rescore.decode.drafters.drawn_drafter import DrawnDrafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.neural_drafter import NeuralDrafter
-from rescore.decode.drafters.ngram_drafter import NGramDrafter
-from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+from rescore.decode.draft.drawn_drafter import DrawnDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.neural_drafter import NeuralDrafter
+from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.ngram_drafter import NGramDrafter
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.models.bita import BitaTarget, BitaTokens
@@ -26,9 +29,6 @@ from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.medusa import MedusaHeads
-from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lm.ngram import NGram
 
 KNOWN, V, WIDTH = 40, 48, 32

@@ -12,7 +12,7 @@ pytest.importorskip("gguf")
 from support.scripted import Scripted
 from support.tiny_gguf import CONTEXT, V, write_gguf
 
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.engines.llama_cpp import Draft, DraftedLlama, LlamaTarget
 from rescore.decode.engines.llama_cpp.context import SEQUENCES
 from rescore.decode.engines.llama_cpp.open import HeadsOfStates

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
+from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.engines.text_store import AHEAD, IDLE, TextStore
-from rescore.decode.rescoring.calibration import HEADLESS
 
 
 def store_of(most=100, tokens=10_000):

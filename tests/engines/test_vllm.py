@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines import package_versions
 from rescore.decode.engines.engine_options import VARIABLE, EngineOptions
 from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.engines.vllm import Proposer
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lm.ngram import NGram
 
 V, LONGEST = 60, 200

@@ -5,9 +5,9 @@ import xml.etree.ElementTree as xml
 import numpy as np
 import pytest
 
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.request import Finish, Generation, Statistics
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm.ngram import NGram

@@ -10,7 +10,7 @@ from rescore.lm import example
 
 torch = pytest.importorskip("torch")
 
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage, TensorTrees
 from rescore.lattice.tree import TokenTree

@@ -11,17 +11,17 @@ pytest.importorskip("transformers")
 from support.bita import target_of
 from support.tiny_transformers import V
 
-from rescore.decode.drafters.auto_width import AutoWidth
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.lattice_tree_drafter import LatticeTreeDrafter
-from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.auto_width import AutoWidth
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.lattice_tree_drafter import LatticeTreeDrafter
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.static_tree import StaticTree
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
 from rescore.decode.models.bita import BitaHeads
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 

@@ -7,14 +7,14 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import END, V, text, trained, untrained
 
-from rescore.decode.drafters.drawn_drafter import DrawnDrafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.drawn_drafter import DrawnDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -91,8 +91,8 @@ def with_kernels(monkeypatch):
         opened.append(device)
         return device_rescorer(rescorer)
 
-    monkeypatch.setattr("rescore.decode.drafters.heads_lattice.has_kernels", lambda device: True)
-    monkeypatch.setattr("rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer", open_kernels)
+    monkeypatch.setattr("rescore.decode.draft.heads_lattice.has_kernels", lambda device: True)
+    monkeypatch.setattr("rescore.decode.draft.tensor_rescorer.open_tensor_rescorer", open_kernels)
     return opened
 
 

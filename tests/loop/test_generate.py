@@ -12,16 +12,16 @@ torch = pytest.importorskip("torch")
 from support.scripted import Scripted
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.matching import Matching

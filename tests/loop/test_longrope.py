@@ -12,8 +12,8 @@ from support import cli
 from support.scripted import Scripted
 from support.tiny_transformers import SWITCH, V, longrope
 
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request

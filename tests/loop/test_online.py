@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
 
 from rescore.decode.cli import main
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.open import open_model
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram

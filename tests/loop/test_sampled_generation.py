@@ -12,18 +12,18 @@ torch = pytest.importorskip("torch")
 from support.g_test import g_test
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
-from rescore.decode.drafters.drawn_drafter import DrawnDrafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+from rescore.decode.draft.drawn_drafter import DrawnDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.greedy_block import GreedyBlockVerification
 from rescore.decode.verify.matching import Matching

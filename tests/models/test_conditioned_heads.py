@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file, save_file
 
-from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.draft_step import DraftStep
 from rescore.lattice.top import top_of_logits

@@ -13,9 +13,10 @@ pytest.importorskip("transformers")
 from support.tiny_blockwise import untrained
 from support.tiny_transformers import V, build, shared
 
-from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.draft_model_heads import DraftModelHeads
@@ -25,7 +26,6 @@ from rescore.decode.models.exit_files import ExitForm
 from rescore.decode.models.exit_heads import ExitHeads
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lm.ngram import NGram
 
 DEPTH = 4

@@ -19,7 +19,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget

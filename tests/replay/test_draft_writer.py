@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from support import dumps
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
 from rescore.decode.replay.draft_writer import DraftWriter
 from rescore.decode.replay.outcome import accepted_of_drafts
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 

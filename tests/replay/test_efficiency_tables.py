@@ -5,13 +5,13 @@ import pytest
 from support import dumps
 from support.slow_replay import block_efficiency, matched
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.models import compare_models, compare_orders
 from rescore.decode.replay.analyses.oracle_efficiency import multiples, oracle_efficiency, powers_of_two
 from rescore.decode.replay.analyses.parallel import parallel_drafts
 from rescore.decode.replay.analyses.weights import GRID, best_draft, weights_by_task
 from rescore.decode.replay.bootstrap import Resampled
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.build import build

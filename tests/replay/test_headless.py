@@ -13,11 +13,13 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import END, V, text, untrained, write_prompts, write_tokenizer
 
 from rescore.decode.cli import main
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.prompt_lookup import PromptLookupDrafter
-from rescore.decode.drafters.suffix_decoding import SuffixDrafter
-from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.suffix_decoding import SuffixDrafter
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
@@ -26,8 +28,6 @@ from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransforme
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.replay.headless import ALONE, SIZES, STATIC, headless_drafters
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump

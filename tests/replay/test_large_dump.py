@@ -20,7 +20,7 @@ large_dump = large_dump.large_dump
 REPLAY = """
 import sys
 from pathlib import Path
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump

@@ -5,10 +5,10 @@ import pytest
 from support import dumps
 from support.slow_replay import matched, steps
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
 from rescore.decode.replay.analyses.acceptance import acceptance_by_position
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, count_causes, lost_tokens
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support import dumps
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.analyses.recall import recall
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.build import build

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from support import dumps
 
+from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.outcome import visited_rows
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.replay.standard import ReplayOptions, standard_drafters
-from rescore.decode.rescoring.propose import propose_trees
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import oracle_lengths
 from rescore.lm.build import build

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from support import cli, every_row
 
-from rescore.decode.drafters.auto_width import AutoWidth
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.auto_width import AutoWidth
+from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
+from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.replay import rows
 from rescore.decode.replay.outcome import visited_rows
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.replay.run import replay_blocks
-from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS, Calibration
-from rescore.decode.rescoring.propose import propose_trees
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from support import cli
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report import browser as module
 from rescore.decode.report.browser import BrowserOptions, browser, lm_costs
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
 

@@ -7,6 +7,8 @@ import pytest
 from support import cli, every_row, headless_dumps
 from support.reports import check_schema, rows
 
+from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
 from rescore.decode.replay.analyses.reliability import EDGES, reliability
@@ -16,8 +18,6 @@ from rescore.decode.replay.run import replay_dump
 from rescore.decode.report.content import Plot, Table
 from rescore.decode.report.sections import along_text
 from rescore.decode.report.sections import reliability as reliability_section
-from rescore.decode.rescoring.calibration import HEADLESS
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 

@@ -16,11 +16,11 @@ from support.tiny_blockwise import CONFIG, untrained
 
 from rescore.decode.cost.cost_model import Roofline, Stopwatch
 from rescore.decode.cost.hardware import ACCELERATORS
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report.measured import rows_to_come
 from rescore.decode.report.open_neural import Remembered, open_neural
 from rescore.decode.report.report import small_shape
 from rescore.decode.report.sections.cost import CostOptions
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 

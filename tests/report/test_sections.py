@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import cli
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import names
 from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.calibrations import TreeCalibrations
@@ -27,7 +28,6 @@ from rescore.decode.report.sections import (
     weights,
 )
 from rescore.decode.report.sections.efficiency import paper_table
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.build import build

@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from rescore import Calibration, NGram, Rescorer, _core
-from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
+from rescore.decode.draft.calibration import DEFAULT, HEADLESS
 from rescore.lattice.sausage import Sausage
 from rescore.lm.build import build
 from rescore.lm.prune import PruneOptions

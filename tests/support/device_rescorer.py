@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rescore.decode.device.rescoring import DeviceRescorer
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.tensors import TensorSausage
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import blank
 from rescore.lattice.tree import TokenTree

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models
 
+from rescore.decode.draft.calibration import HEADLESS, TOP, Calibration
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.settings_parts import ModelFile, PathWeights
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.settings_parts import ModelFile, PathWeights
 from rescore.decode.tuning.tune_trees import TreeWeights
 from rescore.lattice.split import Split
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 from support.device_rescorer import DEVICE, device_rescorer
 
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
@@ -28,7 +28,7 @@ class Replayed:
 @pytest.fixture
 def small(worked, monkeypatch):
     monkeypatch.setattr(
-        "rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer",
+        "rescore.decode.draft.tensor_rescorer.open_tensor_rescorer",
         lambda rescorer, device, capacity: device_rescorer(rescorer),
     )
     monkeypatch.setattr(bench_device, "captured", lambda call: (Replayed(), call()))

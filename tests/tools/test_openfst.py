@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.oracle import models, padded, sausages
 from support.tools import load_tool
 
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage

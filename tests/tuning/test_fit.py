@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import dumps
 from support.running_text import Text
 
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.draft.calibration import Calibration
 from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
 from rescore.decode.tuning.fit import fit_calibration, fit_weights
 from rescore.decode.tuning.logit import RIDGE, Choices, fit_logit, likelihood

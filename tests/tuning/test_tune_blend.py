@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from support import cli, dumps, headless_dumps
 
+from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.settings_parts import ModelFile
 from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.rescoring.calibration import HEADLESS
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.settings_parts import ModelFile
 from rescore.decode.tuning import tune_blend as module
 from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.tune import tune

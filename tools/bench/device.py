@@ -34,7 +34,7 @@ from rich.table import Table
 
 from rescore.decode.bench.machine import machine
 from rescore.decode.device.rescoring import DeviceRescorer
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage

@@ -13,11 +13,15 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from rescore.decode.drafters.drafter import Drafter
-from rescore.decode.drafters.lattice_tree_drafter import Grow, LatticeTreeDrafter
-from rescore.decode.drafters.prompt_lookup import PromptLookupDrafter
-from rescore.decode.drafters.suffix_decoding import SuffixDrafter
-from rescore.decode.drafters.token_recycling import TokenRecyclingDrafter
+from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.dynamic_tree import dynamic_trees
+from rescore.decode.draft.lattice_tree_drafter import Grow, LatticeTreeDrafter
+from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.static_tree import StaticTree
+from rescore.decode.draft.suffix_decoding import SuffixDrafter
+from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
 from rescore.decode.replay import rows
 from rescore.decode.replay.bootstrap import Resampled
 from rescore.decode.replay.oracle import OracleReplay
@@ -25,10 +29,6 @@ from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
 from rescore.decode.replay.standard import fitted
-from rescore.decode.rescoring.dynamic_tree import dynamic_trees
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.decode.tuning.tuned_drafters import check_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock

@@ -3,7 +3,7 @@
     python tools/bench/fit_shares.py smollm2 valid data/demo/demo.ngram --limit 10
 
 The texts of a dump are read in a random order; for the predictions, the first prompts of each task are decoded again
-with trees of 16 nodes. Prints the constants of decode/rescoring/calibration.py and text_memory.py.
+with trees of 16 nodes. Prints the constants of decode/draft/calibration.py and text_memory.py.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rich.console import Console
 from rich.progress import track
 
 from rescore import _core
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.calibration import SHARES, TOP, counts_of
+from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.text_memory import MEMORY_SHARES, TextMemory
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.open import open_model
-from rescore.decode.rescoring.calibration import SHARES, TOP, counts_of
-from rescore.decode.rescoring.text_memory import MEMORY_SHARES, TextMemory
 from rescore.decode.tuning.fit_shares import FOLLOWED, WITTEN_BELL, fit_gates
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping

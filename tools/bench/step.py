@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore import _core
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.tree_search import CalibratedSearch
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.tree_search import CalibratedSearch
 from rescore.decode.loop.generate import Options, _Call, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts

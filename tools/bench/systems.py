@@ -31,10 +31,11 @@ from rescore.decode.calm.consistency import rouge_l_risk
 from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget
 from rescore.decode.calm.setting import ExitSetting
 from rescore.decode.calm.threshold import Threshold
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.drafter import Drafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.lattice_tree_drafter import LatticeTreeDrafter
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.lattice_tree_drafter import LatticeTreeDrafter
+from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompt_text import PromptText
@@ -49,7 +50,6 @@ from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.replay.bootstrap import resampled_sums
-from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 

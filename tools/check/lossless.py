@@ -25,17 +25,17 @@ from rich.progress import Progress
 from rich.table import Table
 from small_models import FAMILIES, Small, small
 
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
-from rescore.decode.drafters.drafter import Drafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.neural_drafter import NeuralDrafter
-from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.neural_drafter import NeuralDrafter
+from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram

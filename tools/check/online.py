@@ -21,11 +21,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rescore.decode.drafters.drafter import Drafter
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.ngram_drafter import NGramDrafter
-from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.draft.calibration import DEFAULT, Calibration
+from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.ngram_drafter import NGramDrafter
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
@@ -34,8 +36,6 @@ from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.standard import ReplayOptions, standard_drafters
-from rescore.decode.rescoring.calibration import DEFAULT, Calibration
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump

@@ -38,18 +38,18 @@ API = {
     ),
     "rescoring": (
         "Rescoring",
-        "decode.rescoring.rescorer.Rescorer",
-        "decode.rescoring.calibration.Calibration",
-        "decode.rescoring.normalised.NormalisedLattice",
-        "decode.rescoring.text_memory.TextMemory",
+        "decode.draft.rescorer.Rescorer",
+        "decode.draft.calibration.Calibration",
+        "decode.draft.normalised.NormalisedLattice",
+        "decode.draft.text_memory.TextMemory",
     ),
     "drafters": (
         "Drafters",
-        "decode.drafters.drafter.Drafter",
-        "decode.drafters.blended_drafter.BlendedDrafter",
-        "decode.drafters.tree_drafter.TreeDrafter",
-        "decode.drafters.ngram_drafter.NGramDrafter",
-        "decode.drafters.heads_lattice.HeadsLattice",
+        "decode.draft.drafter.Drafter",
+        "decode.draft.blended_drafter.BlendedDrafter",
+        "decode.draft.tree_drafter.TreeDrafter",
+        "decode.draft.ngram_drafter.NGramDrafter",
+        "decode.draft.heads_lattice.HeadsLattice",
     ),
     "decoding": (
         "Decoding",
@@ -72,7 +72,7 @@ API = {
         "Tuning",
         "decode.tuning.tune.tune",
         "decode.tuning.tune_blend.tune_blend",
-        "decode.rescoring.settings.Settings",
+        "decode.draft.settings.Settings",
     ),
 }
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.decoders import Decoder
 from rescore.decode.cli.actions.drafting import NamedDrafter
-from rescore.decode.drafters.auto_width import forget
+from rescore.decode.draft.auto_width import forget
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Statistics
 from rescore.decode.loop.speedup import MOST, Speedup
 from rescore.decode.loop.totals import Totals
-from rescore.decode.rescoring.text_memory import TextMemory
 
 WARM_UP = 3  # tokens decoded before times are compared
 

@@ -10,8 +10,8 @@ from typing import Any
 from rescore.decode.cli.actions.decoders import Decoder
 from rescore.decode.cli.actions.drafter_inputs import DrafterInputs
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.drafters.drafter import Drafter, Missing
-from rescore.decode.drafters.registry import SPECS, Spec
+from rescore.decode.draft.drafter import Drafter, Missing
+from rescore.decode.draft.registry import SPECS, Spec
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 
 OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings", "memory")

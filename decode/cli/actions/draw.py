@@ -13,10 +13,10 @@ from typing import Any
 from rescore.decode.cli.actions import models, output, pictures
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cli.draw import OUT
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.names import HEADS_TREE, OPEN_TREE, TREE
 from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
 from rescore.decode.replay.replay import tree_at
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.tuned_drafters import ROWS, check_dump
 from rescore.lattice.compose import below, wide
 from rescore.lattice.draw import draw_sausage

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from rescore.decode.bench.passes import measure_passes
-from rescore.decode.cost.pass_costs import PassCosts
-from rescore.decode.drafters.registry import SPECS
+from rescore.decode.draft.pass_costs import PassCosts
+from rescore.decode.draft.registry import SPECS
 from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.payoff import SIZES, Advice, Payoff, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Statistics

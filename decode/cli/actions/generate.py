@@ -29,7 +29,7 @@ from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.drafters.registry import SPECS
+from rescore.decode.draft.registry import SPECS
 from rescore.decode.loop.generate import Chunk, Options, stream
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream

@@ -13,6 +13,8 @@ from rescore.decode.cli.actions.report_split import split_of
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.calibrations import TreeCalibrations
@@ -24,8 +26,6 @@ from rescore.decode.report.page import page, plotly_source
 from rescore.decode.report.report import ReportOptions, ReportSources, report
 from rescore.decode.report.report_json import report_json
 from rescore.decode.report.sections.cost import CostOptions
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.settings import Settings
 from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_trees import tune_trees
 from rescore.lattice.dump import Dump

@@ -11,10 +11,10 @@ from typing import Any
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.report_split import split_of
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.draft.settings_parts import BLEND
 from rescore.decode.report.content import Report
 from rescore.decode.report.headless import headless_report
 from rescore.decode.report.report import ReportSources
-from rescore.decode.rescoring.settings_parts import BLEND
 from rescore.decode.tuning.tuned_drafters import check_dump
 from rescore.lattice.dump import Dump
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.rescoring.settings import Settings
+from rescore.decode.draft.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split

@@ -12,6 +12,8 @@ from typing import Any
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import summary, tables
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.replay import headless
 from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
 from rescore.decode.replay.draft_writer import DraftWriter
@@ -33,8 +35,6 @@ from rescore.decode.replay.names import (
 )
 from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
 from rescore.decode.replay.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
-from rescore.decode.rescoring.settings import Settings
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for

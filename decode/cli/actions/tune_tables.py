@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import RenderableType
 
 from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.settings_parts import BLEND
 from rescore.decode.replay.names import CALIBRATED_TREE, OPEN_TREE, PARALLEL_TUNED, TUNED_BLEND, by_task, split
-from rescore.decode.rescoring.calibration import HEADLESS
-from rescore.decode.rescoring.settings_parts import BLEND
 from rescore.lattice.dump import Dump
 
 Report = dict[str, Any]

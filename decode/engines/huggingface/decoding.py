@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-from rescore.decode.drafters.drafter import Drafter, DrafterSession
+from rescore.decode.draft.drafter import Drafter, DrafterSession
 from rescore.decode.engines.huggingface.caches import RememberingTarget, fill_cache
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors

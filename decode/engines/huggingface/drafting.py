@@ -14,11 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.auto_width import AutoWidth
-from rescore.decode.drafters.blended_drafter import BlendedDrafter
-from rescore.decode.drafters.drafter import Drafter, fitted
-from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.tree_drafter import TreeDrafter, check_nodes
+from rescore.decode.draft.auto_width import AutoWidth
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.drafter import Drafter, fitted
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.tree_drafter import TreeDrafter, check_nodes
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.caller import GivesBackTokenizer, dropped_arguments
 from rescore.decode.engines.huggingface.decoding import Decoding
@@ -36,8 +38,6 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.model_check import matrices_of
 from rescore.decode.models.stored_heads import stored_heads
-from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify.rule import Rule
 from rescore.lm.formats import is_model_file, load
 from rescore.lm.ngram import NGram

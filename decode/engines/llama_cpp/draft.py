@@ -9,9 +9,9 @@ import numpy as np
 from llama_cpp.llama_speculative import LlamaDraftModel
 from numpy.typing import NDArray
 
+from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
-from rescore.decode.rescoring.calibration import Calibration
-from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lm.ngram import NGram
 
 MOST = 16

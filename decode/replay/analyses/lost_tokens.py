@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.outcome import Outcome
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import SplitPart

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import SplitPart
 

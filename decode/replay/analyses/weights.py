@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.bootstrap import Difference, Resampled, pair
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram

@@ -1,0 +1,1 @@
+"""Drafts: their sources, q, the searches and the drafters. See README.md."""

@@ -1,0 +1,144 @@
+"""Drafts drawn from the normalised lattice, with their q, for the rules of drawn drafts at temperature > 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.draft.drafter import DraftSources, Missing, Rescoring
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tensor_rescorer import TensorNormalised
+from rescore.decode.draft.tree_search import moved
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.heads import HeadsSession
+from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.drafts import SampledDrafts
+from rescore.lattice.tree import TokenTree
+
+
+class LatticeDistribution:
+    """q of one request's lattice, along its p drawn drafts and after any other prefix."""
+
+    def __init__(self, drafts: SampledDrafts, row: int, tree: TokenTree, path: NDArray[np.int32], again: _Again):
+        self.q, self.ids = drafts.q[row], drafts.ids[row]
+        self.tree, self.path, self.again = tree, path, again
+
+    def rows(self, nodes: Sequence[int]) -> Tensor:
+        """float64 [m, V]. Rows after a whole draft are zero: nothing is drawn there."""
+        rows = torch.zeros(len(nodes), self.again.vocab_size, dtype=torch.float64)
+        for i, node in enumerate(nodes):
+            depth = int(self.tree.depths[node]) if node >= 0 else 0
+            if depth < len(self.ids):
+                self._spread(rows[i], depth, self.q[self.path[node] if node >= 0 else 0, depth])
+        return rows.to(self.again.device)
+
+    def after(self, tokens: Sequence[int]) -> Tensor:
+        """float64 [V]; all zero past the lattice, and after tokens that it could not have drawn."""
+        row = torch.zeros(self.again.vocab_size, dtype=torch.float64)
+        depth = len(tokens)
+        if depth < len(self.ids):
+            draft = np.full((1, len(self.ids)), -1, np.int32)
+            draft[0, :depth] = tokens
+            self._spread(row, depth, self.again.rows(draft)[0, depth])
+        return row.to(self.again.device)
+
+    def _spread(self, row: Tensor, slot: int, q: NDArray[np.float64]) -> None:
+        ids = self.ids[slot]
+        row[torch.from_numpy(ids[ids >= 0].astype(np.int64))] = torch.from_numpy(q[ids >= 0])
+
+
+class _Again:
+    """One request's lattice, evaluated at prefixes that were not drawn."""
+
+    def __init__(self, lattices: TensorNormalised, row: int, batch: int, vocab_size: int, device: torch.device):
+        self.lattices, self.row, self.batch = lattices, row, batch
+        self.vocab_size, self.device = vocab_size, device
+
+    def rows(self, drafts: NDArray[np.int32]) -> NDArray[np.float64]:
+        """q along drafts [p, T]: [p, T, K]."""
+        every = np.full((self.batch, *drafts.shape), -1, np.int32)
+        every[self.row] = drafts
+        return self.lattices.rows(torch.from_numpy(every).to(self.lattices.exact.device))[self.row].cpu().numpy()
+
+
+class DrawnDrafter(Rescoring):
+    """Draws p drafts independently from q of the rescored lattice (docs/reference/concepts.md, q), merged by prefix.
+
+    temperature  of q: costs are divided by it
+    local        normalises each slot by itself, instead of whole paths
+    """
+
+    def __init__(
+        self,
+        lattice: HeadsLattice,
+        rescorer: Rescorer | None = None,
+        *,
+        paths: int = 1,
+        temperature: float = 1.0,
+        local: bool = False,
+    ):
+        if not 1 <= paths <= 1024:
+            raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
+        self.lattice, self.rescorer, self.drawn = lattice, rescorer or Rescorer(), paths
+        self.temperature, self.local = temperature, local
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
+        return _Session(self, self.lattice.heads.open(len(prompts)))
+
+
+class _Session:
+    def __init__(self, drafter: DrawnDrafter, heads: HeadsSession):
+        self.drafter, self.heads = drafter, heads
+
+    def propose(self, step: DraftStep) -> list[Draft]:
+        logits, drafter = self.heads.logits(step), self.drafter
+        tensors = drafter.lattice.tensors(logits)
+        batch, slots, _ = tensors.ids.shape
+        histories = moved(step.histories, drafter.rescorer.context, tensors.device)
+        lattices = drafter.rescorer.normalise(tensors, histories, temperature=drafter.temperature, local=drafter.local)
+        uniforms = np.stack([random.random((drafter.drawn, slots)) for random in step.random])
+        drawn = lattices.sample(torch.from_numpy(uniforms).to(tensors.device)).host()
+        vocabulary = drafter.lattice.heads.vocabulary
+        size = vocabulary.size if vocabulary else logits.shape[-1]
+        agains = [_Again(lattices, row, batch, size, logits.device) for row in range(batch)]
+        return [_draft(drawn, row, again, room) for row, (again, room) in enumerate(zip(agains, step.room))]
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)
+
+
+def _draft(drawn: SampledDrafts, row: int, again: _Again, room: int) -> Draft:
+    tokens = drawn.tokens[row, :, :room]
+    tree = TokenTree.from_drafts(tokens)
+    draws, path = _draws(tree, tokens)
+    return Draft(tree=tree, distribution=LatticeDistribution(drawn, row, tree, path, again), draws=draws)
+
+
+def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...], NDArray[np.int32]]:
+    """The node of every draw, draft by draft; and for every node a draft that contains it, int32 [n]."""
+    node_of = {edge: node for node, edge in enumerate(zip(tree.parents.tolist(), tree.tokens.tolist()))}
+    draws, path = [], np.zeros(tree.size, np.int32)
+    for draft, ids in enumerate(tokens.tolist()):
+        node = -1
+        for token in ids:
+            if token < 0:
+                break
+            node = node_of[node, token]
+            draws.append(node)
+            path[node] = draft
+    return tuple(draws), path
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> DrawnDrafter:
+    if not sources.samples:
+        raise Missing("--drafter drawn needs sampled text; give --temperature above 0")
+    rescorer, lattice = sources.rescorer(options["alpha"]), sources.lattice(options["top_k"])
+    assert isinstance(lattice, HeadsLattice)
+    return DrawnDrafter(lattice, rescorer, paths=options["paths"])

@@ -1,0 +1,78 @@
+"""Lattices of a model's heads, for drafters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rescore.decode.draft.tensor_rescorer import has_kernels
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, top_of_heads
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tensors import TensorSausage
+
+LOGP_DTYPES = ("float16", "float32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadsLattice:
+    """Makes lattices from the `top_k` candidates of heads 2..h.
+
+    logp_dtype  precision of the log-probabilities; float16, as in dumps, makes online decoding equal a replay
+    """
+
+    heads: Heads
+    top_k: int = 16
+    logp_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= 64:
+            raise ValueError(f"top_k: expected 1..64 candidates for each slot, got {self.top_k}")
+        if self.logp_dtype not in LOGP_DTYPES:
+            raise ValueError(f"logp_dtype: expected one of {', '.join(LOGP_DTYPES)}, got {self.logp_dtype!r}")
+
+    @property
+    def slots(self) -> int:
+        return self.heads.slots
+
+    def open(self, requests: int) -> HeadsLatticeSession:
+        return HeadsLatticeSession(self, self.heads.open(requests))
+
+    def sausages(self, logits: Tensor) -> Sausage:
+        """Returns the lattices [B, T, K] of the heads' logits [B, T, D]."""
+        ids, logp, _ = top_of_heads(logits, self.top_k, self.heads.vocabulary)
+        return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
+
+    def tensors(self, logits: Tensor) -> TensorSausage:
+        """The same as tensors: on the logits' device, without synchronisation, if it has kernels; else on the CPU."""
+        if not has_kernels(logits.device):
+            return TensorSausage.of(self.sausages(logits), torch.device("cpu"))
+        found = TensorSausage.from_logits(logits, self.top_k)
+        vocabulary = self.heads.vocabulary
+        ids = found.ids if vocabulary is None else vocabulary.tokens(found.ids)
+        return TensorSausage(ids=ids, cost=found.cost.to(getattr(torch, self.logp_dtype)).float())
+
+
+class HeadsLatticeSession:
+    """The heads of one call, and the lattices of their candidates."""
+
+    def __init__(self, lattice: HeadsLattice, heads: HeadsSession):
+        self.lattice, self.heads = lattice, heads
+
+    @property
+    def may_rest(self) -> bool:
+        """Heads that keep their own state must see every step."""
+        return isinstance(self.heads, Memoryless)
+
+    def sausages(self, step: DraftStep) -> Sausage:
+        return self.lattice.sausages(self.heads.logits(step))
+
+    def resident(self, step: DraftStep) -> TensorSausage | Sausage:
+        logits = self.heads.logits(step)
+        return self.lattice.tensors(logits) if has_kernels(logits.device) else self.lattice.sausages(logits)
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)

@@ -1,0 +1,58 @@
+"""Drafts from an n-gram model alone: the control without heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.draft.drafter import DraftSources, Missing, Proposed
+from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.tree_search import padded
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.shaping import Shaping
+from rescore.lm.ngram import NGram
+
+
+class NGramDrafter:
+    """Drafts the `nodes` most probable continuations of at most `slots` tokens under an n-gram model."""
+
+    drawn = 0
+
+    def __init__(self, model: NGram, *, slots: int, nodes: int, threads: int = 1):
+        for name, value in (("slots", slots), ("nodes", nodes)):
+            if value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        self.model = model
+        self.slots = slots
+        self.nodes = nodes
+        self.threads = threads
+
+    def fitted(self, vocab_size: int) -> NGramDrafter:
+        model = self.model.widened(vocab_size)
+        return (
+            self
+            if model is self.model
+            else NGramDrafter(model, slots=self.slots, nodes=self.nodes, threads=self.threads)
+        )
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NGramDrafter:
+        return self
+
+    def propose(self, step: DraftStep) -> Proposed:
+        histories, n = padded(step.histories, max(1, self.model.order - 1)), step.nodes or self.nodes
+        return propose_trees(self.model, histories, n=n, depth=self.slots, threads=self.threads)
+
+    def select(self, rows: Sequence[int]) -> None:
+        pass
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> NGramDrafter:
+    models = sources.lms()
+    if len(models) != 1:
+        raise Missing(f"--drafter lm-alone: expected one --lm, got {len(models)}")
+    if options["nodes"] == "auto":
+        raise Missing("--nodes auto: not supported by lm-alone; give a number of nodes")
+    return NGramDrafter(models[0], slots=options["ahead"], nodes=options["nodes"], threads=sources.threads)

@@ -1,0 +1,79 @@
+"""Times of a target's passes by width, learned while decoding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rescore.decode.draft.pass_costs import PassCosts
+
+REMEMBERED = 5  # latest passes kept per width; the fastest counts, since other load on the machine only adds time
+SURE = 2  # passes of a width from which it counts as measured: the first ones of a process are slow
+PRIOR = 0.05  # of a plain pass: what each further token of a row is taken to cost while nothing else is known
+STEP = 8  # tokens of a row that a first pass may read
+FAR = 4096  # tokens, more than a pass ever reads
+AGEING = 256  # passes in which half of what is known of an unused width is forgotten
+TRYING = 0.01  # share of the time that passes may take longer than was expected, before nothing is forgotten any more
+
+
+VAIN = 0.01  # share of the time for searches that find nothing worth a pass
+LONGEST_REST = 16  # steps
+
+
+def rest_after(drafting: float, plain: float) -> int:
+    """The steps to leave out after a search in vain, given its seconds and those of a plain pass."""
+    return min(int(drafting / (VAIN * plain)), LONGEST_REST)
+
+
+class PassTimes:
+    """Seconds of a target's passes by width, the tokens that they read in all rows together.
+
+    What is not known is taken to be cheap, so that it is tried where it would pay: a token costs what `PRIOR` says
+    until a width was measured, and what is known of an unused width goes back there as it ages. So a time that other
+    load on the machine made long is measured again. Trying takes a small share of the time. Widths grow step by step:
+    up to twice the widest that is known, a token costs half as much as so far, and beyond as much as a plain pass.
+    """
+
+    def __init__(self) -> None:
+        self._passes = 0
+        self._seconds: dict[int, tuple[float, ...]] = {}
+        self._last: dict[int, int] = {}  # the number of each width's last pass
+        self._expected: PassCosts | None = None  # the latest costs
+        self._spent = self._tried = 0.0  # seconds of all passes, and of those beyond what was expected
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """Records a pass."""
+        expected = float(self._expected.at(tokens)) if self._expected and self._last else seconds
+        self._spent, self._tried = self._spent + seconds, self._tried + max(seconds - expected, 0.0)
+        self._seconds[tokens] = (*self._seconds.get(tokens, ()), seconds)[-REMEMBERED:]
+        self._passes += 1
+        self._last[tokens] = self._passes  # last, since other threads read the seconds of the widths in it
+
+    def known(self) -> list[int]:
+        """Returns the widths that were measured, ascending."""
+        return sorted([*self._last])  # of a copy: another thread may note a pass meanwhile
+
+    def fastest(self, tokens: int) -> float | None:
+        """Seconds of the fastest of the latest passes of a width; None if there was none."""
+        return min(self._seconds[tokens]) if tokens in self._last else None
+
+    def costs(self, rows: int) -> PassCosts:
+        """Returns the costs of passes over `rows` rows, in seconds, or in plain passes if none was measured."""
+        known = self.known()
+        widths = [one for one in known if one == known[0] or len(self._seconds[one]) >= SURE] or [rows]
+        fastest = np.array([self.fastest(one) or 1.0 for one in widths])
+        # A time above that of a wider pass is noise.
+        seconds = np.minimum.accumulate(fastest[::-1])[::-1]
+        if self._tried <= TRYING * self._spent:
+            prior = fastest[0] * (1 + PRIOR * (np.array(widths) - widths[0]) / rows)
+            aged = prior + np.array([self._trust(one) for one in widths]) * (seconds - prior)
+            seconds = np.maximum.accumulate(np.where(seconds > prior, aged, seconds))
+        slope = max(PRIOR * fastest[0] / rows, (seconds[-1] - seconds[0]) / max(widths[-1] - widths[0], 1) / 2)
+        next_width = max(2 * widths[-1], STEP * rows)
+        next_seconds = seconds[-1] + slope * (next_width - widths[-1])
+        widths += [next_width, next_width + FAR]
+        seconds = np.append(seconds, [next_seconds, next_seconds + FAR * fastest[0] / rows])
+        self._expected = PassCosts(tokens=np.array(widths), seconds=seconds)
+        return self._expected
+
+    def _trust(self, tokens: int) -> float:
+        return 0.5 ** ((self._passes - self._last.get(tokens, self._passes)) / AGEING)

@@ -1,0 +1,266 @@
+"""Drafts of sausage lattices, rescored by n-gram models: the best token tree, the p best paths, samples.
+
+Trees are those of a calibrated q (docs/how/calibrated-q.md), in which the n-gram model and the text so far also propose
+tokens that no head lists. Paths and samples have a rescored cost: that of w_1..w_T is
+sum_t [ head_t * cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim et al., "Exploring and Improving
+Blockwise Parallel Drafts", section 7.2; here exact, with failure arcs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.decode.draft.array_rescorer import ArrayRescorer
+from rescore.decode.draft.calibrated import CalibratedTrees
+from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.normalised import NormalisedLattice
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.weights import DEFAULT_ALPHA
+from rescore.lattice.drafts import Drafts
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.token_ids import token_ids
+from rescore.lattice.tree import TokenTree
+from rescore.lattice.trees import Trees
+from rescore.lm.ngram import NGram
+
+if TYPE_CHECKING:
+    import torch
+
+    from rescore.decode.draft.tensor_rescorer import TensorNormalised, TensorRescorer
+    from rescore.lattice.tensors import TensorDrafts, TensorSausage, TensorTrees
+
+SEMANTICS = ("failure", "epsilon")
+MOST_CAPACITY = 1 << 16
+OF_TENSORS = "with tensors: torch manages the memory of results"
+
+
+class Rescorer:
+    """An n-gram model, and how it is weighed against the heads; drafts trees and paths from lattices.
+
+    models       one NGram, several, or none (the heads alone)
+    alpha, head  weights of the models' costs (one for all, one per model [J], or one per model and slot [J, T]) and of
+                 the heads' (one for all slots, or one per slot [T]), from 0 to 1000. With either, or without a single
+                 model, trees too follow the rescored cost; the default of `paths` and `normalise` is alpha 0.3, head 1
+    calibration  weights of q (`Calibration`, from `rescore tune`); None: the defaults
+    memory       texts of earlier requests, another source of q; least: the smallest q of a node
+    threads      for batches
+    capacity     on a GPU, the tuples of model states that `paths` and `normalise` keep per slot (docs/use/gpu.md)
+
+    calibrated: searches trees under q; None if trees follow the rescored cost. Lattices are arrays; with alpha or head
+    also tensors (`TensorSausage`, with int32 histories), whose results stay on their device, without synchronisation.
+    """
+
+    def __init__(
+        self,
+        models: NGram | Sequence[NGram] = (),
+        *,
+        alpha: ArrayLike | None = None,
+        head: ArrayLike | None = None,
+        calibration: Calibration | None = None,
+        memory: TextMemory | None = None,
+        least: float = 0.0,
+        threads: int = 1,
+        capacity: int = 2048,
+    ):
+        models = (models,) if isinstance(models, NGram) else tuple(models)
+        self.calibrated: CalibratedTrees | None = None
+        if alpha is None and head is None and len(models) == 1:
+            self.calibrated = CalibratedTrees(models[0], calibration, memory=memory, least=least, threads=threads)
+        elif alpha is None and len(models) > 1:
+            raise ValueError(
+                f"alpha: expected weights of {len(models)} models, got none; or merge the models into one "
+                "(`rescore.interpolate`), for trees under a calibrated q"
+            )
+        elif calibration is not None or memory is not None:
+            raise ValueError("calibration, memory: expected one model and neither alpha nor head beside them")
+        alpha, head = DEFAULT_ALPHA if alpha is None else alpha, 1.0 if head is None else head
+        self.array = ArrayRescorer(models, alpha=alpha, head=head, threads=threads)
+        self.models, self.alpha, self.head, self.threads = self.array.models, self.array.alpha, self.array.head, threads
+        if not 1 <= capacity <= MOST_CAPACITY:
+            raise ValueError(f"capacity: expected 1 to {MOST_CAPACITY}, got {capacity}")
+        self.capacity = capacity
+        self._on_device: dict[torch.device, TensorRescorer] = {}
+        self._wide: dict[int, Rescorer] = {}  # the results of `widened`
+
+    def __repr__(self) -> str:
+        models = ", ".join(map(repr, self.models))
+        if self.calibrated is not None:
+            memory = f", memory={self.calibrated.memory!r}" if self.calibrated.memory else ""
+            return f"Rescorer({models}, calibration={self.calibrated.calibration!r}{memory})"
+        return f"Rescorer([{models}], alpha={self.alpha.tolist()}, head={self.head.tolist()})"
+
+    @property
+    def context(self) -> int:
+        """How many tokens of the history the models read: N - 1 of the longest, or the memory's."""
+        if self.calibrated is not None:
+            return self.calibrated.context
+        return max((model.order - 1 for model in self.models), default=0)
+
+    def widened(self, vocab_size: int) -> Rescorer:
+        """This rescorer for lattices and histories of a target of more ids (`NGram.widened`); the result is kept."""
+        if not self.models or vocab_size == self.array.vocab_size:
+            return self
+        if vocab_size not in self._wide:
+            models, same = [model.widened(vocab_size) for model in self.models], self.calibrated
+            weights: dict[str, Any] = (
+                {"alpha": self.alpha, "head": self.head}
+                if same is None
+                else {"calibration": same.calibration, "memory": same.memory, "least": same.least}
+            )
+            self._wide[vocab_size] = Rescorer(models, **weights, threads=self.threads, capacity=self.capacity)
+        return self._wide[vocab_size]
+
+    def on(self, device: torch.device) -> TensorRescorer:
+        """Returns the rescorer of tensors on a device.
+
+        The first call copies the models there; do not capture it in a graph.
+        """
+        if device not in self._on_device:
+            from rescore.decode.draft.tensor_rescorer import indexed, open_tensor_rescorer
+
+            exact = indexed(device)
+            if exact not in self._on_device:
+                self._on_device[exact] = open_tensor_rescorer(self.array, exact, self.capacity)
+            self._on_device[device] = self._on_device[exact]
+        return self._on_device[device]
+
+    @overload
+    def paths(
+        self,
+        sausage: Sausage,
+        history: ArrayLike,
+        p: int = 16,
+        *,
+        semantics: str = "failure",
+        out: Drafts | None = None,
+    ) -> Drafts: ...
+    @overload
+    def paths(
+        self, sausage: TensorSausage, history: torch.Tensor, p: int = 16, *, semantics: str = "failure"
+    ) -> TensorDrafts: ...
+
+    def paths(
+        self,
+        sausage: Sausage | TensorSausage,
+        history: Any,
+        p: int = 16,
+        *,
+        semantics: str = "failure",
+        out: Drafts | None = None,
+    ) -> Drafts | TensorDrafts:
+        """Returns the p best distinct paths: exact, ties broken by the ranks of the candidates, first slot first.
+
+        history    the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
+        semantics  "failure", or "epsilon": what a composition with epsilon backoff arcs gives (at most one model)
+        out        drafts from a call of the same sizes, to overwrite and return
+        """
+        if semantics not in SEMANTICS:
+            raise ValueError(f"semantics: expected one of {', '.join(SEMANTICS)}, got {semantics!r}")
+        if not isinstance(sausage, Sausage):
+            _refuse("out", out, OF_TENSORS)
+            return self.on(sausage.device).paths(sausage, history, p, semantics)
+        return self.array.paths(sausage, history, p, semantics, out)
+
+    def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
+        """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
+        if self.calibrated is None:
+            raise ValueError("text: only trees under a calibrated q read the running text; leave out alpha and head")
+        return self.calibrated.text(prompt)
+
+    @overload
+    def trees(
+        self,
+        sausage: Sausage,
+        history: ArrayLike,
+        n: int = 64,
+        *,
+        texts: Sequence[_core.ContextModel] | None = None,
+        depth: int | None = None,
+        out: Trees | None = None,
+    ) -> Trees: ...
+    @overload
+    def trees(self, sausage: TensorSausage, history: torch.Tensor, n: int = 64) -> TensorTrees: ...
+
+    def trees(
+        self,
+        sausage: Sausage | TensorSausage,
+        history: Any,
+        n: int = 64,
+        *,
+        texts: Sequence[_core.ContextModel] | None = None,
+        depth: int | None = None,
+        out: Trees | None = None,
+    ) -> Trees | TensorTrees:
+        """Returns the trees of the n most probable prefixes of a batch of lattices.
+
+        history  the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
+        texts    of a calibrated q: the running text of each lattice (`text`), which the caller extends; with them the
+                 last N - 1 tokens of each history are enough. None counts the histories anew, as prompts
+        depth    of a calibrated q: most tokens of a prefix; None: n. Open trees go past the lattices' slots
+        out      of the rescored cost: trees from a call of the same sizes, to overwrite and return
+
+        With alpha or head, q(w | prefix) is the softmax over the slot's candidates of -(rescored cost).
+        """
+        if self.calibrated is not None:
+            if not isinstance(sausage, Sausage):
+                raise TypeError(
+                    f"trees: expected a Sausage of arrays for the calibrated q, got {type(sausage).__name__}; "
+                    "give alpha for trees on a device"
+                )
+            _refuse("out", out, "with a calibrated q")
+            batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
+            history = token_ids(history, "history", self.array.vocab_size)
+            return self.calibrated.trees(batch, np.atleast_2d(history), n, texts=texts, depth=depth)
+        _refuse("texts", texts, "with alpha or head, whose trees read no text")
+        _refuse("depth", depth, "with alpha or head, whose trees have the lattice's slots")
+        if not isinstance(sausage, Sausage):
+            _refuse("out", out, OF_TENSORS)
+            return self.on(sausage.device).trees(sausage, history, n)
+        return self.array.trees(sausage, history, n, out)
+
+    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
+        """Returns the tree of the n most probable prefixes of a single lattice; arguments as in `trees`."""
+        if not isinstance(sausage, Sausage):
+            raise TypeError(
+                f"tree: expected a Sausage of arrays, got {type(sausage).__name__}; use trees, "
+                "whose result stays on the device"
+            )
+        if sausage.is_batch:
+            raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
+        return self.trees(sausage, history, n, depth=depth)[0]
+
+    @overload
+    def normalise(
+        self, sausage: Sausage, history: ArrayLike, *, temperature: float = 1.0, local: bool = False
+    ) -> NormalisedLattice: ...
+    @overload
+    def normalise(
+        self, sausage: TensorSausage, history: torch.Tensor, *, temperature: float = 1.0, local: bool = False
+    ) -> TensorNormalised: ...
+
+    def normalise(
+        self, sausage: Sausage | TensorSausage, history: Any, *, temperature: float = 1.0, local: bool = False
+    ) -> NormalisedLattice | TensorNormalised:
+        """Returns the lattice, or each of a batch, as a distribution q over its drafts; `history` as in `paths`.
+
+        q(w_1..w_T) is proportional to exp(-cost / temperature), with the cost of `paths`; with `local`, q(w | prefix)
+        is the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation
+        expands the whole composition: ValueError beyond 2^25 arcs per batch, some 1.3 GB.
+        """
+        if not isinstance(sausage, Sausage):
+            return self.on(sausage.device).normalise(sausage, history, temperature=temperature, local=local)
+        return self.array.normalise(sausage, history, temperature, local)
+
+    def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
+        """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""
+        return self.array.states(histories)
+
+
+def _refuse(name: str, given: object, why: str) -> None:
+    if given is not None:
+        raise TypeError(f"{name}: expected none {why}")

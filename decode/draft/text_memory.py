@@ -1,0 +1,173 @@
+"""A bounded store of the texts of earlier requests, which all drafters of a process may share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.decode.draft.calibration import Share, check_shares, counts_of
+from rescore.lattice.atomic import replacing
+from rescore.lm.token_files import map_npy
+
+MOST = 1 << 20  # tokens, of some 150 bytes each
+MEMORY_SHARES: tuple[Share, ...] = (
+    (-0.21, -0.09, -1.7),
+    (-3.24, 0.02, -0.32),
+    (-2.59, 0.36, -1.09),
+    (-4.12, 0.95, -0.45),
+    (-1.78, 0.06, -1.99),
+    (-1.18, 1.04, -1.01),
+)
+"""Of contexts of 0, 1, .. tokens; fitted by tools/bench/fit_shares.py. Longer contexts add nothing but memory."""
+CHUNK = 1024  # tokens counted per lock; bounds how long searches wait
+
+
+class TextMemory:
+    """Texts of one vocabulary, at most `most` tokens. When full, it drops about the older half at once. Threads may
+    add, search and save concurrently.
+
+    vocab_size  of the target, or fewer: text is remembered between the ids beyond
+    end_of_text the token that ends a text; separates texts in a file
+    most        tokens, at least 2
+    shares      of the memory's counts against the n-gram model, for every order (`Calibration.text`)
+    frozen      read-only: `add` raises, and decoded texts are not remembered
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        end_of_text: int,
+        most: int = MOST,
+        shares: tuple[Share, ...] = MEMORY_SHARES,
+        frozen: bool = False,
+    ):
+        if not 0 <= end_of_text < vocab_size:
+            raise ValueError(f"end_of_text: expected a token in 0..{vocab_size - 1}, got {end_of_text}")
+        if not 2 <= most <= 2**30:
+            raise ValueError(f"most: expected 2 to {2**30} tokens, got {most}")
+        check_shares("shares", shares)
+        self.vocab_size, self.end_of_text, self.most, self.frozen = vocab_size, end_of_text, most, frozen
+        self.shares = shares
+        self._lock = threading.Lock()
+        self._texts: list[NDArray[np.int32]] = []
+        # The later half is counted a second time, so that it is ready when the earlier half is dropped.
+        self._all, self._later = self._empty(), self._empty()
+        self._early = 0  # texts that are not among the later ones
+
+    def __repr__(self) -> str:
+        return f"TextMemory({self.size:,} of {self.most:,} tokens{', frozen' if self.frozen else ''})"
+
+    @property
+    def context(self) -> int:
+        """How many tokens before a position are read."""
+        return len(self.shares) - 1
+
+    @property
+    def counts(self) -> _core.ContextModel:
+        """The counts to search; replaced by others when texts are dropped."""
+        return self._all
+
+    @property
+    def bytes(self) -> int:
+        """Memory in bytes, texts included."""
+        return self._all.bytes + self._later.bytes + 4 * self._all.size
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return self._all.size
+
+    def check(self, vocab_size: int) -> None:
+        """ValueError if it may hold ids that a target of this many lacks."""
+        if self.vocab_size > vocab_size:
+            raise ValueError(
+                f"memory: expected texts of at most the target's {vocab_size} ids, got one of {self.vocab_size}; "
+                "remember each target's texts by themselves"
+            )
+
+    def texts(self) -> list[NDArray[np.int32]]:
+        """The stored texts, oldest first."""
+        with self._lock:
+            return list(self._texts)
+
+    def add(self, tokens: ArrayLike) -> None:
+        """Adds a text [n] of tokens, truncated to its last `most // 2`. An empty text adds nothing."""
+        text = np.asarray(tokens)
+        if text.ndim != 1 or (text.size and text.dtype.kind not in "iu"):
+            raise TypeError(f"tokens: expected integers of shape [n], got {text.dtype} {list(text.shape)}")
+        if text.size and not (0 <= text.min() and text.max() < self.vocab_size):
+            raise ValueError(f"tokens: expected ids in 0..{self.vocab_size - 1}, got {text.min()}..{text.max()}")
+        if self.frozen:
+            raise ValueError("add: this memory is frozen; open it with frozen=False")
+        if text.size:
+            self._add(text[-(self.most // 2) :].astype(np.int32))
+
+    def remember(self, history: NDArray[np.int32], start: int) -> None:
+        """Adds a text that has ended, int32 [n], with the end of its prompt, its first `start` tokens; nothing if
+        frozen. Ids beyond the vocabulary divide it into texts of their own.
+        """
+        if not self.frozen:
+            text = history[max(0, start - self.context) :]
+            unknown = np.flatnonzero(text >= self.vocab_size)
+            for part in np.split(text, np.sort(np.concatenate((unknown, unknown + 1)))):
+                self.add(part[part < self.vocab_size])
+
+    def _add(self, text: NDArray[np.int32]) -> None:
+        with self._lock:
+            if self._all.size + len(text) > self.most:
+                self._texts = self._texts[self._early :]
+                self._all, self._later, self._early = self._later, self._empty(), len(self._texts)
+            late = self._all.size + len(text) > self.most // 2
+            self._early += not late
+            self._texts.append(text)
+            for counts in (self._all, self._later) if late else (self._all,):
+                counts.begin()
+                for at in range(0, len(text), CHUNK):
+                    counts.extend(text[at : at + CHUNK])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the texts atomically as a flat .npy of ids, each text followed by `end_of_text`; `rescore lm build`
+        reads it too.
+        """
+        texts = self.texts()
+        parts = [
+            part for text in texts for part in (text[: len(text) - (text[-1] == self.end_of_text)], [self.end_of_text])
+        ]
+        with replacing(path) as file:
+            np.save(file, np.concatenate(parts, dtype=np.int32) if parts else np.empty(0, np.int32))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        vocab_size: int,
+        end_of_text: int,
+        most: int = MOST,
+        shares: tuple[Share, ...] = MEMORY_SHARES,
+        frozen: bool = False,
+    ) -> TextMemory:
+        """Opens a file of texts and keeps the last `most` tokens. ValueError unless the file holds ids of the
+        vocabulary.
+        """
+        memory = cls(vocab_size=vocab_size, end_of_text=end_of_text, most=most, shares=shares)
+        ids = map_npy(Path(path))
+        last = np.array(ids[max(0, len(ids) - most) :])
+        if last.size and not (0 <= last.min() and last.max() < vocab_size):
+            raise ValueError(
+                f"{path}: expected ids in 0..{vocab_size - 1}, got {last.min()}..{last.max()}: "
+                "texts of another vocabulary"
+            )
+        for text in np.split(last, np.flatnonzero(last == end_of_text) + 1):
+            memory.add(text)
+        memory.frozen = frozen
+        return memory
+
+    def _empty(self) -> _core.ContextModel:
+        return counts_of(self.shares)

@@ -1,0 +1,152 @@
+"""Drafts the best tree: of the heads' lattice, of the text so far and an n-gram model, or of all together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.draft.auto_width import AutoWidth, WidthSession
+from rescore.decode.draft.drafter import (
+    EMPTY,
+    DrafterSession,
+    DraftSources,
+    Lattices,
+    LatticeSession,
+    Missing,
+    Proposed,
+    Rescoring,
+)
+from rescore.decode.draft.registry import TOP_K
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_search import CalibratedSearch, PlainSearch, TreeSearch
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.shaping import Shaping
+
+MOST_NODES = 1024
+
+
+class TreeDrafter(Rescoring):
+    """Drafts the n most probable prefixes of the rescored lattice (docs/reference/concepts.md, token trees).
+
+    lattice   of the model's heads; None drafts without heads, which takes a calibrated rescorer
+    rescorer  its trees are drafted; None: those of the heads alone
+    nodes     n, or an `AutoWidth`, which chooses it at each step
+    depth     maximal depth of the tree, with a calibrated q; None: as deep as q reaches. Past the heads, n-gram model
+              and text draft alone
+    rejected  whether the target's predictions after rejected nodes count in the running text
+    pushed    of fixed weights: trees under the q of whole paths (docs/how/pushing.md)
+    """
+
+    drawn = 0
+
+    def __init__(
+        self,
+        lattice: Lattices | None,
+        rescorer: Rescorer | None = None,
+        *,
+        nodes: int | AutoWidth = 64,
+        depth: int | None = None,
+        rejected: bool = True,
+        pushed: bool = False,
+    ):
+        if isinstance(nodes, int):
+            check_nodes(nodes)
+        rescorer = rescorer or Rescorer()
+        if rescorer.calibrated is None and (lattice is None or depth is not None):
+            what = "lattice: expected that of heads" if lattice is None else f"depth: expected None, got {depth}"
+            raise ValueError(f"{what}; leave out alpha and head of the rescorer to draft without heads or past them")
+        if depth is not None and not 1 <= depth <= MOST_NODES:
+            raise ValueError(f"depth: expected trees of depth 1..{MOST_NODES}, got {depth}")
+        self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
+        self.depth, self.rejected, self.pushed = depth, rejected, pushed
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
+        lattices = self.lattice.open(len(prompts)) if self.lattice else None
+        search: TreeSearch
+        if self.rescorer.calibrated is not None:
+            search = CalibratedSearch(self.rescorer.calibrated, len(prompts), depth=self.depth, rejected=self.rejected)
+        else:
+            search = PlainSearch(self.rescorer, pushed=self.pushed)
+        if isinstance(self.nodes, int):
+            return _TreeSession(lattices, search, self.nodes)
+        calibrated = self.rescorer.calibrated
+        learns = self.rejected and calibrated is not None and calibrated.reads_text
+        return _AutoSession(lattices, search, self.nodes.open(len(prompts), max(map(len, prompts)), learns=learns))
+
+
+def check_nodes(nodes: int) -> None:
+    if not 1 <= nodes <= MOST_NODES:
+        raise ValueError(f"nodes: expected trees of 1..{MOST_NODES} nodes, got {nodes}")
+
+
+class _TreeSession:
+    """A search, and the heads' lattices if there are any."""
+
+    def __init__(self, lattices: LatticeSession | None, search: TreeSearch, nodes: int):
+        self.lattices, self.search, self.nodes = lattices, search, nodes
+
+    def propose(self, step: DraftStep) -> Proposed:
+        self.search.read(step)
+        return self.search.trees(self.lattices, step, step.nodes or self.nodes)
+
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        self.search.ended(history, start)
+
+    def select(self, rows: Sequence[int]) -> None:
+        if self.lattices:
+            self.lattices.select(rows)
+        self.search.select(rows)
+
+
+class _AutoSession(_TreeSession):
+    """Drafts trees of the best size for each step."""
+
+    def __init__(self, lattices: LatticeSession | None, search: TreeSearch, width: WidthSession):
+        super().__init__(lattices, search, width.wanted)
+        self.width = width
+        self._proposed = True  # whether the last search found anything to draft
+
+    def propose(self, step: DraftStep) -> Proposed:
+        self.width.begin(step.last)
+        drafts = self._drafts(step)
+        self.width.end(max(draft.tree.size for draft in drafts))
+        return drafts
+
+    def _drafts(self, step: DraftStep) -> list[Draft]:
+        if getattr(self.lattices, "may_rest", True) and self.width.rests():
+            return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.histories]
+        began = time.perf_counter()
+        self.search.read(step)
+        trees = self.search.trees(self.lattices, step, self.width.wanted)
+        n = self.width.size(trees, step.room, time.perf_counter() - began)
+        self._proposed = bool(trees.count.any())
+        rested = self._proposed and not n
+        return [Draft(tree=trees[b].head(n).within(most), rested=rested) for b, most in enumerate(step.room)]
+
+    def select(self, rows: Sequence[int]) -> None:
+        super().select(rows)
+        self.width.select(rows)
+
+
+def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> TreeDrafter:
+    """`tree`, of fixed weights, and the trees of a calibrated `kind`, closed or open."""
+    if "kind" not in options:
+        rescorer, top_k = sources.rescorer(options["alpha"]), options["top_k"]
+    elif options["settings"] is not None:
+        rescorer, top_k = sources.calibrated(options["kind"], options["settings"])
+    elif options["kind"] == "closed":
+        raise Missing("--drafter calibrated-tree: expected --settings with a file written by `rescore tune`, got none")
+    elif len(models := sources.lms()) != 1:
+        raise Missing(
+            "--drafter open-tree: expected one --lm, or --settings with a file written by `rescore tune`, "
+            f"got {len(models)} models"
+        )
+    else:
+        rescorer, top_k = Rescorer(models[0], threads=sources.threads), TOP_K
+    nodes = AutoWidth(sources.target) if options["nodes"] == "auto" else options["nodes"]
+    return TreeDrafter(sources.lattice(options["top_k"] or top_k), rescorer, nodes=nodes)

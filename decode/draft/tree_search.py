@@ -1,0 +1,107 @@
+"""Searches of trees for the requests of one call, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.draft.calibrated import CalibratedTrees
+from rescore.decode.draft.drafter import LatticeSession
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.running_texts import RunningTexts
+from rescore.decode.models.draft_step import DraftStep
+from rescore.lattice.sausage import Sausage, blank
+from rescore.lattice.trees import Trees
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Histories = Sequence[NDArray[np.int32]]  # the whole text of every request
+
+
+class TreeSearch(Protocol):
+    def read(self, step: DraftStep) -> None:
+        """Reads the tokens of a step that drafts, and of the steps before it that did not."""
+
+    def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
+        """Returns trees of n nodes from the heads' lattices, or without heads."""
+
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        """As in `Remembering`."""
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keeps only these requests."""
+
+
+def padded(histories: Histories, context: int) -> NDArray[np.int32]:
+    """The last `context` tokens of each history, int32 [B, context], padding -1 in front."""
+    rows = np.full((len(histories), context), -1, np.int32)
+    for row, history in zip(rows, histories):
+        tail = history[len(history) - min(context, len(history)) :]
+        row[context - len(tail) :] = tail
+    return rows
+
+
+def moved(histories: Histories, context: int, device: torch.device) -> Tensor:
+    """As `padded`, at least one token, on a device."""
+    import torch
+
+    return torch.from_numpy(padded(histories, max(1, context))).to(device)
+
+
+class PlainSearch:
+    """Search of lattices rescored with fixed weights. `pushed`: under the q of whole paths, which accounts for later
+    slots; the default is each slot's own.
+    """
+
+    def __init__(self, rescorer: Rescorer, *, pushed: bool = False):
+        self._rescorer, self._pushed = rescorer, pushed
+
+    def read(self, step: DraftStep) -> None:
+        pass
+
+    def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
+        assert lattices is not None
+        rescorer, context = self._rescorer, max(1, self._rescorer.context)
+        if self._pushed:
+            return rescorer.normalise(lattices.sausages(step), padded(step.histories, context)).trees(n)
+        found = lattices.resident(step)
+        if isinstance(found, Sausage):
+            return rescorer.trees(found, padded(step.histories, context), n)
+        return rescorer.trees(found, moved(step.histories, context, found.device), n).host()
+
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        pass
+
+    def select(self, rows: Sequence[int]) -> None:
+        pass
+
+
+class CalibratedSearch:
+    """Search under a calibrated q, up to `depth` tokens deep; reads each request's text if the calibration uses it."""
+
+    def __init__(self, rescorer: CalibratedTrees, requests: int, *, depth: int | None, rejected: bool):
+        self._rescorer, self._depth = rescorer, depth
+        self._texts = RunningTexts(rescorer, requests, rejected=rejected) if rescorer.reads_text else None
+
+    def read(self, step: DraftStep) -> None:
+        if self._texts:
+            self._texts.read(step)
+
+    def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
+        sausages = lattices.sausages(step) if lattices else blank(len(step.histories))
+        histories = padded(step.histories, max(1, self._rescorer.context))
+        texts = [self._texts.texts[request] for request in step.requests] if self._texts else []
+        return self._rescorer.trees(sausages, histories, n, texts=texts, depth=self._depth)
+
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        if self._rescorer.memory:
+            self._rescorer.memory.remember(history, start)
+
+    def select(self, rows: Sequence[int]) -> None:
+        if self._texts:
+            self._texts.select(rows)

@@ -1,4 +1,0 @@
-"""Rescoring: from lattices to drafts. See README.md."""
-
-# Chosen on the validation splits of the demo's tasks (docs/lab/weights.md), not on the data that the demo reports.
-DEFAULT_ALPHA = 0.3

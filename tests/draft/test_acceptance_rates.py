@@ -1,0 +1,157 @@
+"""Acceptance learned by what q says."""
+
+import math
+from bisect import bisect_right
+
+import numpy as np
+import pytest
+
+from rescore import _core
+from rescore.decode.draft.acceptance_rates import EDGES, FADING, PRIOR, AcceptanceRates
+from rescore.lattice.tree import TokenTree
+
+
+def tree_of(parents, conditional):
+    tree = TokenTree.from_parents(range(len(parents)), parents)
+    logq: list[float] = []
+    for parent, q in zip(parents, conditional):
+        logq.append(np.log(q) + (logq[parent] if parent >= 0 else 0.0))
+    return TokenTree.trusted(tree.tokens, tree.parents, tree.depths, np.array(logq, np.float32))
+
+
+def corrected(rates, tree):
+    return rates.corrected(tree.logq, tree.parents)
+
+
+TREE = tree_of([-1, 0, -1, 1], [0.55, 0.87, 0.25, 0.9999])
+
+
+def test_before_anything_is_known_q_is_believed():
+    assert corrected(AcceptanceRates(), TREE) == pytest.approx([0.55, 0.55 * 0.87, 0.25, 0.55 * 0.87 * 0.9999])
+
+
+def test_several_trees_and_padding():
+    rates, other = AcceptanceRates(), tree_of([-1, -1], [0.9, 0.05])
+    columns = [
+        np.stack([getattr(TREE, name), np.zeros(4)]).astype(dtype)
+        for name, dtype in (("logq", np.float32), ("parents", np.int32))
+    ]
+    for column, name, padding in zip(columns, ("logq", "parents"), (-np.inf, -1)):
+        column[1] = [*getattr(other, name), padding, padding]
+    p = rates.corrected(*columns)
+    assert p[0] == pytest.approx(corrected(rates, TREE))
+    assert p[1] == pytest.approx([*corrected(rates, other), 0, 0])
+
+
+def test_what_was_accepted_is_learned():
+    """By hand: 40 trees, of which node 0 is accepted in 30 and its child in 10 of those; node 2 never."""
+    rates = AcceptanceRates()
+    for number in range(40):
+        rates.note([TREE], [[0, 1] if number < 10 else [0] if number < 30 else []])
+    p = corrected(rates, TREE)
+    assert p[0] == pytest.approx(0.55 * (PRIOR + 30) / (PRIOR + 40 * 0.55))
+    assert p[1] / p[0] == pytest.approx(0.87 * (PRIOR + 10) / (PRIOR + 30 * 0.87))
+    assert p[2] == pytest.approx(0.25 * PRIOR / (PRIOR + 40 * 0.25))
+    assert p[3] / p[1] == pytest.approx(0.9999 * PRIOR / (PRIOR + 10 * 0.9999))  # its parent was accepted ten times
+
+
+def test_no_probability_exceeds_one():
+    rates, sure = AcceptanceRates(), tree_of([-1], [0.9])
+    for _ in range(1000):
+        rates.note([sure], [[0]])
+    assert corrected(rates, tree_of([-1, 0], [0.9, 0.94])) == pytest.approx([0.999, 1], abs=2e-3)
+
+
+def test_several_trees_are_noted_as_one_after_the_other():
+    together, alone, empty = AcceptanceRates(), AcceptanceRates(), TokenTree.from_parents([], [])
+    chain = tree_of([-1, 0, 1], [0.9, 0.5, 0.1])
+    trees, accepted = [TREE, empty, chain, TREE], [[0, 1], [], [0, 1, 2], []]
+    together.note(trees, accepted)
+    for tree, path in zip(trees, accepted):
+        alone.note([tree], [path])
+    for tree in (TREE, chain):
+        assert corrected(together, tree).tolist() == corrected(alone, tree).tolist()
+
+
+def test_tokens_behind_rejected_ones_say_nothing():
+    rates = AcceptanceRates()
+    before = corrected(rates, TREE)
+    for _ in range(100):
+        rates.note([TREE], [[]])
+    after = corrected(rates, TREE)
+    assert after[0] < 0.3 * before[0]
+    assert after[1] / after[0] == pytest.approx(before[1] / before[0])
+
+
+def test_what_was_learned_fades():
+    rates = AcceptanceRates()
+    before = corrected(rates, TREE)
+    for _ in range(100):
+        rates.note([TREE], [[]])
+    half = round(np.log(0.5) / np.log(FADING))
+    for _ in range(half):
+        rates.fade()
+    assert corrected(rates, TREE)[0] == pytest.approx(0.55 * PRIOR / (PRIOR + 50 * 0.55))
+    for _ in range(20 * half):
+        rates.fade()
+    assert corrected(rates, TREE) == pytest.approx(before, rel=1e-3)
+
+
+def test_an_empty_tree():
+    empty = TokenTree.from_parents([], [])
+    assert corrected(AcceptanceRates(), empty).shape == (0,)
+    AcceptanceRates().note([empty], [[]])
+
+
+def conditional_q(tree, node):
+    parent = int(tree.parents[node])
+    return math.exp(float(tree.logq[node]) - (float(tree.logq[parent]) if parent >= 0 else 0.0))
+
+
+def random_tree(rng, n):
+    parents = [int(rng.integers(-1, node)) if node else -1 for node in range(n)]
+    return tree_of(parents, rng.choice([0.005, 0.15, 0.5, 0.93, 0.9997], size=n))
+
+
+def test_equal_to_a_count_node_by_node():
+    rng = np.random.default_rng(3)
+    rates, counted = AcceptanceRates(), [[PRIOR, PRIOR] for _ in range(len(EDGES) + 1)]
+
+    def entry(tree, node):
+        return counted[bisect_right(EDGES.tolist(), conditional_q(tree, node))]
+
+    for _ in range(30):
+        trees, paths = [random_tree(rng, int(rng.integers(0, 40))) for _ in range(3)], []
+        for tree in trees:
+            path, node = [], -1
+            while (children := np.flatnonzero(tree.parents == node)).size and rng.random() < 0.8:
+                node = int(rng.choice(children))
+                path.append(node)
+            paths.append(path)
+        rates.note(trees, paths)
+        for tree, path in zip(trees, paths):
+            for node in range(tree.size):
+                if tree.parents[node] in (-1, *path):
+                    entry(tree, node)[1] += conditional_q(tree, node)
+                    entry(tree, node)[0] += node in path
+        for tree in trees:
+            wanted: list[float] = []
+            for node in range(tree.size):
+                accepted, expected = entry(tree, node)
+                above = int(tree.parents[node])
+                p = min(1.0, conditional_q(tree, node) * accepted / expected)
+                wanted.append(p * (wanted[above] if above >= 0 else 1.0))
+            assert corrected(rates, tree) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_the_core_checks_its_arrays():
+    factors, columns = np.ones(len(EDGES) + 1), (TREE.logq[None], TREE.parents[None])
+    with pytest.raises(ValueError, match=r"parents"):
+        _core.acceptance(columns[0], columns[1] + 3, EDGES, factors)
+    with pytest.raises(ValueError, match=f"factors, one more than edges: expected {len(EDGES) + 1} entries, got 3"):
+        _core.acceptance(*columns, EDGES, factors[:3])
+    counts = np.ones((2, len(factors)))
+    for wrong in ([[4]], [[-1]], [[0], [0]]):
+        with pytest.raises(ValueError, match="accepted"):
+            _core.count_accepted(counts, EDGES, [TREE.logq], [TREE.parents], wrong)
+    assert (counts == 1).all()

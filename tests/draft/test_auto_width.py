@@ -1,0 +1,328 @@
+"""The size of trees: a worked example, times of passes, learning from acceptance."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from support.tiny_blockwise import END, V, text, trained
+
+from rescore.decode.draft import auto_width
+from rescore.decode.draft.acceptance_rates import AcceptanceRates
+from rescore.decode.draft.auto_width import SIZES, AutoWidth, WidthSession, best_size
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.pass_times import AGEING, LONGEST_REST, PRIOR, SURE, VAIN, PassTimes
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.draft.tree_search import CalibratedSearch
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.draft_step import LastPass
+from rescore.lattice.tree import TokenTree
+from rescore.lattice.trees import Trees
+from rescore.lm.build import build
+
+# Node 2 is a child of node 0, node 4 of node 1.
+TREE = TokenTree.from_parents(range(7), (-1, -1, 0, 0, 1, 2, 2))
+LOGQ = np.log(np.array([[0.6, 0.3, 0.2, 0.1, 0.05, 0.04, 0.03]], np.float32))
+
+
+class Trusting(AcceptanceRates):
+    """Takes q at its word, so that examples can be worked by hand."""
+
+    def corrected(self, logq, parents):
+        return np.exp(logq.astype(np.float64))
+
+
+def trees_of(logq=LOGQ, parents=TREE.parents, depths=TREE.depths):
+    """A batch of trees of the same form; logq [B, n]."""
+    batch, n = logq.shape
+    columns = [np.tile(one[:n], (batch, 1)).astype(np.int32) for one in (np.arange(n), parents, depths)]
+    count = np.full(batch, n, np.int32)
+    return Trees(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq.astype(np.float32), count=count)
+
+
+def siblings(logq):
+    n = logq.shape[1]
+    return trees_of(logq, np.full(n, -1), np.ones(n))
+
+
+def size(session, trees, drafting=0.0, room=16):
+    return session.size(trees, [room] * len(trees), drafting)
+
+
+def trusting(times, requests=1, **options):
+    return WidthSession(times, requests, rates=Trusting(), **options)
+
+
+def passed(n, accepted, logq=LOGQ[0]):
+    """What a pass over the first n nodes said."""
+    return LastPass(tree=replace(TREE, logq=logq).head(n), accepted=accepted)
+
+
+def times(*pairs):
+    found = PassTimes()
+    for tokens, seconds in pairs:
+        for _ in range(SURE):
+            found.note(tokens, seconds)
+    return found
+
+
+# Passes over 1, 2, 4 and 8 tokens take 10, 10, 12 and 20 ms: 2 ms more for each token above 4, 1 ms between 2 and 4.
+TIMES = times((1, 0.010), (2, 0.010), (4, 0.012), (8, 0.020))
+
+
+def test_a_worked_example():
+    """Trees of 0, 1, 3 and 7 nodes bring 1, 1.6, 2.1 and 2.32 tokens in 10, 10, 12 and 20 ms: 100, 160, 175, 116 a
+    second.
+    """
+    tokens = 1 + np.append(0.0, np.cumsum(np.exp(LOGQ[0])))[[0, 1, 3, 7]]
+    seconds = TIMES.costs(1).at([1, 2, 4, 8])
+    np.testing.assert_allclose(tokens / seconds, [100, 160, 175, 116], rtol=1e-3)
+    assert best_size(tokens, seconds) == 2
+    assert size(trusting(TIMES), trees_of()) == 3
+
+
+def test_drafting_makes_wide_passes_cheaper():
+    """With 100 ms for the draft the passes' own time hardly counts: 2.32 / 120 is more than 2.1 / 112."""
+    assert size(trusting(TIMES), trees_of(), 0.1) == 7
+
+
+def test_nodes_beyond_the_room_bring_nothing():
+    """Without depth 2, trees of 1 and 3 nodes bring 1.6 and 1.9 tokens in 10 and 12 ms: 160, 158 a second."""
+    assert size(trusting(TIMES), trees_of(), room=1) == 1
+    assert size(trusting(TIMES), trees_of(), room=0) == 0
+
+
+def test_what_rejected_nodes_bring_later_counts():
+    """Trees of 1 and 3 nodes of 0.1 bring 1.1 and 1.3 tokens in 11 and 13.1 ms: 100 and 99 a second; plain passes 100.
+
+    With a hundredth of a token more for each node: 101, 102.
+    """
+    costs, nodes = times((1, 0.010), (2, 0.011), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1)))
+    assert size(trusting(costs), nodes) <= 1
+    assert size(trusting(costs, later=0.01), nodes) == 3
+
+
+def test_a_batch_pays_for_all_rows():
+    """Two rows: trees of 0, 1 and 3 nodes are passes over 2, 4 and 8 tokens: 2, 3.2 and 4.2 tokens in 10, 12, 20 ms."""
+    session = trusting(TIMES, 2)
+    assert size(session, trees_of(np.repeat(LOGQ[:, :3], 2, axis=0))) == 1
+    session.select([1])  # one is left, in a pass that is its own again
+    assert size(session, trees_of(LOGQ[:, :3])) == 3
+
+
+def test_what_is_not_accepted_makes_trees_smaller():
+    session = WidthSession(TIMES, 1)
+    sizes, last = [], []
+    for _ in range(300):
+        session.begin(last)
+        sizes.append(size(session, trees_of()))
+        last = [passed(sizes[-1], ())]
+    assert sizes[0] == 3 and sizes[-1] == 1 and sorted(sizes, reverse=True) == sizes  # two rows cost as much as one
+    for _ in range(5000):
+        session.begin([passed(0, ())])
+    assert size(session, trees_of()) == 3  # doubt fades
+
+
+def test_what_is_accepted_beyond_expectation_makes_them_larger():
+    """A node of 0.4 is not worth a pass that costs 1.5 times as much, until it came nearly always."""
+    session = WidthSession(times((1, 0.02), (2, 0.03)), 1)
+    node = siblings(np.log(np.array([[0.4]], np.float32)))
+    assert size(session, node) == 0
+    for _ in range(60):
+        session.begin([passed(1, (0,), np.resize(node.logq, 7))])
+    assert size(session, node) == 1
+
+
+def test_searches_in_vain_take_a_bounded_share_of_the_time():
+    """A search of 0.5 ms in vain is repeated once plain passes of 10 ms have taken a hundred times as long."""
+    hopeless = siblings(np.full((1, 7), -9.0))
+    for drafting, rest in ((5e-4, 5), (5e-5, 0), (0.03, LONGEST_REST)):
+        session = trusting(times((1, 0.010), (2, 0.012)))
+        assert size(session, hopeless, drafting) == 0
+        rested = 0
+        while session.rests():
+            rested += 1
+        assert rested == rest and (rest == LONGEST_REST or drafting < VAIN * 0.010 * (rest + 1))
+
+
+def test_no_step_rests_after_a_draft():
+    session = trusting(TIMES)
+    assert size(session, trees_of(), 0.01) and not session.rests()
+
+
+def test_the_fastest_of_the_last_passes_counts():
+    found = times((4, 0.03))
+    for seconds in (0.5, 0.01, 0.3, 0.2, 0.3, 0.2, 0.4):
+        found.note(1, seconds)
+    assert found.costs(1).at([1, 4]).tolist() == [0.03, 0.03]  # 0.2 and more of passes that can have been no slower
+
+
+def test_what_is_not_known_is_taken_to_be_cheap():
+    """Nothing measured: in plain passes, of three rows. A width counts from its second pass on."""
+    assert PassTimes().costs(3).at([3, 6, 24, 27]) == pytest.approx([1, 1 + PRIOR, 1 + 7 * PRIOR, 2 + 7 * PRIOR])
+    found = times((1, 0.01))
+    prior = 0.01 * (1 + 7 * PRIOR)
+    assert found.costs(1).at([1, 8]) == pytest.approx([0.01, prior])
+    found.note(8, 0.05)
+    assert found.costs(1).at(8) == pytest.approx(prior)
+    found.note(8, 0.05)
+    half = (0.05 - 0.01) / 7 / 2
+    assert found.costs(1).at([8, 16, 18]) == pytest.approx([0.05, 0.05 + 8 * half, 0.05 + 8 * half + 2 * 0.01])
+
+
+def test_what_seemed_dear_is_tried_again():
+    """A pass that something else made slow does not stand for its width as long as it is avoided."""
+    found = times((1, 0.01), (4, 0.012), (16, 9.0))
+    assert found.costs(1).at(16) == 9
+    for _ in range(AGEING):
+        found.note(4, 0.012)
+    prior = 0.01 * (1 + 15 * PRIOR)
+    assert found.costs(1).at([1, 4, 16]) == pytest.approx([0.01, 0.012, (9 + prior) / 2])
+    for _ in range(20 * AGEING):
+        found.note(4, 0.012)
+    assert found.costs(1).at(16) == pytest.approx(prior, rel=1e-3)
+    found.note(16, 0.03)
+    assert found.costs(1).at(16) == pytest.approx(0.03)
+
+
+def test_a_text_that_repeats_itself_is_drafted_at_once():
+    """However long nothing was worth a pass, and whatever a cold process measured at first."""
+    found = times((1, 0.01), (8, 0.03))
+    for _ in range(500):
+        found.note(1, 0.01)
+    copy = siblings(np.log(np.array([[0.95] * 7], np.float32)))
+    assert size(trusting(found), copy, 1e-4) == 7
+
+
+def test_a_width_that_is_being_noted_is_not_looked_at():
+    """Whatever another thread sees between two writes is whole."""
+    found, seen = times((1, 0.01), (4, 0.02)), []
+
+    class Watched(dict):
+        def __setitem__(self, key, value):
+            seen.append(found.costs(1))
+            super().__setitem__(key, value)
+            seen.append(found.costs(1))
+
+    found._seconds, found._last = Watched(found._seconds), Watched(found._last)
+    for _ in range(SURE):
+        found.note(16, 0.05)
+    assert [costs.tokens.tolist()[:-2] for costs in seen[-4:]] == [[1, 4], [1, 4, 16], [1, 4, 16], [1, 4, 16]]
+
+
+def test_the_first_passes_of_a_process():
+    """The first pass takes a second, as in a cold process; it is not held against trees."""
+    clock = iter(np.cumsum([0, 1, *[0, 0.01] * 10]))
+    session, sizes, trees = trusting(PassTimes()), [], siblings(np.full((1, 7), -1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto_width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+        for _ in range(5):
+            session.begin()
+            sizes.append(size(session, trees))
+            session.end(sizes[-1])
+    assert sizes == [7, 0, 7, 7, 7]
+
+
+def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
+    """Of cheap passes trees are drafted at once, of dear ones none; then its own times count."""
+    for seconds, wanted in ((1.01, 7), (8.0, 0)):
+        target = BlockwiseTarget(trained())
+        short = AutoWidth(target).open(1, 30)
+        for tokens, time in ((1, 1.0), (8, seconds)):
+            for _ in range(SURE):
+                short.times.note(tokens, time)
+        long = AutoWidth(target).open(1, 3000)
+        assert not long.times.known() and size(long, siblings(np.log(np.full((1, 7), 0.12)))) == wanted
+        for tokens, time in ((1, 1.0), (8, 9.0 - seconds)):
+            for _ in range(SURE):
+                long.times.note(tokens, time)
+        assert size(long, siblings(np.log(np.full((1, 7), 0.12)))) == 7 - wanted
+
+
+def test_trees_grow_from_step_to_step():
+    session = WidthSession(TIMES, 1, most=100)
+    assert session.sizes.tolist() == [*(n for n in SIZES if n < 100), 100]
+    wanted = []
+    for _ in range(5):
+        wanted.append(session.wanted)
+        session.end(wanted[-1])
+    assert wanted == [63, 100, 100, 100, 100]
+
+
+def test_times_are_remembered_for_each_target():
+    targets = [BlockwiseTarget(trained()) for _ in range(2)]
+    one, other = (AutoWidth(target).open(1) for target in targets)
+    assert one.times is AutoWidth(targets[0]).open(3).times and one.times is not other.times
+    near, far = (AutoWidth(targets[0]).open(1, length) for length in (900, 1100))
+    assert AutoWidth(targets[0]).open(1, 600).times is near.times is not far.times  # long texts have times of their own
+    known = len(auto_width._times)
+    del targets, one, other
+    gc.collect()
+    assert len(auto_width._times) == known - 2
+    with pytest.raises(ValueError, match="most: expected trees of 1..1024 nodes, got 0"):
+        AutoWidth(BlockwiseTarget(trained()), most=0)
+
+
+def test_a_plain_pass_takes_the_shortest_of_its_latest_times():
+    target = BlockwiseTarget(trained())
+    auto = AutoWidth(target)
+    assert auto.plain_s(1) is None
+    for tokens, seconds in ((2, 5.0), (2, 4.0), (8, 9.0), (8, 9.0)):
+        auto.open(2, 30).times.note(tokens, seconds)
+    assert auto.plain_s(2, 30) == 4.0
+    assert auto.plain_s(2, 3000) == 4.0  # of the nearest length
+    assert auto.plain_s(1, 30) is auto.plain_s(4, 30) is None  # none of so many requests
+
+
+def test_what_was_learned_can_be_forgotten():
+    target = BlockwiseTarget(trained())
+    before = AutoWidth(target).open(1)
+    before.times.note(1, 1.0)
+    auto_width.forget(target)
+    after = AutoWidth(target).open(1)
+    assert after.times is not before.times and after.rates is not before.rates and not after.times.known()
+    auto_width.forget(BlockwiseTarget(trained()))  # nothing to forget
+
+
+@pytest.mark.parametrize("found, sizes", [(3, [3, 0]), (0, [0])])
+def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
+    """The first step drafts or finds nothing, the second one has a plain pass; all others rest."""
+    trees = siblings(np.zeros((1, found)))
+    left = iter(sizes)
+    monkeypatch.setattr(WidthSession, "size", lambda *_: next(left))
+    monkeypatch.setattr(WidthSession, "rests", lambda _: not left.__length_hint__())
+    monkeypatch.setattr(CalibratedSearch, "trees", lambda *_: trees)
+    target = BlockwiseTarget(trained())
+    (one,) = generate(target, [text(9, seed=1)], BlendedDrafter(target), Options(max_tokens=12))
+    steps = len(one.statistics.drafted)
+    assert steps > 2 and one.statistics.drafted == [*sizes, *[0] * (steps - len(sizes))]
+    assert one.statistics.rested == (steps - 1 if found else 0)
+    assert len(one.statistics.plain_us) == steps - bool(found)
+
+
+@pytest.mark.parametrize("kind", ["tree", "blend", "blend of heads"])
+def test_trees_of_all_sizes_give_the_same_text(kind):
+    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
+    target = BlockwiseTarget(trained())
+    slots = HeadsLattice(heads=BlockwiseHeads(trained()), top_k=5)
+    prompts = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
+    options = Options(max_tokens=24)
+    plain = generate(target, prompts, None, options)
+    drafter = {
+        "tree": lambda: TreeDrafter(slots, Rescorer(lm, alpha=0.6), nodes=AutoWidth(target, most=40)),
+        "blend": lambda: BlendedDrafter(target, lm),
+        "blend of heads": lambda: BlendedDrafter(target, lm, lattice=slots, depth=8),
+    }[kind]()
+    auto = generate(target, prompts, drafter, options)
+    assert [one.tokens.tolist() for one in auto] == [one.tokens.tolist() for one in plain]
+    assert all(0 <= n <= 127 for one in auto for n in one.statistics.drafted)
+    assert all(n <= 24 for one in auto for n in one.statistics.accepted)

@@ -1,0 +1,195 @@
+"""Static and dynamic trees, the baselines: against greedy addition by brute force, against the paper's loop, and as
+replayed.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from support import cli
+
+from rescore.decode.draft.dynamic_tree import dynamic_trees
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.static_tree import StaticTree
+from rescore.decode.replay import rows
+from rescore.decode.report.drafters import NODES, shaped_trees
+from rescore.lattice.dump import Dump
+from rescore.lattice.oracle import ranks
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.split import Split
+from rescore.lm.build import build
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory) -> Dump:
+    path = tmp_path_factory.mktemp("baselines") / "dump"
+    cli.make_dump(path, count=20)
+    return Dump.open(path)
+
+
+def rank_paths(tree: StaticTree) -> list[tuple[int, ...]]:
+    paths: list[tuple[int, ...]] = []
+    for rank, parent, depth in zip(tree.ranks.tolist(), tree.parents.tolist(), tree.depths.tolist()):
+        paths.append((*(paths[parent] if parent >= 0 else ()), rank))
+        assert len(paths[-1]) == depth
+    return paths
+
+
+def test_bita_s_tree_is_that_of_its_figure_5():
+    """Four masks of three candidates, of which the best alone has others behind it."""
+    best = [(0,) * depth for depth in range(4)]
+    assert rank_paths(StaticTree.spine(4, 3)) == [(*path, rank) for path in best for rank in range(3)]
+    with pytest.raises(ValueError, match="expected at least 1 slot and 1 candidate, got 0 and 3"):
+        StaticTree.spine(0, 3)
+
+
+def test_static_tree_is_the_greedy_one(dump):
+    """Each node is the one that lengthens the accepted draft of all rows most, found by trying all."""
+    blocks = list(dump.blocks())
+    true = [tuple(row) for block in blocks for row in ranks(block.sausages(), block.truth()).tolist()]
+    tree = StaticTree.counted(blocks, 12)
+    paths = rank_paths(tree)
+    chosen: set[tuple[int, ...]] = set()
+    possible = list(itertools.chain(*(itertools.product(range(6), repeat=t) for t in (1, 2, 3))))
+
+    def accepted(nodes) -> int:
+        return sum(next((t for t in range(3) if row[t] < 0 or row[: t + 1] not in nodes), 3) for row in true)
+
+    for path, share in zip(paths, tree.share):
+        gains = {
+            other: accepted(chosen | {other}) - accepted(chosen)
+            for other in possible
+            if other not in chosen and (len(other) == 1 or other[:-1] in chosen)
+        }
+        assert gains[path] == max(gains.values()) == round(share * len(true))
+        chosen.add(path)
+    assert rank_paths(StaticTree.counted(blocks, 5)) == paths[:5]
+
+
+def test_static_tree_on_lattices(dump):
+    """Its nodes are the candidates of those ranks."""
+    (block, *_) = dump.blocks()
+    tree = StaticTree.counted([block], 9)
+    sausages, trees = block.sausages(), tree.trees(block.sausages())
+    for b in (0, 7, block.rows - 1):
+        one = trees[b]  # which checks that it is a tree
+        for path, tokens in zip(rank_paths(tree), strings_of(one)):
+            assert tokens == [int(sausages.ids[b, t, rank]) for t, rank in enumerate(path)]
+
+
+def strings_of(tree) -> list[list[int]]:
+    out: list[list[int]] = []
+    for token, parent in zip(tree.tokens.tolist(), tree.parents.tolist()):
+        out.append([*(out[parent] if parent >= 0 else []), token])
+    return out
+
+
+def test_static_tree_is_counted_on_the_tuning_part(dump):
+    """What the held-out part says changes nothing."""
+    split = Split.of_dump(dump)
+    tuning, heldout = (
+        [block for task in dump.tasks for block in split.part(name).blocks(dump, task)] for name in ("tune", "heldout")
+    )
+    assert sum(block.sequences for block in tuning) == sum(block.sequences for block in heldout) == 10
+    tree = StaticTree.counted(tuning, 8)
+    whole = StaticTree.counted(dump.blocks(), 8)
+    assert rank_paths(tree) != rank_paths(whole) or tree.share.tolist() != whole.share.tolist()
+
+
+def slow_dynamic(ids, cost, n: int, width: int) -> list[tuple[int, ...]]:
+    """EAGLE-2's expansion and reranking of one lattice, as it is told."""
+    layer, everything = [((), 0.0)], []
+    for slot_ids, slot_cost in zip(ids, cost):
+        children = sorted(zip(slot_cost, slot_ids))[:width]
+        grown = [((*path, token), value + c) for path, value in layer for c, token in children]
+        everything += grown
+        layer = sorted(grown, key=lambda node: node[1])[:width]
+    return [path for path, _ in sorted(everything, key=lambda node: node[1])[:n]]
+
+
+def random_sausages(batch: int, t: int, k: int, seed: int = 0) -> Sausage:
+    rng = np.random.default_rng(seed)
+    ids = np.argsort(rng.random((batch, t, 40)), axis=-1)[..., :k].astype(np.int32)
+    return Sausage(ids=ids, cost=np.sort(rng.exponential(1.5, (batch, t, k)), axis=-1).astype(np.float32))
+
+
+@pytest.mark.parametrize(("k", "width", "n"), [(6, 3, 10), (6, 10, 30), (3, 2, 100), (1, 10, 4)])
+def test_dynamic_trees_equal_the_loop(k, width, n):
+    sausages = random_sausages(20, 5, k)
+    trees = dynamic_trees(sausages, n, width=width)
+    for b in range(20):
+        paths = [tuple(path) for path in strings_of(trees[b])]
+        assert paths == slow_dynamic(sausages.ids[b].tolist(), sausages.cost[b].astype(float).tolist(), n, width)
+        assert (np.diff(trees[b].logq) <= 0).all()
+
+
+def test_a_wide_dynamic_tree_is_the_best_one():
+    """When nothing is cut off and slots are normalised, it is the tree of the most probable prefixes."""
+    sausages = random_sausages(10, 3, 4)
+    cost = sausages.cost + np.log(np.exp(-sausages.cost.astype(np.float64)).sum(-1, keepdims=True))
+    normal = Sausage(ids=sausages.ids, cost=cost.astype(np.float32))
+    ours, best = dynamic_trees(normal, 20, width=64), Rescorer().trees(sausages, np.zeros((10, 0), np.int32), 20)
+    for b in range(10):
+        assert {tuple(path) for path in strings_of(ours[b])} == {tuple(path) for path in strings_of(best[b])}
+
+
+def test_padding_is_no_candidate():
+    sausages = random_sausages(3, 4, 3)
+    ids, cost = sausages.ids.copy(), sausages.cost.copy()
+    ids[1, :, 2], cost[1, :, 2] = -1, np.inf
+    ids[2, 2:], cost[2, 2:] = -1, np.inf
+    trees = dynamic_trees(Sausage(ids=ids, cost=cost), 500)
+    assert trees.count.tolist() == [3 + 9 + 27 + 30, 2 + 4 + 8 + 16, 3 + 9]
+    for b in range(3):
+        assert (trees[b].tokens >= 0).all() and (trees.tokens[b, trees.count[b] :] == -1).all()
+
+
+def test_replays_count_what_their_trees_accept(dump):
+    """Row by row, through the tree of a single lattice."""
+    model = build(
+        [block.tokens.astype(np.int32) for block in dump.blocks()],
+        order=3,
+        vocab_size=dump.header.vocab_size,
+        end_of_text=0,
+    )
+    rescorer = Rescorer(model, alpha=0.5)
+    static, most = StaticTree.counted(dump.blocks(), 20), max(NODES)
+    drafters = [
+        shaped_trees(static.trees, "static", None),
+        shaped_trees(dynamic_trees, "dynamic", None),
+        rows.trees(rescorer, {f"pushed {n}": n for n in NODES}, pushed=True),
+    ]
+    checked = 0
+    for block in dump.blocks():
+        truth = block.truth()
+        for drafter in drafters:
+            for name, one in drafter.outcomes(block).items():
+                n = int(name.split()[1])
+                for row in one.visited.tolist():
+                    sausage = block.sausages([row])
+                    if name.startswith("pushed"):
+                        tree = rescorer.normalise(sausage[0], block.history(row, 2)).tree(most)
+                    else:
+                        tree = (dynamic_trees(sausage, most) if name.startswith("dynamic") else static.trees(sausage))[
+                            0
+                        ]
+                    assert one.accepted[row] == tree.head(min(n, tree.size)).accepted(truth[row])
+                    assert one.verified[row] == min(n, tree.size)
+                    checked += 1
+    assert checked > 15 * len(list(dump.blocks()))
+
+
+def test_misuse(dump):
+    with pytest.raises(ValueError, match="n: expected at least 1 node, got 0"):
+        StaticTree.counted(dump.blocks(), 0)
+    with pytest.raises(ValueError, match="expected rows whose truth is among the candidates, got none in 0 rows"):
+        StaticTree.counted([], 4)
+    with pytest.raises(ValueError, match="expected n and width of at least 1, got 0 and 10"):
+        dynamic_trees(random_sausages(1, 2, 2), 0)
+    with pytest.raises(
+        ValueError,
+        match=r"expected lattices of at least \d slots and \d candidates, as the tree was counted on, got 1 and 1",
+    ):
+        StaticTree.counted(dump.blocks(), 30).trees(random_sausages(1, 1, 1))

@@ -1,0 +1,185 @@
+"""Blended drafts in extreme settings: the text, or the error, is the same as without drafts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
+
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.calibrated import CalibratedTrees
+from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.loop.generate import Options, generate, stream
+from rescore.decode.loop.request import Finish, Request
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.blockwise import BlockwiseConfig
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.sausage import blank
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+NODES = [9, None]
+PROMPTS = [text(4 + 3 * i, seed=50 + i).astype(np.int64) for i in range(5)]
+
+
+def small(vocab_size: int, context: int) -> BlockwiseTarget:
+    shape = dict(heads=1, layers=1, width=32, attention_heads=2, hidden=32, head_hidden=32)
+    return BlockwiseTarget(untrained(config=BlockwiseConfig(vocab_size=vocab_size, context=context, **shape)))
+
+
+def ids(texts):
+    return [one.tokens.tolist() for one in texts]
+
+
+def both(target, prompts, options, *, nodes=9, lm=None):
+    """Drafted, after plain ones have been found to be the same."""
+    plain = generate(target, prompts, None, options)
+    drafted = generate(target, prompts, BlendedDrafter(target, lm, nodes=nodes), options)
+    assert ids(drafted) == ids(plain) and [one.finish for one in drafted] == [one.finish for one in plain]
+    return drafted
+
+
+def test_one_token_repeated():
+    """It is all that ever follows: chains of it, however long the text is."""
+    rescorer = CalibratedTrees(NGram.uniform(1000), HEADLESS)
+    for length in (1000, 100_000):
+        running = rescorer.text()
+        running.extend(np.full(length, 7, np.int32))
+        trees = rescorer.trees(blank(1), np.full((1, 1), 7, np.int32), 15, texts=[running], depth=15)
+        assert trees.tokens[0].tolist() == [7] * 15 and trees.depths[0].tolist() == list(range(1, 16))
+        share = -np.diff(trees.logq[0], prepend=0)
+        assert (share > -1e-6).all() and share.max() < 10 / length
+
+
+@pytest.mark.parametrize("nodes", [9, 36])
+def test_a_long_prompt_of_one_token(nodes):
+    prompt = np.full(1500, 5, np.int64)
+    (one,) = both(small(11, 1600), [prompt], Options(max_tokens=40), nodes=nodes)
+    assert one.statistics.drafted[0] == nodes
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["text", "lm"])
+@pytest.mark.parametrize("nodes", NODES)
+def test_a_large_vocabulary(given, nodes):
+    draw, vocab = np.random.default_rng(1), 262_144
+    prompt = draw.integers(0, vocab, 20)
+    prompt[:3] = vocab - 1, 0, vocab - 1  # the ends of the range
+    lm = build([np.tile(prompt, 3).astype(np.int32)], order=3, vocab_size=vocab, end_of_text=0) if given else None
+    both(small(vocab, 64), [prompt], Options(max_tokens=6), nodes=nodes, lm=lm)
+
+
+@pytest.mark.parametrize("nodes", [1, 16, 1024, None])
+@pytest.mark.parametrize("vocab", [1, 2])
+def test_vocabularies_of_one_and_two_tokens(vocab, nodes):
+    drafted = both(
+        small(vocab, 64), [np.zeros(3, np.int64), np.full(9, vocab - 1)], Options(max_tokens=20), nodes=nodes
+    )
+    if vocab == 1 and nodes == 16:  # all that can be drafted is drafted and right
+        assert all(one.statistics.accepted == [16, 2] for one in drafted)
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_texts_of_one_token_and_texts_that_fill_the_context(nodes):
+    target = BlockwiseTarget(trained())
+    for one in both(target, PROMPTS, Options(max_tokens=1), nodes=nodes):
+        assert len(one.tokens) == 1 and one.statistics.drafted == []
+    room = CONFIG.context - len(PROMPTS[-1])
+    (whole,) = both(target, PROMPTS[-1:], Options(max_tokens=room), nodes=nodes)
+    assert len(whole.tokens) == room
+    drafter = BlendedDrafter(target, nodes=nodes)
+    for prompts, options, message in (
+        (PROMPTS[-1:], Options(max_tokens=room + 1), "expected at most 96 together, the model's context"),
+        ([np.ones(97, np.int64)], Options(max_tokens=1), "expected at most 96 together, the model's context"),
+        ([], Options(), "prompts: expected at least one, got none"),
+        ([np.array([V])], Options(), r"prompt 0: expected ids in \[0, 24\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            generate(target, prompts, drafter, options)
+
+
+class Faulty(BlockwiseTarget):
+    """Logits of one token, from the `at`-th call on, are not what they should be."""
+
+    def __init__(self, value, at, tokens=slice(3, 4)):
+        super().__init__(trained())
+        self.value, self.at, self.tokens, self.calls = value, at, tokens, 0
+
+    def logits(self, hidden):
+        logits = super().logits(hidden).clone()
+        self.calls += 1
+        if self.calls > self.at:
+            logits[..., self.tokens] = self.value
+        return logits
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("nodes", NODES)
+def test_tokens_that_a_target_rules_out(nodes, sampled):
+    """Logits of -inf are no predictions: neither counted nor drawn."""
+    shaping = Shaping(sampling=Sampling(temperature=0.9, seed=3)) if sampled else Shaping()
+    target = Faulty(-np.inf, 0, slice(3, 20))
+    for one in both(target, PROMPTS, Options(max_tokens=20, shaping=shaping), nodes=nodes):
+        assert not set(range(3, 20)) & set(one.tokens.tolist())
+    alone = Faulty(-np.inf, 0, slice(1, V))  # one token is left
+    for one in both(alone, PROMPTS, Options(max_tokens=20, shaping=shaping), nodes=nodes):
+        assert set(one.tokens.tolist()) == {0}
+
+
+@pytest.mark.parametrize("at", [0, 4])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("nodes", NODES)
+def test_logits_that_are_no_numbers_are_refused(nodes, value, at):
+    """As without drafts; what the prompt's positions or rejected nodes say is not the text's."""
+    for drafter in (None, BlendedDrafter(Faulty(value, at), nodes=nodes)):
+        with pytest.raises(ValueError, match="logits"):
+            generate(Faulty(value, at), PROMPTS[:2], drafter, Options(max_tokens=30))
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_rows_that_end_at_different_times(nodes):
+    target = BlockwiseTarget(trained())
+    most = [1, 30, 7, 2, 12]
+    requests = [Request(prompt=prompt, max_tokens=n) for prompt, n in zip(PROMPTS, most)]
+    whole = generate(target, PROMPTS[1:2], None, Options(max_tokens=30))[0].tokens.tolist()
+
+    def spelt(tokens):
+        return "".join(f" w{token}." for token in tokens)
+
+    stop = spelt(whole[9:12])[1:-1]  # which ends within a token
+    stopping = Stopping(tokens=frozenset({END, whole[20]}), strings=(stop,), decode=spelt)
+    drafted = both(target, requests, Options(stopping=stopping), nodes=nodes)
+    assert Finish.LENGTH in {one.finish for one in drafted} and len({len(one.tokens) for one in drafted}) > 2
+    assert drafted[1].finish is not Finish.LENGTH and len(drafted[1].tokens) <= 12
+    for one, request in zip(drafted, requests):  # alone as in the batch
+        (alone,) = both(target, [request], Options(stopping=stopping), nodes=nodes)
+        assert alone.tokens.tolist() == one.tokens.tolist()
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_drawn_texts_are_those_of_their_seeds(nodes):
+    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
+    sampling = Sampling(temperature=0.7, top_p=0.9, seed=11)
+    options = Options(max_tokens=25, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset({END})))
+    drafted = both(BlockwiseTarget(trained()), PROMPTS, options, nodes=nodes, lm=lm)
+    assert sum(sum(one.statistics.accepted) for one in drafted) > 0 or nodes is None
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_a_text_may_be_left_and_another_begun(nodes):
+    """What one call counted is not the next one's."""
+    target = BlockwiseTarget(trained())
+    drafter, options = BlendedDrafter(target, nodes=nodes), Options(max_tokens=20)
+    left = stream(target, PROMPTS, drafter, options)
+    for _ in range(8):
+        next(left)
+    other = generate(target, PROMPTS[::-1], drafter, options)
+    left.close()
+    assert ids(other) == ids(generate(target, PROMPTS[::-1], None, options))
+    if nodes is not None:
+        fresh = generate(target, PROMPTS[::-1], BlendedDrafter(target, nodes=nodes), options)
+        assert [one.statistics.accepted for one in other] == [one.statistics.accepted for one in fresh]

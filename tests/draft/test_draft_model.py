@@ -1,0 +1,223 @@
+"""Drafts of a small model: its distribution, the request's own random numbers, and a target that agrees with it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
+
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.block import BlockVerification
+from rescore.decode.verify.greedy_block import GreedyBlockVerification
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping, shaped_probabilities
+from rescore.decode.verify.token import TokenVerification
+
+MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
+SAMPLING = Sampling(temperature=2.5, top_k=9, top_p=0.95, seed=4)
+PENALTY = 1.4
+
+
+def forbid_next(ids, scores):
+    """A processor that reads the text: the token after the last one's number is impossible."""
+    scores = scores.clone()
+    scores[0, (ids[0, -1] + 1) % V] = -torch.inf
+    return scores
+
+
+SHAPINGS = {
+    "sampled": Shaping(sampling=SAMPLING),
+    "processed": Shaping(sampling=SAMPLING, repetition_penalty=PENALTY, processors=(forbid_next,)),
+    "greedy": Shaping(),
+}
+
+
+def law_by_hand(history, shaping: Shaping) -> np.ndarray:
+    """The small model's shaped distribution after a text, float64 [V], the text read anew."""
+    with torch.no_grad():
+        scores = MODEL.logits(MODEL(torch.tensor([list(history)]))[0, -1], 1)
+    if shaping.processors:
+        for token in set(history):
+            scores[token] = scores[token] * PENALTY if scores[token] < 0 else scores[token] / PENALTY
+        scores = forbid_next(torch.tensor([list(history)]), scores[None])[0]
+    return (
+        np.eye(V)[int(scores.argmax())]
+        if shaping.sampling is None
+        else shaped_probabilities(scores, shaping.sampling).numpy()
+    )
+
+
+def step(histories, rooms, seed: int = 0) -> DraftStep:
+    random = [np.random.default_rng([seed, b]) for b in range(len(histories))]
+    nothing = torch.zeros(len(histories), 1)
+    return DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * len(histories), room=rooms, random=random)
+
+
+def histories(lengths=(5, 3, 9)) -> list[np.ndarray]:
+    return [text(n, seed=n).astype(np.int32) for n in lengths]
+
+
+def session(prompts, shaping: Shaping, drawn: bool = True, gamma: int = 4):
+    return DraftModelDrafter(BlockwiseTarget(MODEL), gamma=gamma, vocab_size=V, drawn=drawn).open(
+        [prompt.astype(np.int64) for prompt in prompts], shaping
+    )
+
+
+@pytest.mark.parametrize("shaping", SHAPINGS.values(), ids=SHAPINGS)
+def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
+    texts = histories()
+    work = session([one[:-1] for one in texts], shaping)
+    for round in range(3):
+        rooms = [4, 2, 7]
+        asked = step(texts, rooms, seed=round)
+        drafts = work.propose(asked)
+        for b, (draft, one, room) in enumerate(zip(drafts, texts, rooms)):
+            tokens = draft.tree.tokens.tolist()
+            assert draft.tree.parents.tolist() == [-1, 0, 1, 2][: len(tokens)] and draft.draws == tuple(
+                range(len(tokens))
+            )
+            assert len(tokens) == min(4, room)
+            uniforms = np.random.default_rng([round, b]).random(len(tokens) + 1)
+            assert asked.random[b].random() == uniforms[-1]
+            rows = draft.distribution.rows(range(-1, len(tokens) - 1)).numpy()
+            assert rows.dtype == np.float64
+            for i, token in enumerate(tokens):
+                q = law_by_hand([*one.tolist(), *tokens[:i]], shaping)
+                np.testing.assert_allclose(rows[i], q, atol=2e-5)
+                np.testing.assert_array_equal(draft.distribution.after(tokens[:i]).numpy(), rows[i])
+                border = q.cumsum()
+                assert border[token] - q[token] - 2e-5 <= uniforms[i] <= border[token] + 2e-5
+        texts = [
+            np.append(one, [*draft.tree.tokens[: b + round], 7]).astype(np.int32)
+            for b, (one, draft) in enumerate(zip(texts, drafts))
+        ]
+
+
+def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
+    shaping = SHAPINGS["processed"]
+    texts = histories()
+    work = session(texts, shaping)
+    drafts = work.propose(step(texts, [9, 9, 9]))
+    later = [np.append(one, [1, 2]).astype(np.int32) for one in texts]
+    for ask in range(3):
+        for b in (2, 0):
+            for tokens in ([5], [5, 6, 7], [int(drafts[b].tree.tokens[0]), 20]):
+                np.testing.assert_allclose(
+                    drafts[b].distribution.after(tokens).numpy(),
+                    law_by_hand([*texts[b].tolist(), *tokens], shaping),
+                    atol=2e-5,
+                )
+            with pytest.raises(ValueError, match="where one of the 4 tokens was drawn, got the one after 4 tokens"):
+                drafts[b].distribution.after([1, 2, 3, 4])
+        if ask == 1:  # the first request ends, the others change places and go on
+            work.select([2, 0])
+            later = [later[2], later[0]]
+        following = work.propose(step(later, [9] * len(later)))
+        for one, draft in zip(later, following):
+            np.testing.assert_allclose(
+                draft.distribution.after([]).numpy(), law_by_hand(one.tolist(), shaping), atol=2e-5
+            )
+    with pytest.raises(ValueError, match=r"expected an active request, one of \[2, 0\], got 1"):
+        drafts[1].distribution.after([int(drafts[1].tree.tokens[0]) ^ 1])
+
+
+def test_a_deterministic_draft_is_the_small_models_greedy_text():
+    texts = histories()
+    work = session(
+        texts, Shaping(sampling=SAMPLING, repetition_penalty=PENALTY, processors=(forbid_next,)), drawn=False
+    )
+    for draft, one, length in zip(work.propose(step(texts, [4, 1, 0])), texts, (4, 1, 0)):
+        expected: list[int] = []
+        for _ in range(length):
+            expected.append(
+                int(
+                    law_by_hand(
+                        [*one.tolist(), *expected], Shaping(repetition_penalty=PENALTY, processors=(forbid_next,))
+                    ).argmax()
+                )
+            )
+        assert draft.tree.tokens.tolist() == expected and draft.distribution is None and draft.draws == ()
+
+
+def test_no_room_gives_no_draft_and_takes_no_number():
+    texts = histories((5, 3))
+    asked = step(texts, [0, 0])
+    drafts = session(texts, SHAPINGS["sampled"]).propose(asked)
+    assert [draft.tree.size for draft in drafts] == [0, 0]
+    assert drafts[0].distribution.rows([]).shape == (0, V)
+    with pytest.raises(ValueError, match="nodes: expected .* where one of the 0 tokens was drawn, got -1"):
+        drafts[0].distribution.rows([-1])
+    with pytest.raises(ValueError, match="where one of the 0 tokens was drawn, got the one after 0 tokens"):
+        drafts[0].distribution.after([])
+    assert asked.random[1].random() == np.random.default_rng([0, 1]).random()
+
+
+def test_a_draft_goes_on_beyond_the_small_models_context():
+    """Context 96; the text is read from a later token on, and the law is that of what was read."""
+    model = BlockwiseTarget(MODEL)
+    model.context = 12
+    texts = [text(30, seed=5).astype(np.int32)]
+    work = DraftModelDrafter(model, gamma=3, vocab_size=V, drawn=True).open(
+        [texts[0][:20].astype(np.int64)], SHAPINGS["sampled"]
+    )
+    draft = work.propose(step(texts, [9]))[0]
+    np.testing.assert_allclose(
+        draft.distribution.after([]).numpy(), law_by_hand(texts[0][20:].tolist(), SHAPINGS["sampled"]), atol=2e-5
+    )
+    np.testing.assert_allclose(
+        draft.distribution.after([1, 2]).numpy(),
+        law_by_hand([*texts[0][20:].tolist(), 1, 2], SHAPINGS["sampled"]),
+        atol=2e-5,
+    )
+
+
+PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
+
+
+@pytest.mark.parametrize("gamma", [1, 3, 5])
+def test_a_draft_model_that_is_the_target_is_always_right(gamma):
+    target = BlockwiseTarget(trained())
+    options = Options(max_tokens=30, stopping=Stopping(tokens=frozenset({END})))
+    plain = generate(target, PROMPTS, None, options)
+    drafted = generate(
+        target, PROMPTS, DraftModelDrafter(BlockwiseTarget(trained()), gamma=gamma, vocab_size=V, drawn=False), options
+    )
+    for one, other in zip(plain, drafted):
+        assert one.tokens.tolist() == other.tokens.tolist()
+        n = len(one.tokens)
+        assert other.statistics.passes == 1 + -(-(n - 1) // (gamma + 1))
+
+
+@pytest.mark.parametrize(
+    "rule", [TokenVerification(), BlockVerification(), GreedyBlockVerification()], ids=lambda rule: type(rule).__name__
+)
+def test_its_drawn_drafts_are_always_right_too(rule):
+    drafter = DraftModelDrafter(BlockwiseTarget(trained()), gamma=3, vocab_size=V, drawn=True)
+    shaping = Shaping(sampling=Sampling(temperature=0.8, top_p=0.9, seed=2), repetition_penalty=1.2)
+    for one in generate(
+        BlockwiseTarget(trained()), PROMPTS, drafter, Options(max_tokens=30, shaping=shaping, rule=rule)
+    ):
+        # What is left for the last pass may be less than gamma.
+        assert one.statistics.accepted[:-1] == [3] * (len(one.statistics.accepted) - 1) and len(one.tokens) == 30
+
+
+def test_messages():
+    for gamma in (0, True, 2.0):
+        with pytest.raises(
+            ValueError, match="gamma: expected a positive integer, got .*; omit the drafter to decode plainly"
+        ):
+            DraftModelDrafter(BlockwiseTarget(MODEL), gamma=gamma, vocab_size=V, drawn=True)
+    texts = histories()
+    draft = session(texts, SHAPINGS["sampled"]).propose(step(texts, [2, 2, 2]))[0]
+    for node in (-2, 1):
+        with pytest.raises(ValueError, match=f"nodes: expected -1, .* where one of the 2 tokens was drawn, got {node}"):
+            draft.distribution.rows([node])

@@ -1,0 +1,228 @@
+"""Neural rescoring against loops that reread the whole text for every candidate, and against enumeration."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
+
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.neural_drafter import NeuralDrafter
+from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
+
+MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
+
+
+def cost_after(history) -> np.ndarray:
+    """-ln p(. | history), float64 [V], the whole text read anew."""
+    with torch.no_grad():
+        logits = MODEL.logits(MODEL(torch.tensor([list(history)]))[0, -1], 1)
+    return -logits.double().log_softmax(-1).numpy()
+
+
+def greedy_by_hand(sausage: Sausage, history, alpha) -> list[int]:
+    """Algorithm 2 of Kim et al., slot by slot."""
+    draft: list[int] = []
+    for t in range(int(sausage.lengths)):
+        neural = cost_after([*history, *draft])
+        costs = [cost + alpha[t] * neural[token] for token, cost in zip(sausage.ids[t], sausage.cost[t]) if token >= 0]
+        draft.append(int(sausage.ids[t, int(np.argmin(costs))]))
+    return draft
+
+
+def all_strings(sausage: Sausage, history, alpha) -> list[tuple[float, list[int]]]:
+    """Every string of a lattice with its cost, best first."""
+    slots = [[(int(i), float(c)) for i, c in zip(ids, cost) if i >= 0] for ids, cost in zip(sausage.ids, sausage.cost)]
+    found = []
+    for path in itertools.product(*slots[: int(sausage.lengths)]):
+        tokens = [token for token, _ in path]
+        cost = sum(c + alpha[t] * cost_after([*history, *tokens[:t]])[token] for t, (token, c) in enumerate(path))
+        found.append((cost, tokens))
+    return sorted(found)
+
+
+def paths_of(tree: TokenTree) -> list[tuple[int, ...]]:
+    """The tokens from the root to every node."""
+    paths: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.tokens.tolist(), tree.parents.tolist()):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return paths
+
+
+@st.composite
+def lattices(draw, slots: int = 3, width: int = 3):
+    """A batch of ragged lattices, each with the tokens before it."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    parts, histories = [], []
+    for _ in range(draw(st.integers(1, 3))):
+        rows = draw(st.lists(st.integers(1, width), min_size=1, max_size=slots))
+        ids, logp = np.full((len(rows), width), -1), np.full((len(rows), width), -np.inf)
+        for t, k in enumerate(rows):
+            ids[t, :k] = random.permutation(V)[:k]
+            logp[t, :k] = np.sort(-random.exponential(2, k))[::-1]
+        parts.append(Sausage.from_topk(ids, logp))
+        histories.append(random.integers(0, V, random.integers(1, 9)).astype(np.int32))
+    return Sausage.batch(parts), histories
+
+
+alphas = st.one_of(
+    st.sampled_from([0.0, 0.5, 1.0, 3.0]).map(lambda a: [a] * 3),
+    st.lists(st.sampled_from([0.0, 0.3, 1.0, 2.0]), min_size=3, max_size=3),
+)
+
+
+def padded_to(sausages: Sausage, slots: int) -> Sausage:
+    missing = ((0, 0), (0, slots - sausages.slots), (0, 0))
+    return Sausage(
+        ids=np.pad(sausages.ids, missing, constant_values=-1),
+        cost=np.pad(sausages.cost, missing, constant_values=np.inf),
+    )
+
+
+@settings(max_examples=30)
+@given(lattices(), alphas)
+def test_one_path_is_the_greedy_choice_of_algorithm_2(case, alpha):
+    sausages, histories = padded_to(case[0], 3), case[1]
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha)
+    drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
+    trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
+    assert drafts.tokens.shape == (len(histories), 1, 3) and drafts.tokens.dtype == np.int32
+    for b, history in enumerate(histories):
+        expected = greedy_by_hand(sausages[b], history, alpha)
+        assert drafts.tokens[b, 0].tolist() == expected + [-1] * (3 - len(expected))
+        assert trees[b].tokens.tolist() == expected and trees[b].parents.tolist() == list(range(-1, len(expected) - 1))
+        cost = {tuple(tokens): cost for cost, tokens in all_strings(sausages[b], history, alpha)}
+        assert drafts.cost[b, 0] == pytest.approx(cost[tuple(expected)], abs=1e-4)
+
+
+@settings(max_examples=15)
+@given(lattices(), alphas)
+def test_a_beam_that_holds_everything_finds_all_strings_in_order(case, alpha):
+    sausages, histories = padded_to(case[0], 3), case[1]
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha, paths=27)
+    drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
+    trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
+    for b, history in enumerate(histories):
+        strings = all_strings(sausages[b], history, alpha)
+        assert drafts.count[b] == len(strings)
+        np.testing.assert_allclose(drafts.cost[b, : len(strings)], [cost for cost, _ in strings], atol=1e-4)
+        assert (drafts.cost[b, len(strings) :] == np.inf).all() and (drafts.tokens[b, len(strings) :] == -1).all()
+        cost = {tuple(tokens): cost for cost, tokens in strings}
+        got = [tuple(token for token in draft if token >= 0) for draft in drafts.tokens[b, : len(strings)].tolist()]
+        assert set(got) == set(cost)
+        assert sorted(paths_of(trees[b])) == sorted({path[:n] for path in cost for n in range(1, len(path) + 1)})
+        np.testing.assert_allclose([cost[draft] for draft in got], drafts.cost[b, : len(strings)], atol=1e-4)
+
+
+def test_a_narrow_beam_keeps_the_best_prefixes_of_each_slot():
+    random = np.random.default_rng(3)
+    logp = -np.sort(random.exponential(1, (4, 3, 5)), axis=-1)
+    sausages = Sausage.from_topk(np.argsort(random.random((4, 3, V)), axis=-1)[..., :5], logp)
+    histories = [text(5 + b, seed=b).astype(np.int32) for b in range(4)]
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.7, paths=3)
+    drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
+    trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
+    for b, history in enumerate(histories):
+        beam: list[tuple[float, list[int]]] = [(0.0, [])]
+        held: list[tuple[int, ...]] = []
+        for t in range(3):
+            beam = sorted(
+                (cost + float(c) + 0.7 * cost_after([*history, *tokens])[token], [*tokens, int(token)])
+                for cost, tokens in beam
+                for token, c in zip(sausages.ids[b, t], sausages.cost[b, t])
+            )[:3]
+            held += [tuple(tokens) for _, tokens in beam]
+        assert drafts.tokens[b].tolist() == [tokens for _, tokens in beam]
+        np.testing.assert_allclose(drafts.cost[b], [cost for cost, _ in beam], atol=1e-4)
+        assert sorted(paths_of(trees[b])) == sorted(held) and trees.count[b] == 9
+
+
+@pytest.mark.parametrize("paths", [1, 3, 16])
+def test_ties_are_broken_by_rank_first_slot_first(paths):
+    """Without weight every string of these heads costs the same."""
+    sausages = Sausage.from_topk([[[3, 1], [7, 2], [5, 4]]], np.full((1, 3, 2), -1.0))
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.0, paths=paths)
+    history = [np.array([1, 2], np.int32)]
+    drafts = rescorer.drafts(rescorer.open(history, 3), sausages, history)
+    expected = list(itertools.product([3, 1], [7, 2], [5, 4]))[:paths]
+    assert drafts.count[0] == len(expected)
+    assert [tuple(draft) for draft in drafts.tokens[0, : len(expected)].tolist()] == expected
+
+
+@pytest.mark.parametrize("paths", [2, 5, 8])
+def test_ties_between_prefixes_of_different_costs_are_broken_by_rank(paths):
+    """1 + 5 + 1 and 2 + 1 + 4 are equal; the cheaper prefix is not that of the better ranks."""
+    costs = [[1.0, 2.0], [1.0, 5.0], [1.0, 4.0]]
+    sausages = Sausage.from_topk([[[3, 1], [7, 2], [5, 4]]], -np.array([costs]))
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.0, paths=paths)
+    history = [np.array([1, 2], np.int32)]
+    drafts = rescorer.drafts(rescorer.open(history, 3), sausages, history)
+    ranks = sorted(
+        itertools.product(range(2), repeat=3),
+        key=lambda path: (sum(costs[t][rank] for t, rank in enumerate(path)), path),
+    )
+    expected = [[int(sausages.ids[0, t, rank]) for t, rank in enumerate(path)] for path in ranks]
+    # A beam of 5 has dropped none of the 5 best prefixes here, one of 2 goes on from the two best.
+    assert drafts.tokens[0].tolist() == (expected[:paths] if paths > 2 else [[3, 7, 5], [1, 7, 5]])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_candidate_that_the_model_cannot_write_is_not_chosen(alpha):
+    sausages = Sausage.from_topk([[[V, 1]], [[V, V + 1]]], [[[-0.1, -2.0]], [[-0.1, -2.0]]])
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V + 2, alpha=alpha)
+    histories = [np.array([1, 2], np.int32)] * 2
+    drafts = rescorer.drafts(rescorer.open(histories, 1), sausages, histories)
+    assert drafts.tokens.tolist() == [[[1]], [[-1]]] and drafts.count.tolist() == [1, 0]
+    assert rescorer.trees(rescorer.open(histories, 1), sausages, histories).count.tolist() == [1, 0]
+    nothing = Sausage(ids=np.full((2, 1, 2), -1, np.int32), cost=np.full((2, 1, 2), np.inf, np.float32))
+    trees = rescorer.trees(rescorer.open(histories, 1), nothing, histories)
+    assert trees.count.tolist() == [0, 0] and trees[1].size == 0
+    assert rescorer.drafts(rescorer.open(histories, 1), nothing, histories).tokens.tolist() == [[[-1]], [[-1]]]
+
+
+PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
+OPTIONS = Options(max_tokens=24, stopping=Stopping(tokens=frozenset({END})))
+
+
+def test_in_the_loop_the_text_is_the_targets_and_without_weight_the_drafts_are_the_heads():
+    target, slots = BlockwiseTarget(trained()), HeadsLattice(heads=BlockwiseHeads(trained()), top_k=4)
+    plain = generate(target, PROMPTS, None, OPTIONS)
+    base = generate(target, PROMPTS, PathDrafter(slots), OPTIONS)
+    for alpha, paths in ((0.0, 1), (0.6, 1), (0.6, 4)):
+        drafter = NeuralDrafter(
+            slots, NeuralRescorer(BlockwiseTarget(trained()), vocab_size=V, alpha=alpha, paths=paths)
+        )
+        got = generate(target, PROMPTS, drafter, OPTIONS)
+        assert [one.tokens.tolist() for one in got] == [one.tokens.tolist() for one in plain]
+        if alpha == 0:
+            assert [one.statistics.accepted for one in got] == [one.statistics.accepted for one in base]
+        else:  # the rescorer is the target itself
+            assert sum(one.statistics.passes for one in got) < sum(one.statistics.passes for one in base)
+
+
+def test_messages():
+    model = BlockwiseTarget(MODEL)
+    with pytest.raises(ValueError, match="paths: expected a positive integer, got 0"):
+        NeuralRescorer(model, vocab_size=V, paths=0)
+    with pytest.raises(ValueError, match=r"alpha: expected a number or \[T\], got shape \[1, 1\]"):
+        NeuralRescorer(model, vocab_size=V, alpha=[[1.0]])
+    for value in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"alpha: expected weights from 0 to 1000, got {value}"):
+            NeuralRescorer(model, vocab_size=V, alpha=[0.5, value])
+    rescorer = NeuralRescorer(model, vocab_size=V, alpha=[0.5, 1.0])
+    with pytest.raises(ValueError, match="alpha: expected a weight for each of 1 slots, got 2"):
+        rescorer.drafts(rescorer.open([np.array([1])], 1), Sausage.from_topk([[[1]]], [[[0.0]]]), [np.array([1])])

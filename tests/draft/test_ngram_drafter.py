@@ -1,0 +1,48 @@
+"""An n-gram model alone as a drafter: its trees, no deeper than the room, and the target's own text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import V, text, trained
+
+from rescore.decode.draft.drafter import drafts_of
+from rescore.decode.draft.ngram_drafter import NGramDrafter
+from rescore.decode.draft.propose import propose_trees
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.shaping import Shaping
+from rescore.lm.build import build
+
+WORDS = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=0)
+
+
+def test_trees_are_the_models_own_and_no_deeper_than_the_room():
+    histories = [np.array([3], np.int32), text(9, seed=1).astype(np.int32)]
+    nothing = torch.zeros(2, 1)
+    step = DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * 2, room=[2, 9], random=[])
+    drafts = drafts_of(NGramDrafter(WORDS, slots=4, nodes=12).open([], Shaping()).propose(step), step.room)
+    contexts = np.array([[-1, 3], histories[1][-2:]], np.int32)
+    trees = propose_trees(WORDS, contexts, n=12, depth=4)
+    assert drafts[1].tree.tokens.tolist() == trees[1].tokens.tolist()
+    kept = trees[0].depths <= 2
+    assert not kept.all() and drafts[0].tree.tokens.tolist() == trees[0].tokens[kept].tolist()
+    assert drafts[0].distribution is None and drafts[0].draws == ()
+
+
+def test_the_text_is_the_targets_in_fewer_passes():
+    target, prompts = BlockwiseTarget(trained()), [text(4 + i, seed=50 + i).astype(np.int64) for i in range(4)]
+    plain = generate(target, prompts, None, Options(max_tokens=25))
+    drafted = generate(target, prompts, NGramDrafter(WORDS, slots=3, nodes=16), Options(max_tokens=25))
+    assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in plain]
+    assert sum(one.statistics.passes for one in drafted) < 0.8 * sum(one.statistics.passes for one in plain)
+
+
+def test_messages():
+    for name in ("slots", "nodes"):
+        with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
+            NGramDrafter(WORDS, **{"slots": 4, "nodes": 8, name: 0})

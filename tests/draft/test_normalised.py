@@ -1,0 +1,188 @@
+"""Normalised lattices against enumeration and the searches; the distribution of samples."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.oracle import padded, padded_histories
+from support.oracle_normalised import Enumerated, normalise, strings
+from support.paths import ROOT
+from support.problems import problems, temperatures
+
+from rescore import _core
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lm import example
+
+
+@settings(max_examples=400)
+@given(problems(), temperatures, st.booleans())
+def test_equals_enumeration(problem, temperature, local):
+    lms, batch, alphas, histories, _ = problem
+    lattice = normalise(lms, batch, alphas, histories, temperature=temperature, local=local)
+    every, drafts = strings(batch)
+    rows, logq = lattice.rows(drafts), lattice.logq(drafts)
+    for b, (sausage, history) in enumerate(zip(batch, histories)):
+        slow = Enumerated(sausage, lms, alphas, history, temperature, local=local)
+        wanted = {
+            prefix: slow.row(prefix) for t in range(len(sausage)) for prefix in {string[:t] for string in every[b]}
+        }
+        for i, string in enumerate(every[b]):
+            assert abs(logq[b, i] - slow.logq[string]) <= slow.rounding
+            for t in range(len(sausage)):
+                row = wanted[string[:t]]
+                assert np.abs(rows[b, i, t, : len(row)] - row).max() <= slow.rounding
+                assert not rows[b, i, t, len(row) :].any()
+            assert not rows[b, i, len(sausage) :].any()
+        if not local:
+            assert abs(lattice.log_mass[b] - slow.log_mass) <= slow.rounding
+
+
+@settings(max_examples=100)
+@given(problems(), temperatures, st.booleans())
+def test_a_uniform_draws_the_candidate_in_whose_interval_it_lies(problem, temperature, local):
+    """The uniforms that draw a string are a box, a side for each slot; its volume is q of the string."""
+    lms, batch, alphas, histories, _ = problem
+    lattice = normalise(lms, batch, alphas, histories, temperature=temperature, local=local)
+    every, drafts = strings(batch)
+    rows = lattice.rows(drafts)
+    for inside in (1e-6, 0.5, 1 - 1e-6):
+        uniforms, wide = np.zeros(drafts.shape), np.zeros(drafts.shape[:2], bool)
+        for b, sausage in enumerate(batch):
+            slow = Enumerated(sausage, lms, alphas, histories[b], temperature, local=local)
+            borders = {
+                prefix: np.cumsum([0.0, *slow.row(prefix)])
+                for t in range(len(sausage))
+                for prefix in {s[:t] for s in every[b]}
+            }
+            for i, string in enumerate(every[b]):
+                sides = [borders[string[:t]][[rank, rank + 1]] for t, rank in enumerate(string)]
+                wide[b, i] = all(high - low > 1e-4 for low, high in sides)
+                uniforms[b, i, : len(string)] = [low + inside * (high - low) for low, high in sides]
+        uniforms = np.minimum(uniforms, np.nextafter(1, 0))
+        tokens, q, logq, lengths = lattice.sample(uniforms, threads=2)
+        assert np.array_equal(tokens[wide], drafts[wide]) and np.array_equal(q[wide], rows[wide])
+        assert np.array_equal(logq, lattice.logq(tokens))
+        assert (lengths == np.array([[len(sausage)] for sausage in batch])).all()
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_samples_are_distributed_as_q(worked, local):
+    """Chi-square of the example's eight strings, 7 degrees of freedom: above 40.5 once in a million."""
+    lm, sausage = worked
+    lattice = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY, local=local)
+    draws = 100_000
+    found, counts = np.unique(
+        lattice.sample(np.random.default_rng(3).random((draws, 3))).tokens, axis=0, return_counts=True
+    )
+    expected = draws * np.exp(lattice.logq(found))
+    assert len(found) == 8 and expected.sum() == pytest.approx(draws)
+    assert ((counts - expected) ** 2 / expected).sum() < 40.5
+
+
+def test_worked_example(worked):
+    """The figures of docs/how/pushing.md."""
+    lm, sausage = worked
+    lattice = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY)
+    # Head probability times p of the model, slot by slot from the last: the mass of what may follow.
+    after_lionel_messi = 0.6 * 0.9 + 0.3 * (0.25 * 0.5 * 0.4)
+    after_messi = 0.6 * 0.6 + 0.3 * (0.5 * 0.4)
+    after_ronaldo = 0.6 * 0.2 + 0.3 * 0.4
+    after_lionel = 0.5 * (2 / 9 * 0.1) * after_ronaldo + 0.4 * 0.8 * after_lionel_messi
+    after_cristiano = 0.5 * 0.8 * after_ronaldo + 0.4 * (2 / 9 * 0.1) * after_messi
+    mass = 0.5 * 0.1 * after_lionel + 0.4 * 0.1 * after_cristiano
+    assert float(lattice.log_mass) == pytest.approx(math.log(mass), abs=1e-6)
+    assert int(lattice.states) == 7  # the start; Lionel, Cristiano, the root; Lionel Messi, Messi, the root
+    draft = np.array([[example.LIONEL, example.MESSI, example.SCORED]], np.int32)
+    rows = lattice.rows(draft)[0]
+    assert rows[0] == pytest.approx([0.05 * after_lionel / mass, 0.04 * after_cristiano / mass], abs=1e-6)
+    assert rows[1, 1] == pytest.approx(0.4 * 0.8 * after_lionel_messi / after_lionel, abs=1e-6)
+    assert rows[2, 0] == pytest.approx(0.54 / after_lionel_messi, abs=1e-6)
+    local = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY, local=True).rows(draft)[0]
+    assert local[0] == pytest.approx([5 / 9, 4 / 9], abs=1e-6)
+    page = (ROOT / "docs/how/pushing.md").read_text(encoding="utf-8")
+    for figure in (
+        mass,
+        after_lionel,
+        after_cristiano,
+        rows[0, 0],
+        rows[1, 1],
+        rows[2, 0],
+        local[0, 0],
+        local[1, 1],
+        rows[[0, 1, 2], [0, 1, 0]].prod(),
+    ):
+        assert f"{figure:.4f}" in page
+
+
+@settings(max_examples=100)
+@given(problems())
+def test_agrees_with_the_searches(problem):
+    """Globally ln q is -cost - log_mass of the best strings; locally it is that of the trees."""
+    lms, batch, alphas, histories, _ = problem
+    ids, cost = padded(batch)
+    automata = [lm.automaton() for lm in lms]
+    call = (
+        automata,
+        padded_histories(histories),
+        ids,
+        cost,
+        np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]),
+    )
+    pushed, local = _core.Normalised(*call), _core.Normalised(*call, local=True)
+    tokens, path_cost, count = _core.best_paths(*call, paths=256)
+    logq = pushed.logq(tokens)
+    for b, n in enumerate(count):
+        assert logq[b, :n] == pytest.approx(-path_cost[b, :n].astype(float) - pushed.log_mass[b], rel=1e-6, abs=1e-5)
+    tokens, parents, depths, tree_logq, count = _core.best_tree(*call, nodes=400)
+    drafts = np.full((len(batch), 400, ids.shape[1]), -1, np.int32)
+    for b, n in enumerate(count):
+        for node in range(n):
+            drafts[b, node, : depths[b, node] - 1] = drafts[b, parents[b, node], : depths[b, node] - 1]
+            drafts[b, node, depths[b, node] - 1] = tokens[b, node]
+    logq = local.logq(drafts)
+    for b, n in enumerate(count):
+        assert logq[b, :n] == pytest.approx(tree_logq[b, :n].astype(float), rel=1e-6, abs=1e-5)
+
+
+@settings(max_examples=50)
+@given(problems(most_models=1))
+def test_without_a_model_global_and_local_are_the_heads(problem):
+    lms, batch, _, histories, _ = problem
+    _, drafts = strings(batch)
+    silent = [[0.0] * drafts.shape[2]]
+    rows = [
+        normalise(*call, local=local).rows(drafts)
+        for local in (False, True)
+        for call in ((lms, batch, silent, histories), ([], batch, [], histories))
+    ]
+    for other in rows[1:]:
+        assert np.abs(rows[0] - other).max(initial=0) <= 1e-12
+
+
+def test_batch_equals_single_calls(worked):
+    lm, _ = worked
+    draw = np.random.default_rng(1)
+    ids = np.argsort(draw.random((12, 4, 6)), axis=-1)[:, :, :3].astype(np.int32)
+    batch = Sausage(ids=ids, cost=np.sort(draw.exponential(1, ids.shape), axis=-1).astype(np.float32))
+    histories = draw.integers(0, 6, (12, 2)).astype(np.int32)
+    uniforms = draw.random((12, 5, 4))
+    rescorer = Rescorer([lm, lm], alpha=[[0.5, 0.25, 1, 0], [0.1, 0.2, 0.3, 0.4]], threads=2)
+    for local in (False, True):
+        together = rescorer.normalise(batch, histories, temperature=0.7, local=local)
+        drafts = together.sample(uniforms)
+        assert (
+            drafts.tokens.shape == (12, 5, 4)
+            and drafts.q.shape == (12, 5, 4, 3)
+            and drafts.logq.shape == drafts.lengths.shape == (12, 5)
+        )
+        for b in range(12):
+            one = rescorer.normalise(batch[b], histories[b], temperature=0.7, local=local)
+            single = one.sample(uniforms[b])
+            for name in ("tokens", "q", "ids", "logq", "lengths"):
+                assert np.array_equal(getattr(single, name), getattr(drafts, name)[b]), name
+            assert np.array_equal(one.rows(single.tokens), single.q)
+        if not local:
+            assert together.log_mass.shape == together.states.shape == (12,)

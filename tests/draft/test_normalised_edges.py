@@ -1,0 +1,257 @@
+"""Normalised lattices, edge cases: ends, impossible tokens, invalid arguments."""
+
+import math
+
+import numpy as np
+import pytest
+from support.oracle import Backoff, unigrams
+from support.oracle_normalised import normalise
+from support.problems import VOCAB
+
+from rescore import _core
+from rescore.decode.draft.normalised import dense_rows
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lm import example
+
+
+def test_prefixes_and_tokens_that_are_no_candidates(worked):
+    lm, sausage = worked
+    for local in (False, True):
+        lattice = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY, local=local)
+        whole = lattice.rows(np.array([[0, 1, 4]]))[0]
+        prefix, stranger, late = lattice.rows(np.array([[0, -1, -1], [3, 1, 4], [0, 1, 2]]))
+        assert np.array_equal(prefix[:2], whole[:2]) and not prefix[2:].any()
+        assert np.array_equal(stranger[:1], whole[:1]) and not stranger[1:].any()
+        assert np.array_equal(late, whole)
+        logq = lattice.logq(np.array([[-1, -1, -1], [0, -1, -1], [3, 1, 4], [0, 1, 2]]))
+        assert logq.tolist() == [0, pytest.approx(math.log(whole[0, 0]), abs=1e-12), -math.inf, -math.inf]
+
+
+def test_empty_slots_end_a_lattice():
+    batch = [[], [[(0, 1.0), (2, 1.0)]], [[(1, 0.5)], [(3, 0.25), (1, 2.0)]]]
+    lm = unigrams([1.0] * VOCAB)
+    for local in (False, True):
+        lattice = normalise([lm], batch, [[1.0, 1.0]], [[]] * 3, local=local)
+        tokens, q, logq, lengths = lattice.sample(np.full((3, 1, 2), 0.75))
+        assert lengths[:, 0].tolist() == [0, 1, 2] and tokens[:, 0].tolist() == [[-1, -1], [2, -1], [1, 3]]
+        assert q[:, 0].sum(axis=-1) == pytest.approx(np.array([[0, 0], [1, 0], [1, 1]]))
+        assert logq[0, 0] == 0 and lattice.logq(np.array([[[0, -1]], [[0, 1]], [[1, 1]]], np.int32))[
+            :2, 0
+        ].tolist() == [-math.inf, -math.inf]
+        if not local:
+            assert lattice.log_mass[0] == 0 and lattice.states.tolist() == [0, 1, 2]
+
+
+def test_impossible_candidates():
+    """After token 0 the model allows nothing: no whole draft has it, and a local path that drew it ends there."""
+    never, alpha = 2e6, [[10.0, 10.0]]  # together above 2^24 nats
+    lm = Backoff(2, 2, {(): {0: 1.0, 1: 1.0}, (0,): {0: never, 1: never}}, {(): 0.0, (0,): 0.0})
+    slot = [(0, 0.5), (1, 0.5)]
+    uniforms = np.array([[[0.0, 0.0], [0.25, 0.75]]])
+    pushed, local = (normalise([lm], [[slot, slot]], alpha, [[]], local=local) for local in (False, True))
+    tokens, q, logq, lengths = pushed.sample(uniforms)
+    assert tokens.tolist() == [[[1, 0], [1, 1]]] and q[0, 0] == pytest.approx(np.array([[0, 1], [0.5, 0.5]]))
+    assert logq[0] == pytest.approx([math.log(0.5)] * 2) and lengths.tolist() == [[2, 2]]
+    assert pushed.logq(np.array([[[0, 1]]], np.int32))[0, 0] == -math.inf
+    assert not pushed.rows(np.array([[[0, 1]]], np.int32))[0, 0, 1].any()
+    tokens, q, logq, lengths = local.sample(uniforms)
+    assert (
+        tokens.tolist() == [[[0, -1], [0, -1]]]
+        and q[0, 0] == pytest.approx(np.array([[0.5, 0.5], [0, 0]]))
+        and lengths.tolist() == [[1, 1]]
+    )
+    dead = normalise([unigrams([never, never])], [[slot, slot]], alpha, [[]])
+    tokens, q, logq, lengths = dead.sample(uniforms)
+    assert (
+        dead.log_mass.tolist() == [-math.inf]
+        and (tokens == -1).all()
+        and not q.any()
+        and not lengths.any()
+        and not logq.any()
+    )
+    assert normalise([unigrams([never, 1.0])], [[slot]], [[1.0]], [[]]).sample(np.zeros((1, 1, 1)))[0].tolist() == [
+        [[1]]
+    ]
+
+
+def test_ln_q_beyond_float64_probabilities():
+    lattice = normalise([], [[[(0, 0.0), (1, 900.0)]] * 2], [], [[]])
+    assert lattice.logq(np.array([[[1, 1]]], np.int32))[0, 0] == -1800
+    assert lattice.rows(np.array([[[1, 1]]], np.int32))[0, 0].tolist() == [[1, 0], [1, 0]]
+
+
+def test_the_largest_uniform_draws_a_candidate_with_mass():
+    lattice = normalise([], [[[(0, 0.0), (1, 0.1), (2, 0.2), (3, 800.0)]] * 8], [], [[]], local=True)
+    tokens, *_ = lattice.sample(np.full((1, 1, 8), np.nextafter(1, 0)))
+    assert (tokens == 2).all()
+
+
+def test_the_arrays_are_copied_and_the_models_kept():
+    lm = unigrams([1.0, 2.0]).automaton()
+    ids, cost = np.array([[[0, 1]]], np.int32), np.zeros((1, 1, 2), np.float32)
+    histories, alpha = np.zeros((1, 0), np.int32), np.ones((1, 1))
+    for local in (False, True):
+        lattice = _core.Normalised([lm], histories, ids.copy(), cost, alpha, local=local)
+        other = ids.copy()
+        changed = _core.Normalised([unigrams([1.0, 2.0]).automaton()], histories, other, cost, alpha, local=local)
+        other[:] = 10**6
+        draft = np.array([[[1]]], np.int32)
+        assert np.array_equal(changed.rows(draft), lattice.rows(draft))
+
+
+def test_dense_rows(worked):
+    lm, sausage = worked
+    drafts = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY).sample(np.random.default_rng(0).random((4, 3)))
+    rows = dense_rows(drafts.q, drafts.ids, 6)
+    assert rows.shape == (4, 3, 6) and np.allclose(rows.sum(-1), 1)
+    for t, slot in enumerate(example.IDS):
+        assert np.array_equal(rows[:, t, slot], drafts.q[:, t])
+    ragged = dense_rows(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[2, 0], [1, -1]], np.int32), 3)
+    assert ragged.tolist() == [[0.5, 0, 0.5], [0, 1, 0]]
+    with pytest.raises(
+        ValueError, match=r"q: expected shape \[..., T, K\] with the ids' \[T, K\], got \[4, 3\] and \[3, 2\]"
+    ):
+        dense_rows(drafts.logq[:, None].repeat(3, 1), drafts.ids, 6)
+    with pytest.raises(ValueError, match="ids: expected tokens below vocab_size = 4, got 5"):
+        dense_rows(drafts.q, drafts.ids, 4)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (
+            lambda r, s: r.normalise(s, [0], temperature=0),
+            ValueError,
+            "temperature: expected 0.000001 to 1000000, got 0",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0], temperature=math.nan),
+            ValueError,
+            "temperature: expected 0.000001 to 1000000, got nan",
+        ),
+        (lambda r, s: r.normalise(s, [[0], [1]]), ValueError, "history: expected one row for each of 1 lattices"),
+        (
+            lambda r, s: r.normalise(s, [0]).sample(np.zeros((1, 2))),
+            ValueError,
+            r"uniforms: expected shape \[1, p, 3\], got \[1, 1, 2\]",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0]).sample(np.zeros(3)),
+            ValueError,
+            r"uniforms: expected shape \[p, T\], got \[3\]",
+        ),
+        (
+            lambda r, s: r.normalise(Sausage.batch([s]), [[0]]).sample(np.zeros((1, 3))),
+            ValueError,
+            r"uniforms: expected shape \[B, p, T\], got \[1, 3\]",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0]).sample([[0, 0, 0], [0, 1, 0]]),
+            ValueError,
+            r"uniforms\[0, 1, 1\]: expected a number in \[0, 1\), got 1.0",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0]).sample([[0, math.nan, 0]]),
+            ValueError,
+            r"uniforms\[0, 0, 1\]: expected a number in \[0, 1\), got nan",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0]).sample([[0, -0.5, 0]]),
+            ValueError,
+            r"uniforms\[0, 0, 1\]: expected a number in \[0, 1\), got -0.5",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0]).rows([[0, -1, 4]]),
+            ValueError,
+            r"drafts\[0, 0, 2\]: expected token ids, then padding -1 to the end, got 4",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0]).logq([[0, 1, -2]]),
+            ValueError,
+            r"drafts\[0, 0, 2\]: expected token ids, then padding -1 to the end, got -2",
+        ),
+        (lambda r, s: r.normalise(s, [0]).logq([[0.0, 1.0, 4.0]]), TypeError, "drafts: expected integers, got float64"),
+        (
+            lambda r, s: r.normalise(s, [0]).logq([[0, 1, 2**32]]),
+            ValueError,
+            "drafts: expected ids in 0..2147483647, got 4294967296",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0], local=True).log_mass,
+            ValueError,
+            "log_mass: a locally normalised lattice has none",
+        ),
+        (
+            lambda r, s: r.normalise(s, [0], local=True).states,
+            ValueError,
+            "states: a locally normalised lattice is not expanded",
+        ),
+    ],
+)
+def test_misuse(worked, call, error, message):
+    lm, sausage = worked
+    with pytest.raises(error, match=message):
+        call(Rescorer(lm), sausage)
+
+
+def test_misuse_of_the_core():
+    lm = unigrams([1.0] * VOCAB).automaton()
+    arrays = {
+        "histories": np.zeros((2, 0), np.int32),
+        "ids": np.zeros((2, 3, 1), np.int32),
+        "cost": np.zeros((2, 3, 1), np.float32),
+        "alpha": np.ones((1, 3)),
+    }
+    for local in (False, True):
+        with pytest.raises(
+            ValueError,
+            match="lattice 1, slot 0, rank 0: expected a token id below the model's vocabulary size 7, got 99",
+        ):
+            _core.Normalised(
+                [lm], **{**arrays, "ids": np.repeat(np.array([[[0]], [[99]]], np.int32), 3, 1)}, local=local
+            )
+    with pytest.raises(ValueError, match="the composition has more than 2 transitions at slot 2; use a smaller top-k"):
+        _core.Normalised([lm], **arrays, transitions=2)
+    with pytest.raises(
+        ValueError,
+        match="the compositions of the batch have more than 5 transitions together; normalise fewer lattices at once",
+    ):
+        _core.Normalised([lm], **arrays, transitions=5)
+    assert _core.Normalised([lm], **arrays, transitions=6).states.tolist() == [3, 3]
+    assert _core.Normalised([lm], **arrays, transitions=0, local=True).states.tolist() == []
+    with pytest.raises(ValueError, match="threads: expected 1 to 1024, got 0"):
+        _core.Normalised([lm], **arrays, threads=0)
+    with pytest.raises(TypeError):
+        _core.Normalised([None], **arrays)
+    for wrong in (np.zeros((2, 1, 3), np.float32), np.zeros((2, 1, 3), np.int64)):
+        with pytest.raises(TypeError):
+            _core.Normalised([lm], **arrays).sample(wrong)
+        with pytest.raises(TypeError):
+            _core.Normalised([lm], **arrays).rows(wrong)
+
+
+def test_a_history_outside_the_vocabulary_is_named():
+    lm = Backoff(3, 2, {(): {0: 1.0, 1: 1.0, 2: 1.0}, (0,): {1: 0.5}}, {(): 0.0, (0,): 0.25}).ngram()
+    batch = Sausage(ids=np.zeros((2, 1, 1), np.int32), cost=np.zeros((2, 1, 1), np.float32))
+    rescorer = Rescorer(lm, alpha=1.0)
+    calls = [rescorer.paths, rescorer.trees, rescorer.normalise, lambda *call: rescorer.normalise(*call, local=True)]
+    for call in calls:
+        with pytest.raises(
+            ValueError, match=r"lattice 1, history\[0\]: expected a token id below the vocabulary size 3, got 3"
+        ):
+            call(batch, [[2], [3]])
+
+
+def test_no_paths_and_no_lattices():
+    lm = unigrams([1.0] * VOCAB)
+    lattice = normalise([lm], [[[(0, 1.0)]]], [[1.0]], [[]])
+    assert lattice.sample(np.zeros((1, 0, 1)))[1].shape == (1, 0, 1, 1)
+    empty = _core.Normalised(
+        [lm.automaton()],
+        np.zeros((0, 0), np.int32),
+        np.zeros((0, 2, 3), np.int32),
+        np.zeros((0, 2, 3), np.float32),
+        np.ones((1, 2)),
+    )
+    assert empty.log_mass.shape == (0,) and empty.rows(np.zeros((0, 4, 2), np.int32)).shape == (0, 4, 2, 3)

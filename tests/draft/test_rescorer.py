@@ -1,0 +1,173 @@
+"""The Python API: the worked example by hand, batches against single calls, invalid options."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rescore.decode.draft.calibration import DEFAULT
+from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.trees import Trees
+from rescore.lm import example
+from rescore.lm.ngram import NGram
+from rescore.lm.tables import Tables
+
+
+@pytest.fixture(scope="module")
+def lm() -> NGram:
+    return example.model()
+
+
+@pytest.fixture(scope="module")
+def sausage() -> Sausage:
+    return example.sausage()
+
+
+def text(tokens) -> str:
+    return " ".join(example.WORDS[token] for token in tokens if token >= 0)
+
+
+def test_worked_example(lm, sausage):
+    heads, both = Rescorer(), Rescorer(lm, alpha=1.0)
+    assert text(sausage.first) == "Lionel Ronaldo scored"
+    assert text(heads.paths(sausage, example.HISTORY, 1).tokens[0]) == "Lionel Ronaldo scored"
+    drafts = both.paths(sausage, example.HISTORY, 3)
+    assert [text(draft) for draft in drafts.tokens] == [
+        "Lionel Messi scored",
+        "Cristiano Ronaldo scored",
+        "Cristiano Ronaldo .",
+    ]
+    # Heads .5 .4 .6, then p(Lionel) .1, p(Messi | Lionel) .8, p(scored | Lionel Messi) .9.
+    assert drafts.cost[0] == pytest.approx(-math.log(0.5 * 0.4 * 0.6) - math.log(0.1 * 0.8 * 0.9), abs=1e-6)
+    # Heads .4 .5 .6, then .1, .8, and p(scored | Cristiano Ronaldo) backs off to the unigram at no cost.
+    assert drafts.cost[1] == pytest.approx(-math.log(0.4 * 0.5 * 0.6) - math.log(0.1 * 0.8 * 0.2), abs=1e-6)
+    tree = both.tree(sausage, example.HISTORY, 4)
+    # q(Lionel) = .5 / .9; then Messi .4 * .8 against Ronaldo .5 * p(Ronaldo | Lionel) = .5 * 2/9 * .1.
+    assert [text([token]) for token in tree.tokens[:2]] == ["Lionel", "Messi"]
+    assert tree.logq[0] == pytest.approx(math.log(0.5 / 0.9), abs=1e-6)
+    messi = 0.4 * 0.8 / (0.4 * 0.8 + 0.5 * (0.2 / 0.9) * 0.1)
+    assert tree.logq[1] == pytest.approx(math.log(0.5 / 0.9 * messi), abs=1e-6)
+    assert drafts.tree().size == 7  # two drafts of three tokens, and the last word of the third
+
+
+def test_epsilon_backs_off_where_it_is_cheaper():
+    """The arc of "a b" costs more than backing off: only epsilon semantics takes the detour."""
+    ngrams = {(0,): (0.1, 0.9), (1,): (0.9, 1.0), (0, 1): (0.5, 1.0)}
+    lm = NGram.from_tables(Tables.from_ngrams(ngrams, vocab_size=2))
+    sausage = Sausage(ids=np.array([[1]], np.int32), cost=np.zeros((1, 1), np.float32))
+    exact = Rescorer(lm, alpha=1.0).paths(sausage, [0], 1)
+    loose = Rescorer(lm, alpha=1.0).paths(sausage, [0], 1, semantics="epsilon")
+    assert exact.cost[0] == pytest.approx(-math.log(0.5), abs=1e-6)
+    assert loose.cost[0] == pytest.approx(-math.log(0.9 * 0.9), abs=1e-6)
+
+
+def test_batch_equals_single_calls(lm):
+    draw = np.random.default_rng(1)
+    ids = np.argsort(draw.random((20, 4, 6)), axis=-1)[:, :, :3].astype(np.int32)
+    batch = Sausage(ids=ids, cost=np.sort(draw.exponential(1, ids.shape), axis=-1).astype(np.float32))
+    histories = draw.integers(0, 6, (20, 2)).astype(np.int32)
+    histories[::3, 0] = -1  # a shorter history
+    rescorer = Rescorer([lm, lm], alpha=[[0.5, 0.25, 1, 0], [0.1, 0.2, 0.3, 0.4]], threads=2)
+    drafts = rescorer.paths(batch, histories, 5)
+    trees = rescorer.trees(batch, histories, 9)
+    model_trees = propose_trees(lm, histories, n=9, depth=3)
+    for b in range(20):
+        history = [token for token in histories[b] if token >= 0]
+        one = rescorer.paths(batch[b], history, 5)
+        assert np.array_equal(one.tokens, drafts.tokens[b]) and np.array_equal(one.cost, drafts.cost[b])
+        tree = rescorer.tree(batch[b], history, 9)
+        assert np.array_equal(tree.tokens, trees[b].tokens) and np.array_equal(tree.parents, trees[b].parents)
+        assert np.exp(model_trees[b].logq[model_trees[b].depths == 1]).sum() <= 1 + 1e-5
+    assert len(trees) == 20
+
+
+def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
+    split = Rescorer([lm, lm], alpha=[0.25, 0.5]).paths(sausage, example.HISTORY, 8)
+    whole = Rescorer(lm, alpha=0.75).paths(sausage, example.HISTORY, 8)
+    assert np.array_equal(split.tokens, whole.tokens)
+    assert split.cost == pytest.approx(whole.cost, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda lm, s: Rescorer([lm, lm]), ValueError, "alpha: expected weights of 2 models, got none"),
+        (lambda lm, s: Rescorer(lm, alpha=1, calibration=DEFAULT), ValueError, "calibration, memory: expected"),
+        (lambda lm, s: Rescorer(lm, alpha=1).text(), ValueError, "text: only trees under a calibrated q"),
+        (lambda lm, s: Rescorer(lm, alpha=1).tree(s, [0], depth=9), TypeError, "depth: expected none with alpha"),
+        (lambda lm, s: Rescorer(lm).trees(s, [0], out=Trees.empty(1, 4)), TypeError, "out: expected none"),
+        (lambda lm, s: Rescorer(lm, alpha=-1), ValueError, "alpha: expected weights from 0 to 1000, got -1.0"),
+        (lambda lm, s: Rescorer(lm, head=-1), ValueError, "head: expected weights from 0 to 1000, got -1.0"),
+        (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, r"head: expected a number or \[T\], got shape \[1, 1\]"),
+        (
+            lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]),
+            ValueError,
+            "head: expected a weight for each of 3 slots, got 2",
+        ),
+        (lambda lm, s: Rescorer(lm, alpha=float("nan")), ValueError, "alpha: expected weights from 0 to 1000, got nan"),
+        (
+            lambda lm, s: Rescorer(lm, alpha=[1, 2]),
+            ValueError,
+            r"alpha: expected a number, \[J\] or \[J, T\] for J = 1",
+        ),
+        (
+            lambda lm, s: Rescorer(lm, alpha=[[1, 2]]).paths(s, [0]),
+            ValueError,
+            "alpha: expected a weight for each of 3 slots, got 2",
+        ),
+        (
+            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [[0], [1]]),
+            ValueError,
+            "history: expected one row for each of 1 lattices",
+        ),
+        (
+            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [99]),
+            ValueError,
+            r"history\[0\]: expected a token id below the vocabulary size 6, got 99",
+        ),
+        (
+            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [0], semantics="phi"),
+            ValueError,
+            "semantics: expected one of failure, epsilon, got 'phi'",
+        ),
+        (
+            lambda lm, s: Rescorer([lm, lm], alpha=1.0).paths(s, [0], semantics="epsilon"),
+            ValueError,
+            "epsilon semantics: expected one model",
+        ),
+        (lambda lm, s: Rescorer(lm).tree(Sausage.batch([s]), [[0]]), TypeError, "tree: expected a single sausage"),
+        (
+            lambda lm, s: Rescorer(lm, alpha=1.0).paths(Sausage.batch([s]), [[0]]).tree(),
+            TypeError,
+            "expected the drafts of a single sausage, got a batch",
+        ),
+    ],
+)
+def test_misuse(lm, sausage, call, error, message):
+    with pytest.raises(error, match=message):
+        call(lm, sausage)
+
+
+def test_models_of_different_vocabularies_are_those_of_the_greatest(lm):
+    other = NGram.from_tables(Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0)}, vocab_size=2))
+    assert [model.vocab_size for model in Rescorer([lm, other], alpha=1.0).models] == [6, 6]
+
+
+@pytest.mark.parametrize("head", [0.5, [0.25, 2.0, 0.0]])
+def test_weights_of_heads_are_those_of_their_costs(lm, sausage, head):
+    """As if the lattice itself had had those costs; candidates that are missing stay so."""
+    ids, cost = sausage.ids.copy(), sausage.cost.copy()
+    ids[2, -1], cost[2, -1] = -1, np.inf
+    weighed = np.where(ids >= 0, np.where(ids >= 0, cost, 0) * np.broadcast_to(head, 3)[:, None], np.inf).astype(
+        np.float32
+    )
+    rescorer, plain = Rescorer(lm, alpha=0.5, head=head), Rescorer(lm, alpha=0.5)
+    got = rescorer.paths(Sausage(ids=ids, cost=cost), example.HISTORY, 8)
+    expected = plain.paths(Sausage(ids=ids, cost=weighed), example.HISTORY, 8)
+    assert got.tokens.tolist() == expected.tokens.tolist() and got.cost.tolist() == expected.cost.tolist()
+    one, other = (
+        each.tree(Sausage(ids=ids, cost=c), example.HISTORY, 8) for each, c in ((rescorer, cost), (plain, weighed))
+    )
+    assert one.tokens.tolist() == other.tokens.tolist() and one.logq.tolist() == other.logq.tolist()

@@ -1,0 +1,134 @@
+"""Counts of the running text during decoding, against the model's own forward passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.running_text import Text
+from support.tiny_blockwise import V, predicted, text, trained
+
+from rescore.decode.draft.calibrated import CalibratedTrees
+from rescore.decode.draft.calibration import HEADLESS, PREDICTED, TOP
+from rescore.decode.draft.drafter import EMPTY
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.running_texts import RunningTexts
+from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.predicted import top_predictions
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.draft_step import LastPass, Read
+from rescore.decode.verify.draft import Draft
+from rescore.lattice.tree import TokenTree
+from rescore.lm.ngram import NGram
+
+
+class Watched(TreeDrafter):
+    """Keeps the steps and the texts of one request."""
+
+    def open(self, prompts, shaping):
+        session, self.steps = super().open(prompts, shaping), []
+        search = session.search
+        self.texts, read = search._texts, search.read
+
+        def keep(step):
+            self.steps.append(step)
+            read(step)
+
+        search.read = keep
+        return session
+
+
+def twin_of(prompt):
+    return Text(prompt, HEADLESS.text, PREDICTED, prompt=len(prompt))
+
+
+def assert_same(counts, twin, drafts):
+    other, ids = np.full(V, 1 / V), np.arange(V, dtype=np.int32)
+    for draft in drafts:
+        share, rest = counts.mixture(np.array(draft, np.int32), ids)
+        assert share + rest * other == pytest.approx(twin.distribution(tuple(draft), other), abs=2e-5)
+
+
+@pytest.mark.parametrize("rejected", [False, True])
+def test_counts_are_those_of_the_models_own_passes(rejected):
+    prompt = text(9, seed=3)
+    drafter = Watched(None, Rescorer(NGram.uniform(V), calibration=HEADLESS), nodes=5, depth=3, rejected=rejected)
+    generate(BlockwiseTarget(trained()), [prompt], drafter, Options(max_tokens=12))
+    twin, foreseen = twin_of(prompt.tolist()), 0
+    for step in drafter.steps:
+        history, tree = step.histories[0].tolist(), step.last[0].tree
+        for node in sorted(set(range(tree.size)) - set(step.last[0].accepted)) if rejected else ():
+            path = tree.tokens[tree.path_to(node)].tolist()
+            twin.foresee(path, predicted([*twin.tokens, *path]))
+            foreseen += 1
+        twin.extend(history[len(twin.tokens) :])
+    assert bool(foreseen) == rejected
+    assert_same(drafter.texts.texts[0], twin, ((), (3,), (history[-2], history[-1])))
+
+
+class Steps:
+    """Drafts nothing, and keeps the steps."""
+
+    drawn = 0
+
+    def open(self, prompts, shaping):
+        self.steps = []
+        return self
+
+    def propose(self, step):
+        self.steps.append(step)
+        return [Draft(tree=EMPTY)]
+
+
+@torch.inference_mode()
+def test_of_steps_that_were_not_read_only_the_tokens_count():
+    prompt, seen = text(9, seed=3), Steps()
+    generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
+    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1)
+    for step in (seen.steps[0], seen.steps[4]):
+        texts.read(step)
+    history = seen.steps[4].histories[0].tolist()
+    assert len(history) == len(prompt) + 5
+    twin = twin_of(prompt.tolist())
+    twin.extend(history[len(prompt) :])
+    assert_same(texts.texts[0], twin, [history[at - 2 : at] for at in range(2, len(history))])
+
+
+@torch.inference_mode()
+def test_a_pass_is_read_after_steps_that_were_not():
+    """Its rejected nodes follow all tokens but those that it accepted and the root token."""
+    prompt, seen, tree = text(9, seed=3), Steps(), TokenTree.from_parents([5, 7, 2], [-1, 0, -1])
+    generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
+    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1)
+    texts.read(seen.steps[0])
+    history = [*seen.steps[0].histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
+    ids, p = top_predictions(TOP, torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3)
+    read = Read(np.append(history[-3], tree.tokens), ids, p)
+    last = LastPass(tree=tree, accepted=[0])
+    step = replace(seen.steps[0], histories=[np.array(history)], last=[last], predictions=lambda k: [read])
+    texts.read(step)
+    twin = twin_of(prompt.tolist())
+    twin.extend(history[len(prompt) : -2])
+    for path, node in (((5, 7), 1), ((2,), 2)):
+        twin.foresee(path, dict(zip(ids[1 + node].tolist(), p[1 + node])))
+    twin.extend(history[-2:])
+    assert_same(texts.texts[0], twin, ((), (7,), (5, 7), (2,), (6, 2), (9,)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_predictions_are_the_softmax(dtype):
+    logits = (torch.randn(5, 40, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
+    ids, p = top_predictions(TOP, logits)
+    wanted = torch.softmax(logits.double(), dim=-1).numpy()
+    assert ids.shape == p.shape == (5, TOP) and ids.dtype == np.int32 and p.dtype == np.float32
+    assert p == pytest.approx(np.take_along_axis(wanted, ids, axis=1), abs=1e-6)
+    assert p == pytest.approx(-np.sort(-wanted, axis=1)[:, :TOP], abs=1e-6)
+    for got, wanted in zip(top_predictions(TOP, logits[:2], logits[2:]), (ids, p)):
+        assert got.tolist() == wanted.tolist()
+    few, _ = top_predictions(TOP, logits[:, :3])
+    assert few.shape == (5, 3)

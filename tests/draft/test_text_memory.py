@@ -1,0 +1,148 @@
+"""The memory of earlier texts: contents, saving, use by several threads."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from rescore.decode.draft.text_memory import TextMemory
+
+V, END = 50, 7
+
+
+def memory_of(*texts, **options):
+    memory = TextMemory(vocab_size=V, end_of_text=END, **options)
+    for text in texts:
+        memory.add(text)
+    return memory
+
+
+def shares(counts, context):
+    """What follows a context, as the memory has it."""
+    return counts.mixture(np.array(context, np.int32), np.arange(V, dtype=np.int32))
+
+
+def same_counts(memory, texts):
+    wanted = memory_of(*texts)
+    draw = np.random.default_rng(0)
+    for counts in (memory.counts, wanted.counts):
+        counts.begin()
+    for _ in range(50):
+        context = draw.integers(0, V, 3).astype(np.int32)
+        mine, other = shares(memory.counts, context), shares(wanted.counts, context)
+        assert mine[1] == other[1] and np.array_equal(mine[0], other[0])
+
+
+@pytest.mark.parametrize("most", [2, 10, 64, 101])
+def test_the_oldest_texts_go_first(most):
+    draw, memory, added = np.random.default_rng(most), memory_of(most=most), []
+    for _ in range(60):
+        added.append(draw.integers(0, V, draw.integers(0, 12)))
+        memory.add(added[-1])
+        kept = [text.tolist() for text in memory.texts()]
+        wanted = [text[-(most // 2) :].tolist() for text in added if len(text)]
+        assert kept == wanted[len(wanted) - len(kept) :]
+        assert memory.size == sum(map(len, kept)) <= most
+        assert len(kept) == len(wanted) or memory.size > most // 2 - 12  # the longest text
+        same_counts(memory, kept)
+
+
+def test_texts_are_counted_each_by_itself():
+    memory = memory_of([1, 2], [3, 4])
+    share, _ = shares(memory.counts, [2])
+    assert share[3] == pytest.approx(share[1])  # 3 follows no 2: both have their unigram's share alone
+
+
+def test_what_is_saved_is_what_is_opened(tmp_path):
+    texts = [[1, 2, 3], [4, END], [5]]
+    memory = memory_of(*texts)
+    memory.save(tmp_path / "memory.npy")
+    assert np.load(tmp_path / "memory.npy").tolist() == [1, 2, 3, END, 4, END, 5, END]
+    opened = TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END)
+    assert [text.tolist() for text in opened.texts()] == [[1, 2, 3, END], [4, END], [5, END]]
+    opened.save(tmp_path / "again.npy")
+    assert (tmp_path / "again.npy").read_bytes() == (tmp_path / "memory.npy").read_bytes()
+    memory_of().save(tmp_path / "empty.npy")
+    assert TextMemory.open(tmp_path / "empty.npy", vocab_size=V, end_of_text=END).size == 0
+
+
+def test_of_a_longer_file_the_last_texts_are_read(tmp_path):
+    np.save(tmp_path / "long.npy", np.tile(np.array([1, 2, 3, END], np.uint16), 1000))
+    memory = TextMemory.open(tmp_path / "long.npy", vocab_size=V, end_of_text=END, most=80)
+    assert 40 <= memory.size <= 80 and memory.texts()[-1].tolist() == [1, 2, 3, END]
+
+
+def test_a_frozen_memory_stays_as_it_is(tmp_path):
+    memory_of([1, 2]).save(tmp_path / "memory.npy")
+    memory = TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END, frozen=True)
+    with pytest.raises(ValueError, match="add: this memory is frozen; open it with frozen=False"):
+        memory.add([1])
+    assert memory.size == 3
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (np.array([1, V], np.int32), r"expected ids in 0\.\.49, got 1\.\.50: texts of another vocabulary"),
+        (np.array([-1, 2], np.int32), r"expected ids in 0\.\.49, got -1\.\.2"),
+        (np.array([[1, 2]], np.int32), r"expected a flat array of integers, got int32 \[1, 2\]"),
+        (np.array([1.0]), "expected a flat array of integers, got float64"),
+        (np.array([{}], object), "expected a .npy file of token ids, got"),
+    ],
+)
+def test_hostile_files_are_refused(tmp_path, content, message):
+    np.save(tmp_path / "memory.npy", content, allow_pickle=True)
+    with pytest.raises(ValueError, match=message):
+        TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END)
+
+
+@pytest.mark.parametrize("cut", [0, 5, 60, 130])
+def test_damaged_files_are_refused(tmp_path, cut):
+    memory_of([1, 2, 3]).save(tmp_path / "memory.npy")
+    (tmp_path / "memory.npy").write_bytes((tmp_path / "memory.npy").read_bytes()[:cut])
+    with pytest.raises(ValueError, match="memory.npy: expected a .npy file of token ids"):
+        TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"end_of_text": V}, r"end_of_text: expected a token in 0\.\.49, got 50"),
+        ({"end_of_text": -1}, r"end_of_text: expected a token in 0\.\.49, got -1"),
+        ({"most": 1}, "most: expected 2 to 1073741824 tokens, got 1"),
+        ({"shares": ()}, "shares: expected shares of 1 to 16 orders"),
+        ({"shares": ((0.0, 1.0, float("nan")),)}, "shares: expected numbers from"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        TextMemory(**{"vocab_size": V, "end_of_text": END} | options)
+
+
+@pytest.mark.parametrize(
+    "tokens, error", [([1, V], ValueError), ([-1], ValueError), ([0.5], TypeError), ([[1]], TypeError)]
+)
+def test_texts_of_other_things_are_refused(tokens, error):
+    memory = memory_of([1, 2])
+    with pytest.raises(error, match="tokens: expected"):
+        memory.add(tokens)
+    assert memory.size == 2
+
+
+def test_threads_add_and_save_at_once(tmp_path):
+    memory = memory_of(most=100_000)
+    texts = [[[worker, round % V, worker] * 5 for round in range(200)] for worker in range(4)]
+
+    def work(worker):
+        for text in texts[worker]:
+            memory.add(text)
+        memory.save(tmp_path / f"{worker}.npy")
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept = [text.tolist() for text in memory.texts()]
+    assert sorted(kept) == sorted(text for own in texts for text in own)
+    same_counts(memory, kept)

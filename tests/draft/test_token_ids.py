@@ -1,0 +1,117 @@
+"""Token ids in the Python API: integers in [0, V), in every function."""
+
+import re
+
+import numpy as np
+import pytest
+
+from rescore.decode.draft.prompt_lookup import prompt_lookup
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.engines.sglang.rows import draft_row
+from rescore.decode.engines.text_drafter import DraftRow
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
+from rescore.lm import Tables, count, example
+
+MODEL, ONE = example.model(), example.sausage()
+BATCH = Sausage(ids=ONE.ids[None], cost=ONE.cost[None])
+PLAIN, CALIBRATED = Rescorer(MODEL, alpha=1.0), Rescorer(MODEL)
+MEMORY = TextMemory(vocab_size=MODEL.vocab_size, end_of_text=0)
+
+READERS = {
+    "paths": lambda ids: PLAIN.paths(ONE, ids),
+    "paths of a batch": lambda ids: PLAIN.paths(BATCH, [ids]),
+    "paths of no model": lambda ids: Rescorer().paths(ONE, ids),
+    "epsilon": lambda ids: PLAIN.paths(ONE, ids, semantics="epsilon"),
+    "trees": lambda ids: PLAIN.trees(ONE, ids),
+    "tree": lambda ids: PLAIN.tree(ONE, ids),
+    "normalise": lambda ids: PLAIN.normalise(ONE, ids),
+    "logq": lambda ids: PLAIN.normalise(ONE, [0]).logq(np.resize(ids, (1, 3))),
+    "rows": lambda ids: PLAIN.normalise(ONE, [0]).rows(np.resize(ids, (1, 3))),
+    "calibrated trees": lambda ids: CALIBRATED.trees(BATCH, [ids], texts=[CALIBRATED.text()]),
+    "calibrated trees by themselves": lambda ids: CALIBRATED.trees(BATCH, [ids]),
+    "calibrated tree": lambda ids: CALIBRATED.tree(ONE, ids),
+    "text": CALIBRATED.text,
+    "memory": MEMORY.add,
+    "start": MODEL.start,
+    "score": MODEL.score,
+    "score behind": lambda ids: MODEL.score([0], history=ids),
+    "walk": MODEL.walk,
+    "count": lambda ids: count([ids], order=2, vocab_size=6, end_of_text=0),
+    "tables": lambda ids: Tables.from_rows(
+        [np.reshape(ids, (-1, 1))], [np.zeros(len(ids))], [], vocab_size=6, unseen_cost=1.0
+    ),
+    "tree of drafts": lambda ids: TokenTree.from_drafts([ids]),
+    "draft row": DraftRow.of_tokens,
+    "request of SGLang": lambda ids: draft_row("r", [0], ids, []).since(0),
+    "prompt lookup": lambda ids: prompt_lookup(np.asarray(ids), 1),
+    "tree of parents": lambda ids: TokenTree.from_parents(ids, [-1] * len(ids)),
+}
+NO_V = (
+    "paths of no model",
+    "tree of parents",
+    "tree of drafts",
+    "text",
+    "logq",
+    "rows",
+    "draft row",
+    "prompt lookup",
+    "request of SGLang",
+)  # know no V, or let searches refuse their text
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_ids_are_integers(name):
+    for wrong in ([1.0], [1.7, 2.0], [True], ["1"], [None]):
+        for ids in (wrong, np.array(wrong)):
+            with pytest.raises(TypeError, match="integers"):
+                READERS[name](ids)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_ids_are_below_v(name):
+    """An id beyond V is named with V, whatever holds it: none is wrapped to one that is right."""
+    for value in (2**31, 2**32 + 1, -(2**40), 2**63):
+        with pytest.raises(ValueError, match=rf"expected .*(0..5|2147483647).* got .*{value}"):
+            READERS[name]([value])
+    for value in () if name in NO_V else (6, 2**31 - 1, -5):
+        for ids in ([value], np.array([value], np.int32), np.array([value], np.int64)):
+            with pytest.raises(ValueError, match=rf"(vocabulary size 6|0\.\.5|token id), got {value}"):
+                READERS[name](ids)
+
+
+def test_a_running_text_beyond_v_is_refused_by_the_search():
+    text = CALIBRATED.text([6])
+    with pytest.raises(ValueError, match="texts: expected token ids below the model's vocabulary size 6, got 6"):
+        CALIBRATED.trees(BATCH, np.zeros((1, 1), np.int32), texts=[text])
+
+
+def test_a_candidate_beyond_v_is_named():
+    wrong = Sausage(ids=np.full((1, 1), 6, np.int32), cost=np.zeros((1, 1), np.float32))
+    message = "lattice 0, slot 0, rank 0: expected a token id below the model's vocabulary size 6, got 6"
+    for call in (PLAIN.paths, PLAIN.trees, PLAIN.normalise, CALIBRATED.tree):
+        with pytest.raises(ValueError, match=message):
+            call(wrong, [0])
+
+
+@pytest.mark.parametrize("weight", [1001.0, 1e30, np.inf, np.nan, -0.5])
+def test_weights_that_make_costs_infinite_are_refused(weight):
+    for name in ("alpha", "head"):
+        with pytest.raises(ValueError, match=re.escape(f"{name}: expected weights from 0 to 1000, got {weight}")):
+            Rescorer(MODEL, **{name: weight})
+
+
+def test_costs_are_finite_with_the_greatest_weights():
+    """Of the worked example all 8 drafts, as with any other weight."""
+    found = Rescorer(MODEL, alpha=1000, head=1000).paths(ONE, [0], 8)
+    assert found.count == 8 and np.isfinite(found.cost).all()
+
+
+def test_ids_of_dictionaries_and_parents():
+    for token in (-1, 6, 2**32, np.int64(2**32 + 1), 2**64):
+        with pytest.raises((ValueError, TypeError), match="(0..5|integers)"):
+            Tables.from_ngrams({(token,): (0.5, 1.0)}, vocab_size=6, unseen_cost=1.0)
+    for parent in (1, 5, -2, 2**33):
+        with pytest.raises(ValueError, match=rf"parents\[1\] = {parent}: expected -1 or the index of an earlier node"):
+            TokenTree.from_parents([3, 4], [-1, parent])
