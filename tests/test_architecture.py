@@ -16,7 +16,7 @@ ROOMS = {
     "device": "",
     "models": "",
     "verify": "",
-    "draft": "device models verify",
+    "draft": "device verify models.target models.heads models.reader models.draft_step",
     "loop": "draft models verify",
     "engines": "loop draft models verify",
     "training": "loop models verify",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rescore.decode.draft.weights import DEFAULT_ALPHA
+from rescore.decode.draft import DEFAULT_ALPHA
 
 DEFAULT_TOP_K = 16
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from rescore.decode.cli import arguments
-from rescore.decode.draft.weights import DEFAULT_ALPHA
+from rescore.decode.draft import DEFAULT_ALPHA
 
 
 def nodes(text: str) -> int | str:

@@ -1,1 +1,4 @@
 """Drafts: their sources, q, the searches and the drafters. See README.md."""
+
+# Chosen on the validation splits of the demo's tasks (docs/lab/weights.md), not on the data that the demo reports.
+DEFAULT_ALPHA = 0.3

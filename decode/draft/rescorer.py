@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
+from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.array_rescorer import ArrayRescorer
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.weights import DEFAULT_ALPHA
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.token_ids import token_ids

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Chosen on the validation splits of the demo's tasks (docs/lab/weights.md), not on the data that the demo reports.
-DEFAULT_ALPHA = 0.3
 MOST = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support import cli, dumps
 
+from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.weights import DEFAULT_ALPHA
 from rescore.decode.replay.bootstrap import Resampled
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.replay.standard import ReplayOptions

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.weights import DEFAULT_ALPHA
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rescore.decode.cli.arguments import Misuse, meant
+from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.weights import DEFAULT_ALPHA
 from rescore.decode.replay.standard import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions

@@ -11,9 +11,9 @@ from typing import Any
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.tune_tables import blend_tables, tables
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.settings_parts import ModelFile
-from rescore.decode.draft.weights import DEFAULT_ALPHA
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.replay.standard import fitted_models
 from rescore.decode.tuning.trial_replays import mean_efficiency
