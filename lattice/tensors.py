@@ -1,4 +1,4 @@
-"""Lattices, and the trees and drafts found in them, as torch tensors on their device."""
+"""Lattices, and the trees found in them, as torch tensors on their device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rescore.lattice.drafts import SampledDrafts
 from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH, Sausage, trusted
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.trees import Trees
@@ -126,52 +125,4 @@ class TensorTrees:
         """The same trees in numpy arrays; waits for the device."""
         return Trees(
             **{name: getattr(self, name).cpu().numpy() for name in ("tokens", "parents", "depths", "logq", "count")}
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorDrafts:
-    """`Drafts` in tensors: the p best paths of each lattice.
-
-    tokens int32 [B, p, T], padding -1; cost float32 [B, p], padding +inf; count int32 [B]. exact bool [B]: no path that
-    the search left out could be among the p best. invalid bool [B]: as in `TensorTrees`. Without B for a single
-    sausage.
-    """
-
-    tokens: Tensor
-    cost: Tensor
-    count: Tensor
-    exact: Tensor
-    invalid: Tensor
-
-    __repr__ = short_repr
-
-    @property
-    def single(self) -> TensorDrafts:
-        """The drafts of the first lattice, without the batch axis."""
-        return TensorDrafts(
-            tokens=self.tokens[0], cost=self.cost[0], count=self.count[0], exact=self.exact[0], invalid=self.invalid[0]
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorSamples:
-    """`SampledDrafts` in tensors: drafts drawn from a batch of normalised lattices.
-
-    tokens int32 [B, p, T], padding -1; q float64 [B, p, T, K]; ids int32 [B, T, K]; logq float64 [B, p]; lengths int32
-    [B, p]
-    """
-
-    tokens: Tensor
-    q: Tensor
-    ids: Tensor
-    logq: Tensor
-    lengths: Tensor
-
-    __repr__ = short_repr
-
-    def host(self) -> SampledDrafts:
-        """The same drafts in numpy arrays; waits for the device."""
-        return SampledDrafts(
-            **{name: getattr(self, name).cpu().numpy() for name in ("tokens", "q", "ids", "logq", "lengths")}
         )

@@ -19,7 +19,6 @@ from rescore.decode.draft import DEFAULT_ALPHA
 
 DEFAULT_TOP_K = 16
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
-SEMANTICS = ("failure", "epsilon")
 RENAMED = {"--memory": "--ram"}  # options by the names that they had in some verbs
 
 
@@ -219,7 +218,7 @@ def alpha(text: str) -> list[float]:
 
 
 def add_rescoring(parser: argparse.ArgumentParser) -> None:
-    """--lm, --alpha, --paths, --top-k, --semantics, --threads."""
+    """--lm, --alpha, --paths, --top-k, --threads."""
     parser.add_argument(
         "--lm",
         action="append",
@@ -239,12 +238,6 @@ def add_rescoring(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--top-k", type=whole(1, 64), metavar="K", help="candidates per slot (default: all in the dump)"
-    )
-    parser.add_argument(
-        "--semantics",
-        choices=SEMANTICS,
-        default="failure",
-        help="failure: exact; epsilon: back off whenever that is cheaper, for comparison (default: failure)",
     )
     add_threads(parser)
 

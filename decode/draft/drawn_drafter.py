@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.draft.drafter import DraftSources, Missing, Rescoring
-from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.drafter import DraftSources, Missing, Proposed, Rescoring
+from rescore.decode.draft.heads_lattice import HeadsLattice, HeadsLatticeSession
+from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tensor_rescorer import TensorNormalised
-from rescore.decode.draft.tree_search import moved
+from rescore.decode.draft.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.heads import HeadsSession
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.drafts import SampledDrafts
@@ -57,15 +56,15 @@ class LatticeDistribution:
 class _Again:
     """One request's lattice, evaluated at prefixes that were not drawn."""
 
-    def __init__(self, lattices: TensorNormalised, row: int, batch: int, vocab_size: int, device: torch.device):
-        self.lattices, self.row, self.batch = lattices, row, batch
+    def __init__(self, lattices: NormalisedLattice, row: int, vocab_size: int, device: torch.device | None):
+        self.lattices, self.row = lattices, row
         self.vocab_size, self.device = vocab_size, device
 
     def rows(self, drafts: NDArray[np.int32]) -> NDArray[np.float64]:
         """q along drafts [p, T]: [p, T, K]."""
-        every = np.full((self.batch, *drafts.shape), -1, np.int32)
+        every = np.full((len(self.lattices.ids), *drafts.shape), -1, np.int32)
         every[self.row] = drafts
-        return self.lattices.rows(torch.from_numpy(every).to(self.lattices.exact.device))[self.row].cpu().numpy()
+        return self.lattices.rows(every)[self.row]
 
 
 class DrawnDrafter(Rescoring):
@@ -90,28 +89,24 @@ class DrawnDrafter(Rescoring):
         self.temperature, self.local = temperature, local
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
-        return _Session(self, self.lattice.heads.open(len(prompts)))
+        return _Session(self, self.lattice.open(len(prompts)))
 
 
 class _Session:
-    def __init__(self, drafter: DrawnDrafter, heads: HeadsSession):
-        self.drafter, self.heads = drafter, heads
+    def __init__(self, drafter: DrawnDrafter, lattices: HeadsLatticeSession):
+        self.drafter, self.lattices = drafter, lattices
 
-    def propose(self, step: DraftStep) -> list[Draft]:
-        logits, drafter = self.heads.logits(step), self.drafter
-        tensors = drafter.lattice.tensors(logits)
-        batch, slots, _ = tensors.ids.shape
-        histories = moved(step.histories, drafter.rescorer.context, tensors.device)
-        lattices = drafter.rescorer.normalise(tensors, histories, temperature=drafter.temperature, local=drafter.local)
-        uniforms = np.stack([random.random((drafter.drawn, slots)) for random in step.random])
-        drawn = lattices.sample(torch.from_numpy(uniforms).to(tensors.device)).host()
-        vocabulary = drafter.lattice.heads.vocabulary
-        size = vocabulary.size if vocabulary else logits.shape[-1]
-        agains = [_Again(lattices, row, batch, size, logits.device) for row in range(batch)]
+    def propose(self, step: DraftStep) -> Proposed:
+        drafter, sausages = self.drafter, self.lattices.sausages(step)
+        histories = padded(step.histories, max(1, drafter.rescorer.context))
+        found = drafter.rescorer.normalise(sausages, histories, temperature=drafter.temperature, local=drafter.local)
+        drawn = found.sample(np.stack([random.random((drafter.drawn, sausages.slots)) for random in step.random]))
+        device = None if step.hidden is None else step.hidden.device
+        agains = [_Again(found, row, self.lattices.vocab_size, device) for row in range(len(step.random))]
         return [_draft(drawn, row, again, room) for row, (again, room) in enumerate(zip(agains, step.room))]
 
     def select(self, rows: Sequence[int]) -> None:
-        self.heads.select(rows)
+        self.lattices.select(rows)
 
 
 def _draft(drawn: SampledDrafts, row: int, again: _Again, room: int) -> Draft:

@@ -61,6 +61,7 @@ class HeadsLatticeSession:
 
     def __init__(self, lattice: HeadsLattice, heads: HeadsSession):
         self.lattice, self.heads = lattice, heads
+        self.vocab_size = 0  # V, known from the first lattices on
 
     @property
     def may_rest(self) -> bool:
@@ -68,7 +69,9 @@ class HeadsLatticeSession:
         return isinstance(self.heads, Memoryless)
 
     def sausages(self, step: DraftStep) -> Sausage:
-        return self.lattice.sausages(self.heads.logits(step))
+        logits, vocabulary = self.heads.logits(step), self.lattice.heads.vocabulary
+        self.vocab_size = vocabulary.size if vocabulary else logits.shape[-1]
+        return self.lattice.sausages(logits)
 
     def resident(self, step: DraftStep) -> TensorSausage | Sausage:
         logits = self.heads.logits(step)

@@ -31,11 +31,10 @@ from rescore.lm.ngram import NGram
 if TYPE_CHECKING:
     import torch
 
-    from rescore.decode.draft.tensor_rescorer import TensorNormalised, TensorRescorer
-    from rescore.lattice.tensors import TensorDrafts, TensorSausage, TensorTrees
+    from rescore.decode.draft.tensor_rescorer import TensorRescorer
+    from rescore.lattice.tensors import TensorSausage, TensorTrees
 
 SEMANTICS = ("failure", "epsilon")
-MOST_CAPACITY = 1 << 16
 OF_TENSORS = "with tensors: torch manages the memory of results"
 
 
@@ -49,10 +48,10 @@ class Rescorer:
     calibration  weights of q (`Calibration`, from `rescore tune`); None: the defaults
     memory       texts of earlier requests, another source of q; least: the smallest q of a node
     threads      for batches
-    capacity     on a GPU, the tuples of model states that `paths` and `normalise` keep per slot (docs/use/gpu.md)
 
-    calibrated: searches trees under q; None if trees follow the rescored cost. Lattices are arrays; with alpha or head
-    also tensors (`TensorSausage`, with int32 histories), whose results stay on their device, without synchronisation.
+    calibrated: searches trees under q; None if trees follow the rescored cost. Lattices are arrays; for `trees` with
+    alpha or head also tensors (`TensorSausage`, with int32 histories), whose results stay on their device, without
+    synchronisation.
     """
 
     def __init__(
@@ -65,7 +64,6 @@ class Rescorer:
         memory: TextMemory | None = None,
         least: float = 0.0,
         threads: int = 1,
-        capacity: int = 2048,
     ):
         models = (models,) if isinstance(models, NGram) else tuple(models)
         self.calibrated: CalibratedTrees | None = None
@@ -81,9 +79,6 @@ class Rescorer:
         alpha, head = DEFAULT_ALPHA if alpha is None else alpha, 1.0 if head is None else head
         self.array = ArrayRescorer(models, alpha=alpha, head=head, threads=threads)
         self.models, self.alpha, self.head, self.threads = self.array.models, self.array.alpha, self.array.head, threads
-        if not 1 <= capacity <= MOST_CAPACITY:
-            raise ValueError(f"capacity: expected 1 to {MOST_CAPACITY}, got {capacity}")
-        self.capacity = capacity
         self._on_device: dict[torch.device, TensorRescorer] = {}
         self._wide: dict[int, Rescorer] = {}  # the results of `widened`
 
@@ -112,11 +107,11 @@ class Rescorer:
                 if same is None
                 else {"calibration": same.calibration, "memory": same.memory, "least": same.least}
             )
-            self._wide[vocab_size] = Rescorer(models, **weights, threads=self.threads, capacity=self.capacity)
+            self._wide[vocab_size] = Rescorer(models, **weights, threads=self.threads)
         return self._wide[vocab_size]
 
     def on(self, device: torch.device) -> TensorRescorer:
-        """Returns the rescorer of tensors on a device.
+        """Returns the search of trees of tensors on a device.
 
         The first call copies the models there; do not capture it in a graph.
         """
@@ -125,11 +120,10 @@ class Rescorer:
 
             exact = indexed(device)
             if exact not in self._on_device:
-                self._on_device[exact] = open_tensor_rescorer(self.array, exact, self.capacity)
+                self._on_device[exact] = open_tensor_rescorer(self.array, exact)
             self._on_device[device] = self._on_device[exact]
         return self._on_device[device]
 
-    @overload
     def paths(
         self,
         sausage: Sausage,
@@ -138,21 +132,7 @@ class Rescorer:
         *,
         semantics: str = "failure",
         out: Drafts | None = None,
-    ) -> Drafts: ...
-    @overload
-    def paths(
-        self, sausage: TensorSausage, history: torch.Tensor, p: int = 16, *, semantics: str = "failure"
-    ) -> TensorDrafts: ...
-
-    def paths(
-        self,
-        sausage: Sausage | TensorSausage,
-        history: Any,
-        p: int = 16,
-        *,
-        semantics: str = "failure",
-        out: Drafts | None = None,
-    ) -> Drafts | TensorDrafts:
+    ) -> Drafts:
         """Returns the p best distinct paths: exact, ties broken by the ranks of the candidates, first slot first.
 
         history    the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
@@ -161,10 +141,7 @@ class Rescorer:
         """
         if semantics not in SEMANTICS:
             raise ValueError(f"semantics: expected one of {', '.join(SEMANTICS)}, got {semantics!r}")
-        if not isinstance(sausage, Sausage):
-            _refuse("out", out, OF_TENSORS)
-            return self.on(sausage.device).paths(sausage, history, p, semantics)
-        return self.array.paths(sausage, history, p, semantics, out)
+        return self.array.paths(_arrays("paths", sausage), history, p, semantics, out)
 
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
         """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
@@ -225,40 +202,33 @@ class Rescorer:
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
         """Returns the tree of the n most probable prefixes of a single lattice; arguments as in `trees`."""
-        if not isinstance(sausage, Sausage):
-            raise TypeError(
-                f"tree: expected a Sausage of arrays, got {type(sausage).__name__}; use trees, "
-                "whose result stays on the device"
-            )
-        if sausage.is_batch:
+        if _arrays("tree", sausage).is_batch:
             raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
         return self.trees(sausage, history, n, depth=depth)[0]
 
-    @overload
     def normalise(
         self, sausage: Sausage, history: ArrayLike, *, temperature: float = 1.0, local: bool = False
-    ) -> NormalisedLattice: ...
-    @overload
-    def normalise(
-        self, sausage: TensorSausage, history: torch.Tensor, *, temperature: float = 1.0, local: bool = False
-    ) -> TensorNormalised: ...
-
-    def normalise(
-        self, sausage: Sausage | TensorSausage, history: Any, *, temperature: float = 1.0, local: bool = False
-    ) -> NormalisedLattice | TensorNormalised:
+    ) -> NormalisedLattice:
         """Returns the lattice, or each of a batch, as a distribution q over its drafts; `history` as in `paths`.
 
         q(w_1..w_T) is proportional to exp(-cost / temperature), with the cost of `paths`; with `local`, q(w | prefix)
         is the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation
         expands the whole composition: ValueError beyond 2^25 arcs per batch, some 1.3 GB.
         """
-        if not isinstance(sausage, Sausage):
-            return self.on(sausage.device).normalise(sausage, history, temperature=temperature, local=local)
-        return self.array.normalise(sausage, history, temperature, local)
+        return self.array.normalise(_arrays("normalise", sausage), history, temperature, local)
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
         """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""
         return self.array.states(histories)
+
+
+def _arrays(call: str, sausage: Sausage) -> Sausage:
+    if not isinstance(sausage, Sausage):
+        raise TypeError(
+            f"{call}: expected a Sausage of arrays, got {type(sausage).__name__}; only trees are found on a device: "
+            "call .host() on the lattices"
+        )
+    return sausage
 
 
 def _refuse(name: str, given: object, why: str) -> None:

@@ -29,11 +29,10 @@ MODEL_SIZES = (16, 32, 64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """Options of a replay. paths: p; top_k: K (None: the dump's); semantics: backoff semantics of the p best paths."""
+    """Options of a replay. paths: p; top_k: K (None: the dump's)."""
 
     paths: int = 16
     top_k: int | None = None
-    semantics: str = "failure"
 
     def __post_init__(self) -> None:
         if not 1 <= self.paths <= 1024:

@@ -31,7 +31,7 @@ def test_what_is_no_number(capsys, text):
         ("generat", "generate"),
         ("lm biuld", "build"),
         ("run DUMP --papths 3", "--paths"),
-        ("run DUMP --semantics failur", "failure"),
+        ("run DUMP --part heldou", "heldout"),
         ("lm info x.ngram --jsn=y", "--json"),
         ("train heds", "heads"),
         ("lm build x --memory 4G -o x.ngram", "--ram"),
@@ -65,7 +65,7 @@ def test_completion_scripts(capsys, tmp_path, shell, program):
     pytest.importorskip("shtab")
     result = cli.call(capsys, "completion", shell)
     assert result.status == 0 and not result.err
-    assert all(word in result.out for word in ("generate", "oracle", "max-tokens", "semantics"))
+    assert all(word in result.out for word in ("generate", "oracle", "max-tokens", "alpha"))
     if not shutil.which(program):
         pytest.skip(f"{program} is not here to read its script")
     script = tmp_path / "script"

@@ -101,13 +101,12 @@ def test_top(capsys):
     assert "\\x1b[31m" in cli.refusal(capsys, "run", "x", "--paths", "\x1b[31m", status=2)
 
 
-def test_semantics_are_those_of_the_library():
-    from rescore.decode.cli import arguments, lm_arguments, run
-    from rescore.decode.draft import rescorer as draft
+def test_formats_are_those_of_the_library():
+    from rescore.decode.cli import lm_arguments, run
     from rescore.decode.replay import draft_writer
     from rescore.lm import formats
 
-    assert arguments.SEMANTICS == draft.SEMANTICS and lm_arguments.WRITTEN == (*formats.SUFFIXES, formats.LOOKUP)
+    assert lm_arguments.WRITTEN == (*formats.SUFFIXES, formats.LOOKUP)
     assert run.DRAFTS == draft_writer.SUFFIXES
 
 

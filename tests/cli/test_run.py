@@ -179,17 +179,6 @@ def test_one_candidate_leaves_no_choice(world, capsys):
         assert task["headroom_recovered"]["rescored"] is None
 
 
-def test_epsilon(world, capsys):
-    report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--semantics", "epsilon")
-    assert report["settings"]["semantics"] == "epsilon"
-    expected = replay_standard(
-        Dump.open(world / "forced"),
-        Rescorer(cli.NGram.open(world / "a.ngram"), alpha=DEFAULT_ALPHA),
-        ReplayOptions(semantics="epsilon"),
-    )
-    assert report["tasks"][0]["block_efficiency"] == expected.tasks[0].to_json()["block_efficiency"]
-
-
 def test_without_a_model(world, capsys):
     report = cli.figures(capsys, "run", world / "forced")
     for task in report["tasks"]:
@@ -270,8 +259,7 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         ),
         (["--lm", "LM=x"], "argument --lm: '.*a.ngram=x': expected PATH or PATH=WEIGHT, the weight a number, got 'x'"),
         (["--lm", "LM=-1"], "argument --lm: .* expected PATH=WEIGHT, the weight from 0 to 1000, got -1"),
-        (["--alpha", "0.5"], "--alpha, --semantics: need --lm"),
-        (["--lm", "LM", "--lm", "LM", "--semantics", "epsilon"], "--semantics epsilon: expected one --lm"),
+        (["--alpha", "0.5"], "--alpha: needs --lm"),
         (["--task", "third"], "--task 'third': not in the dump .*, which has first, second"),
         (["--drafts", "drafts.csv"], "--drafts: 'drafts.csv': expected a name that ends in .parquet, .jsonl"),
         (["--json", "FOLDER"], "expected a file to write, got a folder"),

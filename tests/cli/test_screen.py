@@ -137,7 +137,6 @@ def report(dumps: int, tasks: int) -> dict:
             "alpha": 0.5,
             "paths": 16,
             "top_k": None,
-            "semantics": "failure",
             "threads": 2,
             "drafters": names,
             "tuned": None,

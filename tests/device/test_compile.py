@@ -10,15 +10,7 @@ from support.paths import ROOT
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-KERNELS = {
-    "grow_trees",
-    "compose_lattices",
-    "best_strings",
-    "push_weights",
-    "draw_paths",
-    "follow_paths",
-    "grow_pushed_trees",
-}
+KERNELS = {"grow_trees"}
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import END, V, text, trained, untrained
 
-from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
@@ -15,9 +14,6 @@ from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.verify.block import BlockVerification
-from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tensors import TensorSausage
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
@@ -87,7 +83,7 @@ def with_kernels(monkeypatch):
 
     opened = []
 
-    def open_kernels(rescorer, device, capacity):
+    def open_kernels(rescorer, device):
         opened.append(device)
         return device_rescorer(rescorer)
 
@@ -96,25 +92,13 @@ def with_kernels(monkeypatch):
     return opened
 
 
-@pytest.mark.parametrize("kind", ["tree", "drawn"])
-def test_the_loop_with_kernels_writes_the_text_of_the_target(kind, lm, with_kernels):
+def test_the_loop_with_kernels_writes_the_text_of_the_target(lm, with_kernels):
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here: test_cuda.py has this on the GPU")
     model = trained()
-    slots, rescorer = HeadsLattice(heads=BlockwiseHeads(model), top_k=4), Rescorer(lm, alpha=0.5, capacity=16)
-    drafter = {
-        "tree": TreeDrafter(slots, rescorer, nodes=6),
-        "drawn": DrawnDrafter(slots, rescorer),
-    }[kind]
-    prompts = [text(12, seed=70).astype(np.int64)]
-    sampled = kind == "drawn"
-    options = Options(
-        max_tokens=8,
-        shaping=Shaping(sampling=Sampling(temperature=0.7, seed=1)) if sampled else Shaping(),
-        **({"rule": BlockVerification()} if sampled else {}),
-    )
-    (found,) = generate(BlockwiseTarget(model), prompts, drafter, options)
+    slots, rescorer = HeadsLattice(heads=BlockwiseHeads(model), top_k=4), Rescorer(lm, alpha=0.5)
+    prompts, options = [text(12, seed=70).astype(np.int64)], Options(max_tokens=8)
+    (found,) = generate(BlockwiseTarget(model), prompts, TreeDrafter(slots, rescorer, nodes=6), options)
     assert with_kernels == [CPU] and sum(found.statistics.accepted) > 0
-    if not sampled:
-        (plain,) = generate(BlockwiseTarget(model), prompts, None, Options(max_tokens=8))
-        assert found.tokens.tolist() == plain.tokens.tolist()
+    (plain,) = generate(BlockwiseTarget(model), prompts, None, options)
+    assert found.tokens.tolist() == plain.tokens.tolist()

@@ -13,10 +13,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from rescore.decode.device.best import best
-from rescore.decode.device.compose import compose
-from rescore.decode.device.normalised import DeviceNormalised
-from rescore.decode.device.push import push
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.lattice.tensors import TensorSausage
 from rescore.lm.ngram import NGram
@@ -62,28 +58,17 @@ def models(count: int) -> tuple[NGram, ...]:
     return (NGram.from_tables(tables),) * count
 
 
-def searches(count: int, slots: int, width: int, most: int, capacity: int) -> None:
-    """`most`: nodes, paths and length of the history."""
-    rescorer = DeviceRescorer(
-        models(count), alpha=np.ones((count, 1)), head=np.ones(1), capacity=capacity, device=torch.device("cpu")
-    )
+def searches(count: int, slots: int, width: int, most: int) -> None:
+    """`most`: nodes and length of the history."""
+    rescorer = DeviceRescorer(models(count), alpha=np.ones((count, 1)), head=np.ones(1), device=torch.device("cpu"))
     sausage = TensorSausage(ids=torch.zeros(2, slots, width, dtype=torch.int32), cost=torch.zeros(2, slots, width))
-    history = torch.zeros(2, most, dtype=torch.int32)
-    rescorer.trees(sausage, history, most)
-    lattices = rescorer.lattices(sausage, history)
-    for local in (False, True):
-        composed = compose(rescorer.models, lattices, capacity, parts=not local)
-        lattice = DeviceNormalised(lattices, *push(composed, 1.0, local))
-    best(lattices, composed, most)
-    lattice.sample(torch.zeros(2, most, slots, dtype=torch.float64))
-    lattice.rows(torch.zeros(2, most, slots, dtype=torch.int32))
-    lattice.trees(most)
+    rescorer.trees(sausage, torch.zeros(2, most, dtype=torch.int32), most)
 
 
 def main() -> None:
     JITFunction.run = compile_instead
-    searches(1, 8, 16, 64, 512)
-    searches(2, 1, 1, 1, 1)
+    searches(1, 8, 16, 64)
+    searches(2, 1, 1, 1)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ if DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("a GPU, but PyTorch without CUDA: kernels neither run nor are interpreted", allow_module_level=True)
 
 
-def device_rescorer(rescorer: Rescorer, capacity: int = 512) -> DeviceRescorer:
-    return DeviceRescorer(rescorer.models, alpha=rescorer.alpha, head=rescorer.head, capacity=capacity, device=DEVICE)
+def device_rescorer(rescorer: Rescorer) -> DeviceRescorer:
+    return DeviceRescorer(rescorer.models, alpha=rescorer.alpha, head=rescorer.head, device=DEVICE)
 
 
 def on_device(sausage, histories):

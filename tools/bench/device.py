@@ -1,14 +1,10 @@
-"""Microseconds of rescoring on a GPU by batch size, captured in a CUDA graph and called from Python. Results must equal
-the CPU's, or nothing is printed.
+"""Microseconds of trees on a GPU by batch size, captured in a CUDA graph and called from Python. Results must equal the
+CPU's, or nothing is printed.
 
-    python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..] [--capacity C ..] [--json FILE]
+    python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..] [--json FILE]
 
 Lattices are taken from the demo dump at equal distances, with its T x K. The model is that of --lm, or one with at
-least --ngrams n-grams, built from text sampled from the demo's model. Rows:
-
-    tree n          Rescorer.trees
-    paths p, C      Rescorer.paths with room for C states per slot; share of lattices known to be exact
-    sample, C       Rescorer.normalise and one path sampled from each lattice
+least --ngrams n-grams, built from text sampled from the demo's model.
 
 `graph` is a replay of the captured call and `call` the call from Python, both timed by device events, median of
 --repeats. `cpu` is the native core on one thread, wall-clock time for the whole batch. The last line has the model's
@@ -23,8 +19,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,17 +43,9 @@ BATCHES = (1, 8, 64, 256, 512)
 MOST_ROWS = 1 << 16
 ROW = 1024  # tokens of a sampled sequence
 LATTICES = 512
-NODES, PATHS = (16, 64), 16
-TREE, STRINGS = ("tokens", "parents", "depths", "logq", "count"), ("tokens", "cost", "count")
+NODES = (16, 64)
+TREE = ("tokens", "parents", "depths", "logq", "count")
 SHORTEN = 0.3  # share of contexts shortened, so that the sampled text has more n-grams than its model
-
-
-class Way(NamedTuple):
-    """A timed search: its calls on device and CPU, and the fields that must agree."""
-
-    fields: tuple[str, ...]
-    on_device: Callable[[], Any]
-    on_cpu: Callable[..., Any]
 
 
 def sampled_model(model: NGram, ngrams: int, *, rows: int = 4096) -> NGram:
@@ -108,74 +97,44 @@ def captured(call: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     return graph, found
 
 
-def calls(
-    rescorer: Rescorer, capacities: list[int], tensors: TensorSausage, history: torch.Tensor
-) -> Iterator[tuple[str, Way]]:
-    """The timed searches by name; sets the room for states."""
-    device = rescorer.on(tensors.device)
-    assert isinstance(device, DeviceRescorer)
-    for n in NODES:
-        yield (
-            f"tree {n}",
-            Way(TREE, lambda n=n: rescorer.trees(tensors, history, n), lambda *batch, n=n: rescorer.trees(*batch, n)),
-        )
-    uniforms = torch.rand(len(history), 1, tensors.ids.shape[1], dtype=torch.float64, device=tensors.device)
-    for capacity in capacities:
-        device.capacity = capacity
-        yield (
-            f"paths {PATHS}, {capacity}",
-            Way(STRINGS, lambda: rescorer.paths(tensors, history, PATHS), lambda *batch: rescorer.paths(*batch, PATHS)),
-        )
-        yield (
-            f"sample, {capacity}",
-            Way(
-                (),
-                lambda: rescorer.normalise(tensors, history).sample(uniforms),
-                lambda *batch: rescorer.normalise(*batch).sample(uniforms.cpu().numpy()),
-            ),
-        )
-
-
 def measure(
     rescorer: Rescorer, sausages: Sausage, histories: np.ndarray, args: argparse.Namespace, device: torch.device
 ) -> Iterator[dict[str, Any]]:
     for size in args.batch:
         batch = batch_of(sausages, histories, size)
         tensors, history = TensorSausage.of(batch[0], device), torch.from_numpy(batch[1]).to(device)
-        for name, way in calls(rescorer, args.capacity, tensors, history):
+        for n in NODES:
+            call = partial(rescorer.trees, tensors, history, n)
             began = time.perf_counter()
-            wanted = way.on_cpu(*batch)
+            wanted = rescorer.trees(*batch, n)
             on_cpu = 1e6 * (time.perf_counter() - began)
-            graph, found = captured(way.on_device)
+            graph, found = captured(call)
             graph.replay()
-            exact = found.exact.cpu().numpy() if hasattr(found, "exact") else np.ones(size, bool)
-            for field in way.fields:
-                if not np.array_equal(getattr(found, field).cpu().numpy()[exact], getattr(wanted, field)[exact]):
-                    raise SystemExit(f"{name}, batch {size}: {field} on the device differ from the CPU's")
+            for field in TREE:
+                if not np.array_equal(getattr(found, field).cpu().numpy(), getattr(wanted, field)):
+                    raise SystemExit(f"trees of {n} nodes, batch {size}: {field} on the device differ from the CPU's")
             yield {
-                "what": name,
+                "nodes": n,
                 "batch": size,
                 "graph_us": microseconds(graph.replay, args.repeats),
-                "call_us": microseconds(way.on_device, args.repeats),
+                "call_us": microseconds(call, args.repeats),
                 "cpu_us": on_cpu,
-                "exact": float(exact.mean()),
             }
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:
     table = Table(title=title, box=None)
-    for column in ("batch", "what", "graph us", "a lattice", "call us", "cpu us", "exact"):
-        table.add_column(column, justify="left" if column == "what" else "right")
+    for column in ("batch", "nodes", "graph us", "a lattice", "call us", "cpu us"):
+        table.add_column(column, justify="right")
     for row in rows:
         graph = row["graph_us"]
         table.add_row(
             str(row["batch"]),
-            row["what"],
+            str(row["nodes"]),
             f"{graph:.1f}",
             f"{graph / row['batch']:.2f}",
             f"{row['call_us']:.1f}",
             f"{row['cpu_us']:.0f}",
-            f"{row['exact']:.0%}",
         )
     Console().print(table)
 
@@ -198,7 +157,6 @@ def main() -> int:
         help="smallest number of n-grams of the model built here (default: 20000000)",
     )
     parser.add_argument("--batch", type=int, nargs="*", default=list(BATCHES))
-    parser.add_argument("--capacity", type=int, nargs="*", default=[256, 2048])
     parser.add_argument("--alpha", type=float, default=0.3)
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--json", type=Path)

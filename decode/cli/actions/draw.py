@@ -192,7 +192,7 @@ def gains(block: DumpBlock, first: int, drawn: Drawn, args: argparse.Namespace) 
     """The steps of a block in the base replay; `first`: number of the block's first sequence in its task."""
     sausages, truth, sequence_of = block.sausages(k=drawn.top_k), block.truth(), block.sequence_of
     histories = block.histories(slice(None), drawn.strings.context)
-    drafts = drawn.strings.paths(sausages, histories, 1, semantics=args.semantics)
+    drafts = drawn.strings.paths(sausages, histories, 1)
     base = accepted_of_drafts(sausages.first[:, None], truth)
     gain = accepted_of_drafts(drafts.tokens, truth) - base
     for row in visited_rows(base, block.offsets).tolist():
@@ -224,7 +224,7 @@ def draw(step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: argpa
     block, row = step.block, step.row
     sausage = block.sausages([row], drawn.top_k)[0]
     history = block.history(row, max(drawn.strings.context, CONTEXT_TOKENS))
-    drafts = drawn.strings.paths(sausage, history, args.paths, semantics=args.semantics)
+    drafts = drawn.strings.paths(sausage, history, args.paths)
     text = "".join(words[token] for token in history.tolist()) if words else " ".join(map(str, history.tolist()))
     common: dict[str, Any] = {"words": words, "truth": block.truth([row])[0], "certain": int(block.tokens[row])}
     title = f"{block.task}, after: {text}"

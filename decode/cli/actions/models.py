@@ -47,11 +47,9 @@ def check_tasks(dump: Dump, wanted: Sequence[str]) -> None:
 def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
     """A rescorer with the models of --lm, checked against the dumps' vocabulary and tokenizer."""
     if not args.lm:
-        if args.alpha is not None or args.semantics != "failure":
-            raise Misuse("--alpha, --semantics: need --lm")
+        if args.alpha is not None:
+            raise Misuse("--alpha: needs --lm")
         return Rescorer(threads=args.threads)
-    if args.semantics == "epsilon" and len(args.lm) > 1:
-        raise Misuse("--semantics epsilon: expected one --lm; several models have no common backoff arcs")
     models = []
     for path, _ in args.lm:
         models.append(open_ngram(path, dumps[0]))

@@ -69,7 +69,7 @@ def of_heads(args: argparse.Namespace, dump: Dump) -> Report:
         seed=args.seed,
         cost=told,
         trees=trees_of(args, dump, rescorer, split, found),
-        replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
+        replay=ReplayOptions(paths=args.paths, top_k=args.top_k),
         browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
     )
     return measured(dump, rescorer, options, sources, args)
@@ -168,7 +168,6 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
         ),
         "paths": args.paths,
         "top_k": args.top_k or "all in the dump",
-        "semantics": args.semantics,
         "part": args.part,
         "seed": args.seed,
         "threads": args.threads,

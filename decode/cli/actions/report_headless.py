@@ -21,7 +21,6 @@ from rescore.lattice.dump import Dump
 # Options about lattices of heads, with their defaults.
 OF_HEADS = {
     "alpha": None,
-    "semantics": "failure",
     "paths": 16,
     "top_k": None,
     "neural": None,

@@ -75,7 +75,7 @@ def call(args: argparse.Namespace) -> None:
     rescorer = models.open_rescorer(args, dumps)
     memory = open_memory(args, dumps)
     parts = parts_of(dumps, args, settings)
-    options = ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics)
+    options = ReplayOptions(paths=args.paths, top_k=args.top_k)
     results = []
     with ExitStack() as stack:
         writer = None

@@ -242,7 +242,7 @@ def settings_line(report: Report) -> str:
         return f"model without heads; {models or 'no n-gram model (--lm)'}"
     if not models:
         return f"no n-gram model (--lm): rescored equals base; {candidates}p = {settings['paths']}{tuned}"
-    return f"{models}: {weight}, {candidates}p = {settings['paths']}, {settings['semantics']} semantics{tuned}"
+    return f"{models}: {weight}, {candidates}p = {settings['paths']}{tuned}"
 
 
 def time_lines(report: Report) -> list[str]:
