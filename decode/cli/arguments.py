@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 from rescore.decode.draft import DEFAULT_ALPHA
 
-DEFAULT_TOP_K = 16
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
 RENAMED = {"--memory": "--ram"}  # options by the names that they had in some verbs
 

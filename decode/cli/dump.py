@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.cli import arguments, model_arguments
+from rescore.decode.draft import DEFAULT_TOP_K
 
 DESCRIPTION = """\
 Print the model, tokenizer, kind and provenance of a dump, and its tasks:
@@ -192,9 +193,9 @@ def _add_top_k(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top-k",
         type=arguments.whole(1, 64),
-        default=arguments.DEFAULT_TOP_K,
+        default=DEFAULT_TOP_K,
         metavar="K",
-        help=f"candidates per head and position (default: {arguments.DEFAULT_TOP_K})",
+        help=f"candidates per head and position (default: {DEFAULT_TOP_K})",
     )
 
 

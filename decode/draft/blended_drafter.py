@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rescore.decode.draft import DEFAULT_TOP_K
 from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.calibration import HEADLESS, Calibration
 from rescore.decode.draft.drafter import DraftSources, Lattices, Missing
-from rescore.decode.draft.registry import TOP_K
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
@@ -55,7 +55,7 @@ class BlendedDrafter(TreeDrafter):
 
 def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> BlendedDrafter:
     """`blend`, and with `heads` false the control that ignores the heads."""
-    calibration, candidates, models = None, TOP_K, sources.lms()
+    calibration, candidates, models = None, DEFAULT_TOP_K, sources.lms()
     if len(models) > 1:
         raise Missing(
             f"--drafter blend: expected at most one --lm, got {len(models)}; merge them with `rescore lm merge`"

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rescore.decode.draft import DEFAULT_TOP_K
+
 if TYPE_CHECKING:
     from rescore.decode.draft.drafter import Drafter, DraftSources
 
-TOP_K, PATHS = 16, 16
-WEIGHTED = {"lm": (), "alpha": None, "top_k": TOP_K}
+PATHS = 16
+WEIGHTED = {"lm": (), "alpha": None, "top_k": DEFAULT_TOP_K}
 BLEND = {"settings": None, "lm": (), "memory": None, "nodes": "auto", "top_k": None, "ahead": None}
 
 
@@ -47,7 +49,7 @@ class Spec:
 
 
 def _spec(name: str, home: str, title: str, options: Mapping[str, Any], **more: Any) -> Spec:
-    return Spec(name=name, title=title, home=f"decode.draft.{home}", options=options, **more)
+    return Spec(name=name, title=title, home=home, options=options, **more)
 
 
 SPECS: dict[str, Spec] = {
@@ -55,23 +57,29 @@ SPECS: dict[str, Spec] = {
     for spec in (
         _spec(
             "blend",
-            "blended_drafter",
+            "decode.draft.blended_drafter",
             "the N most probable continuations under all sources: the running text, the model's predictions after "
             "rejected drafts, --lm, and heads if there are any",
             BLEND,
             fixed={"heads": True},
         ),
-        _spec("blend-without-heads", "blended_drafter", "the same, ignoring the heads", BLEND, fixed={"heads": False}),
+        _spec(
+            "blend-without-heads",
+            "decode.draft.blended_drafter",
+            "the same, ignoring the heads",
+            BLEND,
+            fixed={"heads": False},
+        ),
         _spec(
             "tree",
-            "tree_drafter",
+            "decode.draft.tree_drafter",
             "the N most probable prefixes of the heads' lattice, rescored by --lm",
             {**WEIGHTED, "nodes": "auto"},
             of_heads=True,
         ),
         _spec(
             "calibrated-tree",
-            "tree_drafter",
+            "decode.draft.tree_drafter",
             "the same, q fitted by `rescore tune` (--settings)",
             {"settings": None, "nodes": "auto", "top_k": None},
             fixed={"kind": "closed"},
@@ -79,57 +87,74 @@ SPECS: dict[str, Spec] = {
         ),
         _spec(
             "open-tree",
-            "tree_drafter",
+            "decode.draft.tree_drafter",
             "calibrated-tree, plus tokens that no head lists, proposed by --lm and the running text; --settings is "
             "optional",
             {"settings": None, "lm": (), "nodes": "auto", "top_k": None},
             fixed={"kind": "open"},
             of_heads=True,
         ),
-        _spec("rescored", "path_drafter", "the best path of the heads' lattice", WEIGHTED, of_heads=True),
-        _spec("parallel-rescored", "path_drafter", "its P best paths", {**WEIGHTED, "paths": PATHS}, of_heads=True),
-        _spec("base", "path_drafter", "the first candidate of every head", {"top_k": TOP_K}, of_heads=True),
+        _spec("rescored", "decode.draft.path_drafter", "the best path of the heads' lattice", WEIGHTED, of_heads=True),
+        _spec(
+            "parallel-rescored",
+            "decode.draft.path_drafter",
+            "its P best paths",
+            {**WEIGHTED, "paths": PATHS},
+            of_heads=True,
+        ),
+        _spec(
+            "base",
+            "decode.draft.path_drafter",
+            "the first candidate of every head",
+            {"top_k": DEFAULT_TOP_K},
+            of_heads=True,
+        ),
         _spec(
             "neural",
-            "neural_drafter",
+            "decode.draft.neural_drafter",
             "P paths of the lattice, rescored by a small model",
-            {"neural": None, "alpha": None, "paths": 1, "top_k": TOP_K},
+            {"neural": None, "alpha": None, "paths": 1, "top_k": DEFAULT_TOP_K},
             of_heads=True,
             cites="Kim et al. 2024, section 7.1",
         ),
         _spec(
             "drawn",
-            "drawn_drafter",
+            "decode.draft.drawn_drafter",
             "P paths sampled from the lattice (temperature above 0)",
             {**WEIGHTED, "paths": 1},
             of_heads=True,
         ),
         _spec(
             "eagle-2-tree",
-            "lattice_tree_drafter",
+            "decode.draft.lattice_tree_drafter",
             "a tree grown layer by layer from the heads' probabilities",
-            {"nodes": 64, "top_k": TOP_K},
+            {"nodes": 64, "top_k": DEFAULT_TOP_K},
             of_heads=True,
             cites="Li et al. 2024, EAGLE-2",
         ),
         _spec(
             "draft-model",
-            "draft_model_drafter",
+            "decode.draft.draft_model_drafter",
             "the continuation that a small model generates",
             {"draft_model": None, "ahead": 4},
             cites="Leviathan et al. 2023; Chen et al. 2023",
         ),
-        _spec("lm-alone", "ngram_drafter", "a tree from --lm alone, no heads", {"lm": (), "nodes": 16, "ahead": 8}),
+        _spec(
+            "lm-alone",
+            "decode.draft.ngram_drafter",
+            "a tree from --lm alone, no heads",
+            {"lm": (), "nodes": 16, "ahead": 8},
+        ),
         _spec(
             "prompt-lookup",
-            "prompt_lookup",
+            "decode.draft.prompt_lookup",
             "what follows the first earlier occurrence of the last tokens",
             {"ahead": 10},
             cites="Saxena 2023",
         ),
         _spec(
             "token-recycling",
-            "token_recycling",
+            "decode.draft.token_recycling",
             "the published tree of the model's last predictions after each token; with --nodes the best one",
             {"nodes": None},
             leaves=80,
@@ -137,11 +162,11 @@ SPECS: dict[str, Spec] = {
         ),
         _spec(
             "suffix-decoding",
-            "suffix_decoding",
+            "decode.draft.suffix_decoding",
             "the most frequent continuations of what matches the end of the text",
             {"nodes": 16},
             cites="Oliaro et al. 2024",
         ),
-        _spec("none", "drafter", "plain decoding, one token per pass", {}),
+        _spec("none", "decode.draft.drafter", "plain decoding, one token per pass", {}),
     )
 }

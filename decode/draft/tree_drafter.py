@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft import DEFAULT_TOP_K
 from rescore.decode.draft.auto_width import AutoWidth, WidthSession
 from rescore.decode.draft.drafter import (
     EMPTY,
@@ -20,7 +21,6 @@ from rescore.decode.draft.drafter import (
     Proposed,
     Rescoring,
 )
-from rescore.decode.draft.registry import TOP_K
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_search import CalibratedSearch, PlainSearch, TreeSearch
 from rescore.decode.models.draft_step import DraftStep
@@ -147,6 +147,6 @@ def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> TreeDrafter
             f"got {len(models)} models"
         )
     else:
-        rescorer, top_k = Rescorer(models[0], threads=sources.threads), TOP_K
+        rescorer, top_k = Rescorer(models[0], threads=sources.threads), DEFAULT_TOP_K
     nodes = AutoWidth(sources.target) if options["nodes"] == "auto" else options["nodes"]
     return TreeDrafter(sources.lattice(options["top_k"] or top_k), rescorer, nodes=nodes)

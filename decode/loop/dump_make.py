@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.loop.continuations import Continuation, ContinuationOptions, continuations
+from rescore.decode.loop.prompt_text import check_tokenizer
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.heads import NoHeads
 from rescore.decode.models.open import OpenModel
@@ -102,15 +103,6 @@ def _header(source: DumpSource, options: ContinuationOptions, heads: int) -> Dum
         end_of_text=options.end_of_text,
         provenance=source.provenance,
     )
-
-
-def check_tokenizer(tokenizer: TextTokenizer, vocab_size: int, name: str) -> None:
-    """ValueError if it has ids beyond the model's."""
-    if tokenizer.vocab_size > vocab_size:
-        raise ValueError(
-            f"the tokenizer: expected at most the {vocab_size} tokens of {name}, got {tokenizer.vocab_size}; "
-            "use the one that the model was trained with"
-        )
 
 
 def check_lengths(tasks: dict[str, list[Prompt]], max_tokens: int, context: int | None) -> None:

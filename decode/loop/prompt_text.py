@@ -52,3 +52,12 @@ class PromptText:
         if not ids:
             raise ValueError(f"expected text of at least one token, got {text[:40]!r}")
         return np.array(ids, np.int32)
+
+
+def check_tokenizer(tokenizer: TextTokenizer, vocab_size: int, name: str) -> None:
+    """ValueError if it has ids beyond the model's."""
+    if tokenizer.vocab_size > vocab_size:
+        raise ValueError(
+            f"the tokenizer: expected at most the {vocab_size} tokens of {name}, got {tokenizer.vocab_size}; "
+            "use the one that the model was trained with"
+        )

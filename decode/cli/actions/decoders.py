@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.loop.dump_make import check_tokenizer
-from rescore.decode.loop.prompt_text import PromptText
+from rescore.decode.loop.prompt_text import PromptText, check_tokenizer
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.gguf import is_gguf
 from rescore.decode.models.located import located

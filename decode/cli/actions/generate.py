@@ -26,7 +26,7 @@ from rescore.decode.cli.actions.comparison import (
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters, NamedDrafter
 from rescore.decode.cli.actions.explained import explained, measure_of
-from rescore.decode.cli.actions.inputs import check_stdin
+from rescore.decode.cli.actions.output import check_stdin
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.draft.registry import SPECS

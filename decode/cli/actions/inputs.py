@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
-from rescore.decode.cli.actions import output
-from rescore.decode.cli.arguments import Misuse, printable
+from rescore.decode.cli.arguments import printable
 from rescore.lm.inputs import TEXT, ReadOptions, files_of, form_of
 from rescore.lm.piece import Piece
 from rescore.lm.pieces import plan
@@ -20,14 +18,6 @@ from rescore.lm.tokenize import Numbered, numbered_tokens
 from rescore.lm.tokenizer import Tokenizer
 
 TOLD = 100_000  # tokens between two progress messages
-
-
-def check_stdin(*names: object) -> None:
-    """Misuse if standard input (-) is named twice. Prints a note if it is a terminal."""
-    if (count := list(map(str, names)).count("-")) > 1:
-        raise Misuse("-: expected standard input at most once, got it twice")
-    if count and sys.stdin is not None and sys.stdin.isatty():
-        output.note("reading from the terminal; Ctrl-D ends the input")
 
 
 def pieces_of(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 def call(args: argparse.Namespace) -> None:
     check_out(args)
-    inputs.check_stdin(*args.inputs, args.heldout)
+    output.check_stdin(*args.inputs, args.heldout)
     tokenizer: Tokenizer | None = models.open_tokenizer(args) if args.target is None else of_model(args)
     if of_words := tokenizer is None and inputs.are_words(args):
         tokenizer = Vocabulary.empty()
@@ -89,7 +89,7 @@ def of_model(args: argparse.Namespace) -> TextTokenizer:
     if args.tokenizer:
         raise Misuse("--tokenizer: expected none with --model, which has its own; leave one of them out")
     try:
-        from rescore.decode.loop.dump_make import check_tokenizer
+        from rescore.decode.loop.prompt_text import check_tokenizer
         from rescore.decode.models.chat import ChatTemplate
         from rescore.decode.models.model_facts import model_facts
     except ImportError as error:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from rescore.decode.cli.actions import models, output
-from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import arpa_words, check_out, read_model, write_model
+from rescore.decode.cli.actions.output import check_stdin
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.formats import save
 from rescore.lm.fst_symbols import save_symbols

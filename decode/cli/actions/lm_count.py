@@ -14,7 +14,7 @@ from rescore.lm.work import WorkFolder
 
 
 def call(args: argparse.Namespace) -> None:
-    inputs.check_stdin(*args.inputs)
+    output.check_stdin(*args.inputs)
     if args.out.exists() and any(args.out.iterdir()):
         raise ValueError(f"{args.out}: expected a new or empty folder for the counts; name another, or empty it")
     tokenizer = models.open_tokenizer(args)

@@ -28,7 +28,7 @@ from rescore.lm.tuning import TunedMixture, tune_mixture
 
 def call(args: argparse.Namespace) -> None:
     check_out(args)
-    inputs.check_stdin(*args.models, args.tune)
+    output.check_stdin(*args.models, args.tune)
     mixture = chosen(args)
     tokenizer, skipped = models.open_tokenizer(args), Skipped()
     heldout: dict[str, Any] = {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, read_model, write_model
+from rescore.decode.cli.actions.output import check_stdin
 from rescore.lm.build import prune_model
 from rescore.lm.prune import PruneOptions
 

@@ -25,7 +25,7 @@ from rescore.lm.vocabulary import Vocabulary
 
 
 def call(args: argparse.Namespace) -> None:
-    inputs.check_stdin(args.model, *args.inputs)
+    output.check_stdin(args.model, *args.inputs)
     given = models.open_tokenizer(args)
     with output.stages() as stage, ExitStack() as outputs:
         stage(f"reading {args.model}")

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from rich.table import Table
 
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.inputs import check_stdin
 from rescore.decode.cli.actions.model_files import arpa_options
+from rescore.decode.cli.actions.output import check_stdin
 from rescore.decode.cli.arguments import printable
 from rescore.lm.verify import verify
 

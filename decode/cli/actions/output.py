@@ -71,6 +71,14 @@ def rendered(*parts: RenderableType, screen: Screen | None = None) -> str:
     return "\n".join(line.rstrip() for line in captured.get().split("\n"))
 
 
+def check_stdin(*names: object) -> None:
+    """Misuse if standard input (-) is named twice. Prints a note if it is a terminal."""
+    if (count := list(map(str, names)).count("-")) > 1:
+        raise Misuse("-: expected standard input at most once, got it twice")
+    if count and sys.stdin is not None and sys.stdin.isatty():
+        note("reading from the terminal; Ctrl-D ends the input")
+
+
 def note(text: str) -> None:
     """Prints a note on standard error, also with --json."""
     print(f"note: {printable(text)}", file=sys.stderr)
