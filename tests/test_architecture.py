@@ -205,3 +205,27 @@ def test_no_tool_imports_a_test():
     for file in (ROOT / "tools").rglob("*.py"):
         for name in imports(file):
             assert name.split(".")[0] not in {*helpers, "support", "tests"}, f"{file}: {name}"
+
+
+def names_of(file: Path) -> set[str]:
+    """What a module defines or imports at its top."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "tools").rglob("*.py")), ids=lambda path: path.name)
+def test_tools_import_what_there_is(script):
+    """Most of them are run by hand, some only once a year."""
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        module = (getattr(node, "module", None) or "").removeprefix("rescore.")
+        if isinstance(node, ast.ImportFrom) and module.split(".")[0] in LAYERS:
+            for alias in node.names:
+                known = module in MODULES and alias.name in names_of(MODULES[module])
+                assert known or f"{module}.{alias.name}" in MODULES, f"{script}: {module}.{alias.name}"
