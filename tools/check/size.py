@@ -154,7 +154,8 @@ def ran(words: list[str]) -> int:
     main(words)
     loaded = {name.removeprefix("rescore.") for name in sys.modules if name.startswith("rescore.")} & MODULES.keys()
     verb = f"rescore {'lm build' if words[0] == 'lm' else words[0]}"
-    of_parser = behind(("decode.cli",)) - behind(VERBS[verb])  # all verbs are offered, one runs
+    of_parser = used_by("decode.cli") | {one for parser in used_by("decode.cli") for one in used_by(parser)}
+    of_parser -= behind(VERBS[verb])  # all verbs are offered, one runs
     missing = loaded - behind(VERBS[verb]) - of_parser
     print(f"{len(loaded - of_parser)} loaded, {len(behind(VERBS[verb]))} counted, missed: {sorted(missing) or 'none'}")
     return bool(missing)
