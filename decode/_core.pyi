@@ -175,14 +175,13 @@ def best_paths(
     alpha: NDArray[np.float64],  # [J, T]
     *,
     paths: int,
-    epsilon: bool = False,
     threads: int = 1,
     out: tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """The p = `paths` best distinct paths of every lattice: tokens [B, p, T], costs [B, p], counts [B].
 
-    Sorted by cost, ties by the ranks of the candidates, first slot first. Padding: token -1, cost +inf. `epsilon`
-    composes with epsilon arcs instead of failure arcs and takes at most one model. `out`: arrays to write into.
+    Sorted by cost, ties by the ranks of the candidates, first slot first. Padding: token -1, cost +inf. `out`:
+    arrays to write into.
     """
 
 def best_tree(

@@ -12,9 +12,6 @@
 
 namespace rescore {
 
-// When the backoff may be taken: by tokens without an arc, or by any token (the cheaper weight counts).
-enum class Semantics { kFailure, kEpsilon };
-
 // Rows are read and written in steps of eight; entries from the slot's width on are impossible.
 constexpr int kRowStep = kLanes;
 inline int row_size(int width) { return (width + kRowStep - 1) / kRowStep * kRowStep; }
@@ -47,8 +44,7 @@ inline constexpr FourExpanded kFourExpanded;
 
 // The row of a state from that of its next shorter context, which may be the same array. tokens: a bit for each token
 // with an arc; arc: the arcs' weights, ascending by token. Returns the least weight.
-inline Fixed back_off(const Fixed* shorter, Fixed failure, uint64_t tokens, const Fixed* arc, int width,
-                      Semantics semantics, Fixed* row) {
+inline Fixed back_off(const Fixed* shorter, Fixed failure, uint64_t tokens, const Fixed* arc, int width, Fixed* row) {
 #ifdef __AVX512F__
   const __m512i impossible = _mm512_set1_epi64(kImpossible), paid = _mm512_set1_epi64(failure);
   const __mmask8 can = possible(failure) ? 0xFF : 0;
@@ -56,8 +52,7 @@ inline Fixed back_off(const Fixed* shorter, Fixed failure, uint64_t tokens, cons
   for (int i = 0; i < width; i += kRowStep, tokens >>= kRowStep) {
     const __mmask8 own = static_cast<__mmask8>(tokens);
     const __m512i backed = _mm512_mask_add_epi64(impossible, can, _mm512_loadu_si512(shorter + i), paid);
-    __m512i total = _mm512_mask_expand_epi64(backed, own, _mm512_loadu_si512(arc));
-    if (semantics == Semantics::kEpsilon) total = _mm512_min_epi64(total, backed);
+    const __m512i total = _mm512_mask_expand_epi64(backed, own, _mm512_loadu_si512(arc));
     _mm512_storeu_si512(row + i, total);
     least = _mm512_min_epi64(least, total);
     arc += count_ones(own);
@@ -73,8 +68,7 @@ inline Fixed back_off(const Fixed* shorter, Fixed failure, uint64_t tokens, cons
     const __m256i backed = _mm256_blendv_epi8(impossible, _mm256_add_epi64(read(shorter + i), paid), can);
     const __m256i expanded = _mm256_permutevar8x32_epi32(read(arc), read(kFourExpanded.from[own].data()));
     const __m256i here = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(own), lane), lane);
-    __m256i total = _mm256_blendv_epi8(backed, expanded, here);
-    if (semantics == Semantics::kEpsilon) total = lesser_of(total, backed);
+    const __m256i total = _mm256_blendv_epi8(backed, expanded, here);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + i), total);
     least = lesser_of(least, total);
     arc += count_ones(static_cast<uint64_t>(own));
@@ -87,10 +81,7 @@ inline Fixed back_off(const Fixed* shorter, Fixed failure, uint64_t tokens, cons
     for (int i = 0; i < width; ++i) row[i] = shorter[i] + failure;
   else
     std::fill_n(row, width, kImpossible);
-  for (; tokens; tokens &= tokens - 1, ++arc) {
-    Fixed& total = row[__builtin_ctzll(tokens)];
-    total = semantics == Semantics::kEpsilon ? std::min(total, *arc) : *arc;
-  }
+  for (; tokens; tokens &= tokens - 1) row[__builtin_ctzll(tokens)] = *arc++;
   return *std::min_element(row, row + width);
 #endif
 }

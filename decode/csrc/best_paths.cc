@@ -5,16 +5,14 @@
 
 namespace rescore {
 
-int PathSearch::run(const Models& models, const Sausage& sausage, const Starts& starts, Semantics semantics,
-                    PathOutput out) {
+int PathSearch::run(const Models& models, const Sausage& sausage, const Starts& starts, PathOutput out) {
   std::fill(out.tokens, out.tokens + static_cast<size_t>(out.paths) * sausage.slots, -1);
   std::fill(out.cost, out.cost + out.paths, std::numeric_limits<float>::infinity());
   const int length = sausage.length();
   if (length == 0) return 0;
-  semantics_ = semantics;
   read_slots(sausage, slots_);
-  product_.run(models, sausage, slots_, starts, semantics == Semantics::kEpsilon, kMaxTransitions, lattice_);
-  completions_.run(lattice_, slots_, length, semantics);
+  product_.run(models, sausage, slots_, starts, kMaxTransitions, lattice_);
+  completions_.run(lattice_, slots_, length);
   return search(sausage, out);
 }
 
@@ -23,9 +21,8 @@ int PathSearch::search(const Sausage& sausage, PathOutput out) {
   tree_.clear();
   queue_.clear();
   opened_.clear();
-  members_.assign(1, {lattice_.start, 0});
   totals_.clear();
-  opened_.push_back({0, 1, 0});
+  opened_.push_back({lattice_.start, 0, 0});
   uint32_t parent = tree_.add(kNone, 0, 0);
   open(parent, 0);
   if (!next(parent)) return 0;
@@ -34,7 +31,7 @@ int PathSearch::search(const Sausage& sausage, PathOutput out) {
     const int depth = tree_.prefixes[parent].depth + 1;
     if (found + 1 < out.paths && next(parent)) queue_.push(tree_.offers[parent].cost, parent);
     const uint32_t prefix = tree_.add(parent, taken.rank, depth);
-    opened_.push_back({members_.size(), 0, 0});
+    opened_.push_back({kNone, 0, 0});
     if (depth < length) {
       // Completions are exact, so the best child of a prefix costs the same: nothing queued precedes it.
       follow(parent, slots_[depth - 1].place(taken.rank));
@@ -58,9 +55,7 @@ void PathSearch::open(uint32_t prefix, int t) {
   opened.first_total = totals_.size();
   totals_.resize(totals_.size() + slot.count);
   std::array<Fixed, kMaxCandidates> by_token;
-  std::fill_n(by_token.begin(), slot.count, kImpossible);
-  for (size_t m = opened.first_member; m < opened.first_member + opened.members; ++m)
-    completions_.lower(members_[m].node, members_[m].weight, slot.count, by_token.data());
+  completions_.totals(opened.node, opened.weight, slot.count, by_token.data());
   for (int i = 0; i < slot.count; ++i) totals_[opened.first_total + slot.rank[i]] = by_token[i];
 }
 
@@ -80,28 +75,12 @@ bool PathSearch::next(uint32_t prefix) {
   return true;
 }
 
-// Sets the members of the newest prefix to the successors of `from`'s under a token.
+// Sets the newest prefix's node and weight: those of `from` and a token that can follow it.
 void PathSearch::follow(uint32_t from, int token) {
-  Opened& newest = opened_.back();
-  const Opened parent = opened_[from];
-  for (size_t m = parent.first_member; m < parent.first_member + parent.members; ++m) {
-    const Member member = members_[m];
-    lattice_.find(member.node, token, semantics_ == Semantics::kFailure,
-                  [&](const FailureLattice::Arc& arc, Fixed paid) {
-                    if (possible(arc.weight))
-                      add_member(newest.first_member, {arc.target, member.weight + paid + arc.weight});
-                  });
-  }
-  newest.members = members_.size() - newest.first_member;
-}
-
-void PathSearch::add_member(size_t first, Member member) {
-  const auto known =
-      std::find_if(members_.begin() + first, members_.end(), [&](const Member& m) { return m.node == member.node; });
-  if (known == members_.end())
-    members_.push_back(member);
-  else
-    known->weight = std::min(known->weight, member.weight);
+  lattice_.find(opened_[from].node, token, [&](const FailureLattice::Arc& arc, Fixed paid) {
+    opened_.back().node = arc.target;
+    opened_.back().weight = opened_[from].weight + paid + arc.weight;
+  });
 }
 
 void PathSearch::spell(uint32_t prefix, const Sausage& sausage, int32_t* tokens) const {

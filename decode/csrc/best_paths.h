@@ -4,8 +4,7 @@
 // completion (completions.h); best-first search over prefixes, in the order of their weight with the best completion.
 // Completions are exact, so the first p whole paths are the answer, and only their prefixes are opened.
 //
-// Under failure semantics a prefix leads to one node. Under epsilon semantics it may lead to several; it then carries
-// every such node with its least weight, and counts once.
+// A prefix leads to one node, so paths and token sequences are the same.
 #pragma once
 
 #include "completions.h"
@@ -26,16 +25,13 @@ struct PathOutput {
 class PathSearch {
  public:
   // Writes the best paths, sorted by cost, then by ranks, and returns their number.
-  int run(const Models& models, const Sausage& sausage, const Starts& starts, Semantics semantics, PathOutput out);
+  int run(const Models& models, const Sausage& sausage, const Starts& starts, PathOutput out);
 
  private:
-  struct Member {  // a node that a prefix leads to, and the weight of the prefix
-    uint32_t node;
-    Fixed weight;
-  };
-  struct Opened {  // a prefix's members, and the totals of its children by rank, kImpossible once taken
-    size_t first_member, members;
-    size_t first_total;
+  struct Opened {
+    uint32_t node;       // that the prefix leads to
+    Fixed weight;        // of the prefix
+    size_t first_total;  // of the totals of its children by rank, kImpossible once taken
   };
   struct Before {
     const PrefixTree* tree;
@@ -46,10 +42,8 @@ class PathSearch {
   void open(uint32_t prefix, int t);
   bool next(uint32_t prefix);
   void follow(uint32_t from, int token);
-  void add_member(size_t first, Member member);
   void spell(uint32_t prefix, const Sausage& sausage, int32_t* tokens) const;
 
-  Semantics semantics_;
   Slots slots_;
   Product product_;
   FailureLattice lattice_;
@@ -57,7 +51,6 @@ class PathSearch {
   // Prefixes.
   PrefixTree tree_;
   std::vector<Opened> opened_;
-  std::vector<Member> members_;
   std::vector<Fixed> totals_;
   PrefixQueue<Before> queue_{Before{&tree_}};
 };

@@ -25,12 +25,10 @@ using namespace nb::literals;
 namespace {
 
 nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-                      In<double, 2> alpha, int paths, bool epsilon, int threads, const nb::object& out) {
+                      In<double, 2> alpha, int paths, int threads, const nb::object& out) {
   const Batch batch(ModelList(lms), histories, ids, cost, alpha);
   expect_range("paths p", paths, 1, kMaxPaths);
   expect_range("threads", threads, 1, 1024);
-  if (epsilon && batch.models.size() > 1)
-    throw nb::value_error("epsilon semantics: expected one model, got several; use failure semantics");
   const size_t p = paths;
   const Answer<int32_t, 3> tokens("tokens", given(out, 0, 3), {batch.rows, p, batch.slots});
   const Answer<float, 2> costs("cost", given(out, 1, 3), {batch.rows, p});
@@ -40,7 +38,6 @@ nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t,
     parallel_for(batch.rows, threads, [&](int64_t b) {
       thread_local PathSearch search;
       counts.data[b] = search.run(batch.models, batch.sausage(b), batch.starts(b),
-                                  epsilon ? Semantics::kEpsilon : Semantics::kFailure,
                                   {tokens.data + b * p * batch.slots, costs.data + b * p, paths});
     });
   }
@@ -132,8 +129,8 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
 
 void bind_searches(nb::module_& m) {
   m.def("best_paths", &best_paths, "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
-        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "epsilon"_a = false,
-        "threads"_a = 1, "out"_a = nb::none());
+        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "threads"_a = 1,
+        "out"_a = nb::none());
   m.def("best_tree", &best_tree, "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
         nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "nodes"_a, "threads"_a = 1,
         "out"_a = nb::none());

@@ -11,12 +11,11 @@ constexpr uint32_t kTogether = 384;
 }  // namespace
 
 void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, const Suffixes& start,
-                   Weighting weighting, bool ends, size_t most, FailureLattice& out) {
+                   Weighting weighting, size_t most, FailureLattice& out) {
   lm_ = &lm;
   slots_ = &slots;
   layers_ = sausage.length();
   width_ = sausage.width;
-  ends_ = ends;
   most_ = most;
   start_ = start;
   out_ = &out;
@@ -25,7 +24,7 @@ void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slo
     for (int i = 0; i < slots[t].count; ++i)
       head_[t * kMaxCandidates + i] = weighting.heads ? to_fixed(sausage.slot_cost(t)[slots[t].rank[i]]) : 0;
   }
-  // A root per layer; the last one stands for all nodes after the last slot, unless `ends`.
+  // A root per layer; the last one stands for all nodes after the last slot.
   out.nodes.assign(layers_ + 1, {0, 0, kNone, kImpossible});
   states_.assign(layers_ + 1, 0);
   for (int t = 0; t <= layers_ + 1; ++t) out.begin[0][t].node = t;
@@ -66,7 +65,7 @@ void Composer::begin_length(uint32_t length) {
   arc_layer_ = node_layer_ = 0;
   out_->begin[length][0].arc = out_->arcs.size();
   if (length + 1 == lm_->order) return;
-  for (int t = 0, end = ends_ ? layers_ : layers_ - 1; t < end; ++t)
+  for (int t = 0; t < layers_ - 1; ++t)
     for (int i = 0; i < (*slots_)[t].count; ++i)
       ending_[t * kMaxCandidates + i] = lm_->ending(length + 1, (*slots_)[t].tokens[i]);
   out_->begin[length + 1][0].node = out_->nodes.size();
@@ -82,11 +81,6 @@ void Composer::end_length(uint32_t length) {
   while (arc_layer_ <= layers_) begin[++arc_layer_].arc = out_->arcs.size();
   if (length + 1 < lm_->order)
     while (node_layer_ <= layers_) out_->begin[length + 1][++node_layer_].node = out_->nodes.size();
-  if (!length) return;
-  // Nodes after the last slot, for `ends`.
-  const ContextBlocks& contexts = lm_->level(length).contexts;
-  for (uint32_t node = begin[layers_].node; node < begin[layers_ + 1].node; ++node)
-    out_->nodes[node].backoff_weight = round_weight(alpha_[layers_ - 1] * contexts.backoff(states_[node]));
 }
 
 void Composer::expect_room(size_t arcs) {
@@ -169,7 +163,7 @@ void Composer::weigh_failures(const Part& part) {
 // Targets of arcs that differ from those of the next shorter context: if context and token together are a state, this
 // is the only arc to it, and the state backs off to the shorter context's target.
 void Composer::lead_on(const Part& part) {
-  const uint32_t end = ends_ ? kNone : (layers_ - 1) * kMaxCandidates, first = out_->begin[part.length][0].node;
+  const uint32_t end = (layers_ - 1) * kMaxCandidates, first = out_->begin[part.length][0].node;
   uint32_t count = 0;
   for (uint32_t n = 0; n < part.arcs; ++n) {
     longer_[count] = n;

@@ -54,14 +54,12 @@ struct FailureLattice {
     while (count--) visit(chain[count]);
   }
 
-  // Calls visit(arc, weight of the failure arcs before it) for the arcs of a token in a node and in all that it backs
-  // off to; with `hide`, for the first one only.
+  // Calls visit(arc, weight of the failure arcs before it) for the first arc of a token in a node and in all that it
+  // backs off to, if it can be reached.
   template <typename Visit>
-  void find(uint32_t at, int token, bool hide, Visit visit) const {
+  void find(uint32_t at, int token, Visit visit) const {
     for (Fixed paid = 0; at != kNone && possible(paid); paid += nodes[at].backoff_weight, at = nodes[at].backoff) {
-      if (!(nodes[at].tokens >> token & 1)) continue;
-      visit(arcs[arc(nodes[at], token)], paid);
-      if (hide) return;
+      if (nodes[at].tokens >> token & 1) return visit(arcs[arc(nodes[at], token)], paid);
     }
   }
 };
@@ -75,9 +73,9 @@ struct Weighting {
 // Composes one automaton; its workspace is reused from lattice to lattice.
 class Composer {
  public:
-  // ends: keep the nodes after the last slot; otherwise one node stands for all. std::length_error beyond `most` arcs.
+  // One node stands for all after the last slot. std::length_error beyond `most` arcs.
   void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, const Suffixes& start, Weighting weighting,
-           bool ends, size_t most, FailureLattice& out);
+           size_t most, FailureLattice& out);
 
  private:
   // Nodes of one length that are read together, and their arcs.
@@ -109,7 +107,6 @@ class Composer {
   const Slots* slots_;
   int layers_;  // with arcs
   size_t width_;
-  bool ends_;
   size_t most_;
   FailureLattice* out_;
   std::array<double, kMaxSlots> alpha_;  // in units of Fixed

@@ -39,7 +39,7 @@ PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const S
   const int length = sausage.length();
   if (!length) return out;
   read_slots(sausage, slots_);
-  product_.run(models, sausage, slots_, starts, false, most, lattice_);
+  product_.run(models, sausage, slots_, starts, most, lattice_);
   out.temperature = temperature;
   out.width = sausage.width;
   out.lattice = lattice_;
@@ -79,7 +79,7 @@ const double* PushedWalk::row(int t) {
 
 void PushedWalk::take(int t, int rank) {
   const int place = lattice_.place[static_cast<size_t>(t) * lattice_.width + rank];
-  lattice_.lattice.find(node_, place, true, [this](const FailureLattice::Arc& arc, Fixed) { node_ = arc.target; });
+  lattice_.lattice.find(node_, place, [this](const FailureLattice::Arc& arc, Fixed) { node_ = arc.target; });
 }
 
 LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const States& start, double temperature,

@@ -4,10 +4,10 @@
 
 namespace rescore {
 
-void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, bool ends,
-                  size_t most, FailureLattice& out) {
+void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, size_t most,
+                  FailureLattice& out) {
   if (models.size() == 1)
-    composer_.run(*models.lm[0], sausage, slots, starts[0], {models.weights(0), true}, ends, most, out);
+    composer_.run(*models.lm[0], sausage, slots, starts[0], {models.weights(0), true}, most, out);
   else
     multiply(models, sausage, slots, starts, most, out);
 }
@@ -18,7 +18,7 @@ void Product::multiply(const Models& models, const Sausage& sausage, const Slots
   factors_.resize(models.size());
   States first{};
   for (int j = 0; j < models.size(); ++j) {
-    composer_.run(*models.lm[j], sausage, slots, starts[j], {models.weights(j), false}, false, most, factors_[j]);
+    composer_.run(*models.lm[j], sausage, slots, starts[j], {models.weights(j), false}, most, factors_[j]);
     first[j] = factors_[j].start;
   }
   out.nodes.clear();
@@ -54,7 +54,7 @@ void Product::expand(const Sausage& sausage, const Slot& slot, int t, const Stat
     weight = to_fixed(sausage.slot_cost(t)[slot.rank[i]]);
     for (size_t j = 0; j < factors_.size(); ++j) {
       Fixed own = kImpossible;
-      factors_[j].find(states[j], i, true, [&](const FailureLattice::Arc& arc, Fixed paid) {
+      factors_[j].find(states[j], i, [&](const FailureLattice::Arc& arc, Fixed paid) {
         own = std::min(paid + arc.weight, kImpossible);
         row_.target[i][j] = arc.target;
       });

@@ -12,9 +12,9 @@ namespace rescore {
 
 class Product {
  public:
-  // ends, most: as in Composer; `ends` only with one automaton.
-  void run(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, bool ends,
-           size_t most, FailureLattice& out);
+  // most: as in Composer.
+  void run(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, size_t most,
+           FailureLattice& out);
 
  private:
   struct Row {

@@ -31,7 +31,7 @@ class ArrayRescorer:
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
 
-    def paths(self, sausage: Sausage, history: ArrayLike, p: int, semantics: str, out: Drafts | None = None) -> Drafts:
+    def paths(self, sausage: Sausage, history: ArrayLike, p: int, out: Drafts | None = None) -> Drafts:
         """The p best distinct paths."""
         if out is None:
             _expect_within("paths p", p, _core.MAX_PATHS)
@@ -41,8 +41,7 @@ class ArrayRescorer:
         answer = out.tokens, out.cost, out.count
         if not sausage.is_batch:
             answer = out.tokens[None], out.cost[None], out.count[None]
-        call, epsilon = self._call(sausage, history), semantics == "epsilon"
-        _core.best_paths(*call, paths=p, epsilon=epsilon, threads=self.threads, out=answer)
+        _core.best_paths(*self._call(sausage, history), paths=p, threads=self.threads, out=answer)
         return out
 
     def trees(self, sausage: Sausage, history: ArrayLike, n: int, out: Trees | None = None) -> Trees:

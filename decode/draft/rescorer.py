@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rescore.decode.draft.tensor_rescorer import TensorRescorer
     from rescore.lattice.tensors import TensorSausage, TensorTrees
 
-SEMANTICS = ("failure", "epsilon")
 OF_TENSORS = "with tensors: torch manages the memory of results"
 
 
@@ -130,18 +129,14 @@ class Rescorer:
         history: ArrayLike,
         p: int = 16,
         *,
-        semantics: str = "failure",
         out: Drafts | None = None,
     ) -> Drafts:
         """Returns the p best distinct paths: exact, ties broken by the ranks of the candidates, first slot first.
 
-        history    the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
-        semantics  "failure", or "epsilon": what a composition with epsilon backoff arcs gives (at most one model)
-        out        drafts from a call of the same sizes, to overwrite and return
+        history  the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
+        out      drafts from a call of the same sizes, to overwrite and return
         """
-        if semantics not in SEMANTICS:
-            raise ValueError(f"semantics: expected one of {', '.join(SEMANTICS)}, got {semantics!r}")
-        return self.array.paths(_arrays("paths", sausage), history, p, semantics, out)
+        return self.array.paths(_arrays("paths", sausage), history, p, out)
 
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
         """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""

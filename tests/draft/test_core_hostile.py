@@ -80,7 +80,6 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
         lambda: lm.walk(draw.integers(0, VOCAB, 6).astype(np.int32), int(states[0])),
         lambda: lm.distribution(int(states[0])),
         lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, threads=2),
-        lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, epsilon=True),
         lambda: _core.best_tree([lm], histories, ids, cost, np.ones((1, 4)), nodes=40),
         lambda: _core.open_tree(
             lm,

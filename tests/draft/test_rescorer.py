@@ -52,17 +52,6 @@ def test_worked_example(lm, sausage):
     assert drafts.tree().size == 7  # two drafts of three tokens, and the last word of the third
 
 
-def test_epsilon_backs_off_where_it_is_cheaper():
-    """The arc of "a b" costs more than backing off: only epsilon semantics takes the detour."""
-    ngrams = {(0,): (0.1, 0.9), (1,): (0.9, 1.0), (0, 1): (0.5, 1.0)}
-    lm = NGram.from_tables(Tables.from_ngrams(ngrams, vocab_size=2))
-    sausage = Sausage(ids=np.array([[1]], np.int32), cost=np.zeros((1, 1), np.float32))
-    exact = Rescorer(lm, alpha=1.0).paths(sausage, [0], 1)
-    loose = Rescorer(lm, alpha=1.0).paths(sausage, [0], 1, semantics="epsilon")
-    assert exact.cost[0] == pytest.approx(-math.log(0.5), abs=1e-6)
-    assert loose.cost[0] == pytest.approx(-math.log(0.9 * 0.9), abs=1e-6)
-
-
 def test_batch_equals_single_calls(lm):
     draw = np.random.default_rng(1)
     ids = np.argsort(draw.random((20, 4, 6)), axis=-1)[:, :, :3].astype(np.int32)
@@ -126,16 +115,6 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
             lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [99]),
             ValueError,
             r"history\[0\]: expected a token id below the vocabulary size 6, got 99",
-        ),
-        (
-            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [0], semantics="phi"),
-            ValueError,
-            "semantics: expected one of failure, epsilon, got 'phi'",
-        ),
-        (
-            lambda lm, s: Rescorer([lm, lm], alpha=1.0).paths(s, [0], semantics="epsilon"),
-            ValueError,
-            "epsilon semantics: expected one model",
         ),
         (lambda lm, s: Rescorer(lm).tree(Sausage.batch([s]), [[0]]), TypeError, "tree: expected a single sausage"),
         (

@@ -25,7 +25,6 @@ READERS = {
     "paths": lambda ids: PLAIN.paths(ONE, ids),
     "paths of a batch": lambda ids: PLAIN.paths(BATCH, [ids]),
     "paths of no model": lambda ids: Rescorer().paths(ONE, ids),
-    "epsilon": lambda ids: PLAIN.paths(ONE, ids, semantics="epsilon"),
     "trees": lambda ids: PLAIN.trees(ONE, ids),
     "tree": lambda ids: PLAIN.tree(ONE, ids),
     "normalise": lambda ids: PLAIN.normalise(ONE, ids),

@@ -161,34 +161,6 @@ def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
     return total
 
 
-def with_epsilons(lm: Backoff, reached: dict[tuple[int, ...], int], alpha: float) -> dict[tuple[int, ...], int]:
-    """`reached` {context: cost}, extended by all contexts reachable over epsilon backoff arcs."""
-    out = dict(reached)
-    for context in sorted(reached, key=len, reverse=True):
-        cost = out[context]
-        while context:
-            cost += fixed(alpha * lm.backoff[context])
-            context = lm.context(context[1:])
-            out[context] = min(cost, out.get(context, cost))
-    return out
-
-
-def epsilon_cost(sausage, ranks, lms, alphas, histories) -> int:
-    """The smallest cost of a token sequence if backoff arcs are epsilons; one model."""
-    (lm,), (alpha,), (history,) = lms, alphas, histories
-    reached = with_epsilons(lm, {lm.context(history): 0}, alpha[0])
-    for t, rank in enumerate(ranks):
-        token, head_cost = sausage[t][rank]
-        after: dict[tuple[int, ...], int] = {}
-        for context, cost in reached.items():
-            if token in lm.arcs[context]:
-                target = lm.context((*context, token))
-                arrived = cost + fixed(head_cost) + fixed(alpha[t] * lm.arcs[context][token])
-                after[target] = min(arrived, after.get(target, arrived))
-        reached = with_epsilons(lm, after, alpha[min(t + 1, len(sausage) - 1)])
-    return min(reached.values())
-
-
 def best_strings(sausage, paths: int, string_cost) -> list[tuple[int, tuple[int, ...]]]:
     """The `paths` best of all paths as (fixed cost, tokens), ties by ranks."""
     if not sausage:

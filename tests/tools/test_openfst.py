@@ -1,4 +1,4 @@
-"""p-best strings against OpenFst: a PhiMatcher program for failure semantics, pywrapfst for epsilon semantics.
+"""p-best strings against OpenFst: a PhiMatcher program.
 
 What counts as the same answer is said by `disagreement` in tools/bench/openfst.py: costs to 1e-4, strings but
 for ties.
@@ -6,7 +6,6 @@ for ties.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from support.tools import load_tool
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
-from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage
 from rescore.lm.build import build
 from rescore.lm.fst import to_fst
@@ -79,41 +77,6 @@ def assert_failure_semantics(
         assert not disagreement(strings_of(drafts, lattice), answer)
 
 
-def assert_epsilon_semantics(
-    model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, folder: Path
-) -> None:
-    rescorer = Rescorer(model, alpha=alpha)
-    drafts = rescorer.paths(sausage, histories, paths, semantics="epsilon")
-    write_model(folder / "model.fst", model, alpha=alpha)
-    fst = pywrapfst.convert(pywrapfst.Fst.read(str(folder / "model.fst")), "vector")  # whose start can be set
-    for lattice, start in enumerate(rescorer.states(histories)[0].tolist()):
-        single = Sausage(ids=sausage.ids[lattice], cost=sausage.cost[lattice])
-        fst.set_start(start)
-        theirs = strings_of_fst(best_distinct(sausage_to_fst(single), fst, paths))
-        assert not disagreement(strings_of(drafts, lattice), theirs)
-
-
-def best_distinct(lattice, model, paths: int):
-    """Paths of one string differ in where they back off: `unique` merges them only after epsilons are removed."""
-    composed = pywrapfst.compose(lattice, model)
-    composed.rmepsilon()
-    return pywrapfst.shortestpath(composed, nshortest=paths, unique=True)
-
-
-def strings_of_fst(best) -> list:
-    """The paths (cost, tokens) of an acyclic acceptor, cheapest first."""
-    return sorted(chains(best, best.start())) if best.start() >= 0 else []
-
-
-def chains(fst, state: int) -> list:
-    final = float(fst.final(state))
-    found = [(final, ())] if math.isfinite(final) else []
-    for arc in fst.arcs(state):
-        own = (arc.ilabel - 1,) if arc.ilabel else ()
-        found += [(float(arc.weight) + cost, own + tokens) for cost, tokens in chains(fst, arc.nextstate)]
-    return found
-
-
 @st.composite
 def problems(draw, lattices: int = 4):
     model = draw(models(VOCAB))
@@ -147,22 +110,6 @@ def test_failure_semantics_on_a_katz_model(alpha, program, tmp_path):
 def test_failure_semantics_on_the_demo(demo, program, tmp_path):
     model, sausage, histories = demo_lattices(demo, DEMO_LATTICES)
     assert_failure_semantics(model, 0.7, sausage, histories, PATHS, program, tmp_path)
-
-
-@settings(max_examples=300)
-@given(problem=problems())
-def test_epsilon_semantics_on_random_models(problem, tmp_path_factory):
-    assert_epsilon_semantics(*problem, tmp_path_factory.getbasetemp())
-
-
-def test_epsilon_semantics_on_a_katz_model(tmp_path):
-    model, sausage, histories = katz_lattices(50)
-    assert_epsilon_semantics(model, 0.5, sausage, histories, PATHS, tmp_path)
-
-
-def test_epsilon_semantics_on_the_demo(demo, tmp_path):
-    model, sausage, histories = demo_lattices(demo, DEMO_LATTICES)
-    assert_epsilon_semantics(model, 0.7, sausage, histories, PATHS, tmp_path)
 
 
 @settings(max_examples=50)
