@@ -99,7 +99,7 @@ def figures(folder: Path) -> Iterator[tuple[str, float]]:
     yield from of_tasks("run headless", printed("run", headless, "--lm", lm)["tasks"])
     for command, words in {"tune": (dumps[0],), "tune headless": (headless,)}.items():
         yield from of_tune(command, printed("tune", *words, "--lm", lm, "-o", folder / "settings.json"))
-    report = printed("report", dumps[0], "--settings", DEMO / "settings.json")
+    report = printed("report", dumps[0], "--settings", DEMO / "settings.json", "-o", folder / "report.html")
     for task in report["figures"]["tasks"]:
         yield from of_tasks(f"report | {task['task']}", [task])
     yield from of_sections(report["sections"])
