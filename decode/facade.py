@@ -36,7 +36,6 @@ _HOME = {
     "open_model": "decode.models.open",
     "stream": "decode.loop.generate",
     "tune": "decode.tuning.tune",
-    "tune_blend": "decode.tuning.tune_blend",
 }
 __all__ = list(_HOME)
 

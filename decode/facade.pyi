@@ -15,7 +15,6 @@ from rescore.decode.loop.generate import generate as generate
 from rescore.decode.loop.generate import stream as stream
 from rescore.decode.models.open import open_model as open_model
 from rescore.decode.tuning.tune import tune as tune
-from rescore.decode.tuning.tune_blend import tune_blend as tune_blend
 from rescore.decode.verify import greedy as greedy
 from rescore.decode.verify.sampling import Sampling as Sampling
 from rescore.lattice.dump import Dump as Dump

@@ -68,12 +68,7 @@ class Dump:
 
     @property
     def slots(self) -> int:
-        """T = h - 1, at least 1; ValueError for the dump of a model without heads, which has no lattices."""
-        if self.header.heads == 1:
-            raise ValueError(
-                f"{self.path}: expected a dump of a model with heads, at least 2, got one without (h = 1), "
-                "which has no lattices"
-            )
+        """T = h - 1; 0 for the dump of a model without heads, which has no lattices."""
         return self.header.heads - 1
 
     def texts(self, shard: str) -> Iterator[NDArray]:

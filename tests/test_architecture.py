@@ -23,9 +23,9 @@ ROOMS = {
     "calm": "loop models",
     "replay": "draft models.draft_step verify.shaping",
     "tuning": "replay draft",
-    "cost": "draft.pass_costs",
+    "cost": "draft.pass_costs draft.names",
     "bench": "engines loop draft models cost.model_shape",
-    "report": "tuning replay draft models cost",
+    "report": "replay draft models cost",
     "cli": "report bench calm training tuning replay engines loop draft models verify cost",
 }
 AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}

@@ -14,7 +14,9 @@ def nodes(text: str) -> int | str:
 
 
 def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False) -> None:
-    """--lm, --alpha, --settings, --memory, --draft-model, --neural, --nodes, --paths, --top-k, --ahead."""
+    """--lm, --alpha, --settings, --memory, --draft-model, --neural, --nodes, --paths, --top-k, --ahead,
+    --counts.
+    """
     parser.add_argument(
         "--lm",
         action="append",
@@ -33,10 +35,7 @@ def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False
         "--settings",
         type=Path,
         metavar="FILE",
-        help=(
-            "written by `rescore tune`: n-gram model, calibration and top-k of calibrated and open trees, or the "
-            "weights of the blend"
-        ),
+        help=("written by `rescore tune`: n-gram models, weights and top-k"),
     )
     parser.add_argument(
         "--memory",
@@ -65,7 +64,7 @@ def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False
         metavar="N|auto",
         help=(
             "nodes of a tree; auto picks in every step the number that gives the most tokens per second on this "
-            "machine, and 0 where drafts do not pay (default: auto; lm-alone: 16)"
+            "machine, and 0 where drafts do not pay (default: auto where --drafter's q allows it)"
         ),
     )
     parser.add_argument(
@@ -85,7 +84,10 @@ def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False
         type=arguments.whole(1, 256),
         metavar="N",
         help=(
-            "greatest length of a draft: of a draft model (default: 4), lm-alone (8) or prompt-lookup (10), or the "
-            "depth of a blend's tree (default: as deep as it is wide)"
+            "greatest length of a draft: of a draft model (default: 4) or prompt-lookup (10), or the depth of a tree "
+            "of blend or lm-alone (default: as deep as it is wide; lm-alone: at most as deep as the heads)"
         ),
+    )
+    parser.add_argument(
+        "--counts", type=Path, metavar="DUMP", help="a dump of the model's heads, on which medusa-tree counts its tree"
     )

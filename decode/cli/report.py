@@ -17,11 +17,6 @@ saved as PNG and CSV. docs/use/report.md describes the page and the JSON.
 The browser shows tokens as text if the (first) n-gram model holds the words of
 its vocabulary, or with --tokenizer.
 
-For a model without heads the page reports on the blend
-(docs/how/calibrated-q.md): tokens per pass compared with other drafters, the
-gain of each source, the calibration of q, and tokens per pass along the text.
-Options of lattices do not apply.
-
 Weights are tuned on the first sequences of each task, the tuning part; all
 results are on the rest, the held-out part.
 """
@@ -51,13 +46,11 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help=(
-            "written by `rescore tune`: n-gram model, calibrations of trees, split (default: calibrate trees on the "
-            "tuning part)"
+            "written by `rescore tune`: n-gram models, weights, split (default: tune on the tuning part, given heads and "
+            "one --lm)"
         ),
     )
-    trees.add_argument(
-        "--untuned", action="store_true", help="calibrate nothing; open trees use the default calibration"
-    )
+    trees.add_argument("--untuned", action="store_true", help="tune nothing")
     parser.add_argument(
         "--neural",
         type=Path,

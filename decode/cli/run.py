@@ -14,33 +14,17 @@ DESCRIPTION = """\
 Replay dumps with every drafter and print the block efficiency of the main ones,
 generated tokens per target pass; with --tables, of every drafter on every task.
 
-rows     base               the first candidate of every head
-         parallel base      the p best paths of the lattice, as a batch
-         rescored           the best path with the LM
-         parallel rescored  the p best paths with the LM
-         tree of heads N    the N most probable prefixes without the LM
-         tree N             the same with the LM
-         LM alone N         the tree of the (first) LM without heads: a control
-         open tree N        trees of open lattices: LM and running text also
-                            propose tokens that no head lists (one LM)
-         LM and text N      LM and running text without heads: a control
-         oracle             the best that any choice of candidates can reach
-without  prompt lookup 10   the continuation of the first earlier occurrence of
-heads                       the last 2 tokens, else of the last one, as in
-                            Hugging Face
-         Token Recycling N  trees of the model's last predictions after each
-                            token; "static Token Recycling 80" has the published
-                            tree shape
-         suffix decoding N  continuations of the longest matches, scored by
-                            their counts
-         LM alone N         trees of the LM alone
-         blend N            trees under one q of the LM and the running text;
-                            "blend without LM N": of the text alone
-with     parallel tuned     the p best paths with tuned weights
-settings calibrated tree N  trees under the calibrated q; open trees then have
-                            tuned weights too
-         tuned blend N      without heads: tuned weights, also with a source
-                            left out
+rows     the drafters of `rescore generate`, each with its number of nodes, as
+         far as the dump has what they need: heads, an n-gram model (--lm).
+         Published ones that need no heads are replayed where there are none
+         base, parallel-base     the best path of the heads' lattice; the p best
+         heads-tree N, tree N    its N most probable prefixes, without and with
+                                 the n-gram model
+         blend N                 under one q of all sources; blend-without-heads
+                                 and blend-without-lm lack one: controls
+         oracle                  the best that any choice of candidates reaches
+         "tuned": with the weights of --settings; "by task": its weights for
+         each task; "with memory": with --memory as a further source.
          On the dump that was tuned on, only the held-out part is replayed.
 columns  verified           draft tokens verified per target pass
          one per task       block efficiency
@@ -53,9 +37,8 @@ below    loops              sequences with fewer than 8 distinct tokens in
          max run            mean length of the longest run in a draft
          wins, ties, losses steps at which the rescored draft is accepted
                             further than the base draft, equally far, less far
-         differences        gain of the LM over heads alone, and of the heads
-                            over the LM alone, on the same sequences; p-values
-                            are two-sided
+         differences        of drafters at equal nodes, on the same sequences;
+                            p-values are two-sided
 """
 
 EXAMPLES = """\
@@ -87,7 +70,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--memory",
         type=Path,
         metavar="FILE",
-        help="without heads: .npy file of earlier texts (from generate --memory), a further source of the blend",
+        help=".npy file of earlier texts (from generate --memory), a further source of the blend",
     )
     arguments.add_task(parser)
     parser.add_argument(
@@ -109,7 +92,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--drafts",
         type=arguments.Written(DRAFTS),
         metavar="FILE",
-        help="write drafts, costs and accepted lengths of every step (.parquet or .jsonl)",
+        help="write the p best paths, their costs and accepted lengths, of every step (.parquet or .jsonl)",
     )
     parser.add_argument(
         "--tables",

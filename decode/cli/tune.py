@@ -19,12 +19,9 @@ tuned    alpha of the p best paths: one for all slots (grid 0.1 .. 10, then
          calibration of closed and open trees: temperature, alpha, prior and
          floor of each slot, and the shares of the running text (all fitted)
          for a dump without heads: the shares of the running text (fitted)
-rows     rescored, parallel rescored, tree N   with the default alpha
-         parallel tuned           the p best paths, tuned
-         calibrated tree N        closed trees; open tree N: open ones
-         .. by task N             calibrated for each task
-         LM and text N            without heads
-         blend N, tuned blend N   of a model without heads: default, tuned
+rows     drafters of `rescore run` with default weights (the default alpha), and
+         tuned: the p best paths, closed trees (tree), trees with all sources
+         (blend), also for each task
 columns  tuning     mean over tasks on the tuning part; not a result
          then       block efficiency on the held-out part, mean and half of its
                     95% interval
@@ -73,6 +70,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--paths",
         type=arguments.whole(1, 1024),
+        default=16,
         metavar="P",
         help="paths verified in parallel (default: 16)",
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rescore.decode.draft import DEFAULT_TOP_K
 from rescore.decode.draft.auto_width import AutoWidth
-from rescore.decode.draft.calibration import HEADLESS, Calibration
-from rescore.decode.draft.drafter import DraftSources, Lattices, Missing
+from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
+from rescore.decode.draft.drafter import Lattices
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.sources import DraftSources, Missing, Options
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.models.target import Target
 from rescore.lm.ngram import NGram
+
+if TYPE_CHECKING:
+    from rescore.decode.models.target import Target
 
 ALIKE = 1e-4  # without an n-gram model, nodes of lower q are tokens that nothing tells apart
 
@@ -46,33 +47,41 @@ class BlendedDrafter(TreeDrafter):
     ):
         if calibration is None and lattice is None:
             calibration = HEADLESS
-        size = target.vocab_size
-        model, least = (lm.widened(size), 0.0) if lm else (NGram.uniform(size), ALIKE)
-        rescorer = Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
+        rescorer = blended(target.vocab_size, lm, calibration, memory=memory, threads=threads)
         width = AutoWidth(target) if nodes is None else nodes
         super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected)
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> BlendedDrafter:
-    """`blend`, and with `heads` false the control that ignores the heads."""
-    calibration, candidates, models = None, DEFAULT_TOP_K, sources.lms()
-    if len(models) > 1:
-        raise Missing(
-            f"--drafter blend: expected at most one --lm, got {len(models)}; merge them with `rescore lm merge`"
-        )
-    heads = options["heads"] and sources.has_heads()
-    if options["settings"] is not None:
-        kind = "open" if heads else "alone" if sources.has_heads() else "blend"
-        tuned, candidates = sources.calibrated(kind, options["settings"])
-        assert tuned.calibrated is not None
-        calibration, models = tuned.calibrated.calibration, list(tuned.models)
-    return BlendedDrafter(
-        sources.target,
-        models[0] if models else None,
-        lattice=sources.lattice(options["top_k"] or candidates) if heads else None,
-        calibration=calibration,
-        memory=sources.memory(),
-        nodes=None if options["nodes"] == "auto" else options["nodes"],
-        depth=options["ahead"],
-        threads=sources.threads,
+def blended(
+    vocab_size: int,
+    lm: NGram | None,
+    calibration: Calibration | None,
+    *,
+    memory: TextMemory | None = None,
+    threads: int = 1,
+) -> Rescorer:
+    """A rescorer with an n-gram model or none, which also reads the text so far, and the memory."""
+    model, least = (lm.widened(vocab_size), 0.0) if lm else (NGram.uniform(vocab_size), ALIKE)
+    return Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
+
+
+def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
+    """`blend`, and the controls that go `without` one source: "heads" or "lm"."""
+    without = options.get("without")
+    if not options["settings"] and len(sources.lms()) > 1:
+        raise Missing(f"expected at most one --lm, got {len(sources.lms())}; merge them with `rescore lm merge`")
+    lattice = sources.lattice(options) if sources.slots and without != "heads" else None
+    if without == "heads" and not sources.slots:
+        raise Missing("the model has no heads to ignore; use blend")
+    kind = "open" if lattice else "alone" if sources.slots else "blend"
+    models, calibration = sources.tuned(options, kind)
+    if without == "lm" and not models:
+        raise Missing("there is no n-gram model to leave out; use blend")
+    lm, memory = None if without == "lm" or not models else models[0], sources.memory(options["memory"])
+    if calibration is None:
+        calibration = DEFAULT if lattice else HEADLESS
+    rescorer = sources.once(
+        (lm is None, calibration, memory is None),
+        lambda: blended(sources.vocab_size, lm, calibration, memory=memory, threads=sources.threads),
     )
+    return TreeDrafter(lattice, rescorer, nodes=sources.nodes(options["nodes"]), depth=options["ahead"])

@@ -6,16 +6,15 @@ Large Language Model Decoding with Speculative Sampling". Any causal model that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.draft.drafter import DraftSources
+from rescore.decode.draft.sources import DraftSources, Options
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
@@ -173,7 +172,6 @@ class ChainDistribution:
         return self.session.probabilities_after(self.request, self.history, drafted)
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> DraftModelDrafter:
+def of_sources(sources: DraftSources, options: Options) -> DraftModelDrafter:
     small = sources.small(options["draft_model"], "--draft-model")
-    size = sources.target.vocab_size
-    return DraftModelDrafter(small, gamma=options["ahead"], vocab_size=size, drawn=sources.samples)
+    return DraftModelDrafter(small, gamma=options["ahead"], vocab_size=sources.vocab_size, drawn=sources.samples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -18,10 +18,7 @@ from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 
 if TYPE_CHECKING:
-    from rescore.decode.draft.text_memory import TextMemory
-    from rescore.decode.models.target import Target
     from rescore.decode.verify.shaping import Shaping
-    from rescore.lm.ngram import NGram
 
 EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))  # the tree of a step that drafts nothing
 
@@ -72,62 +69,6 @@ class Lattices(Protocol):
     def slots(self) -> int: ...
 
     def open(self, requests: int) -> LatticeSession: ...
-
-
-class Missing(ValueError):
-    """A drafter lacks a source or option, or has one that it cannot use."""
-
-
-class DraftSources(Protocol):
-    """What a command has for its drafters. A source that is missing is `Missing`, which says how to give it.
-
-    threads  for batches of searches
-    samples  whether text is sampled
-    target   whose passes are timed where sizes are chosen by time
-    """
-
-    threads: int
-
-    @property
-    def samples(self) -> bool: ...
-    @property
-    def target(self) -> Target: ...
-
-    def lattice(self, top_k: int) -> Lattices:
-        """Lattices of the model's heads."""
-
-    def has_heads(self) -> bool: ...
-
-    def lms(self) -> list[NGram]:
-        """The n-gram models."""
-
-    def rescorer(self, alpha: Any) -> Rescorer:
-        """A rescorer with all n-gram models at fixed weights, or with none."""
-
-    def calibrated(self, kind: str, settings: Any) -> tuple[Rescorer, int]:
-        """The rescorer of a kind of tree in settings, and the candidates per slot that it was tuned for."""
-
-    def alpha(self, alpha: Any) -> list[float]:
-        """The weight of a model: one, or one per slot."""
-
-    def small(self, path: Any, option: str) -> Target:
-        """The small model that an option names."""
-
-    def memory(self) -> TextMemory | None:
-        """Texts of earlier requests."""
-
-
-def fixed_size(nodes: int | str) -> int:
-    """A number of nodes. ValueError for "auto", which only trees under q can choose: their nodes say what they are
-    expected to gain.
-    """
-    if not isinstance(nodes, int):
-        raise Missing(f"--nodes {nodes}: only for trees under a q; give a number of nodes")
-    return nodes
-
-
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> None:
-    """No drafter: plain decoding."""
 
 
 @runtime_checkable

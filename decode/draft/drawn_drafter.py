@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.draft.drafter import DraftSources, Missing, Proposed, Rescoring
+from rescore.decode.draft.drafter import Proposed, Rescoring
 from rescore.decode.draft.heads_lattice import HeadsLattice, HeadsLatticeSession
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.sources import DraftSources, Missing, Options
 from rescore.decode.draft.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
@@ -131,9 +131,10 @@ def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...],
     return tuple(draws), path
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> DrawnDrafter:
+def of_sources(sources: DraftSources, options: Options) -> DrawnDrafter:
     if not sources.samples:
-        raise Missing("--drafter drawn needs sampled text; give --temperature above 0")
-    rescorer, lattice = sources.rescorer(options["alpha"]), sources.lattice(options["top_k"])
+        raise Missing("needs sampled text; give --temperature above 0")
+    lattice = sources.lattice(options)
     assert isinstance(lattice, HeadsLattice)
+    rescorer = sources.rescorer(options, "paths") if sources.lms() else None
     return DrawnDrafter(lattice, rescorer, paths=options["paths"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import DraftSources, Lattices, LatticeSession, Proposed, fixed_size
+from rescore.decode.draft.drafter import Lattices, LatticeSession, Proposed
 from rescore.decode.draft.dynamic_tree import dynamic_trees
+from rescore.decode.draft.sources import DraftSources, Options, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import Sausage
@@ -42,6 +42,8 @@ class _LatticeTreeSession:
         self.lattices.select(rows)
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> LatticeTreeDrafter:
-    """EAGLE-2's trees."""
-    return LatticeTreeDrafter(sources.lattice(options["top_k"]), dynamic_trees, nodes=fixed_size(options["nodes"]))
+def of_sources(sources: DraftSources, options: Options) -> LatticeTreeDrafter:
+    """EAGLE-2's trees; with `counts` among the options, Medusa's."""
+    lattice, nodes = sources.lattice(options), fixed_size(options["nodes"])
+    grow = sources.counted(options["counts"], nodes, options["top_k"]).trees if "counts" in options else dynamic_trees
+    return LatticeTreeDrafter(lattice, grow, nodes=nodes)

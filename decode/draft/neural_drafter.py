@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import DraftSources, Lattices, LatticeSession, Proposed
+from rescore.decode.draft.drafter import Lattices, LatticeSession, Proposed
 from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.sources import DraftSources, Options
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.verify.shaping import Shaping
@@ -43,9 +43,9 @@ class NeuralSession:
         self.reader.select(rows)
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> NeuralDrafter:
-    small, lattice = sources.small(options["neural"], "--neural"), sources.lattice(options["top_k"])
+def of_sources(sources: DraftSources, options: Options) -> NeuralDrafter:
+    small, lattice = sources.small(options["neural"], "--neural"), sources.lattice(options)
     weights = sources.alpha(options["alpha"])
     alpha = weights if len(weights) > 1 else weights[0]
-    size = sources.target.vocab_size
-    return NeuralDrafter(lattice, NeuralRescorer(small, vocab_size=size, alpha=alpha, paths=options["paths"]))
+    rescorer = NeuralRescorer(small, vocab_size=sources.vocab_size, alpha=alpha, paths=options["paths"])
+    return NeuralDrafter(lattice, rescorer)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import DraftSources, Missing, Proposed
+from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.sources import DraftSources, Missing, Options, fixed_size
 from rescore.decode.draft.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
@@ -49,10 +49,10 @@ class NGramDrafter:
         pass
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> NGramDrafter:
-    models = sources.lms()
+def of_sources(sources: DraftSources, options: Options) -> NGramDrafter:
+    """`lm-alone`: as deep as the heads' lattices, if there are any, else as wide."""
+    models, nodes = sources.lms(), fixed_size(options["nodes"])
     if len(models) != 1:
-        raise Missing(f"--drafter lm-alone: expected one --lm, got {len(models)}")
-    if options["nodes"] == "auto":
-        raise Missing("--nodes auto: not supported by lm-alone; give a number of nodes")
-    return NGramDrafter(models[0], slots=options["ahead"], nodes=options["nodes"], threads=sources.threads)
+        raise Missing(f"expected one --lm, got {len(models)}")
+    slots = options["ahead"] or sources.slots or nodes
+    return NGramDrafter(models[0], slots=slots, nodes=nodes, threads=sources.threads)

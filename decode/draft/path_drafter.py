@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import DraftSources, Lattices, LatticeSession, Proposed, Rescoring
+from rescore.decode.draft.drafter import Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.sources import DraftSources, Options
 from rescore.decode.draft.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
@@ -42,7 +42,7 @@ class _PathSession:
         self.lattices.select(rows)
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> PathDrafter:
-    """`rescored`, `parallel-rescored`, and `base`, which takes no n-gram models."""
-    rescorer = sources.rescorer(options["alpha"]) if "lm" in options else None
-    return PathDrafter(sources.lattice(options["top_k"]), rescorer, paths=options.get("paths", 1))
+def of_sources(sources: DraftSources, options: Options) -> PathDrafter:
+    """The best path, or `paths` of them; without n-gram models among the options, of the heads alone."""
+    rescorer = sources.rescorer(options, "paths") if "lm" in options else None
+    return PathDrafter(sources.lattice(options), rescorer, paths=options.get("paths", 1))

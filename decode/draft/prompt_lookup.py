@@ -6,13 +6,13 @@ first match.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import DraftSources, Proposed
+from rescore.decode.draft.drafter import Proposed
+from rescore.decode.draft.sources import DraftSources, Options
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.token_ids import token_ids
@@ -56,5 +56,5 @@ def prompt_lookup(
     return np.empty(0, np.int32)
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> PromptLookupDrafter:
+def of_sources(sources: DraftSources, options: Options) -> PromptLookupDrafter:
     return PromptLookupDrafter(options["ahead"])

@@ -10,14 +10,34 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.draft import DEFAULT_TOP_K
+from rescore.decode.draft.names import (
+    BASE,
+    BLEND,
+    EAGLE_TREE,
+    HEADS_TREE,
+    LM_ALONE,
+    MEDUSA_TREE,
+    NEURAL,
+    PARALLEL_BASE,
+    PARALLEL_RESCORED,
+    PROMPT_LOOKUP,
+    PUSHED_TREE,
+    RECYCLING,
+    RESCORED,
+    SUFFIX_DECODING,
+    TREE,
+    WITHOUT_HEADS,
+    WITHOUT_LM,
+)
 
 if TYPE_CHECKING:
-    from rescore.decode.draft.drafter import Drafter, DraftSources
+    from rescore.decode.draft.drafter import Drafter
+    from rescore.decode.draft.sources import DraftSources, Options
 
 PATHS = 16
-WEIGHTED = {"lm": (), "alpha": None, "top_k": DEFAULT_TOP_K}
-BLEND = {"settings": None, "lm": (), "memory": None, "nodes": "auto", "top_k": None, "ahead": None}
+OF_HEADS: dict[str, Any] = {"top_k": None}
+WEIGHTED = {"lm": (), "alpha": None, **OF_HEADS}
+BLENDED = {"settings": None, "lm": (), "memory": None, "nodes": "auto", "top_k": None, "ahead": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +51,8 @@ class Spec:
     fixed     further arguments of `of_sources`
     of_heads  whether it drafts from the model's heads
     leaves    of its drafts, at most, where neither --paths nor --nodes says so
+    nested    whether its draft of n nodes is the beginning of a larger one
+    replayed  whether a dump can play the target's part: not for drawn drafts, and what needs a model
     cites     where it was published
     """
 
@@ -41,11 +63,16 @@ class Spec:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     of_heads: bool = False
     leaves: int = 1
+    nested: bool = True
+    replayed: bool = True
     cites: str = ""
 
-    def make(self, sources: DraftSources, options: Mapping[str, Any]) -> Drafter | None:
-        """The drafter; `options` has a value for each of `options`. ValueError if a source that it needs is missing."""
-        return import_module(f"rescore.{self.home}").of_sources(sources, {**self.fixed, **options})
+    def make(self, sources: DraftSources, options: Options) -> Drafter | None:
+        """The drafter; `options` has values of those of `options` that are not the defaults. `Missing` if it lacks a
+        source.
+        """
+        of_sources = import_module(f"rescore.{self.home}").of_sources
+        return of_sources(sources, {**self.options, **self.fixed, **options})
 
 
 def _spec(name: str, home: str, title: str, options: Mapping[str, Any], **more: Any) -> Spec:
@@ -55,67 +82,29 @@ def _spec(name: str, home: str, title: str, options: Mapping[str, Any], **more: 
 SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
+        _spec(BASE, "decode.draft.path_drafter", "the first candidate of every head", OF_HEADS, of_heads=True),
         _spec(
-            "blend",
-            "decode.draft.blended_drafter",
-            "the N most probable continuations under all sources: the running text, the model's predictions after "
-            "rejected drafts, --lm, and heads if there are any",
-            BLEND,
-            fixed={"heads": True},
-        ),
-        _spec(
-            "blend-without-heads",
-            "decode.draft.blended_drafter",
-            "the same, ignoring the heads",
-            BLEND,
-            fixed={"heads": False},
-        ),
-        _spec(
-            "tree",
-            "decode.draft.tree_drafter",
-            "the N most probable prefixes of the heads' lattice, rescored by --lm",
-            {**WEIGHTED, "nodes": "auto"},
+            PARALLEL_BASE,
+            "decode.draft.path_drafter",
+            "the P best paths of the heads' lattice",
+            {"paths": PATHS, **OF_HEADS},
             of_heads=True,
         ),
         _spec(
-            "calibrated-tree",
-            "decode.draft.tree_drafter",
-            "the same, q fitted by `rescore tune` (--settings)",
-            {"settings": None, "nodes": "auto", "top_k": None},
-            fixed={"kind": "closed"},
+            RESCORED,
+            "decode.draft.path_drafter",
+            "the best path of the heads' lattice, rescored by --lm",
+            WEIGHTED,
             of_heads=True,
+            cites="Kim et al. 2024, section 7.2",
         ),
         _spec(
-            "open-tree",
-            "decode.draft.tree_drafter",
-            "calibrated-tree, plus tokens that no head lists, proposed by --lm and the running text; --settings is "
-            "optional",
-            {"settings": None, "lm": (), "nodes": "auto", "top_k": None},
-            fixed={"kind": "open"},
-            of_heads=True,
-        ),
-        _spec("rescored", "decode.draft.path_drafter", "the best path of the heads' lattice", WEIGHTED, of_heads=True),
-        _spec(
-            "parallel-rescored",
+            PARALLEL_RESCORED,
             "decode.draft.path_drafter",
             "its P best paths",
-            {**WEIGHTED, "paths": PATHS},
+            {**WEIGHTED, "settings": None, "paths": PATHS},
             of_heads=True,
-        ),
-        _spec(
-            "base",
-            "decode.draft.path_drafter",
-            "the first candidate of every head",
-            {"top_k": DEFAULT_TOP_K},
-            of_heads=True,
-        ),
-        _spec(
-            "neural",
-            "decode.draft.neural_drafter",
-            "P paths of the lattice, rescored by a small model",
-            {"neural": None, "alpha": None, "paths": 1, "top_k": DEFAULT_TOP_K},
-            of_heads=True,
-            cites="Kim et al. 2024, section 7.1",
+            cites="Kim et al. 2024, section 7.2",
         ),
         _spec(
             "drawn",
@@ -123,50 +112,113 @@ SPECS: dict[str, Spec] = {
             "P paths sampled from the lattice (temperature above 0)",
             {**WEIGHTED, "paths": 1},
             of_heads=True,
+            replayed=False,
         ),
         _spec(
-            "eagle-2-tree",
+            NEURAL,
+            "decode.draft.neural_drafter",
+            "P paths of the lattice, rescored by a small model",
+            {"neural": None, "alpha": None, "paths": 1, **OF_HEADS},
+            of_heads=True,
+            replayed=False,
+            cites="Kim et al. 2024, section 7.1",
+        ),
+        _spec(
+            MEDUSA_TREE,
+            "decode.draft.lattice_tree_drafter",
+            "the tree of ranks that a dump's text most often follows (--counts)",
+            {"nodes": 64, "counts": None, **OF_HEADS},
+            of_heads=True,
+            cites="Cai et al. 2024, Medusa",
+        ),
+        _spec(
+            EAGLE_TREE,
             "decode.draft.lattice_tree_drafter",
             "a tree grown layer by layer from the heads' probabilities",
-            {"nodes": 64, "top_k": DEFAULT_TOP_K},
+            {"nodes": 64, **OF_HEADS},
             of_heads=True,
             cites="Li et al. 2024, EAGLE-2",
+        ),
+        _spec(
+            HEADS_TREE,
+            "decode.draft.tree_drafter",
+            "the N most probable prefixes of the heads' lattice",
+            {"nodes": "auto", **OF_HEADS},
+            of_heads=True,
+        ),
+        _spec(
+            TREE,
+            "decode.draft.tree_drafter",
+            "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
+            {**WEIGHTED, "settings": None, "nodes": "auto"},
+            of_heads=True,
+        ),
+        _spec(
+            PUSHED_TREE,
+            "decode.draft.tree_drafter",
+            "the same, under the q of whole paths",
+            {**WEIGHTED, "nodes": 64},
+            fixed={"pushed": True},
+            of_heads=True,
+        ),
+        _spec(
+            LM_ALONE,
+            "decode.draft.ngram_drafter",
+            "a tree from --lm alone",
+            {"lm": (), "nodes": 16, "ahead": None},
+        ),
+        _spec(
+            PROMPT_LOOKUP,
+            "decode.draft.prompt_lookup",
+            "what follows the first earlier occurrence of the last tokens, at most 10",
+            {"ahead": 10},
+            cites="Saxena 2023",
+        ),
+        _spec(
+            RECYCLING,
+            "decode.draft.token_recycling",
+            "the published tree, of 80, of the model's last predictions after each token; with --nodes the best one",
+            {"nodes": None},
+            leaves=80,
+            cites="Luo et al. 2024",
+        ),
+        _spec(
+            SUFFIX_DECODING,
+            "decode.draft.suffix_decoding",
+            "the most frequent continuations of what matches the end of the text",
+            {"nodes": 16},
+            nested=False,  # the match that it follows depends on the size
+            cites="Oliaro et al. 2024",
+        ),
+        _spec(
+            WITHOUT_LM,
+            "decode.draft.blended_drafter",
+            "blend without --lm",
+            BLENDED,
+            fixed={"without": "lm"},
+        ),
+        _spec(
+            WITHOUT_HEADS,
+            "decode.draft.blended_drafter",
+            "blend without the heads",
+            BLENDED,
+            fixed={"without": "heads"},
+        ),
+        _spec(
+            BLEND,
+            "decode.draft.blended_drafter",
+            "the N most probable continuations under all sources: the running text, the model's predictions after "
+            "rejected drafts, --lm, and heads if there are any",
+            BLENDED,
         ),
         _spec(
             "draft-model",
             "decode.draft.draft_model_drafter",
             "the continuation that a small model generates",
             {"draft_model": None, "ahead": 4},
+            replayed=False,
             cites="Leviathan et al. 2023; Chen et al. 2023",
         ),
-        _spec(
-            "lm-alone",
-            "decode.draft.ngram_drafter",
-            "a tree from --lm alone, no heads",
-            {"lm": (), "nodes": 16, "ahead": 8},
-        ),
-        _spec(
-            "prompt-lookup",
-            "decode.draft.prompt_lookup",
-            "what follows the first earlier occurrence of the last tokens",
-            {"ahead": 10},
-            cites="Saxena 2023",
-        ),
-        _spec(
-            "token-recycling",
-            "decode.draft.token_recycling",
-            "the published tree of the model's last predictions after each token; with --nodes the best one",
-            {"nodes": None},
-            leaves=80,
-            cites="Luo et al. 2024",
-        ),
-        _spec(
-            "suffix-decoding",
-            "decode.draft.suffix_decoding",
-            "the most frequent continuations of what matches the end of the text",
-            {"nodes": 16},
-            cites="Oliaro et al. 2024",
-        ),
-        _spec("none", "decode.draft.drafter", "plain decoding, one token per pass", {}),
+        _spec("none", "decode.draft.sources", "plain decoding, one token per pass", {}, replayed=False),
     )
 }

@@ -16,8 +16,9 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings_parts import ModelFile, PathWeights, TreeWeights
 from rescore.decode.draft.weights import MOST
 from rescore.lattice.atomic import replacing
+from rescore.lattice.dump import Dump
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.split import Split
+from rescore.lattice.split import Split, digest
 from rescore.lm.ngram import NGram
 
 FORMAT = "rescore settings"
@@ -85,24 +86,38 @@ class Settings:
                 "tune on a dump of this model"
             )
 
+    def is_tuned_on(self, dump: Dump) -> bool:
+        """Whether they were tuned on this dump, so that only its held-out part may be reported."""
+        return digest(dump.header) == self.split.dump_sha256
+
     def open_models(self) -> list[NGram]:
         """Opens the models, over the V ids of the dump; ValueError if a file is not the one used for tuning."""
         return [model.open().widened(self.vocab_size) for model in self.models]
 
-    def rescorer(self, *, threads: int = 1) -> Rescorer:
-        """Makes a rescorer for the p best paths. ValueError if tuned for a model without heads."""
+    def rescorer(self, *, models: Sequence[NGram] | None = None, threads: int = 1) -> Rescorer:
+        """Makes a rescorer for the p best paths. models: open already; None opens them. ValueError if tuned for a model
+        without heads.
+        """
         if self.paths is None:
             raise ValueError("settings: tuned for a model without heads, which has only trees of kind 'blend'")
-        return self.paths.rescorer(self.open_models(), threads)
+        return self.paths.rescorer(self.open_models() if models is None else models, threads)
 
-    def calibrated(self, kind: str = "open", *, task: str | None = None, threads: int = 1) -> Rescorer:
+    def calibrated(
+        self,
+        kind: str = "open",
+        *,
+        task: str | None = None,
+        models: Sequence[NGram] | None = None,
+        threads: int = 1,
+    ) -> Rescorer:
         """Makes a rescorer for trees.
 
         kind: "open", "closed" or "alone" (the n-gram model without heads); "blend" for a model without heads. task: use
-        the task's own calibration if there is one.
+        the task's own calibration if there is one. models: as in `rescorer`.
         """
         calibration = self.calibration(kind, task)
-        model = self.open_models()[0] if self.models else NGram.uniform(self.vocab_size)
+        opened = self.open_models() if models is None else models
+        model = opened[0] if opened else NGram.uniform(self.vocab_size)
         return Rescorer(model, calibration=calibration, threads=threads)
 
     def calibration(self, kind: str, task: str | None = None) -> Calibration:

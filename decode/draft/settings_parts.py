@@ -22,6 +22,7 @@ from rescore.lm.ngram_file import identity
 SCALAR, FITTED = "scalar", "fitted"
 KINDS = ("closed", "open", "alone")  # of trees
 BLEND = "blend"  # the kind of trees for a model without heads
+HEADLESS_KINDS = ("alone", BLEND)  # do not read the lattice
 MOST_NUMBERS = 1024  # in one list
 
 

@@ -9,14 +9,14 @@ limit, a p nodes, drafts fewer).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import DraftSources, Proposed, fixed_size
+from rescore.decode.draft.drafter import Proposed
+from rescore.decode.draft.sources import DraftSources, Options, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
@@ -116,5 +116,5 @@ def _speculated(match: _Node, n: int, least: float) -> tuple[TokenTree, float]:
     return TokenTree.from_parents(tokens, parents), score
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> SuffixDrafter:
+def of_sources(sources: DraftSources, options: Options) -> SuffixDrafter:
     return SuffixDrafter(fixed_size(options["nodes"]))

@@ -9,13 +9,13 @@ nodes with the greatest products of predicted probabilities.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.drafter import DraftSources, Proposed, fixed_size
+from rescore.decode.draft.drafter import Proposed
+from rescore.decode.draft.sources import DraftSources, Options, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
@@ -110,5 +110,5 @@ class TokenRecycling:
         return TokenTree.from_parents(tokens, parents)
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> TokenRecyclingDrafter:
+def of_sources(sources: DraftSources, options: Options) -> TokenRecyclingDrafter:
     return TokenRecyclingDrafter(options["nodes"] and fixed_size(options["nodes"]))

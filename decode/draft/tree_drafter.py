@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft import DEFAULT_TOP_K
 from rescore.decode.draft.auto_width import AutoWidth, WidthSession
-from rescore.decode.draft.drafter import (
-    EMPTY,
-    DrafterSession,
-    DraftSources,
-    Lattices,
-    LatticeSession,
-    Missing,
-    Proposed,
-    Rescoring,
-)
+from rescore.decode.draft.drafter import EMPTY, DrafterSession, Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.sources import DraftSources, Options
 from rescore.decode.draft.tree_search import CalibratedSearch, PlainSearch, TreeSearch
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
@@ -133,20 +123,8 @@ class _AutoSession(_TreeSession):
         self.width.select(rows)
 
 
-def of_sources(sources: DraftSources, options: Mapping[str, Any]) -> TreeDrafter:
-    """`tree`, of fixed weights, and the trees of a calibrated `kind`, closed or open."""
-    if "kind" not in options:
-        rescorer, top_k = sources.rescorer(options["alpha"]), options["top_k"]
-    elif options["settings"] is not None:
-        rescorer, top_k = sources.calibrated(options["kind"], options["settings"])
-    elif options["kind"] == "closed":
-        raise Missing("--drafter calibrated-tree: expected --settings with a file written by `rescore tune`, got none")
-    elif len(models := sources.lms()) != 1:
-        raise Missing(
-            "--drafter open-tree: expected one --lm, or --settings with a file written by `rescore tune`, "
-            f"got {len(models)} models"
-        )
-    else:
-        rescorer, top_k = Rescorer(models[0], threads=sources.threads), DEFAULT_TOP_K
-    nodes = AutoWidth(sources.target) if options["nodes"] == "auto" else options["nodes"]
-    return TreeDrafter(sources.lattice(options["top_k"] or top_k), rescorer, nodes=nodes)
+def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
+    """`heads-tree`; with n-gram models `tree`, of fixed weights or calibrated by settings, and `pushed-tree`."""
+    rescorer = sources.rescorer(options, "closed") if "lm" in options else None
+    lattice, nodes = sources.lattice(options), sources.nodes(options["nodes"])
+    return TreeDrafter(lattice, rescorer, nodes=nodes, pushed=options.get("pushed", False))

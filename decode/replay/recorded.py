@@ -1,4 +1,4 @@
-"""A dump's sequences, as a drafter's session sees them: texts, lattices of the heads, the target's predictions."""
+"""A dump's sequences, as a drafter's session sees them: texts, lattices of the heads, the target's predictions, models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.models.draft_step import DraftStep, Read
+from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
+from rescore.lm.ngram import NGram
 
 ROOM = 1 << 30  # a replay cuts no draft
 
@@ -122,3 +124,18 @@ def predicted(
         ids[: along.stop - along.start] = block.prompt_topk_ids[along, :k]
         p[: along.stop - along.start] = np.exp(block.prompt_topk_logp[along, :k].astype(np.float32))
     return ids, p
+
+
+def fitted_models(dump: Dump, models: Sequence[NGram]) -> list[NGram]:
+    """The models over the dump's vocabulary (`NGram.widened`). ValueError if one has more ids or, where both name one,
+    another tokenizer.
+    """
+    for model in models:
+        if model.vocab_size > dump.header.vocab_size:
+            raise ValueError(
+                f"the model has {model.vocab_size} tokens, the dump {dump.path} has {dump.header.vocab_size}: "
+                "build the model with the tokenizer that the dump was made with"
+            )
+        if dump.header.tokenizer_sha256:
+            model.require_tokenizer(dump.header.tokenizer_sha256)
+    return [model.widened(dump.header.vocab_size) for model in models]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.names import BASE, ORACLE, RESCORED
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay.names import BASE, ORACLE, RESCORED
 from rescore.decode.replay.outcome import Outcome
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.side_by_side import side_by_side

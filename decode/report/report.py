@@ -1,4 +1,4 @@
-"""The report on a dump of a model with heads."""
+"""The report on a dump."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 from rescore.decode.cost.cost_model import Roofline
 from rescore.decode.cost.model_shape import ModelShape
+from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
+from rescore.decode.replay.rows import Budgets
 from rescore.decode.replay.run import DumpResult
-from rescore.decode.replay.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
-from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Report, Section
-from rescore.decode.report.measured import BUDGET, LARGER, Measured, measure
+from rescore.decode.report.measured import BUDGET, LARGER, NODES, Measured, measure
 from rescore.decode.report.neural import Neural
 from rescore.decode.report.sections import (
     acceptance,
+    along_text,
     cost,
     differences,
     efficiency,
@@ -30,14 +32,18 @@ from rescore.decode.report.sections import (
     parallel,
     provenance,
     recall,
+    reliability,
     repetition,
     summary,
     weights,
 )
 from rescore.decode.report.sections import neural as neural_section
+from rescore.decode.report.sections import sources as of_sources
+from rescore.decode.report.sections.parallel import PATHS
 from rescore.decode.report.verdict import verdict
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
+from rescore.lm.ngram import NGram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +51,8 @@ class ReportOptions:
     """split    of the dump; part: name of its part to report on
     tasks    to report on; None for all
     seed     of the intervals
-    trees    calibrations of trees
-    replay   how drafts are made
+    tuned    weights to report on besides the default, their models if these are open, and their source as a phrase
+    budgets  of the drafters
     browser  contents of the lattice browser
     cost     model and machine of the predicted cost; None for no such section
     """
@@ -55,8 +61,10 @@ class ReportOptions:
     part: str = "heldout"
     tasks: tuple[str, ...] | None = None
     seed: int = 0
-    trees: TreeCalibrations = field(default_factory=TreeCalibrations)
-    replay: ReplayOptions = field(default_factory=ReplayOptions)
+    tuned: Settings | None = None
+    tuned_models: Sequence[NGram] | None = None
+    source: str = "the default, not tuned"
+    budgets: Budgets = field(default_factory=lambda: Budgets(nodes=NODES, paths=PATHS))
     browser: BrowserOptions = field(default_factory=BrowserOptions)
     cost: cost.CostOptions | None = None
 
@@ -101,9 +109,10 @@ def report(
     measured = measure(
         dump,
         rescorer,
-        options.replay,
+        options.budgets,
         options.split,
-        trees=options.trees,
+        settings=options.tuned,
+        tuned=options.tuned_models,
         part=part,
         tasks=tasks,
         seed=options.seed,
@@ -111,54 +120,64 @@ def report(
         neural=neural,
         advance=advance,
     )
-    shown = browser(
-        dump,
-        rescorer,
-        replace(options.browser, calibration=options.trees.open),
-        tasks=[task.task for task in measured.result.tasks],
-        words=sources.words,
-    )
+    shown = None
+    if dump.slots:
+        trees = options.tuned and options.tuned.trees
+        calibration = options.tuned.calibration("open") if options.tuned and trees else DEFAULT
+        shown = browser(
+            dump,
+            rescorer,
+            replace(options.browser, calibration=calibration),
+            tasks=[task.task for task in measured.result.tasks],
+            words=sources.words,
+        )
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
+    tuned = {"tuned": options.source, "trees": options.tuned.to_json(Path.cwd())["trees"]} if options.tuned else {}
     return Report(
-        title=f"Block drafts of {dump.header.model}",
+        title=f"Block drafts of {dump.header.model}" if dump.slots else f"Drafts for {dump.header.model}, no heads",
         subtitle=subtitle(dump, measured.result, options, sources),
         verdict=verdict(measured.figures.overall),
         figures=measured.figures.to_json(),
         tiles=efficiency.tiles(measured.figures.overall),
         sections=[
             *sections(dump, measured, shown, options, neural),
-            provenance.section(dump, facts, {**sources.settings, **(options.trees.to_json() if facts else {})}),
+            provenance.section(dump, facts, {**sources.settings, **tuned}),
         ],
     )
 
 
 def sections(
-    dump: Dump, measured: Measured, shown: dict[str, Any], options: ReportOptions, neural: Neural | None
+    dump: Dump, measured: Measured, shown: dict[str, Any] | None, options: ReportOptions, neural: Neural | None
 ) -> Iterator[Section]:
-    figures, p = measured.figures, options.replay.paths
+    figures, p = measured.figures, options.budgets.p
     yield summary.section(figures)
     yield efficiency.section(figures)
-    if shown["sequences"]:
+    if shown and shown["sequences"]:
         yield lattices.section(shown)
-    yield differences.section(figures)
-    yield parallel.section(figures, p)
-    yield lost.section(measured.lost, budget=BUDGET, larger=LARGER)
-    yield recall.section(measured.recall)
+    if measured.q:
+        yield of_sources.section(figures)
+    yield differences.section(figures, lambda *pair: not of_sources.among_sources(*pair))
+    if dump.slots:
+        yield parallel.section(figures, p)
+        yield lost.section(measured.lost, budget=BUDGET, larger=LARGER)
+        yield recall.section(measured.recall)
+    if measured.q:
+        yield reliability.section(measured.q, measured.q_of)
     yield acceptance.section(measured.acceptance)
-    yield repetition.section(figures)
-    yield oracle.section(measured.oracle, options.seed)
-    yield entropies.section(measured.entropies)
+    yield along_text.section(measured.along_text)
+    if measured.entropies and measured.oracle:
+        yield repetition.section(figures)
+        yield oracle.section(measured.oracle, options.seed)
+        yield entropies.section(measured.entropies)
     if measured.orders:
         yield models.section(measured.orders, measured.several, options.seed)
     if neural:
         yield neural_section.section(neural, measured.result, measured.orders, options.seed)
     if measured.weights:
-        yield weights.section(measured.weights, options.trees)
+        yield weights.section(measured.weights, options.tuned, options.source)
     if options.cost:
-        yield cost.section(
-            options.cost,
-            cost.ways(figures, measured.drafting, dump.header.heads - 1, p, small_shape(options.cost, neural)),
-        )
+        small = small_shape(options.cost, neural)
+        yield cost.section(options.cost, cost.ways(figures, measured.drafting, dump.slots, p, small))
 
 
 def small_shape(options: cost.CostOptions, neural: Neural | None) -> ModelShape | None:
@@ -167,8 +186,8 @@ def small_shape(options: cost.CostOptions, neural: Neural | None) -> ModelShape 
 
 
 def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: ReportSources) -> str:
-    models = f"rescored with {sources.names}" if sources.models else "without an n-gram model"
-    heads = f"{dump.header.heads} heads with {dump.header.top_k} candidates"
+    models = f"with {sources.names}" if sources.models else "without an n-gram model"
+    heads = f"{dump.header.heads} heads with {dump.header.top_k} candidates" if dump.slots else "no heads"
     return f"{texts_of(dump, result, options.part)}, {heads}, {models}"
 
 

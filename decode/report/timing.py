@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rescore.decode.replay.names import PARALLEL, split
+from rescore.decode.draft.names import PARALLEL, split
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import SplitPart

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.replay import headless
-from rescore.decode.replay.names import BASE, ORACLE, PROMPT_LOOKUP, sized, split
+from rescore.decode.draft.names import BASE, ORACLE, PROMPT_LOOKUP, split
 
 VERIFIED = 16  # tokens per pass
-REFERENCES = (BASE, sized(PROMPT_LOOKUP, headless.LOOKED_UP))  # the best drafter is compared with the first replayed
+REFERENCES = (BASE, PROMPT_LOOKUP)  # the best drafter is compared with the first replayed
 EXPLAINED = {BASE: ", the heads' own draft"}
 
 

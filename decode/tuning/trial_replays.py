@@ -8,14 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
+from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.settings_parts import PathWeights
+from rescore.decode.draft.names import BASE, ORACLE, PARALLEL_RESCORED, RESCORED, TREE, sized
+from rescore.decode.draft.settings_parts import HEADLESS_KINDS, PathWeights
 from rescore.decode.replay import rows
-from rescore.decode.replay.names import PARALLEL_RESCORED, RESCORED, TREE, of_sizes
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.replay import Replay
-from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_blocks
+from rescore.decode.replay.run import DumpResult, replay_blocks
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import SplitPart, chosen_blocks
@@ -73,7 +73,7 @@ class TrialReplays:
 
     def of_trees(self, weights: PathWeights) -> DumpResult:
         """Replays TREE, uncalibrated, with all SIZES."""
-        budgets = of_sizes(TREE, SIZES)
+        budgets = {sized(TREE, n): n for n in SIZES}
         return self._once(
             ("trees", weights),
             self.tasks,
@@ -81,14 +81,15 @@ class TrialReplays:
         )
 
     def of_calibration(self, kind: str, calibration: Calibration, tasks: Sequence[str]) -> DumpResult:
-        """Replays calibrated trees with all SIZES, named by size, with the one model; kind "alone": without heads."""
+        """Replays trees of a kind with all SIZES, named by size, with the one model, or none."""
+        model, vocab_size = next(iter(self.models), None), self.dump.header.vocab_size
         return self._once(
             (kind, calibration, tuple(tasks)),
             tasks,
             lambda threads: rows.trees(
-                Rescorer(self.models[0], calibration=calibration, threads=threads),
+                blended(vocab_size, model, calibration, threads=threads),
                 {str(n): n for n in SIZES},
-                heads=kind != "alone",
+                heads=kind not in HEADLESS_KINDS,
                 top_k=self.top_k,
             ),
         )

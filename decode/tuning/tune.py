@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.settings_parts import KINDS, ModelFile
-from rescore.decode.replay.standard import fitted_models
+from rescore.decode.draft.settings_parts import ModelFile
+from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
 from rescore.decode.tuning.tune_trees import TreeTuning, tune_trees
@@ -22,28 +22,31 @@ OBJECTIVE = "ln of block efficiency, mean over tasks; paths: of the p best strin
 class Tuned:
     """The result of `tune`.
 
+    paths    None without heads
     trees    None with several models: a calibration weighs one. `rescore lm merge` merges them
     replays  the replays of all trials
     """
 
-    paths: PathTuning
+    paths: PathTuning | None
     trees: TreeTuning | None
     split: Split
     replays: TrialReplays = field(compare=False, repr=False)
 
     def settings(self, models: tuple[ModelFile, ...], *, values: dict[str, float], seed: int = 0) -> Settings:
         """Settings with these weights. models: those that were tuned; values, seed: as in `Settings`."""
-        header, replays = self.replays.dump.header, self.replays
+        replays = self.replays
+        header, slots = replays.dump.header, replays.dump.slots
+        scalar = {"paths": self.paths.scalar.best, "trees": self.paths.scalar_trees.best} if self.paths else {}
         return Settings(
             models=models,
             tokenizer_sha256=header.tokenizer_sha256 or None,
             vocab_size=header.vocab_size,
-            slots=header.heads - 1,
-            top_k=replays.top_k or header.top_k,
-            p=replays.paths,
-            paths=self.paths.weights,
-            scalar_alpha={"paths": self.paths.scalar.best, "trees": self.paths.scalar_trees.best},
-            trees=None if self.trees is None else {kind: getattr(self.trees, kind) for kind in KINDS},
+            slots=slots,
+            top_k=(replays.top_k or header.top_k) if slots else 0,
+            p=replays.paths if slots else 0,
+            paths=self.paths.weights if self.paths else None,
+            scalar_alpha=scalar,
+            trees=self.trees.weights if self.trees else None,
             split=self.split,
             objective=OBJECTIVE,
             seed=seed,
@@ -53,7 +56,7 @@ class Tuned:
 
 def tune(
     dump: Dump,
-    models: NGram | Sequence[NGram],
+    models: NGram | Sequence[NGram] = (),
     *,
     split: Split | None = None,
     paths: int = 16,
@@ -64,21 +67,25 @@ def tune(
 ) -> Tuned:
     """Finds the weights that maximise block efficiency on the tuning part of a dump. The held-out part is not read.
 
-    split: None uses `Split.of_dump`. paths: p; top_k: candidates per slot (None: all). per_task: also fit a calibration
-    for each task. advance: called with a description of each trial before it runs.
-    ValueError if there is no model, if the dump has no heads (use `tune_blend`), if a model's vocabulary or tokenizer
-    is not the dump's, or if the tuning part is empty.
+    models: at least one for a model with heads, at most one for a model without. split: None uses `Split.of_dump`.
+    paths: p; top_k: candidates per slot (None: all). per_task: also fit a calibration for each task. advance: called
+    with a description of each trial before it runs.
+    ValueError for another number of models, if a model's vocabulary or tokenizer is not the dump's, or if the tuning
+    part is empty.
     """
     models = (models,) if isinstance(models, NGram) else tuple(models)
-    if not models:
-        raise ValueError("tune: expected at least one language model, got none")
-    if dump.header.heads == 1:
-        raise ValueError(f"tune: expected a dump with heads, got {dump.path} without: use tune_blend")
+    if dump.slots and not models:
+        raise ValueError(f"tune: expected at least one n-gram model, since {dump.path} is of a model with heads")
+    if not dump.slots and len(models) > 1:
+        raise ValueError(
+            f"tune: expected at most one n-gram model, since {dump.path} is of a model without heads, got "
+            f"{len(models)}; merge them with `rescore lm merge`"
+        )
     models = fitted_models(dump, models)
     part = tuning_part(dump, split)
     replays = TrialReplays(dump, models, part, paths=paths, top_k=top_k, threads=threads)
-    of_paths = tune_paths(replays, advance=advance)
-    of_trees = tune_trees(replays, per_task=per_task, advance=advance) if len(models) == 1 else None
+    of_paths = tune_paths(replays, advance=advance) if dump.slots else None
+    of_trees = tune_trees(replays, per_task=per_task, advance=advance) if len(models) <= 1 else None
     return Tuned(paths=of_paths, trees=of_trees, split=part.split, replays=replays)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rescore.decode.draft.names import PARALLEL_RESCORED, TREE, sized
 from rescore.decode.draft.settings_parts import PathWeights
 from rescore.decode.replay.analyses.weights import GRID
-from rescore.decode.replay.names import PARALLEL_RESCORED, TREE, sized
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.tuning.fit import fit_weights
 from rescore.decode.tuning.line_search import Trials, climb, refine

@@ -5,33 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.settings_parts import BLEND, PathWeights
-from rescore.decode.replay import rows
-from rescore.decode.replay.bootstrap import Resampled, pair
-from rescore.decode.replay.headless import blend
-from rescore.decode.replay.names import (
-    BLENDED,
+from rescore.decode.draft import DEFAULT_ALPHA
+from rescore.decode.draft.names import (
+    BASE,
+    BLEND,
+    BY_TASK,
     PARALLEL_RESCORED,
-    PARALLEL_TUNED,
     RESCORED,
     TREE,
-    TUNED_BLEND,
-    by_task,
-    of_sizes,
+    TUNED,
+    WITHOUT_HEADS,
     sized,
+    split,
 )
-from rescore.decode.replay.oracle import OracleReplay
-from rescore.decode.replay.replay import Replay
-from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_dump
-from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, mean_efficiency
-from rescore.decode.tuning.tuned_drafters import ROWS, tuned_drafters
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
+from rescore.decode.replay.bootstrap import Resampled, pair
+from rescore.decode.replay.recorded import fitted_models
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+from rescore.decode.replay.run import DumpResult, replay_dump
+from rescore.decode.tuning.trial_replays import SIZES
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
+
+COMPARED = (BASE, RESCORED, PARALLEL_RESCORED, TREE, WITHOUT_HEADS, BLEND)
 
 
 def evaluate(
@@ -40,63 +37,27 @@ def evaluate(
     models: Sequence[NGram],
     part: str,
     *,
-    alpha: float,
+    alpha: float = DEFAULT_ALPHA,
     threads: int = 1,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> DumpResult:
-    """Replays the part "tune" or "heldout": base, default drafters with one `alpha`, tuned drafters, oracle."""
-    k, p = settings.top_k, settings.p
-    default = Rescorer(models, alpha=[alpha / len(models)] * len(models), threads=threads)
-    drafters: list[Replay] = [
-        OracleReplay(widths={BASE: 1}),
-        rows.paths(default, {RESCORED: 1, PARALLEL_RESCORED: p}, top_k=k),
-        rows.trees(default, of_sizes(TREE, SIZES), top_k=k),
-        *tuned_drafters(settings, dump, models=models, sizes=SIZES, threads=threads),
-        OracleReplay(widths={ORACLE: k}),
-    ]
+    """Replays the part "tune" or "heldout": base, drafters with default weights (one `alpha`) and with tuned ones, the
+    oracle.
+    """
+    weights = [alpha / len(models)] * len(models) if models else None
+    sources = RecordedSources(dump, Rescorer(models, alpha=weights, threads=threads), tuned=fitted_models(dump, models))
+    budgets = Budgets(nodes=SIZES, p=settings.p or 1, top_k=settings.top_k or None)
+    drafters = rows_of(sources, budgets, only=COMPARED, settings=settings)
     return replay_dump(dump, drafters, split=settings.split.part(part), advance=advance)
 
 
-def evaluate_blend(dump: Dump, settings: Settings, model: NGram | None, part: str, *, threads: int = 1) -> DumpResult:
-    """Replays the part "tune" or "heldout" of a dump without heads: the blend with default and with tuned weights."""
-    drafters = [
-        blend(dump, model, calibration, of_sizes(name, SIZES), threads)
-        for name, calibration in ((BLENDED, HEADLESS), (TUNED_BLEND, settings.calibration(BLEND)))
-    ]
-    return replay_dump(dump, drafters, split=settings.split.part(part))
-
-
-def tuned_values(replays: TrialReplays, settings: Settings, *, alpha: float) -> dict[str, float]:
-    """Returns the block efficiency (mean over tasks) of every drafter of `evaluate` on the tuning part, reusing the
-    replays of the search.
-    """
-    default = PathWeights.scalar(alpha, len(replays.models))
-    values = {BASE: mean_efficiency(replays.bounds)[BASE]}
-    values |= mean_efficiency(replays.of_paths(default)) | mean_efficiency(replays.of_trees(default))
-    assert settings.paths is not None, "settings for a model with heads have weights of paths"
-    values[PARALLEL_TUNED] = mean_efficiency(replays.of_paths(settings.paths))[PARALLEL_RESCORED]
-    for kind, row in ROWS.items() if settings.trees else ():
-        overall = replays.of_calibration(kind, settings.calibration(kind), replays.tasks)
-        values |= {sized(row, int(n)): value for n, value in mean_efficiency(overall).items()}
-        if settings.trees and settings.trees[kind].by_task:
-            tasks = [
-                mean_efficiency(replays.of_calibration(kind, settings.calibration(kind, task), [task]))
-                for task in replays.tasks
-            ]
-            values |= {sized(by_task(row), int(n)): float(np.mean([task[n] for task in tasks])) for n in tasks[0]}
-    return {**values, ORACLE: mean_efficiency(replays.bounds)[ORACLE]}
-
-
-def compared(names: Sequence[str]) -> dict[str, str]:
-    """Returns {tuned drafter: drafter to compare it with}: the default one or, for weights per task, the tuned drafter
-    with common weights.
-    """
-    default = {PARALLEL_TUNED: PARALLEL_RESCORED}
-    for n in SIZES:
-        default |= {sized(TUNED_BLEND, n): sized(BLENDED, n)}
-        default |= {sized(row, n): sized(TREE, n) for row in ROWS.values()}
-        default |= {sized(by_task(row), n): sized(row, n) for row in ROWS.values()}
-    return {name: default[name] for name in names if name in default}
+def compared(name: str) -> str | None:
+    """The drafter to compare a tuned one with: the default one or, for weights per task, the tuned one."""
+    stem, budget = split(name)
+    for variant, other in ((BY_TASK, TUNED), (TUNED, "")):
+        if stem.endswith(variant):
+            return sized(stem.removesuffix(variant) + other, budget)
+    return None
 
 
 def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
@@ -114,14 +75,14 @@ def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
             "mean": mean.value,
             "interval": pair(mean),
         }
-    for name, against in compared(result.names).items():
-        difference = resampled.difference(name, against)
-        rows[name]["difference"] = {
-            "against": against,
-            "value": difference.interval.value,
-            "interval": pair(difference.interval),
-            "p_value": difference.p_value,
-        }
+        if against := compared(name):
+            difference = resampled.difference(name, against)
+            rows[name]["difference"] = {
+                "against": against,
+                "value": difference.interval.value,
+                "interval": pair(difference.interval),
+                "p_value": difference.p_value,
+            }
     return {
         "tasks": tasks,
         "drafters": rows,

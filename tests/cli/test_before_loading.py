@@ -48,7 +48,11 @@ BENCH = "bench decode --model MODEL --prompts PROMPTS --max-tokens 8"
 DUMP = "dump make --model MODEL --kind greedy --max-tokens 8 -o OUT"
 
 CASES = [
-    (f"{GENERATE} --drafter tree w1", 2, "--drafter tree: MODEL has no heads; name them with --heads, or use blend"),
+    (
+        f"{GENERATE} --drafter tree w1",
+        2,
+        "--drafter tree: MODEL has no heads; name them with --heads, or use",
+    ),
     (f"{GENERATE} --drafter base w1", 2, "--drafter base: MODEL has no heads"),
     (f"{GENERATE} --heads GONE w1", 1, "GONE: expected Medusa heads, a folder or a file, got nothing of that name"),
     (f"{GENERATE} --heads mtp w1", 1, "expected a folder whose safetensors hold the modules of multi-token prediction"),
@@ -58,7 +62,7 @@ CASES = [
     (f"{GENERATE} --lm GONE w1", 1, "GONE: expected a name that ends in .ngram"),
     (f"{GENERATE} --lm LM --lm LM w1", 2, "--drafter blend: expected at most one --lm, got 2"),
     (f"{GENERATE} --drafter lm-alone w1", 2, "--drafter lm-alone: expected one --lm, got 0"),
-    (f"{GENERATE} --drafter lm-alone --lm LM --nodes auto w1", 2, "--nodes auto: not supported by lm-alone"),
+    (f"{GENERATE} --drafter lm-alone --lm LM --nodes auto w1", 2, "--nodes auto: only for trees under a q"),
     (f"{GENERATE} --layout rows w1", 2, "--nodes auto: only for trees in one row; give a number of nodes"),
     ("generate --model T5 --drafter blend w1", 2, "--nodes auto: only for trees in one row; give a number of nodes"),
     (
@@ -69,13 +73,13 @@ CASES = [
     (f"{GENERATE} --paths 3 w1", 2, "--paths: not used by the drafter blend"),
     (f"{GENERATE} --drafter none --lm LM w1", 2, "--lm: not used by the drafter none"),
     (f"{GENERATE} --draft-model GONE w1", 1, "GONE: expected a model (a folder, a .gguf or .safetensors file"),
-    (f"{GENERATE} --drafter draft-model w1", 2, "--draft-model: expected a small model for this drafter, got none"),
-    (f"{GENERATE} --heads MODEL --drafter neural w1", 2, "--neural: expected a small model for this drafter, got none"),
+    (f"{GENERATE} --drafter draft-model w1", 2, "--drafter draft-model: expected --draft-model with a small"),
+    (f"{GENERATE} --heads MODEL --drafter neural w1", 2, "--drafter neural: expected --neural with a small model"),
     (f"{GENERATE} --heads MODEL --settings GONE w1", 1, "GONE: No such file or directory"),
     (
-        f"{GENERATE} --heads MODEL --drafter calibrated-tree w1",
+        f"{GENERATE} --heads MODEL --drafter tree w1",
         2,
-        "--drafter calibrated-tree: expected --settings with a file written by `rescore tune`",
+        "--drafter tree: expected at least one --lm, or --settings with a file written by `rescore tune`",
     ),
     (f"{GENERATE} --chat w1", 1, "MODEL: expected a chat template"),
     (f"{GENERATE} --dtype int8 w1", 2, "argument --dtype: invalid choice: 'int8'"),

@@ -69,7 +69,7 @@ def test_a_calibration_is_its_texts_measured(world, trained, capsys, confidence)
     path = world / f"{confidence}.json"
     asked = calibrate(world, "--exits", trained, "--confidence", confidence, "--delta", "0.6", "--epsilon", "0.3")
     found = cli.figures(capsys, *asked, "--thresholds", "1,0.9,0.5,0.1,0", "--every", "-o", path)
-    assert {**json.loads(path.read_text()), "format": found["format"]} == found
+    assert {**json.loads(path.read_text()), **{name: found[name] for name in ("format", "version")}} == found
     assert [one["threshold"] for one in found["tested"]] == [1, 0.9, 0.5, 0.1, 0]
     assert found["tested"][0]["risk"] == 0.0 and found["tested"][-1]["layers"] < DEPTH
     layers = [one["layers"] for one in found["tested"]]

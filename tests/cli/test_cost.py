@@ -66,8 +66,8 @@ def test_ways_of_a_report(run):
         slots=3,
         drafting=1e-3 * report["ms_per_lattice"][0]["tree"],
     )
-    assert "oracle" not in ways and ways["base"].drafting == 0 and ways["LM alone 16"].slots == 0
-    for name in ("parallel base", "parallel rescored"):
+    assert "oracle" not in ways and ways["base"].drafting == 0 and ways["lm-alone 16"].slots == 0
+    for name in ("parallel-base", "parallel-rescored"):
         own, shared = ways[f"{name}, own caches"], ways[f"{name}, shared cache"]
         assert (own.rows, own.shared_cache, shared.shared_cache) == (4, False, True)
         assert own.tokens_per_pass == means["block_efficiency"][name]
@@ -154,9 +154,9 @@ def test_bytes_and_slots(run, capsys):
         capsys, "cost", "--model", "7b", "--run", run, "--slots", 8, "--parameter-bytes", "0.5", "--cache-bytes", 1
     )
     shape = PRESETS["7b"].with_block_heads(8)
-    way = next(way for way in cost_inputs.read_ways(run) if way.name == "LM alone 16")
+    way = next(way for way in cost_inputs.read_ways(run) if way.name == "lm-alone 16")
     own = per_token(shape, way, length=1024, precision=Precision(parameter=0.5, cache=1))
-    row = next(row for row in report["per_token"] if row["way"] == "LM alone 16")
+    row = next(row for row in report["per_token"] if row["way"] == "lm-alone 16")
     assert (row["parameter_bytes"], row["cache_bytes"]["1024"]) == (own.parameter_bytes, own.cache_bytes)
     assert report["model"]["block_parameters"] == 8 * 4096 * 4097
 

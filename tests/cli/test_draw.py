@@ -37,7 +37,7 @@ def test_best_steps(world, capsys, tmp_path):
     assert gains == sorted(gains, reverse=True) and gains[0] > 0
     for one in report["pictures"]:
         assert re.search(
-            f"/forced-{one['task']}-{one['sequence']}-{one['position']}-(lattice|tree|open-tree).svg$", one["file"]
+            f"/forced-{one['task']}-{one['sequence']}-{one['position']}-(lattice|tree|blend).svg$", one["file"]
         )
         text = "".join(xml.parse(one["file"]).getroot().itertext())
         assert re.search(r"\bw\d+", text)
@@ -59,7 +59,7 @@ def test_one_step(world, capsys, tmp_path):
         tmp_path,
     )
     result = cli.call(capsys, *words)
-    names = [f"forced-first-1-4-{kind}.svg" for kind in ("lattice", "tree", "open-tree")]
+    names = [f"forced-first-1-4-{kind}.svg" for kind in ("lattice", "tree", "blend")]
     assert (result.status, result.out.splitlines()) == (0, [str(tmp_path / name) for name in names])
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
@@ -80,7 +80,7 @@ def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
     assert result.status == 0, result
     loaded = Settings.load(settings)
     block = next(Dump.open(world / "dump").blocks("first"))
-    for kind, ending, name in (("closed", "tree", "calibrated tree"), ("open", "open-tree", "open tree")):
+    for kind, ending, name in (("closed", "tree", "tree tuned"), ("open", "blend", "blend tuned")):
         shown = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg")
         assert shown[0].startswith(f"{name}; first, after: ")
         row = int(block.offsets[1]) + 4
@@ -97,7 +97,7 @@ def test_one_file_and_a_sheet_for_slides(world, capsys, tmp_path):
     assert cli.call(capsys, *made, "-o", tmp_path / "page.svg").out == f"wrote {tmp_path / 'page.svg'}\n"
     assert cli.call(capsys, *made, "--wide", "-o", tmp_path / "slide.svg").status == 0
     assert cli.call(capsys, *made, "-o", tmp_path / "out").status == 0
-    parts = [texts(tmp_path / "out" / f"forced-first-0-4-{kind}.svg") for kind in ("lattice", "tree", "open-tree")]
+    parts = [texts(tmp_path / "out" / f"forced-first-0-4-{kind}.svg") for kind in ("lattice", "tree", "blend")]
     for name in ("page", "slide"):
         assert texts(tmp_path / f"{name}.svg") == sum(parts, [])
     width, height = (float(xml.parse(tmp_path / "slide.svg").getroot().get(key)) for key in ("width", "height"))

@@ -145,7 +145,7 @@ def efficiencies(capsys, dump: Path) -> dict[str, dict[str, float]]:
 
 def slow_replay(arrays: dict, logits: np.ndarray) -> dict[str, float]:
     """Block efficiencies of three drafters, by the loop over dump rows over the logits [n, h, V] themselves."""
-    passes = {"base": 0, "oracle": 0, f"tree of heads {NODES}": 0}
+    passes = {"base": 0, "oracle": 0, f"heads-tree {NODES}": 0}
     for name in passes:
         for first, end in itertools.pairwise(arrays["offsets"].tolist()):
             row, passes[name] = first, passes[name] + 1
@@ -203,7 +203,7 @@ def test_every_form_replays_as_its_logits_do(made, tmp_path, capsys, suffix, dty
     found = efficiencies(capsys, dump)
     for task, own in arrays.items():
         logits = widened(rounded(own["logits"], dtype))
-        assert {name: found[task][name] for name in ("base", "oracle", f"tree of heads {NODES}")} == slow_replay(
+        assert {name: found[task][name] for name in ("base", "oracle", f"heads-tree {NODES}")} == slow_replay(
             own, logits
         )
     for block in Dump.open(dump).blocks():

@@ -16,7 +16,7 @@ from support import cli
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_settings
+from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
 from rescore.decode.cli.actions import generate as action
 from rescore.decode.cli.actions.comparison import Decoded, compared, speedup_of
@@ -47,6 +47,9 @@ def world(tmp_path_factory):
     cli.make_tokenizer(folder / "tokenizer.json", V)
     build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END).save(folder / "lm.ngram")
     write_settings(folder / "s.json", folder / "lm.ngram")
+    prompts = write_prompts(folder / "prompts.jsonl")
+    made = f"dump make --model {folder} --tokenizer {folder}/tokenizer.json --prompts {prompts} -o {folder}/dump"
+    assert cli.main([*made.split(), "--kind", "greedy", "--max-tokens", "20"]) == 0
     return folder
 
 
@@ -99,16 +102,22 @@ DRAFTERS = {
     "tree auto": ["--lm", "LM"],
     "rescored": ["--lm", "LM", "--alpha", "0.5,0.4,0.3"],
     "parallel-rescored": ["--lm", "LM", "--paths", 4],
-    "parallel-rescored rows": ["--paths", 4, "--layout", "rows", "--top-k", 3],
+    "parallel-rescored tuned": ["--settings", "SETTINGS"],
+    "parallel-base": ["--paths", 4, "--layout", "rows", "--top-k", 3],
     "base": [],
+    "heads-tree": ["--nodes", 12],
+    "heads-tree auto": [],
+    "pushed-tree": ["--lm", "LM", "--nodes", 12],
+    "medusa-tree": ["--counts", "COUNTS", "--nodes", 12],
     "neural": ["--neural", "MODEL", "--paths", 2],
     "neural rows": ["--neural", "MODEL", "--paths", 3, "--layout", "rows"],
     "draft-model": ["--draft-model", "MODEL", "--ahead", 3],
     "lm-alone": ["--lm", "LM", "--nodes", 9, "--ahead", 5],
-    "calibrated-tree": ["--settings", "SETTINGS", "--nodes", 12],
-    "open-tree": ["--settings", "SETTINGS", "--nodes", 12, "--top-k", 3],
-    "open-tree auto": ["--settings", "SETTINGS"],
+    "tree tuned": ["--settings", "SETTINGS", "--nodes", 12],
+    "blend tuned": ["--settings", "SETTINGS", "--nodes", 12, "--top-k", 3],
+    "blend tuned auto": ["--settings", "SETTINGS"],
     "blend": ["--lm", "LM", "--nodes", 12],
+    "blend-without-lm": ["--lm", "LM", "--nodes", 12],
     "blend-without-heads": ["--lm", "LM", "--nodes", 12],
     "eagle-2-tree": ["--nodes", 12],
     "prompt-lookup": ["--ahead", 4],
@@ -122,6 +131,7 @@ DRAFTERS = {
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafter_gives_the_models_own_text(world, capsys, name):
     names = {"LM": world / "lm.ngram", "MODEL": world / "model.safetensors", "SETTINGS": world / "s.json"}
+    names["COUNTS"] = world / "dump"
     options = [names.get(word, word) for word in DRAFTERS[name]]
     got = cli.figures(
         capsys, *words(world, "--drafter", name.split()[0], "--temperature", 0, *options, prompts=PROMPTS)
@@ -136,7 +146,7 @@ def test_every_drafter_gives_the_models_own_text(world, capsys, name):
     assert got["accepted_by_position"] == sorted(got["accepted_by_position"], reverse=True)
 
 
-@pytest.mark.parametrize("drafter", ["tree", "none"])
+@pytest.mark.parametrize("drafter", ["heads-tree", "none"])
 def test_drawn_text_is_that_of_its_seed(world, capsys, drafter):
     shaping = Shaping(sampling=Sampling(temperature=0.8, top_p=0.9, top_k=7, seed=5), repetition_penalty=1.2)
     options = ["--temperature", 0.8, "--top-p", 0.9, "--sample-top-k", 7, "--seed", 5, "--repetition-penalty", 1.2]
@@ -189,7 +199,7 @@ def test_compare_says_why_drafts_paid_or_not(world, capsys, monkeypatch, tmp_pat
 
     for pays in (True, False):
         monkeypatch.setattr(Payoff, "pays", pays)
-        lines, report = compared("--drafter", "tree", "--nodes", 12)
+        lines, report = compared("--drafter", "heads-tree", "--nodes", 12)
         found = report["payoff"]
         assert lines == [["why", line] for line in found["why"]] + [["try", line] for line in found["try"]]
         assert (found["pays"], found["try"] == []) == (pays, pays) and found["speedup"] == report["speedup"]
@@ -330,16 +340,16 @@ def test_terminals_are_not_steered_by_texts():
     [
         (
             ["--drafter", "tree", "--paths", 3],
-            "--paths: not used by the drafter tree, only by parallel-rescored, neural, drawn",
+            "--paths: not used by the drafter tree, only by parallel-base, parallel-rescored, drawn",
         ),
         (["--alpha", "0.4"], "--alpha needs --lm"),
         (["--lm", "LM", "--alpha", "0.4,0.3"], "--alpha: expected one weight, or one for each of the 3 slots, got 2"),
-        (["--drafter", "draft-model"], "--draft-model: expected a small model for this drafter, got none"),
+        (["--drafter", "draft-model"], "--drafter draft-model: expected --draft-model with a small model, got none"),
         (["--drafter", "lm-alone"], "--drafter lm-alone: expected one --lm, got 0"),
-        (["--drafter", "drawn"], "--drafter drawn needs sampled text; give --temperature above 0"),
+        (["--drafter", "drawn"], "--drafter drawn: needs sampled text; give --temperature above 0"),
         (
             ["--drafter", "lm-alone", "--lm", "LM", "--nodes", "auto"],
-            "--nodes auto: not supported by lm-alone; give a number of nodes",
+            "--drafter lm-alone: --nodes auto: only for trees under a q; give a number of nodes",
         ),
         (["--layout", "rows"], "--nodes auto: only for trees in one row; give a number of nodes"),
         (["--top-p", "0.5"], "--top-p needs sampled text; give --temperature above 0"),
@@ -415,7 +425,7 @@ def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
         passes[name] = one.statistics.passes
     assert drafted["drafter"] == "blend" and drafted["passes"] == passes["settings"] > passes["default"]
     refused = cli.refusal(capsys, *call, "--settings", tmp_path / "s.json", "--lm", lm, status=2)
-    assert "--lm: the settings already name the n-gram model of blend" in refused
+    assert "--lm, --alpha: --settings already has models and weights" in refused
     other = "tuned for a model with heads of 3 slots, got a model without heads: tune on a dump of this model"
     assert other in cli.refusal(capsys, *call, "--settings", world / "s.json")
     of_heads = ["generate", "--model", world, *common]
@@ -495,19 +505,13 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
 
 
 def test_settings_are_checked(world, capsys, tmp_path):
-    assert (
-        "--drafter open-tree: expected one --lm, or --settings with a file written by `rescore tune`, got 0 models"
-        in cli.refusal(capsys, *words(world, "--drafter", "open-tree"), status=2)
-    )
-    assert "--drafter calibrated-tree: expected --settings with a file written by `rescore tune`" in cli.refusal(
-        capsys, *words(world, "--drafter", "calibrated-tree"), status=2
-    )
+    refused = cli.refusal(capsys, *words(world, "--drafter", "tree"), status=2)
+    assert "--drafter tree: expected at least one --lm, or --settings with a file written by `rescore tune`" in refused
     both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
-    assert "--lm: the settings already name the n-gram model of blend" in cli.refusal(
-        capsys, *words(world, *both), status=2
-    )
-    refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
-    assert "--settings: not used by the drafter tree, only by blend, blend-without-heads, calibrated-tree" in refused
+    refused = cli.refusal(capsys, *words(world, *both), status=2)
+    assert "--lm, --alpha: --settings already has models and weights" in refused
+    refused = cli.refusal(capsys, *words(world, "--drafter", "rescored", "--settings", world / "s.json"), status=2)
+    assert "--settings: not used by the drafter rescored, only by parallel-rescored, tree, blend-without-lm" in refused
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "blend"
     write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
     assert re.search(

@@ -29,7 +29,9 @@ def test_figures_are_those_of_run(capsys, files):
 
 def open_trees(tables: str) -> list[list[str]]:
     found = rows(tables, "Block efficiency per task")
-    return [found[f"{name} {n}"] for name in ("open tree", "calibrated tree", "LM and text") for n in (16, 64)]
+    return [
+        found[f"{name} {n}"] for name in ("blend tuned", "tree tuned", "blend-without-heads tuned") for n in (16, 64)
+    ]
 
 
 def test_trees_are_tuned_or_of_settings(capsys, files):
@@ -47,11 +49,11 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
         tables[name] = result.out
     assert open_trees(tables["own"]) == open_trees(tables["settings"])
     run = cli.figures(capsys, "run", dump, "--settings", files / "s.json")["overall"][0]
-    for name in ("open tree 64", "calibrated tree 16", "LM and text 64"):
+    for name in ("blend tuned 64", "tree tuned 16", "blend-without-heads tuned 64"):
         assert rows(tables["settings"], "Block efficiency per task")[name][-3].startswith(
             f"{run['block_efficiency'][name]:.3f}"
         )
-    assert "calibrated tree 16" not in rows(tables["untuned"], "Block efficiency per task")
+    assert "tree tuned 16" not in rows(tables["untuned"], "Block efficiency per task")
     sources = {
         "own": "tuned on the tuning part of this dump",
         "settings": "from the settings ",
@@ -136,7 +138,7 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     check_schema(report)
     run = cli.figures(capsys, "run", *arguments[:3], "--part", "heldout")
     overall = report["figures"]["overall"]
-    for name in ("base", "parallel rescored", "tree of heads 16", "open tree 64", "oracle"):
+    for name in ("base", "parallel-rescored", "heads-tree 16", "blend 64", "oracle"):
         assert overall["block_efficiency"][name] == run["overall"][0]["block_efficiency"][name]
         assert overall["interval"]["block_efficiency"][name] == run["overall"][0]["interval"]["block_efficiency"][name]
     sections = {section["key"]: section for section in report["sections"]}

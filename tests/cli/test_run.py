@@ -10,29 +10,24 @@ from support import cli, dumps
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.replay.standard import ReplayOptions
-from rescore.decode.tuning.tuned_drafters import run_drafters
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 
-TREES, MODEL_SIZES = (16, 32, 64, 128), (16, 32, 64)
+TREES = (
+    *("heads-tree", "tree", "pushed-tree", "eagle-2-tree"),
+    *("lm-alone", "blend", "blend-without-heads", "blend-without-lm"),
+)
 EFFICIENCY = {
-    "base",
-    "rescored",
-    "parallel base",
-    "parallel rescored",
-    *(f"tree of heads {n}" for n in TREES),
-    *(f"tree {n}" for n in TREES),
-    *(f"LM alone {n}" for n in MODEL_SIZES),
-    "oracle",
-    *(f"open tree {n}" for n in TREES),
-    *(f"LM and text {n}" for n in MODEL_SIZES),
+    *("base", "rescored", "parallel-base", "parallel-rescored", "oracle"),
+    *(f"{name} {n}" for name in TREES for n in (16, 32, 64, 128)),
 }
 
 
-def replay_standard(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> DumpResult:
-    return replay_dump(dump, run_drafters(dump, rescorer, options or ReplayOptions()))
+def replay_standard(dump: Dump, rescorer: Rescorer, **options) -> DumpResult:
+    rows = rows_of(RecordedSources(dump, rescorer), Budgets(**options), everywhere=("base", "rescored"))
+    return replay_dump(dump, rows)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +54,7 @@ def test_keys(world, capsys):
 
 def test_figures_are_those_of_the_replay(world, capsys):
     model = Rescorer(cli.NGram.open(world / "a.ngram"), alpha=[[0.3, 0.2, 0.1]])
-    expected = replay_standard(Dump.open(world / "forced"), model, ReplayOptions(paths=5, top_k=4))
+    expected = replay_standard(Dump.open(world / "forced"), model, p=5, top_k=4)
     report = cli.figures(
         capsys, "run", world / "forced", "--lm", world / "a.ngram", "--alpha", "0.3,0.2,0.1", "--paths", 5, "--top-k", 4
     )
@@ -146,14 +141,14 @@ def test_intervals_are_those_of_the_bootstrap(world, capsys):
         one.high,
     ]
     compared = {(one["drafter"], one["against"]): one for one in overall["differences"]}
-    assert len(compared) == 18
-    one = compared["tree 16", "LM alone 16"]
+    assert len(compared) == 3 + 3 * 9
+    one = compared["tree 16", "lm-alone 16"]
     assert one["value"] == pytest.approx(
-        overall["block_efficiency"]["tree 16"] - overall["block_efficiency"]["LM alone 16"], abs=1e-12
+        overall["block_efficiency"]["tree 16"] - overall["block_efficiency"]["lm-alone 16"], abs=1e-12
     )
-    assert one["p_value"] == resampled.difference("tree 16", "LM alone 16").p_value
+    assert one["p_value"] == resampled.difference("tree 16", "lm-alone 16").p_value
     table = cli.call(capsys, *words, "--tables", "-").out
-    assert re.search(r"tree 16 - LM alone 16 +[+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", table)
+    assert re.search(r"tree 16 - lm-alone 16 +[+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", table)
     assert "±" in table
 
 
@@ -173,7 +168,7 @@ def test_parts(world, capsys):
 def test_one_candidate_leaves_no_choice(world, capsys):
     for task in cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--top-k", 1)["tasks"]:
         efficiency = task["block_efficiency"]
-        assert {efficiency[name] for name in EFFICIENCY if not name.startswith(("LM ", "open "))} == {
+        assert {efficiency[name] for name in EFFICIENCY if not name.startswith(("lm-", "blend"))} == {
             efficiency["base"]
         }
         assert task["headroom_recovered"]["rescored"] is None
@@ -182,11 +177,10 @@ def test_one_candidate_leaves_no_choice(world, capsys):
 def test_without_a_model(world, capsys):
     report = cli.figures(capsys, "run", world / "forced")
     for task in report["tasks"]:
-        assert "LM alone 16" not in task["block_efficiency"]
-        assert task["block_efficiency"]["rescored"] == task["block_efficiency"]["base"]
-    assert report["overall"][0]["differences"] == []
+        assert "lm-alone 16" not in task["block_efficiency"]
+        assert "rescored" not in task["block_efficiency"] and "blend 16" in task["block_efficiency"]
     table = cli.call(capsys, "run", world / "forced", "--tables", "-").out
-    assert "no n-gram model" in table and "differences" not in table
+    assert "no n-gram model" in table and "wins" not in table
 
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz", "fst"])
@@ -233,7 +227,7 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         assert len(row["tokens"]) == dumps.H - 1 and row["rank"] < 16
     for task in report["tasks"]:
         passes = task["sequences"] + sum(name == task["task"] for name, _, _ in steps)
-        assert task["block_efficiency"]["parallel rescored"] == task["tokens"] / passes
+        assert task["block_efficiency"]["parallel-rescored"] == task["tokens"] / passes
     for (name, sequence, position), accepted in steps.items():
         later = sorted(p for n, s, p in steps if (n, s) == (name, sequence) and p > position)
         assert not later or later[0] == position + accepted + 1
@@ -353,10 +347,10 @@ def test_what_is_printed_unasked_fits_a_screen(world, capsys, tmp_path):
     assert len(printed) <= 24 and max(map(len, printed)) <= 120
     means = [one["block_efficiency"] for one in cli.figures(capsys, *words)["overall"]]
     assert re.findall(r"\d\.\d\d\b", printed[0]) == [
-        f"{one[name]:.2f}" for one in means for name in ("open tree 16", "base")
+        f"{one[name]:.2f}" for one in means for name in ("blend 16", "base")
     ]
     rows = cli.printed_rows("\n".join(printed))
-    for name in ("base", "parallel rescored", "tree 16", "open tree 16", "open tree 64", "LM and text 16", "oracle"):
+    for name in ("base", "parallel-rescored", "tree 16", "blend 16", "blend 64", "blend-without-heads 16", "oracle"):
         assert {f"{one[name]:.3f}" for one in means} <= {*rows[name]}
     whole = (tmp_path / "new" / "tables.txt").read_text()
     assert timeless(whole) == timeless(cli.call(capsys, *words, "--tables", "-").out)

@@ -40,8 +40,8 @@ def test_settings_are_those_of_the_api(world, report):
     settings = Settings.load(world / "s.json")
     assert settings.paths == found.paths.weights and settings.split == found.split
     assert {kind: settings.calibration(kind) for kind in ("closed", "open")} == {
-        "closed": found.trees.closed.overall,
-        "open": found.trees.open.overall,
+        "closed": found.trees.weights["closed"].overall,
+        "open": found.trees.weights["open"].overall,
     }
     assert report["settings"] == json.loads((world / "s.json").read_text())
     for kind, tried in found.trees.tried.items():
@@ -57,30 +57,29 @@ def test_run_replays_the_held_out_part_and_agrees(world, report, capsys):
     drafters = report["heldout"]["drafters"]
     for name in (
         "base",
-        "parallel rescored",
+        "parallel-rescored",
         "tree 16",
         "tree 64",
-        "parallel tuned",
-        "calibrated tree 16",
-        "calibrated tree 64",
-        "open tree 16",
-        "open tree 64",
-        "LM and text 16",
-        "LM and text 64",
+        "parallel-rescored tuned",
+        "tree tuned 16",
+        "tree tuned 64",
+        "blend tuned 16",
+        "blend tuned 64",
+        "blend-without-heads tuned 16",
+        "blend-without-heads tuned 64",
         "oracle",
     ):
         assert [task["block_efficiency"][name] for task in run["tasks"]] == list(drafters[name]["tasks"].values())
         assert overall["interval"]["block_efficiency"][name] == drafters[name]["interval"]
     names = run["settings"]["drafters"]
-    assert [name for name in names if name.startswith(("calibrated", "open"))] == [
-        f"{kind} {n}" for kind in ("calibrated tree", "open tree") for n in SIZES
-    ] and names[-1] == "oracle"
+    assert {f"{kind} {n}" for kind in ("tree tuned", "blend tuned") for n in SIZES} < set(names)
+    assert names[-1] == "oracle"
     pairs = {(one["drafter"], one["against"]) for one in overall["differences"]}
     assert {
-        ("parallel tuned", "parallel rescored"),
-        ("calibrated tree 16", "tree 16"),
-        ("open tree 64", "calibrated tree 64"),
-        ("open tree 16", "LM and text 16"),
+        ("parallel-rescored tuned", "parallel-rescored"),
+        ("tree tuned 16", "tree 16"),
+        ("blend tuned 64", "tree tuned 64"),
+        ("blend tuned 16", "blend-without-heads tuned 16"),
     } <= pairs
 
 
@@ -112,8 +111,8 @@ def test_table(world, report, capsys):
             round(value, 3) for value in (report["settings"]["values"][name], *row["tasks"].values())
         ]
     assert (
-        re.search(r"open tree 16 .* [+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", out)
-        or report["heldout"]["drafters"]["open tree 16"]["difference"]["p_value"] is None
+        re.search(r"blend tuned 16 .* [+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", out)
+        or report["heldout"]["drafters"]["blend tuned 16"]["difference"]["p_value"] is None
     )
     assert "settings: not written; use -o FILE" in out and "closed: head" in out and "running text" in out
 
@@ -122,7 +121,7 @@ def test_options(world, capsys):
     got = cli.figures(capsys, *words(world, "--per-task", "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
     assert got["settings"]["split"] == Split.of_dump(Dump.open(world / "dump"), 1).to_json()
     assert got["settings"]["top_k"] == 3 and got["settings"]["seed"] == got["heldout"]["bootstrap"]["seed"] == 9
-    assert {"calibrated tree by task 16", "open tree by task 64"} <= set(got["heldout"]["drafters"])
+    assert {"tree tuned by task 16", "blend tuned by task 64"} <= set(got["heldout"]["drafters"])
     assert set(got["settings"]["trees"]["open"]["by_task"]) == {"first", "second"}
 
 
@@ -134,7 +133,9 @@ def test_several_models(world, capsys):
         in result.out
     )
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "two.json")
-    assert "parallel tuned" in run["settings"]["drafters"] and "open tree 16" not in run["settings"]["drafters"]
+    assert (
+        "parallel-rescored tuned" in run["settings"]["drafters"] and "blend tuned 16" not in run["settings"]["drafters"]
+    )
     assert [one["weight"] for one in run["settings"]["lm"]] == [0.5, 0.5]
 
 

@@ -9,7 +9,7 @@ from support import cli, headless_dumps
 
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.settings import Settings
-from rescore.decode.tuning.tune_blend import tune_blend
+from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -38,12 +38,13 @@ def call(world, *more) -> tuple:
 
 def test_settings_are_those_of_the_api(world, report):
     found, settings = (
-        tune_blend(Dump.open(world / "dump"), NGram.open(world / "a.ngram")),
+        tune(Dump.open(world / "dump"), NGram.open(world / "a.ngram")),
         Settings.load(world / "s.json"),
     )
-    assert settings.calibration("blend") == found.calibration and settings.split == found.split
-    assert [one["value"] for one in report["trials"]] == list(found.tried.values())
-    assert report["trials"][0]["text"] == [list(share) for share in HEADLESS.text]
+    assert settings.calibration("blend") == found.trees.weights["blend"].overall and settings.split == found.split
+    trials = report["trials"]["text"]["blend"]
+    assert [one["value"] for one in trials] == list(found.trees.tried["blend"].values())
+    assert trials[0]["text"] == [list(share) for share in HEADLESS.text]
     assert report["settings"] == json.loads((world / "s.json").read_text())
 
 
@@ -52,7 +53,7 @@ def test_run_agrees(world, report, capsys):
     run = cli.figures(capsys, "run", world / "dump", *given)
     tuning = cli.figures(capsys, "run", world / "dump", *given, "--part", "tune")
     drafters = report["heldout"]["drafters"]
-    assert list(drafters) == ["blend 16", "blend 64", "tuned blend 16", "tuned blend 64"]
+    assert list(drafters) == ["blend 16", "blend 64", "blend tuned 16", "blend tuned 64"]
     (overall,) = run["overall"]
     assert overall["part"] == "heldout"
     for name, row in drafters.items():
@@ -60,11 +61,11 @@ def test_run_agrees(world, report, capsys):
         assert overall["interval"]["block_efficiency"][name] == row["interval"]
         assert tuning["overall"][0]["block_efficiency"][name] == pytest.approx(report["settings"]["values"][name])
     (one,) = (
-        one for one in overall["differences"] if (one["drafter"], one["against"]) == ("tuned blend 16", "blend 16")
+        one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend tuned 16", "blend 16")
     )
-    assert one["value"] == drafters["tuned blend 16"]["difference"]["value"]
+    assert one["value"] == drafters["blend tuned 16"]["difference"]["value"]
     other = cli.figures(capsys, "run", world / "other", *given)
-    assert other["overall"][0]["part"] == "all" and "tuned blend without LM 32" in other["settings"]["drafters"]
+    assert other["overall"][0]["part"] == "all" and "blend-without-lm tuned 32" in other["settings"]["drafters"]
 
 
 def test_table(world, report, capsys):
@@ -85,13 +86,14 @@ def test_without_a_model(world, capsys):
     assert got["settings"]["models"] == [] and set(got["settings"]["split"]["tune"].values()) == {1}
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "none.json")
     drafters = run["settings"]["drafters"]
-    assert run["settings"]["lm"] == [] and "tuned blend 16" in drafters and "tuned blend without LM 16" not in drafters
+    assert run["settings"]["lm"] == [] and "blend tuned 16" in drafters and "blend-without-lm tuned 16" not in drafters
 
 
-@pytest.mark.parametrize("more", [("--paths", 4), ("--top-k", 2), ("--per-task",)])
-def test_options_of_heads(world, capsys, more):
-    refused = cli.refusal(capsys, *call(world, *more), status=2)
-    assert f"{more[0]}: only for dumps of models with heads" in refused
+def test_weights_of_each_task(world, capsys):
+    got = cli.figures(capsys, *call(world, "--per-task", "-o", world / "tasks.json"))
+    assert set(got["settings"]["trees"]["blend"]["by_task"]) == {"first", "second"}
+    rows = cli.figures(capsys, "run", world / "dump", "--settings", world / "tasks.json")["settings"]["drafters"]
+    assert "blend tuned by task 16" in rows and got["heldout"]["drafters"].keys() <= set(rows)
 
 
 def test_misuse(world, report, capsys):

@@ -11,15 +11,23 @@ import pytest
 from support import cli
 
 from rescore.decode.draft.dynamic_tree import dynamic_trees
+from rescore.decode.draft.lattice_tree_drafter import LatticeTreeDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.static_tree import StaticTree
-from rescore.decode.replay import rows
-from rescore.decode.report.drafters import NODES, shaped_trees
+from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.replay.recorded import RecordedHeads
+from rescore.decode.replay.replay import DrafterReplay
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import ranks
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.split import Split
 from rescore.lm.build import build
+
+NODES = (8, 16, 32, 64, 128)
+
+
+def shaped(name: str, make) -> DrafterReplay:
+    return DrafterReplay(budgets={f"{name} {n}": n for n in NODES}, make=make)
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +165,9 @@ def test_replays_count_what_their_trees_accept(dump):
     rescorer = Rescorer(model, alpha=0.5)
     static, most = StaticTree.counted(dump.blocks(), 20), max(NODES)
     drafters = [
-        shaped_trees(static.trees, "static", None),
-        shaped_trees(dynamic_trees, "dynamic", None),
-        rows.trees(rescorer, {f"pushed {n}": n for n in NODES}, pushed=True),
+        shaped("static", lambda block: LatticeTreeDrafter(RecordedHeads(block), static.trees, nodes=most)),
+        shaped("dynamic", lambda block: LatticeTreeDrafter(RecordedHeads(block), dynamic_trees, nodes=most)),
+        shaped("pushed", lambda block: TreeDrafter(RecordedHeads(block), rescorer, nodes=most, pushed=True)),
     ]
     checked = 0
     for block in dump.blocks():

@@ -14,19 +14,19 @@ from support.tiny_blockwise import END, V, text, untrained, write_prompts, write
 
 from rescore.decode.cli import main
 from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.suffix_decoding import SuffixDrafter
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
-from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.replay.headless import ALONE, SIZES, STATIC, headless_drafters
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -34,7 +34,7 @@ from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
-K = 8
+K, SIZES = 8, (16, 32, 64, 128)
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +108,17 @@ class AsInAReplay:
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_the_replay_gives_the_passes_of_decoding(world, kind):
     dump, lm, model = Dump.open(world / kind), NGram.open(world / "lm.ngram"), target(world)
-    result = replay_dump(dump, headless_drafters(dump, Rescorer(lm)))
+    result = replay_dump(dump, rows_of(RecordedSources(dump, Rescorer(lm)), Budgets()))
     shaping = Shaping(sampling=Sampling(temperature=0.7, seed=1)) if kind == "sampled" else Shaping()
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {
-        "prompt lookup 10": PromptLookupDrafter(10),
-        "suffix decoding 32": SuffixDrafter(32),
-        STATIC: AsInAReplay(TokenRecyclingDrafter()),
-        "Token Recycling 16": AsInAReplay(TokenRecyclingDrafter(16)),
-        "LM alone 16": TreeDrafter(None, Rescorer(lm, calibration=ALONE), nodes=16),
+        "prompt-lookup": PromptLookupDrafter(10),
+        "suffix-decoding 32": SuffixDrafter(32),
+        "token-recycling": AsInAReplay(TokenRecyclingDrafter()),
+        "token-recycling 16": AsInAReplay(TokenRecyclingDrafter(16)),
+        "lm-alone 16": NGramDrafter(lm, slots=16, nodes=16),
         "blend 16": BlendedDrafter(model, lm, nodes=16, rejected=False),
-        "blend without LM 32": BlendedDrafter(model, nodes=32, rejected=False),
+        "blend-without-lm 32": BlendedDrafter(model, nodes=32, rejected=False),
     }
     for task in result.tasks:
         for block in dump.blocks(task.task):
@@ -137,20 +137,14 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
 def test_run_shows_the_drafters(world, capsys):
     report = cli.figures(capsys, "run", world / "greedy", "--lm", world / "lm.ngram", "--threads", 2)
     names = report["settings"]["drafters"]
-    assert names[:2] == ["prompt lookup 10", STATIC] and names[-len(SIZES) :] == [f"blend {n}" for n in SIZES]
-    assert {
-        "blend 16",
-        "blend without LM 16",
-        "LM alone 16",
-        "suffix decoding 16",
-        "Token Recycling 16",
-    } <= set(names)
+    sized = ("lm-alone", "token-recycling", "suffix-decoding", "blend-without-lm", "blend")
+    assert set(names) == {"prompt-lookup", "token-recycling", *(f"{one} {n}" for one in sized for n in SIZES)}
     pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
-    assert ("blend 16", "prompt lookup 10") in pairs and ("blend 64", "blend without LM 64") in pairs
+    assert ("blend 16", "prompt-lookup") in pairs and ("blend 64", "blend-without-lm 64") in pairs
     shown = cli.call(capsys, "run", world / "greedy").out
     assert "model without heads; no n-gram model" in shown and "headroom" not in shown and "wins" not in shown
     refused = cli.refusal(capsys, "run", world / "greedy", "--alpha", "0.5", "--lm", world / "lm.ngram", status=2)
-    assert "--alpha: only for dumps of models with heads" in refused
+    assert "--alpha: weighs n-gram models against heads" in refused
 
 
 def test_run_with_a_memory(world, capsys, tmp_path):

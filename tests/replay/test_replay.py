@@ -9,8 +9,8 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.oracle import OracleReplay
 from rescore.decode.replay.outcome import visited_rows
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
-from rescore.decode.replay.standard import ReplayOptions, standard_drafters
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import oracle_lengths
 from rescore.lm.build import build
@@ -55,18 +55,22 @@ def drafters(rescorer: Rescorer):
     out = {
         "base": lambda s, h, t: match(heads.paths(s, h, 1), t),
         "rescored": lambda s, h, t: match(rescorer.paths(s, h, 1), t),
-        "parallel base": lambda s, h, t: match(heads.paths(s, h, 16), t),
-        "parallel rescored": lambda s, h, t: match(rescorer.paths(s, h, 16), t),
+        "parallel-base": lambda s, h, t: match(heads.paths(s, h, 16), t),
+        "parallel-rescored": lambda s, h, t: match(rescorer.paths(s, h, 16), t),
         "oracle": lambda s, h, t: int(oracle_lengths(s, t)),
     }
     for n in (16, 32, 64, 128):
-        out[f"tree of heads {n}"] = lambda s, h, t, n=n: heads.tree(s, h, n).accepted(t)
+        out[f"heads-tree {n}"] = lambda s, h, t, n=n: heads.tree(s, h, n).accepted(t)
         out[f"tree {n}"] = lambda s, h, t, n=n: rescorer.tree(s, h, n).accepted(t)
-    for n in (16, 32, 64):
-        out[f"LM alone {n}"] = lambda s, h, t, n=n: propose_trees(
+        out[f"lm-alone {n}"] = lambda s, h, t, n=n: propose_trees(
             rescorer.models[0], np.array([h], np.int32), n=n, depth=s.slots
         )[0].accepted(t)
     return out
+
+
+def standard(dump, rescorer, **options):
+    names = ("base", "parallel-base", "rescored", "parallel-rescored", "heads-tree", "tree", "lm-alone")
+    return rows_of(RecordedSources(dump, rescorer), Budgets(**options), only=names)
 
 
 def slow_replay(block, accepted_of) -> list[tuple[int, int]]:
@@ -87,7 +91,7 @@ def slow_replay(block, accepted_of) -> list[tuple[int, int]]:
 
 
 def test_equals_the_slow_replay(dump, rescorer):
-    replayed = replay_dump(dump, standard_drafters(dump, rescorer))
+    replayed = replay_dump(dump, standard(dump, rescorer))
     result = {task.task: task for task in replayed.tasks}
     seen = 0
     for name, accepted_of in drafters(rescorer).items():
@@ -100,10 +104,10 @@ def test_equals_the_slow_replay(dump, rescorer):
 
 def test_order_of_drafters(dump, rescorer):
     """What must hold on any dump: more drafts never do worse, and nothing beats the oracle of the lattice."""
-    for task in [result.to_json() for result in replay_dump(dump, standard_drafters(dump, rescorer)).tasks]:
+    for task in [result.to_json() for result in replay_dump(dump, standard(dump, rescorer)).tasks]:
         b = task["block_efficiency"]
-        assert 1 <= b["base"] <= b["parallel base"] <= b["oracle"] <= dumps.H
-        assert b["rescored"] <= b["parallel rescored"] <= b["oracle"]
+        assert 1 <= b["base"] <= b["parallel-base"] <= b["oracle"] <= dumps.H
+        assert b["rescored"] <= b["parallel-rescored"] <= b["oracle"]
         assert b["tree 16"] <= b["tree 32"] <= b["tree 64"] <= b["tree 128"] <= b["oracle"]
         assert task["headroom_recovered"]["tree 128"] <= 1
 
@@ -118,7 +122,7 @@ def test_blocks_do_not_matter(dump, rescorer):
 def tallies(dump, blocks, rescorer):
     parts: dict[str, list[Tally]] = {}
     for block in blocks:
-        for drafter in standard_drafters(dump, rescorer, ReplayOptions(paths=4, top_k=3)):
+        for drafter in standard(dump, rescorer, p=4, top_k=3):
             for name, one in drafter.outcomes(block).items():
                 parts.setdefault(name, []).append(
                     Tally.of_replay(
@@ -195,7 +199,7 @@ def test_duel_by_hand():
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match=r"paths: expected 1\.\.1024, got 0"):
-        ReplayOptions(paths=0)
+    with pytest.raises(ValueError, match=r"p: expected 1\.\.1024, got 0"):
+        Budgets(p=0)
     with pytest.raises(ValueError, match=r"top_k: expected 1\.\.64, got 65"):
-        ReplayOptions(top_k=65)
+        Budgets(top_k=65)

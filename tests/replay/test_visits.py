@@ -1,11 +1,14 @@
 """Drafting at visited rows, each with the largest budget that visits it, against drafting at all rows."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from support import cli, every_row
 
 from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
+from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.propose import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
@@ -65,11 +68,16 @@ def test_of_fixed_weights(blocks, model, alpha):
         check(block, rows.trees(rescorer, BUDGETS, top_k=3), every_row.trees_of(rescorer, block, MOST, top_k=3))
 
 
+def of_the_model(model, block):
+    return NGramDrafter(model, slots=block.slots, nodes=MOST)
+
+
 def test_of_a_model_alone(blocks, model):
+    drafter = DrafterReplay(budgets=BUDGETS, make=partial(of_the_model, model))
     for block in blocks:
         histories = block.histories(slice(None), model.order - 1)
         trees = propose_trees(model, histories, n=MOST, depth=block.slots)
-        check(block, rows.model_trees(model, BUDGETS), [trees[row] for row in range(block.rows)])
+        check(block, drafter, [trees[row] for row in range(block.rows)])
 
 
 def test_few_sequences_at_once(blocks, model):
@@ -119,7 +127,7 @@ def test_sizes_by_measured_times_are_refused(blocks):
 
 
 def test_blocks_side_by_side(blocks, model):
-    drafter = rows.model_trees(model, BUDGETS)
+    drafter = DrafterReplay(budgets=BUDGETS, make=partial(of_the_model, model))
     one, several = (replay_blocks(blocks, [drafter], kind="greedy", workers=workers) for workers in (1, 3))
     assert [task.to_json() for task in one.tasks] == [task.to_json() for task in several.tasks]
     assert one.lattices == several.lattices and np.isfinite(list(several.seconds.values())).all()

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from support import cli
 
+from rescore.decode.draft import names
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay import names
-from rescore.decode.replay.standard import ReplayOptions
-from rescore.decode.report.calibrations import TreeCalibrations
+from rescore.decode.replay.figures import Figures
+from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.content import Plot, Section, Table
 from rescore.decode.report.families import curves, family_of
-from rescore.decode.report.figures import Figures
-from rescore.decode.report.measured import measure, rows_to_come
+from rescore.decode.report.measured import NODES, measure, rows_to_come
 from rescore.decode.report.sections import (
     acceptance,
     differences,
@@ -44,9 +43,8 @@ def made(tmp_path_factory):
     measured = measure(
         dump,
         Rescorer(model, alpha=0.5),
-        ReplayOptions(paths=4),
+        Budgets(nodes=NODES, p=4, paths=parallel.PATHS),
         split,
-        trees=TreeCalibrations(),
         part=split.part("all"),
         tasks=dump.tasks,
         seed=1,
@@ -70,7 +68,7 @@ def test_efficiency(made):
     _, _, measured, _ = made
     section, overall = efficiency.section(measured.figures), measured.figures.overall
     rows = table(section, "Block efficiency per task")
-    for name in ("base", "rescored", "tree 16", "LM alone 64", "oracle"):
+    for name in ("base", "rescored", "tree 16", "lm-alone 64", "oracle"):
         row = rows[name]
         own = [task["block_efficiency"][name] for task in measured.figures.tasks]
         assert row[1:3] == own and row[3] == pytest.approx(np.mean(own))
@@ -93,9 +91,9 @@ def test_differences(made):
     _, _, measured, _ = made
     (part,) = differences.section(measured.figures).parts
     found = {(row[0].text, row[1].text): row for row in part.rows}
-    row = found["tree 16", "tree of heads 16"]
+    row = found["tree 16", "heads-tree 16"]
     efficiency = measured.figures.overall["block_efficiency"]
-    assert row[2].value == pytest.approx(efficiency["tree 16"] - efficiency["tree of heads 16"])
+    assert row[2].value == pytest.approx(efficiency["tree 16"] - efficiency["heads-tree 16"])
     assert row[4].value + row[5].value <= row[6].value == 2
 
 
@@ -166,10 +164,10 @@ def test_entropies(made):
 
 def test_weights_and_parallel_and_repetition(made):
     _, _, measured, _ = made
-    assert set(table(weights.section(measured.weights, TreeCalibrations()), "The weight chosen")) == {"first", "second"}
+    assert set(table(weights.section(measured.weights, None, "not tuned"), "The weight chosen")) == {"first", "second"}
     (found,) = [part for part in parallel.section(measured.figures, 4).parts if isinstance(part, Table)]
     assert [(row[0].text, row[1].text) for row in found.rows] == [
-        (name, str(p)) for name in ("parallel rescored", "parallel base") for p in (1, 2, 4, 8, 16, 32)
+        (name, str(p)) for name in ("parallel-rescored", "parallel-base") for p in (1, 2, 4, 8, 16, 32)
     ]
     duels = table(repetition.section(measured.figures), "Steps at which")
     for task in measured.figures.tasks:
@@ -185,19 +183,19 @@ def test_progress_comes_to_what_was_said(made):
 
 def figures(**changes) -> Figures:
     """Of one drafter pair: a tree of 16 at 1.5 with the model, 1.4 without, between 1.2 and 1.6."""
-    values = {"base": 1.2, "tree of heads 16": 1.4, "tree 16": 1.5, "LM alone 16": 1.45, "oracle": 1.6}
+    values = {"base": 1.2, "heads-tree 16": 1.4, "tree 16": 1.5, "lm-alone 16": 1.45, "oracle": 1.6}
     differences = [
         {
             "drafter": "tree 16",
-            "against": "tree of heads 16",
+            "against": "heads-tree 16",
             "value": 0.1,
             "low": 0.05,
             "high": 0.15,
             "p_value": 0.0004,
         },
-        {"drafter": "tree 16", "against": "LM alone 16", "value": 0.05, "low": -0.01, "high": 0.11, "p_value": 0.09},
+        {"drafter": "tree 16", "against": "lm-alone 16", "value": 0.05, "low": -0.01, "high": 0.11, "p_value": 0.09},
     ]
-    headroom = {"tree of heads 16": 0.5, "tree 16": 0.75, "LM alone 16": 0.625}
+    headroom = {"heads-tree 16": 0.5, "tree 16": 0.75, "lm-alone 16": 0.625}
     overall = {
         "block_efficiency": values,
         "headroom_recovered": headroom,
@@ -223,7 +221,7 @@ def test_sentences_say_what_is_so():
 
 def test_sentences_of_a_loss():
     lost_to = [
-        {"drafter": "tree 16", "against": "LM alone 16", "value": -0.2, "low": -0.3, "high": -0.1, "p_value": 0.001}
+        {"drafter": "tree 16", "against": "lm-alone 16", "value": -0.2, "low": -0.3, "high": -0.1, "p_value": 0.001}
     ]
     text = " ".join(summary.section(figures(differences=lost_to)).prose)
     assert "it beats heads and language model together by 0.20 (p = 0.001)" in text and "candidates add nothing" in text
@@ -249,7 +247,7 @@ def test_sentence_of_a_neural_rescorer():
     [
         ("base", "base", None),
         ("tree 16", "tree", 16),
-        ("EAGLE-2 tree 8", "EAGLE-2 tree", 8),
+        ("eagle-2-tree 8", "eagle-2-tree", 8),
         ("neural beam", "neural beam", None),
     ],
 )

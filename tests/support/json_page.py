@@ -56,7 +56,7 @@ def check(value: dict[str, Any]) -> None:
     """AssertionError with the position unless the value has the form of its format."""
     if value["format"] in OTHERS:
         return
-    assert value["version"] == 1 and value["format"] in forms(), (
+    assert value["version"] == 2 and value["format"] in forms(), (
         f"docs/reference/json.md does not list {value['format']}"
     )
     _check(value, forms()[value["format"]], value["format"])

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from support import cli, dumps, headless_dumps
 
+from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.settings_parts import ModelFile
+from rescore.decode.draft.settings_parts import ModelFile, TreeWeights
 from rescore.decode.replay import rows
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.tuning import tune_blend as module
+from rescore.decode.tuning import tune_trees as module
 from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.tune import tune
-from rescore.decode.tuning.tune_blend import tune_blend
-from rescore.decode.tuning.tune_report import evaluate_blend, heldout_json
-from rescore.decode.tuning.tuned_drafters import run_drafters
+from rescore.decode.tuning.tune_report import evaluate, heldout_json
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
@@ -43,8 +43,8 @@ def lm(request, world) -> NGram | None:
 @pytest.fixture(scope="module")
 def tuned(world, lm):
     told = []
-    found = tune_blend(Dump.open(world / "dump"), lm, advance=told.append)
-    assert len(told) == 1 + len(found.tried)
+    found = tune(Dump.open(world / "dump"), lm or (), advance=told.append)
+    assert len(told) == len(found.trees.tried["blend"]) == 2
     return found
 
 
@@ -53,25 +53,26 @@ def test_the_best_of_what_was_tried(world, lm, tuned):
     part = tuned.split.part("tune")
     blocks = [block for task in dump.tasks for block in part.blocks(dump, task)]
     fitted = replace(HEADLESS, text=fit_shares(blocks, lm or NGram.uniform(dumps.V)))
-    assert list(tuned.tried) == [HEADLESS, fitted]
-    for calibration, found in tuned.tried.items():
-        rescorer = Rescorer(lm or NGram.uniform(dumps.V), calibration=calibration)
-        drafter = rows.trees(rescorer, {"16": 16, "64": 64})
+    tried = tuned.trees.tried["blend"]
+    assert list(tried) == [HEADLESS, fitted]
+    for calibration, found in tried.items():
+        drafter = rows.trees(blended(dumps.V, lm, calibration), {"16": 16, "64": 64})
         tasks = replay_dump(dump, [drafter], split=part).tasks
         value = np.mean([math.log(one.tallies[name].block_efficiency) for one in tasks for name in drafter.names])
         assert found == pytest.approx(value, abs=1e-12)
-    assert tuned.tried[tuned.calibration] == max(tuned.tried.values())
+    assert tried[tuned.trees.weights["blend"].overall] == max(tried.values())
 
 
 def test_shares_that_draft_worse_are_not_kept(world, monkeypatch):
     never = ((-20.0, 0.0, 0.0),) * len(HEADLESS.text)
     monkeypatch.setattr(module, "fit_shares", lambda *_: never)
-    found = tune_blend(Dump.open(world / "dump"))
-    assert found.calibration == HEADLESS and found.tried[HEADLESS] > found.tried[replace(HEADLESS, text=never)]
+    found = tune(Dump.open(world / "dump"))
+    tried = found.trees.tried["blend"]
+    assert found.trees.weights["blend"].overall == HEADLESS and tried[HEADLESS] > tried[replace(HEADLESS, text=never)]
 
 
 def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
-    made, before = headless_dumps.sequences(), tune_blend(Dump.open(world / "dump"))
+    made, before = headless_dumps.sequences(), tune(Dump.open(world / "dump"))
     split = before.split.tune
     seen: dict[str, int] = {}
     for one in made:
@@ -80,10 +81,10 @@ def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
             one["tokens"] = one["tokens"][::-1].copy()
     headless_dumps.write(tmp_path / "other", made)
     assert Split.of_dump(Dump.open(tmp_path / "other")).tune == split and sum(split.values()) < len(made)
-    assert tune_blend(Dump.open(tmp_path / "other")).tried == before.tried
+    assert tune(Dump.open(tmp_path / "other")).trees == before.trees
     made[0]["tokens"] = made[0]["tokens"][::-1].copy()
     headless_dumps.write(tmp_path / "changed", made)
-    assert tune_blend(Dump.open(tmp_path / "changed")).tried != before.tried
+    assert tune(Dump.open(tmp_path / "changed")).trees != before.trees
 
 
 def test_settings_are_kept_and_replayed(world, lm, tuned):
@@ -91,20 +92,22 @@ def test_settings_are_kept_and_replayed(world, lm, tuned):
     files = (ModelFile.of(world / "a.ngram"),) if lm else ()
     tuned.settings(files, values={"blend 16": 1.5}, seed=7).save(world / "sub" / "s.json")
     loaded = Settings.load(world / "sub" / "s.json")
-    assert loaded.calibration("blend") == tuned.calibration and loaded.split == tuned.split
+    best = tuned.trees.weights["blend"].overall
+    assert loaded.calibration("blend") == best and loaded.split == tuned.split
     assert (loaded.slots, loaded.top_k, loaded.p, loaded.paths, loaded.seed) == (0, 0, 0, None, 7)
     rescorer = loaded.calibrated("blend")
-    assert rescorer.calibrated.calibration == tuned.calibration and rescorer.models[0].order == (3 if lm else 1)
+    assert rescorer.calibrated.calibration == best and rescorer.models[0].order == (3 if lm else 1)
     with pytest.raises(ValueError, match="expected trees of kind blend, got 'open'"):
         loaded.calibration("open")
     with pytest.raises(ValueError, match="tuned for a model without heads, which has only trees of kind 'blend'"):
         loaded.rescorer()
-    held_out = evaluate_blend(dump, loaded, lm, "heldout")
-    assert held_out.names == ["blend 16", "blend 64", "tuned blend 16", "tuned blend 64"]
+    held_out = evaluate(dump, loaded, [lm] if lm else [], "heldout")
+    assert held_out.names == ["blend 16", "blend 64", "blend tuned 16", "blend tuned 64"]
     rows = heldout_json(held_out, 7)["drafters"]
-    assert rows["tuned blend 64"]["difference"]["against"] == "blend 64" and "difference" not in rows["blend 64"]
-    result = replay_dump(dump, run_drafters(dump, Rescorer(lm or ()), None, loaded), split=loaded.split.part("heldout"))
-    for name in ("blend without LM 16", "tuned blend without LM 64", "LM alone 16"):
+    assert rows["blend tuned 64"]["difference"]["against"] == "blend 64" and "difference" not in rows["blend 64"]
+    drafters = rows_of(RecordedSources(dump, Rescorer(lm or ())), Budgets(), settings=loaded)
+    result = replay_dump(dump, drafters, split=loaded.split.part("heldout"))
+    for name in ("blend-without-lm 16", "blend-without-lm tuned 64", "lm-alone 16"):
         assert (name in result.names) == (lm is not None)
     for mine, theirs in zip(held_out.tasks, result.tasks):
         for name in held_out.names:
@@ -113,21 +116,21 @@ def test_settings_are_kept_and_replayed(world, lm, tuned):
 
 def test_refusals(world):
     dump, heads = Dump.open(world / "dump"), Dump.open(world / "heads")
-    with pytest.raises(ValueError, match="tune_blend: expected a dump without heads, got .* with 4: use tune"):
-        tune_blend(heads)
-    with pytest.raises(ValueError, match="tune: expected a dump with heads, got .* without: use tune_blend"):
-        tune(dump, NGram.open(world / "a.ngram"))
+    with pytest.raises(ValueError, match="tune: expected at least one n-gram model, since .* with heads"):
+        tune(heads)
+    with pytest.raises(ValueError, match="tune: expected at most one n-gram model, since .* without heads, got 2"):
+        tune(dump, [NGram.open(world / "a.ngram")] * 2)
     with pytest.raises(ValueError, match="tune: expected at least one sequence to tune on, got none"):
-        tune_blend(dump, split=Split.of_dump(dump, 0))
+        tune(dump, split=Split.of_dump(dump, 0))
     with pytest.raises(ValueError, match="the model has 60 tokens, the dump .* has 50"):
-        tune_blend(dump, NGram.uniform(60))
+        tune(dump, NGram.uniform(60))
 
 
 @pytest.fixture(scope="module")
 def good(world) -> dict:
     dump = Dump.open(world / "dump")
-    found = module.TunedBlend(calibration=HEADLESS, tried={}, split=Split.of_dump(dump), dump=dump)
-    settings = found.settings((ModelFile.of(world / "a.ngram"),), values={})
+    settings = tune(dump, NGram.open(world / "a.ngram")).settings((ModelFile.of(world / "a.ngram"),), values={})
+    settings.trees["blend"] = TreeWeights(overall=HEADLESS)
     return settings.to_json(world)
 
 

@@ -10,78 +10,37 @@ with p-values of a paired bootstrap.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
-from rescore.decode.draft.drafter import Drafter
-from rescore.decode.draft.dynamic_tree import dynamic_trees
-from rescore.decode.draft.lattice_tree_drafter import Grow, LatticeTreeDrafter
-from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
+from rescore.decode.draft.names import BLEND, EAGLE_TREE, HEADS_TREE, LM_ALONE, TUNED, WITHOUT_HEADS, split
+from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.static_tree import StaticTree
-from rescore.decode.draft.suffix_decoding import SuffixDrafter
-from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
 from rescore.decode.replay import rows
 from rescore.decode.replay.bootstrap import Resampled
-from rescore.decode.replay.oracle import OracleReplay
-from rescore.decode.replay.recorded import RecordedHeads
-from rescore.decode.replay.replay import DrafterReplay, Replay
+from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
-from rescore.decode.replay.standard import fitted
-from rescore.decode.tuning.tuned_drafters import check_dump
 from rescore.lattice.dump import Dump
-from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import Split, SplitPart
 
 SIZES = (8, 16, 32, 64, 128)
 COMPARED = (16, 32, 64)
-TOGETHER = "heads, LM and text"
-PARTS = ("dynamic tree (EAGLE-2), heads", "best tree, heads", "LM and text", "LM alone")
+TOGETHER = BLEND + TUNED
+PARTS = (EAGLE_TREE, HEADS_TREE, WITHOUT_HEADS + TUNED, LM_ALONE)
 
 
 def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, threads: int) -> list[Replay]:
     """All drafters at every size; a budget of n is n // T paths of T tokens, at least one."""
     (model,) = settings.open_models()
-    heads, rescorer = Rescorer(threads=threads), Rescorer(model, alpha=alpha, threads=threads)
-    check_dump(settings, dump)
-    rescorer = fitted(dump, rescorer)
-    static = StaticTree.counted((block for task in dump.tasks for block in tuning.blocks(dump, task)), max(SIZES))
-
-    def sizes(name: str) -> dict[str, int]:
-        return {f"{name} {n}": n for n in SIZES}
-
-    def calibrated(kind: str, name: str) -> DrafterReplay:
-        return rows.trees(settings.calibrated(kind, threads=threads), sizes(name), heads=kind != "alone")
-
-    def shaped(grow: Grow, name: str) -> DrafterReplay:
-        def make(block: DumpBlock) -> LatticeTreeDrafter:
-            return LatticeTreeDrafter(RecordedHeads(block), grow, nodes=max(SIZES))
-
-        return DrafterReplay(budgets=sizes(name), make=make)
-
-    def each(make: Callable[[int], Drafter], name: str) -> list[DrafterReplay]:
-        """One drafter for every size, for drafters whose smaller drafts are no parts of the larger ones."""
-        return [DrafterReplay(budgets={one: n}, make=lambda _, n=n: make(n)) for one, n in sizes(name).items()]
-
-    paths = {n: max(1, n // (dump.header.heads - 1)) for n in SIZES}
+    rescorer = Rescorer(model, alpha=alpha, threads=threads)
+    sources = RecordedSources(dump, rescorer, tuned=[model], counts=tuning)
+    only = [name for name in SPECS if not name.startswith("parallel")]
+    paths = {n: max(1, n // dump.slots) for n in SIZES}
     return [
-        rows.paths(heads, {"base": 1}),
-        rows.paths(heads, {f"paths, heads {n}": p for n, p in paths.items()}),
+        rows.paths(Rescorer(threads=threads), {f"paths, heads {n}": p for n, p in paths.items()}),
         rows.paths(rescorer, {f"paths, heads and LM {n}": p for n, p in paths.items()}),
-        shaped(static.trees, "static tree (Medusa), heads"),
-        shaped(dynamic_trees, "dynamic tree (EAGLE-2), heads"),
-        rows.trees(heads, sizes("best tree, heads")),
-        rows.trees(rescorer, sizes("best tree, heads and LM")),
-        rows.trees(rescorer, sizes("best tree of pushed q, heads and LM"), pushed=True),
-        calibrated("closed", "calibrated tree, heads and LM"),
-        *each(PromptLookupDrafter, "prompt lookup"),
-        *each(TokenRecyclingDrafter, "Token Recycling"),
-        *each(SuffixDrafter, "suffix decoding"),
-        rows.model_trees(model, sizes("LM alone"), threads=threads),
-        calibrated("alone", "LM and text"),
-        calibrated("open", TOGETHER),
-        OracleReplay(widths={"oracle": None}),
+        *rows_of(sources, Budgets(nodes=SIZES), only=only, settings=settings),
     ]
 
 
@@ -96,7 +55,7 @@ def table(result: DumpResult) -> list[str]:
         f"| drafter | {' | '.join(map(str, SIZES))} |",
         "|---" * (1 + len(SIZES)) + "|",
     ]
-    names = dict.fromkeys(name.rpartition(" ")[0] for name in result.names if name not in ("base", "oracle"))
+    names = dict.fromkeys(stem for stem, n in map(split, result.names) if n is not None)
     for name in names:
         cells = [f"{efficiency[key]:.3f} ({yields[key]:.3f})" for key in (f"{name} {n}" for n in SIZES)]
         lines.append(f"| {name} | {' | '.join(cells)} |")

@@ -35,7 +35,7 @@ from rescore.decode.models.heads import Heads
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.replay import rows as replays
-from rescore.decode.replay.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
@@ -65,14 +65,14 @@ def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]
     slots = HeadsLattice(heads=heads, top_k=top_k, logp_dtype="float16")
     return {
         "base": PathDrafter(slots),
-        "parallel base": PathDrafter(slots, paths=PATHS),
+        "parallel-base": PathDrafter(slots, paths=PATHS),
         "rescored": PathDrafter(slots, rescorer),
-        "parallel rescored": PathDrafter(slots, rescorer, paths=PATHS),
-        "tree of heads 16": TreeDrafter(slots, nodes=16),
+        "parallel-rescored": PathDrafter(slots, rescorer, paths=PATHS),
+        "heads-tree 16": TreeDrafter(slots, nodes=16),
         "tree 16": TreeDrafter(slots, rescorer, nodes=16),
         "tree 64": TreeDrafter(slots, rescorer, nodes=64),
-        "LM alone 16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
-        "LM alone 64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
+        "lm-alone 16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
+        "lm-alone 64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
         **{
             name: TreeDrafter(slots, calibrated, nodes=NODES, rejected=False)
             for name, calibrated in calibrated_rescorers(rescorer).items()
@@ -125,7 +125,7 @@ def compare(
     for task in dump.tasks:
         block = next(dump.blocks(task))
         block = block.part(0, min(sequences, block.sequences))
-        ways = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
+        ways = rows_of(RecordedSources(dump, rescorer), Budgets(p=PATHS))
         ways += [replays.trees(one, {name: NODES}) for name, one in calibrated_rescorers(rescorer).items()]
         outcomes = {name: one for way in ways for name, one in way.outcomes(block).items()}
         for name, drafter in drafters(heads, dump.header.top_k, rescorer).items():

@@ -71,7 +71,6 @@ API = {
     "tuning": (
         "Tuning",
         "decode.tuning.tune.tune",
-        "decode.tuning.tune_blend.tune_blend",
         "decode.draft.settings.Settings",
     ),
 }

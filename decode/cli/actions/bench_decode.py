@@ -128,21 +128,21 @@ class Plan:
 
 def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
     """Every drafter that the model and the arguments allow, and the engine's own."""
-    trees, paths = model.trees, args.paths or 16
+    trees, lm = model.trees, bool(args.lm or args.settings)
     if model.heads:
         yield Plan(name="base", kind="base")
         if args.lm:
             yield Plan(name="rescored", kind="rescored")
-        yield Plan(name=f"parallel-rescored {paths}, rows", kind="parallel-rescored", options={"layout": "rows"})
+        if lm:
+            yield Plan(name="parallel-rescored", kind="parallel-rescored", options={"layout": "rows"})
+        if lm and trees:
+            yield Plan(name="parallel-rescored, tree", kind="parallel-rescored", options={"layout": "tree"})
         if trees:
-            yield Plan(name=f"parallel-rescored {paths}, tree", kind="parallel-rescored", options={"layout": "tree"})
-            yield from of_sizes("tree")
-            if args.settings:
-                yield from of_sizes("calibrated-tree")
+            yield from of_sizes("tree" if lm else "heads-tree")
         if args.neural:
             yield Plan(name="neural", kind="neural", options={"paths": 1})
     if args.draft_model:
-        yield Plan(name=f"draft-model, {args.ahead or 4}", kind="draft-model")
+        yield Plan(name="draft-model", kind="draft-model")
     if len(args.lm) == 1:
         yield Plan(name="lm-alone 16", kind="lm-alone", options={"nodes": 16})
     if trees and len(args.lm) <= 1:

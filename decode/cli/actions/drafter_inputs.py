@@ -7,28 +7,31 @@ from functools import partial
 from pathlib import Path
 
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
-from rescore.decode.cli.arguments import Misuse
-from rescore.decode.draft import DEFAULT_ALPHA
+from rescore.decode.draft import DEFAULT_TOP_K
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.sources import DraftSources, Missing
+from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target
+from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 
 
-class DrafterInputs:
+class DrafterInputs(DraftSources):
     """The inputs of one command line and its model."""
 
     def __init__(self, args: argparse.Namespace, decoder: Decoder, threads: int):
-        self.args, self.decoder, self.threads = args, decoder, threads
+        super().__init__(threads)
+        self.args, self.decoder = args, decoder
         self._small: dict[Path, OpenModel] = {}
         self._lms: list[NGram] | None = None
+        self._settings: Settings | None = None
         self._memory: TextMemory | None = None
 
     @property
@@ -39,33 +42,35 @@ class DrafterInputs:
         """ValueError or OSError if an input is missing or does not match the model; does not load the model."""
         self.lms()
         if self.args.settings:
-            self._settings(self.args.settings)
+            self._open_settings(self.args.settings)
         for path in filter(None, (self.args.neural, self.args.draft_model)):
             self._check_small(path)
-        self.memory()
+        self.memory(self.args.memory)
 
     @property
-    def samples(self) -> bool:
-        """Whether text is sampled."""
+    def samples(self) -> bool:  # type: ignore[override]
         return bool(self.args.temperature)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
+
+    @property
+    def slots(self) -> int:
+        return self.model.heads.slots if self.model.heads else 0
 
     @property
     def target(self) -> Target:
         return self.model.target
 
-    def has_heads(self) -> bool:
-        return self.model.heads is not None
-
-    def lattice(self, top_k: int) -> HeadsLattice:
-        """The lattice of the model's heads. The model must have some."""
+    def heads(self, top_k: int | None) -> HeadsLattice:
         assert self.model.heads is not None
-        return HeadsLattice(heads=self.model.heads, top_k=min(top_k, self.model.vocab_size))
+        return HeadsLattice(heads=self.model.heads, top_k=min(top_k or DEFAULT_TOP_K, self.model.vocab_size))
 
-    def memory(self) -> TextMemory | None:
+    def memory(self, memory: Path | None) -> TextMemory | None:
         """The memory of --memory, empty if the file does not exist."""
-        path = self.args.memory
-        if path and self._memory is None:
-            opened = partial(TextMemory.open, path) if path.exists() else TextMemory
+        if memory and self._memory is None:
+            opened = partial(TextMemory.open, memory) if memory.exists() else TextMemory
             self._memory = opened(vocab_size=self.decoder.facts.vocab_size, end_of_text=self.decoder.ends[0])
         return self._memory
 
@@ -73,37 +78,23 @@ class DrafterInputs:
         """Opens --memory read-only: later rounds decode the same prompts and must not find the earlier texts in it."""
         if not self.args.memory.exists():
             raise FileNotFoundError(f"{self.args.memory}: expected a file written by `rescore generate --memory`")
-        memory = self.memory()
+        memory = self.memory(self.args.memory)
         assert memory is not None
         memory.frozen = True
 
-    def alpha(self, alpha: list[float] | None) -> list[float]:
-        """The weight of the n-gram models: one, or one per slot."""
-        alpha = alpha or [DEFAULT_ALPHA]
-        slots = self.model.heads.slots if self.model.heads else 1
-        if len(alpha) not in (1, slots):
-            raise Misuse(f"--alpha: expected one weight, or one for each of the {slots} slots, got {len(alpha)}")
-        return alpha
-
-    def rescorer(self, alpha: list[float] | None) -> Rescorer:
-        """A rescorer with all models of --lm and their weights, or with none."""
-        models = self.lms()
-        if not models:
-            return Rescorer(threads=self.threads)
-        weights = [[weight * value for value in self.alpha(alpha)] for _, weight in self.args.lm]
-        return Rescorer(models, alpha=weights, threads=self.threads)
-
-    def calibrated(self, kind: str, path: Path) -> tuple[Rescorer, int]:
-        """The rescorer of a kind of tree in a settings file (closed, open or blend), and the top-k it was tuned for."""
-        settings = self._settings(path)
-        slots = self.model.heads.slots if self.model.heads else 0
-        try:
-            settings.check(vocab_size=self.model.vocab_size, slots=slots)
-            rescorer = settings.calibrated(kind, threads=self.threads)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
-        self._require_tokenizer(rescorer.models[0], path)
-        return rescorer, settings.top_k
+    def settings(self, settings: Path) -> Settings:
+        """The settings of --settings, checked against the model."""
+        if self._settings is None:
+            found = self._open_settings(settings)
+            try:
+                found.check(vocab_size=self.vocab_size, slots=self.slots)
+                models = found.open_models()
+            except ValueError as error:
+                raise ValueError(f"{settings}: {error}") from None
+            if models:
+                self._require_tokenizer(models[0], settings)
+            self._settings = found
+        return self._settings
 
     def lms(self) -> list[NGram]:
         """The models of --lm, checked against the model's vocabulary and tokenizer."""
@@ -111,10 +102,22 @@ class DrafterInputs:
             self._lms = [self._lm(path) for path, _ in self.args.lm]
         return self._lms
 
+    def weights(self, alpha: list[float] | None) -> list[list[float]]:
+        return [[weight * value for value in self.alpha(alpha)] for _, weight in self.args.lm]
+
+    def counted(self, counts: Path | None, nodes: int, top_k: int | None) -> StaticTree:
+        """Medusa's tree, counted on the dump of --counts."""
+        if counts is None:
+            raise Missing("expected --counts with a dump of the model's heads, got none")
+        dump = Dump.open(counts)
+        if dump.slots != self.slots:
+            raise ValueError(f"{counts}: expected a dump of {self.slots + 1} heads, got {dump.header.heads}")
+        return StaticTree.counted(dump.blocks(), nodes, top_k=top_k or DEFAULT_TOP_K)
+
     def small(self, path: Path | None, option: str) -> Target:
         """The small model of an option. If it comes with a tokenizer, that must be the model's, up to added tokens."""
         if path is None:
-            raise Misuse(f"{option}: expected a small model for this drafter, got none")
+            raise Missing(f"expected {option} with a small model, got none")
         if path not in self._small:
             self._check_small(path)
             self._small[path] = open_model(path, device=self.model.target.device)
@@ -128,7 +131,7 @@ class DrafterInputs:
                 f"{path}: expected a model with the same tokenizer as {self.args.model}, got one with other tokens"
             )
 
-    def _settings(self, path: Path) -> Settings:
+    def _open_settings(self, path: Path) -> Settings:
         settings = Settings.load(path)
         try:
             settings.check(

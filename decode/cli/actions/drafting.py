@@ -10,11 +10,12 @@ from typing import Any
 from rescore.decode.cli.actions.decoders import Decoder
 from rescore.decode.cli.actions.drafter_inputs import DrafterInputs
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.draft.drafter import Drafter, Missing
+from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.registry import SPECS, Spec
+from rescore.decode.draft.sources import Missing
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 
-OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings", "memory")
+OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings", "memory", "counts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +43,7 @@ class Drafters:
         if self.facts.heads and self.facts.trees:
             return "tree" if self.args.alpha or len(self.args.lm) > 1 else "blend"
         if self.facts.heads:
-            return "rescored"
+            return "rescored" if self.args.lm or self.args.settings else "base"
         return "blend" if self.facts.trees else "none"
 
     def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> NamedDrafter:
@@ -60,7 +61,7 @@ class Drafters:
         try:
             made = spec.make(self.inputs, options)
         except Missing as error:
-            raise Misuse(str(error)) from None
+            raise Misuse(f"--drafter {kind}: {error}") from None
         return NamedDrafter(name=kind, drafter=made, layout=laid)
 
     def check_inputs(self) -> None:
@@ -73,8 +74,8 @@ class Drafters:
             if name not in SPECS[kind].options and getattr(self.args, name):
                 users = ", ".join(other for other, spec in SPECS.items() if name in spec.options)
                 raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}, only by {users}")
-        if kind in ("open-tree", "blend", "blend-without-heads") and self.args.settings and self.args.lm:
-            raise Misuse(f"--lm: the settings already name the n-gram model of {kind}; leave out --lm or --settings")
+        if self.args.settings and (self.args.lm or self.args.alpha):
+            raise Misuse("--lm, --alpha: --settings already has models and weights; leave them out")
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha needs --lm")
 

@@ -13,11 +13,11 @@ from typing import Any
 from rescore.decode.cli.actions import models, output, pictures
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cli.draw import OUT
+from rescore.decode.draft.names import BLEND, HEADS_TREE, TREE, TUNED_BLEND, TUNED_TREE
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.names import HEADS_TREE, OPEN_TREE, TREE
 from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
 from rescore.decode.replay.replay import tree_at
-from rescore.decode.tuning.tuned_drafters import ROWS, check_dump
+from rescore.decode.replay.rows import check_dump
 from rescore.lattice.compose import below, wide
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
@@ -134,7 +134,7 @@ def drafting(args: argparse.Namespace, dump: Dump) -> tuple[Drawn, Rescorer]:
         trees: dict[str, TreeDrafting] = {"tree": TreeDrafting(name=name, rescorer=rescorer)}
         if len(rescorer.models) == 1:
             untuned = Rescorer(rescorer.models[0], threads=args.threads)
-            trees["open-tree"] = TreeDrafting(name=OPEN_TREE, rescorer=untuned)
+            trees["blend"] = TreeDrafting(name=BLEND, rescorer=untuned)
         return Drawn(strings=rescorer, trees=trees, top_k=args.top_k), rescorer
     check_dump(found, dump)
     assert found.paths is not None, "settings for a model with heads have weights of paths"
@@ -145,10 +145,10 @@ def drafting(args: argparse.Namespace, dump: Dump) -> tuple[Drawn, Rescorer]:
         ), rescorer
     trees = {
         ending: TreeDrafting(
-            name=ROWS[kind],
+            name=name,
             rescorer=Rescorer(rescorer.models[0], calibration=found.calibration(kind), threads=args.threads),
         )
-        for ending, kind in (("tree", "closed"), ("open-tree", "open"))
+        for ending, kind, name in (("tree", "closed", TUNED_TREE), ("blend", "open", TUNED_BLEND))
     }
     return Drawn(strings=strings, trees=trees, top_k=found.top_k), rescorer
 

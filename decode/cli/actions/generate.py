@@ -52,7 +52,7 @@ def call(args: argparse.Namespace) -> None:
     drafting = drafters.make(kind, layout=args.layout)
     stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
     options = Options(max_tokens=args.max_tokens, shaping=shaping, stopping=stopping, layout=drafting.layout)
-    memory = drafters.inputs.memory()
+    memory = drafters.inputs.memory(args.memory)
     with not_remembered(memory if args.compare else None):
         if args.compare:
             warm_up(decoder, ids, drafting, options)

@@ -11,7 +11,7 @@ from rescore.decode.cli.arguments import Misuse, meant
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.standard import fitted_models
+from rescore.decode.replay.recorded import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.arpa_text import UNK
@@ -60,6 +60,13 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
                 raise ValueError(f"{path}: {error}") from None
     alpha = weights(args)
     for dump in dumps:
+        if not dump.slots and args.alpha is not None:
+            raise Misuse(f"--alpha: weighs n-gram models against heads, and {dump.path} is of a model without")
+        if not dump.slots and len(models) > 1:
+            raise Misuse(
+                f"--lm: expected at most one for {dump.path}, of a model without heads, got {len(models)}; "
+                "merge them with `rescore lm merge`"
+            )
         if len(alpha) > 1 and len(alpha) != dump.slots:
             raise Misuse(
                 f"--alpha: expected one weight, or one for each of the {dump.slots} slots of {dump.path}, "

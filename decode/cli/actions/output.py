@@ -31,7 +31,7 @@ from rescore.lattice.atomic import replacing
 PIPE_WIDTH = 120  # width of tables without a terminal; lines are not broken there
 UNBROKEN = 10_000
 SPEED_SECONDS = 600  # the time left is estimated from so many seconds: batches may take a minute each
-JSON_VERSION = 1  # of the --json format: changes if a field is removed or changes its meaning
+JSON_VERSION = 2  # of the --json format: changes if a field is removed or changes its meaning
 
 
 class Screen(Console):

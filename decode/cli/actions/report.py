@@ -7,30 +7,27 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rescore.decode.cli.actions import models, output, report_headless
+from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.cost import chosen
 from rescore.decode.cli.actions.report_split import split_of
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.standard import ReplayOptions
+from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.browser import BrowserOptions
-from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Report
 from rescore.decode.report.markdown import markdown
-from rescore.decode.report.measured import rows_to_come
+from rescore.decode.report.measured import NODES, rows_to_come
 from rescore.decode.report.neural import Neural
 from rescore.decode.report.page import page, plotly_source
 from rescore.decode.report.report import ReportOptions, ReportSources, report
 from rescore.decode.report.report_json import report_json
 from rescore.decode.report.sections.cost import CostOptions
-from rescore.decode.tuning.trial_replays import TrialReplays
-from rescore.decode.tuning.tune_trees import tune_trees
+from rescore.decode.report.sections.parallel import PATHS
+from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
-from rescore.lattice.split import Split
 
 MODEL, GPU, LENGTH = "7b", "h100", 1024  # defaults of the costs, if one of the three is given
 
@@ -42,7 +39,7 @@ def call(args: argparse.Namespace) -> None:
     (dump,) = models.open_dumps([args.dump], args)
     if args.settings and args.lm:
         raise Misuse("--lm: --settings already has models and weights; leave it out")
-    made = report_headless.made(args, dump) if dump.header.heads == 1 else of_heads(args, dump)
+    made = reported(args, dump)
     output.write_text(args.out, page(made))
     if args.markdown:
         output.write_text(args.markdown, markdown(made))
@@ -51,50 +48,48 @@ def call(args: argparse.Namespace) -> None:
     output.show(*output.wrote(args))
 
 
-def of_heads(args: argparse.Namespace, dump: Dump) -> Report:
+def reported(args: argparse.Namespace, dump: Dump) -> Report:
+    if not dump.slots and (args.neural or args.model or args.gpu or args.passes or args.length is not None):
+        raise Misuse(f"--neural, --model, --gpu, --passes: need lattices of heads, and {args.dump} has none")
     found = models.open_settings(args)
     rescorer = models.open_rescorer(args, [dump])
     own, split = split_of(args, dump, found)
-    args.part = args.part or ("all" if found and not own else "heldout")
+    tuning = not args.untuned and not found and len(rescorer.models) == 1 and dump.slots > 0
+    args.part = args.part or ("heldout" if own or (dump.slots and not found) else "all")
     told = costs(args)
     sources = ReportSources(
         models=[str(path) for path, _ in args.lm],
         words=models.open_words(args, dump, rescorer),
         settings=settings(args),
     )
+    tuned: dict[str, Any] = {"tuned": found, "source": f"from the settings {args.settings}"} if found else {}
+    if tuning and args.part == "heldout" and any(split.tune.values()):
+        with output.stages() as stage:
+            made = tune(
+                dump,
+                rescorer.models,
+                split=split,
+                paths=args.paths,
+                top_k=args.top_k,
+                threads=args.threads,
+                advance=stage,
+            )
+        tuned = {
+            "tuned": made.settings((), values={}),
+            "tuned_models": made.replays.models,
+            "source": "tuned on the tuning part of this dump",
+        }
     options = ReportOptions(
         tasks=tuple(args.task) if args.task else None,
         split=split,
         part=args.part,
         seed=args.seed,
         cost=told,
-        trees=trees_of(args, dump, rescorer, split, found),
-        replay=ReplayOptions(paths=args.paths, top_k=args.top_k),
+        budgets=Budgets(nodes=NODES, p=args.paths, paths=PATHS, top_k=args.top_k),
         browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
+        **tuned,
     )
     return measured(dump, rescorer, options, sources, args)
-
-
-def trees_of(
-    args: argparse.Namespace, dump: Dump, rescorer: Rescorer, split: Split, found: Settings | None
-) -> TreeCalibrations:
-    """The calibrations of --settings; else tuned here if there is one model and the tuning part is not reported on."""
-    if found:
-        found.check(
-            vocab_size=dump.header.vocab_size,
-            slots=dump.header.heads - 1,
-            tokenizer_sha256=dump.header.tokenizer_sha256,
-        )
-        return TreeCalibrations.of_settings(found, str(args.settings)) if found.trees else TreeCalibrations()
-    if args.untuned or len(rescorer.models) != 1 or args.part != "heldout" or not any(split.tune.values()):
-        return TreeCalibrations()
-    with output.stages() as stage:
-        return TreeCalibrations.of_tuning(
-            tune_trees(
-                TrialReplays(dump, rescorer.models, split.part("tune"), top_k=args.top_k, threads=args.threads),
-                advance=stage,
-            )
-        )
 
 
 def measured(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -12,57 +11,19 @@ from typing import Any
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import summary, tables
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.draft.names import BASE, BLEND, PARALLEL_BASE, PARALLEL_RESCORED, RESCORED, TREE, sized
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.replay import headless
-from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
 from rescore.decode.replay.draft_writer import DraftWriter
-from rescore.decode.replay.names import (
-    BASE,
-    BLENDED,
-    CALIBRATED_TREE,
-    HEADS_TREE,
-    LM_ALONE,
-    LM_AND_TEXT,
-    OPEN_TREE,
-    PARALLEL_BASE,
-    PARALLEL_RESCORED,
-    PARALLEL_TUNED,
-    RESCORED,
-    TREE,
-    by_task,
-    sized,
-)
-from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
-from rescore.decode.replay.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
-from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
+from rescore.decode.replay.figures import Figures
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
+from rescore.decode.replay.run import DumpResult, Listener, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
 from rescore.lattice.split import Split, SplitPart
 
-TIMED = {"paths": (PARALLEL_RESCORED,), "tree": (sized(TREE, max(TREE_SIZES)), sized(BLENDED, max(headless.SIZES)))}
-MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
-# Gain of the models over heads alone, and of heads over the model alone.
-COMPARED = (
-    (RESCORED, BASE),
-    (PARALLEL_RESCORED, PARALLEL_BASE),
-    *((sized(TREE, n), sized(HEADS_TREE, n)) for n in TREE_SIZES),
-    *((sized(TREE, n), sized(LM_ALONE, n)) for n in MODEL_SIZES),
-)
-# Gain of tuning, of open lattices (also over heads alone), and of heads over model and running text.
-TUNED_PAIRS = (
-    (CALIBRATED_TREE, TREE),
-    (OPEN_TREE, CALIBRATED_TREE),
-    (OPEN_TREE, TREE),
-    (OPEN_TREE, HEADS_TREE),
-    (OPEN_TREE, LM_AND_TEXT),
-    (by_task(OPEN_TREE), by_task(CALIBRATED_TREE)),
-    (by_task(OPEN_TREE), by_task(LM_AND_TEXT)),
-)
-COMPARED_TUNED = (
-    (PARALLEL_TUNED, PARALLEL_RESCORED),
-    *((sized(one, n), sized(other, n)) for one, other in TUNED_PAIRS for n in MODEL_SIZES),
-)
+LARGEST = 128  # nodes
+TIMED = {"paths": PARALLEL_RESCORED, "tree": sized(TREE, LARGEST), "blend": sized(BLEND, LARGEST)}
 
 
 def call(args: argparse.Namespace) -> None:
@@ -70,12 +31,11 @@ def call(args: argparse.Namespace) -> None:
         with needed_for("writing drafts as Parquet"):
             import pyarrow  # noqa: F401
     dumps = models.open_dumps(args.dumps, args)
-    check_alike(dumps, args)
     settings = models.open_settings(args)
     rescorer = models.open_rescorer(args, dumps)
     memory = open_memory(args, dumps)
     parts = parts_of(dumps, args, settings)
-    options = ReplayOptions(paths=args.paths, top_k=args.top_k)
+    budgets = Budgets(p=args.paths, top_k=args.top_k)
     results = []
     with ExitStack() as stack:
         writer = None
@@ -88,7 +48,9 @@ def call(args: argparse.Namespace) -> None:
                 progress = bar.add_task(str(dump.path), total=rows)
                 listeners = [writing_drafts(writer, dump)] if writer else []
                 with models.naming(dump):
-                    drafters = run_drafters(dump, rescorer, options, settings, memory)
+                    counts = part.split.part("tune") if part and part.name == "heldout" else None
+                    sources = RecordedSources(dump, rescorer, counts=counts)
+                    drafters = rows_of(sources, budgets, settings=settings, memory=memory, everywhere=(BASE, RESCORED))
                     results.append(
                         replay_dump(
                             dump,
@@ -99,7 +61,7 @@ def call(args: argparse.Namespace) -> None:
                             listeners=listeners,
                         )
                     )
-    report = to_json(args, options, dumps, parts, results)
+    report = to_json(args, budgets, dumps, parts, results)
     if str(args.tables) == "-":
         output.write_figures(args, report)
         output.show(*tables(report, output.width()))
@@ -114,30 +76,18 @@ def open_memory(args: argparse.Namespace, dumps: Sequence[Dump]) -> TextMemory |
     if args.memory is None:
         return None
     header = dumps[0].header
-    if header.heads > 1:
-        raise Misuse(f"--memory: only for dumps of models without heads; {dumps[0].path} has heads")
     if header.end_of_text is None:
         raise Misuse(f"--memory: {dumps[0].path} has no end-of-text id")
     return TextMemory.open(args.memory, vocab_size=header.vocab_size, end_of_text=header.end_of_text, frozen=True)
 
 
-def check_alike(dumps: Sequence[Dump], args: argparse.Namespace) -> None:
-    """Misuse for a mix of dumps with and without heads, and for options that need heads."""
-    without = [dump for dump in dumps if dump.header.heads == 1]
-    if not without:
-        return
-    if len(without) < len(dumps):
-        raise Misuse(f"{without[0].path}: the dump of a model without heads has other drafters; replay it alone")
-    for name, value in (("drafts", args.drafts), ("alpha", args.alpha)):
-        if value is not None:
-            raise Misuse(f"--{name}: only for dumps of models with heads; {without[0].path} has none")
-
-
 def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
-    """A listener that writes the p rescored paths of every row they visit."""
+    """A listener that writes the p best paths of every row they visit."""
 
     def add(block, outcomes) -> None:
-        one = outcomes[PARALLEL_RESCORED]
+        one = next((outcomes[name] for name in (PARALLEL_RESCORED, PARALLEL_BASE) if name in outcomes), None)
+        if one is None:
+            raise Misuse(f"--drafts: {dump.path} is of a model without heads, and so without paths to write")
         writer.add(str(dump.path), block, one.drafts, one.visited)
 
     return add
@@ -149,7 +99,7 @@ def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings
     """
     parts = []
     for dump in dumps:
-        tuned = settings is not None and is_tuned_on(settings, dump)
+        tuned = settings is not None and settings.is_tuned_on(dump)
         name = args.part or ("heldout" if tuned else "all")
         if args.tune_sequences is not None and (tuned or name == "all"):
             raise Misuse(
@@ -164,7 +114,7 @@ def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings
 
 def to_json(
     args: argparse.Namespace,
-    options: ReplayOptions,
+    budgets: Budgets,
     dumps: Sequence[Dump],
     parts: Sequence[SplitPart | None],
     results: Sequence[DumpResult],
@@ -172,29 +122,15 @@ def to_json(
     """The report: `tasks` of all dumps, `overall` means per dump, settings, times."""
     tasks, overall = [], []
     for dump, part, result in zip(dumps, parts, results):
-        resampled = Resampled.of(result, seed=args.seed)
-        compared = (
-            (*headless.COMPARED, *headless.COMPARED_TUNED)
-            if dump.header.heads == 1
-            else (*COMPARED, *COMPARED_TUNED)
-            if args.lm
-            else ()
-        )
-        pairs = [pair for pair in compared if {*pair} <= {*result.names}]
-        own = [
-            {"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, pairs, task.task)}
-            for task in result.tasks
-        ]
-        tasks += own
-        means = {measure: mean_over_tasks(own, measure) for measure in MEANS}
+        figures = Figures.of(result, seed=args.seed)
+        of_dump = {"dump": str(dump.path), "kind": result.kind}
+        tasks += [{**of_dump, **task} for task in figures.tasks]
         facts = {
-            "dump": str(dump.path),
-            "kind": result.kind,
             "temperature": dump.header.temperature,
             "part": part.name if part else "all",
             "split": part and part.split.to_json(),
         }
-        overall.append({**facts, **means, **uncertainty(resampled, pairs)})
+        overall.append({**of_dump, **facts, **figures.overall})
     alpha = models.weights(args)
     return {
         "tasks": tasks,
@@ -202,35 +138,16 @@ def to_json(
         "settings": {
             "lm": [{"path": str(path), "weight": weight} for path, weight in args.lm],
             "alpha": alpha[0] if len(alpha) == 1 else alpha,
-            **dataclasses.asdict(options),
+            "paths": budgets.p,
+            "top_k": budgets.top_k,
             "threads": args.threads,
-            "drafters": results[0].names,
+            "drafters": [name for name in results[0].names if all(name in result.names for result in results)],
             "tuned": str(args.settings) if args.settings else None,
-            "bootstrap": {"level": resampled.level, "resamples": RESAMPLES, "seed": args.seed},
+            "bootstrap": figures.to_json()["bootstrap"],
         },
         "ms_per_lattice": [
-            {"dump": str(dump.path), **{key: result.ms_per_lattice(name) for key, name in timed(result).items()}}
+            {"dump": str(dump.path)}
+            | {key: result.ms_per_lattice(name) for key, name in TIMED.items() if name in result.names}
             for dump, result in zip(dumps, results)
         ],
     }
-
-
-def timed(result: DumpResult) -> dict[str, str]:
-    """The drafters whose times are reported."""
-    return {key: name for key, names in TIMED.items() for name in names if name in result.names}
-
-
-def uncertainty(resampled: Resampled, pairs: Sequence[tuple[str, str]], task: str | None = None) -> dict[str, Any]:
-    """Intervals, and differences of pairs of drafters, for a task or for the mean over tasks."""
-    differences = []
-    for name, against in pairs:
-        difference = resampled.difference(name, against, task)
-        differences.append(
-            {
-                "drafter": name,
-                "against": against,
-                **dataclasses.asdict(difference.interval),
-                "p_value": difference.p_value,
-            }
-        )
-    return {"interval": resampled.to_json(task), "differences": differences}

@@ -9,14 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from rescore.decode.cli.actions.columns import GAPS, Column, column_tables, columns_width
-from rescore.decode.replay.names import (
+from rescore.decode.draft.names import (
     BASE,
-    BLENDED,
-    CALIBRATED_TREE,
+    BLEND,
     HEADS_TREE,
     LM_ALONE,
-    LM_AND_TEXT,
-    OPEN_TREE,
     ORACLE,
     PARALLEL_BASE,
     PARALLEL_RESCORED,
@@ -24,37 +21,42 @@ from rescore.decode.replay.names import (
     RECYCLING,
     SUFFIX_DECODING,
     TREE,
-    TUNED_BLEND,
+    TUNED,
+    WITHOUT_HEADS,
     sized,
     split,
 )
 
 Report = dict[str, Any]
 GUTTER = 2  # columns between the tables of two dumps
-BOLD = (TREE, CALIBRATED_TREE, OPEN_TREE, BLENDED, TUNED_BLEND)
+BOLD = (TREE, TREE + TUNED, BLEND, BLEND + TUNED)
+
+
+def best(name: str, nodes: int) -> tuple[str, str]:
+    """A drafter's rows of one size, the better one first."""
+    return sized(name + TUNED, nodes), sized(name, nodes)
+
 
 # The rows that are printed unasked, each the first of its alternatives that was replayed: with heads and without.
-Rows = tuple[tuple[str, ...], ...]
-ROWS: Rows = (
+ROWS = (
     (BASE,),
-    (PARALLEL_RESCORED,),
-    (sized(CALIBRATED_TREE, 16), sized(TREE, 16)),
-    (sized(OPEN_TREE, 16),),
-    (sized(OPEN_TREE, 64),),
-    (sized(LM_AND_TEXT, 16),),
+    (PARALLEL_RESCORED, PARALLEL_BASE),
+    (*best(TREE, 16), sized(HEADS_TREE, 16)),
+    best(WITHOUT_HEADS, 16),
+    best(BLEND, 16),
+    best(BLEND, 64),
     (ORACLE,),
 )
-ROWS_OF_HEADS_ALONE: Rows = ((BASE,), (PARALLEL_BASE,), (sized(HEADS_TREE, 16),), (sized(HEADS_TREE, 64),), (ORACLE,))
-ROWS_WITHOUT_HEADS: Rows = (
-    (sized(PROMPT_LOOKUP, 10),),
+ROWS_WITHOUT_HEADS = (
+    (PROMPT_LOOKUP,),
     (sized(SUFFIX_DECODING, 16),),
     (sized(RECYCLING, 16),),
     (sized(LM_ALONE, 16),),
-    (sized(TUNED_BLEND, 16), sized(BLENDED, 16)),
-    (sized(TUNED_BLEND, 64), sized(BLENDED, 64)),
+    best(BLEND, 16),
+    best(BLEND, 64),
 )
-BEST = tuple(sized(name, 16) for name in (TUNED_BLEND, BLENDED, OPEN_TREE, CALIBRATED_TREE, TREE, HEADS_TREE))
-BASELINES = (BASE, sized(PROMPT_LOOKUP, 10))
+BEST = (*best(BLEND, 16), *best(TREE, 16), sized(HEADS_TREE, 16))  # there is no blend with several models
+BASELINES = (BASE, PROMPT_LOOKUP)
 
 
 def summary(report: Report, width: int) -> list[RenderableType]:
@@ -75,8 +77,6 @@ def summary(report: Report, width: int) -> list[RenderableType]:
 def shown_rows(report: Report) -> list[str]:
     replayed = report["settings"]["drafters"]
     wanted = ROWS if BASE in replayed else ROWS_WITHOUT_HEADS
-    if BASE in replayed and not report["settings"]["lm"]:
-        wanted = ROWS_OF_HEADS_ALONE
     found = [next((name for name in names if name in replayed), None) for names in wanted]
     return [name for name in found if name]
 
@@ -163,13 +163,15 @@ def half_widths(report: Report, overall: Report) -> list[str]:
 
 
 def difference_tables(report: Report, width: int) -> list[RenderableType]:
-    """For every dump: differences of drafters in the mean over tasks, intervals, p-values. Empty without a model."""
-    found = [overall["differences"] for overall in report["overall"]]
-    if not found[0]:
+    """For every dump: differences of drafters in the mean over tasks, intervals, p-values."""
+    found = [{(one["drafter"], one["against"]): one for one in overall["differences"]} for overall in report["overall"]]
+    pairs = [pair for pair in found[0] if all(pair in one for one in found)]
+    if not pairs:
         return []
-    labels = [f"{one['drafter']} - {one['against']}" for one in found[0]]
+    labels = [f"{name} - {against}" for name, against in pairs]
     columns = []
-    for overall, differences in zip(report["overall"], found):
+    for overall, of_dump in zip(report["overall"], found):
+        differences = [of_dump[pair] for pair in pairs]
         columns.append(Column(overall["kind"], [f"{one['value']:+.3f}" for one in differences]))
         columns.append(
             Column(
@@ -210,13 +212,13 @@ def duel(outcome: str) -> Callable[[Report], str]:
     return lambda task: f"{task['rescored_against_base'][outcome]:,}"
 
 
-# Facts of each task, below its block efficiencies: of any dump, and of dumps with heads.
+# Facts of each task, below its block efficiencies: of any dump, and of heads with an n-gram model.
 FACTS: dict[str, Callable[[Report], str]] = {
     "sequences": lambda task: f"{task['sequences']:,}",
     "tokens": lambda task: f"{task['tokens']:,}",
     "loops": lambda task: f"{task['loop_share']:.0%}",
 }
-FACTS_OF_HEADS: dict[str, Callable[[Report], str]] = {
+FACTS_OF_MODEL: dict[str, Callable[[Report], str]] = {
     "repeats, base": repetition("base", "consecutive", ".1%"),
     "repeats, rescored": repetition("rescored", "consecutive", ".1%"),
     "max run, base": repetition("base", "max_run", ".2f"),
@@ -228,7 +230,7 @@ FACTS_OF_HEADS: dict[str, Callable[[Report], str]] = {
 
 
 def facts_of(report: Report) -> dict[str, Callable[[Report], str]]:
-    return {**FACTS, **FACTS_OF_HEADS} if report["tasks"][0]["repetition"] else FACTS
+    return {**FACTS, **FACTS_OF_MODEL} if all("rescored_against_base" in task for task in report["tasks"]) else FACTS
 
 
 def settings_line(report: Report) -> str:
@@ -238,22 +240,19 @@ def settings_line(report: Report) -> str:
     weight = f"alpha {alpha:g}" if isinstance(alpha, float) else "alpha " + ",".join(f"{value:g}" for value in alpha)
     candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
     tuned = f"; tuned as in {settings['tuned']}" if settings["tuned"] else ""
-    if sized(BLENDED, 16) in settings["drafters"]:
-        return f"model without heads; {models or 'no n-gram model (--lm)'}"
+    if BASE not in settings["drafters"]:
+        return f"model without heads; {models or 'no n-gram model (--lm)'}{tuned}"
     if not models:
-        return f"no n-gram model (--lm): rescored equals base; {candidates}p = {settings['paths']}{tuned}"
+        return f"no n-gram model (--lm); {candidates}p = {settings['paths']}{tuned}"
     return f"{models}: {weight}, {candidates}p = {settings['paths']}{tuned}"
 
 
 def time_lines(report: Report) -> list[str]:
-    settings = report["settings"]
-    p, threads = settings["paths"], settings["threads"]
-    lines = []
-    for times in report["ms_per_lattice"]:
-        paths = f"{times['paths']:.3f} for {p} path{'s' * (p > 1)}, " if "paths" in times else ""
-        nodes = 128 if paths else 64
-        lines.append(
-            f"{times['dump']}: ms per lattice: {paths}{times['tree']:.3f} for a tree of {nodes}; "
-            f"{threads} thread{'s' * (threads > 1)}"
-        )
-    return lines
+    threads = report["settings"]["threads"]
+    told = {"paths": f"{report['settings']['paths']} paths", "tree": "a tree of 128", "blend": "a blend of 128"}
+    return [
+        f"{times['dump']}: ms per lattice: "
+        f"{', '.join(f'{times[key]:.3f} for {what}' for key, what in told.items() if key in times)}; "
+        f"{threads} thread{'s' * (threads > 1)}"
+        for times in report["ms_per_lattice"]
+    ]

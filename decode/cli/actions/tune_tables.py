@@ -9,24 +9,20 @@ from rich.console import RenderableType
 
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.names import BY_TASK, TUNED, split
 from rescore.decode.draft.settings_parts import BLEND
-from rescore.decode.replay.names import CALIBRATED_TREE, OPEN_TREE, PARALLEL_TUNED, TUNED_BLEND, by_task, split
 from rescore.lattice.dump import Dump
 
 Report = dict[str, Any]
 WEIGHTS = ("head", "alpha", "prior", "floor")
-BOLD = (
-    PARALLEL_TUNED,
-    TUNED_BLEND,
-    *(form for tree in (CALIBRATED_TREE, OPEN_TREE) for form in (tree, by_task(tree))),
-)
-
 OF_SHARE = ("constant", "ln total", "ln distinct")  # the weights of a `Share`
 
 
 def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> list[RenderableType]:
-    lines = [*heldout_tables(report, dump, width), "", *weight_tables(report, width)]
-    if report["settings"]["trees"] is None:
+    settings = report["settings"]
+    lines = heldout_tables(report, dump, width)
+    lines += ["", *(weight_tables if settings["paths"] else share_tables)(report, width)]
+    if settings["trees"] is None:
         lines.append(
             "trees: not calibrated, since a calibration has one model; merge the models with `rescore lm merge` and "
             "tune the result"
@@ -34,17 +30,15 @@ def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> 
     return [*lines, written(args)]
 
 
-def blend_tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> list[RenderableType]:
-    """`tables` for a model without heads."""
-    tuned = report["settings"]["trees"][BLEND]["overall"]
+def share_tables(report: Report, width: int) -> list[RenderableType]:
+    """The shares of the running text, for a model without heads."""
+    tuned = report["settings"]["trees"][BLEND]["overall"]["text"]
     columns = [
         Column(f"{weight}, {name}", [f"{value:.3g}" for value in values])
-        for name, shares in (("default", HEADLESS.text or ()), ("tuned", tuned["text"]))
+        for name, shares in (("default", HEADLESS.text or ()), ("tuned", tuned))
         for weight, values in zip(OF_SHARE, zip(*shares))
     ]
-    lines = heldout_tables(report, dump, width)
-    contexts = [str(order) for order in range(len(tuned["text"]))]
-    return [*lines, "", *column_tables("context", contexts, columns, width=width), written(args)]
+    return [*column_tables("context", [str(order) for order in range(len(tuned))], columns, width=width)]
 
 
 def written(args: argparse.Namespace) -> str:
@@ -70,7 +64,7 @@ def heldout_tables(report: Report, dump: Dump, width: int) -> list[RenderableTyp
     columns.append(Column("change", [change(row) for row in rows.values()]))
     columns.append(Column("interval", [interval(row) for row in rows.values()]))
     columns.append(Column("p", [p_value(row) for row in rows.values()]))
-    bold = {name for name in rows if split(name)[0] in BOLD}
+    bold = {name for name in rows if split(name)[0].endswith((TUNED, BY_TASK))}
     sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
     lines: list[RenderableType] = [
         f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,15 +32,18 @@ class AlongText:
 
 
 class AlongTexts:
-    """Collects the counts during a replay; `add` is the listener."""
+    """Collects the counts during a replay; `add` is the listener. names: drafters counted (None: all)."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Collection[str] | None = None) -> None:
+        self.names = names
         self._found: dict[tuple[str, str], NDArray[np.int64]] = {}
 
     def add(self, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
         prompts = np.diff(block.prompt_offsets)[block.sequence_of]
         generated = np.arange(block.rows) - block.offsets[block.sequence_of] + 1  # the root token included
         for name, one in outcomes.items():
+            if self.names is not None and name not in self.names:
+                continue
             rows = one.visited
             tokens = np.minimum(one.accepted[rows] + 1, block.sequence_ends[rows] - rows - 1)
             counts = [

@@ -9,9 +9,9 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.oracle import OracleReplay
+from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.standard import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import SplitPart
 from rescore.lm.ngram import NGram

@@ -26,6 +26,8 @@ def oracle_efficiency(
     h' - 1 slots. ValueError unless 1 <= k <= K and 2 <= heads <= h.
     """
     header, slots = dump.header, dump.slots
+    if not slots:
+        raise ValueError(f"{dump.path}: expected a dump of a model with heads, got one without, which has no lattices")
     widths, heads = widths or powers_of_two(header.top_k), heads or multiples(3, header.heads)
     if bad := [k for k in widths if not 1 <= k <= header.top_k]:
         raise ValueError(f"oracle: {dump.path}: expected k in 1..{header.top_k}, got {bad[0]}")

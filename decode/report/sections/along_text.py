@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.names import split
 from rescore.decode.replay.analyses.along_text import AlongText
-from rescore.decode.replay.names import split
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 

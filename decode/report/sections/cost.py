@@ -18,12 +18,23 @@ from rescore.decode.cost.cost_model import (
     per_token,
 )
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.replay.names import BASE, HEADLESS, NEURAL, NEURAL_BEAM, ORACLE, PARALLEL, split
+from rescore.decode.draft.names import (
+    BASE,
+    LM_ALONE,
+    NEURAL,
+    NEURAL_BEAM,
+    ORACLE,
+    PARALLEL,
+    TUNED,
+    WITHOUT_HEADS,
+    split,
+)
+from rescore.decode.replay.figures import EQUAL, Figures
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table
-from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.timing import is_costed
 
+HEADLESS = (LM_ALONE, WITHOUT_HEADS, WITHOUT_HEADS + TUNED)
 SHOWN = (1, 8, 64)  # batches of the table
 BATCHES = tuple(2**i for i in range(11))  # of the plot
 LENGTHS = (128, 2048)  # of the cache in the table of bytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rescore.decode.replay.figures import Figures
 from rescore.decode.report import numbers
 from rescore.decode.report.content import Cell, Section, Table
-from rescore.decode.report.figures import Figures
 
 SIGNIFICANT = 0.05
 

@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from rescore.decode.replay import headless
-from rescore.decode.replay.names import (
+from rescore.decode.draft.names import (
     BASE,
-    BLENDED,
-    CALIBRATED_TREE,
+    BLEND,
     EAGLE_TREE,
     HEADS_TREE,
     MEDUSA_TREE,
-    OPEN_TREE,
     ORACLE,
     PARALLEL_BASE,
     PARALLEL_RESCORED,
     PROMPT_LOOKUP,
     RECYCLING,
-    STATIC_RECYCLING,
     SUFFIX_DECODING,
     TREE,
+    TUNED,
     TUNED_BLEND,
+    TUNED_TREE,
     sized,
     split,
 )
+from rescore.decode.replay.figures import EQUAL, Figures
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table, Tile
-from rescore.decode.report.figures import EQUAL, Figures
 
 # Table 4 of Kim et al.: dataset, base, 4-gram, neural 61M, parallel base, parallel 4-gram, oracle (k = 16).
 PAPER = (
@@ -41,42 +39,29 @@ PAPER = (
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
 MEAN = "mean over tasks"
-STRONG = (
-    sized(TREE, 16),
-    sized(TREE, 64),
-    sized(OPEN_TREE, 16),
-    sized(OPEN_TREE, 64),
-    sized(BLENDED, 16),
-    sized(BLENDED, 64),
-)
-TILES_OF_BLEND = (
-    *(sized(name, n) for name in (BLENDED, TUNED_BLEND) for n in EQUAL),
-    sized(PROMPT_LOOKUP, headless.LOOKED_UP),
-    headless.STATIC,
-    *(sized(SUFFIX_DECODING, n) for n in EQUAL),
-)
-TABLED: dict[str, tuple[int | None, ...]] = {
-    OPEN_TREE: (16, 32, 64, 128),
-    CALIBRATED_TREE: (16, 32, 64, 128),
-    TREE: (16, 32, 64, 128),
-    HEADS_TREE: (16, 32, 64, 128),
-    PARALLEL_BASE: (None,),
-    PARALLEL_RESCORED: (None,),
-    BLENDED: headless.SIZES,
-    TUNED_BLEND: headless.SIZES,
-    PROMPT_LOOKUP: (headless.LOOKED_UP,),
-    STATIC_RECYCLING: (80,),
-}
+STRONG = tuple(sized(name, n) for name in (TREE, BLEND, TUNED_BLEND) for n in EQUAL)
+TILES = (
+    (BASE,),
+    (PARALLEL_RESCORED, PARALLEL_BASE),
+    *((sized(TUNED_TREE, n), sized(TREE, n), sized(HEADS_TREE, n)) for n in EQUAL),
+    *((sized(TUNED_BLEND, n), sized(BLEND, n)) for n in EQUAL),
+    (PROMPT_LOOKUP,),
+    (RECYCLING,),
+    *((sized(SUFFIX_DECODING, n),) for n in EQUAL),
+    (ORACLE,),
+)  # of each group the first that was replayed
+TABLED: dict[str, tuple[int | None, ...]] = dict.fromkeys(
+    (TUNED_BLEND, BLEND, TUNED_TREE, TREE, HEADS_TREE), (16, 32, 64, 128)
+) | dict.fromkeys((PARALLEL_BASE, PARALLEL_RESCORED, PARALLEL_RESCORED + TUNED), (None,))
 CURVES = 4
 # Curves shown first: of each group the first that was replayed.
 HEADLINE = (
-    (OPEN_TREE,),
-    (CALIBRATED_TREE, TREE),
+    (TUNED_BLEND, BLEND),
+    (TUNED_TREE, TREE),
     (HEADS_TREE,),
     (PARALLEL_RESCORED, PARALLEL_BASE),
     (MEDUSA_TREE,),
     (EAGLE_TREE,),
-    (TUNED_BLEND, BLENDED),
     (SUFFIX_DECODING,),
     (RECYCLING,),
     (PROMPT_LOOKUP,),
@@ -86,39 +71,38 @@ Values = dict[str, Any]
 
 def section(figures: Figures) -> Section:
     overall, tasks = figures.overall, figures.tasks
-    return Section(
-        lead=True,
-        key="efficiency",
-        title="Block efficiency",
-        cites="table 4",
-        prose=(
-            "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
-            "cheaper, further up is better: compare drafters at the same number of verified tokens per pass. The "
-            "oracle (shown with all curves) is the upper bound of any choice among the heads' candidates. Open trees "
-            "and the LM alone also draft other tokens and may exceed it.",
-            "Headroom is the distance from the base draft to the oracle, in tokens per pass. In the paper, 16 rescored "
-            "paths recover 17–55% of it, 33% on average, with 128 verified tokens. "
-            f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
-            f"seed {figures.seed}).",
-        ),
-        parts=(plot(overall, tasks), table(overall, tasks), _headroom(overall, tasks), paper_table()),
+    heads, ranges = (
+        bool(overall["headroom_recovered"]),
+        f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
+        f"seed {figures.seed}).",
     )
-
-
-def of_blend(figures: Figures) -> Section:
-    """The section for a model without heads."""
+    meant = (
+        "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
+        "cheaper, further up is better: compare drafters at the same number of verified tokens per pass."
+    )
+    if heads:
+        prose = (
+            f"{meant} The oracle (shown with all curves) is the upper bound of any choice among the heads' candidates. "
+            "Blends and the LM alone also draft other tokens and may exceed it.",
+            "Headroom is the distance from the base draft to the oracle, in tokens per pass. In the paper, 16 rescored "
+            f"paths recover 17–55% of it, 33% on average, with 128 verified tokens. {ranges}",
+        )
+    else:
+        prose = (
+            f"{meant} {ranges}",
+            "A replay lacks the predictions after rejected nodes, which decoding also counts.",
+        )
     return Section(
         lead=True,
         key="efficiency",
-        title="Tokens per pass",
-        prose=(
-            "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
-            "cheaper, further up is better: compare drafters at the same number of verified tokens per pass. "
-            f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
-            f"seed {figures.seed}).",
-            "A replay lacks the predictions after rejected nodes, which decoding also counts.",
+        title="Block efficiency" if heads else "Tokens per pass",
+        cites="table 4" if heads else "",
+        prose=prose,
+        parts=(
+            plot(overall, tasks),
+            table(overall, tasks),
+            *((_headroom(overall, tasks), paper_table()) if heads else ()),
         ),
-        parts=(plot(figures.overall, figures.tasks), table(figures.overall, figures.tasks)),
     )
 
 
@@ -133,10 +117,8 @@ def tiles(overall: Values) -> tuple[Tile, ...]:
         beside = f"{verified[name]:.0f} verified" + ("" if share is None else f", headroom {share:.0%}")
         return Tile(name=name, figure=f"{efficiency[name]:.2f}", beside=beside)
 
-    trees = next((name for name in (CALIBRATED_TREE, TREE) if sized(name, 16) in efficiency), HEADS_TREE)
-    paths = PARALLEL_RESCORED if PARALLEL_RESCORED in efficiency else PARALLEL_BASE
-    own = (BASE, paths, sized(trees, 16), sized(trees, 64), sized(OPEN_TREE, 16), sized(OPEN_TREE, 64), ORACLE)
-    return tuple(tile(name) for name in (*own, *TILES_OF_BLEND) if name in efficiency)
+    shown = (next((name for name in names if name in efficiency), None) for names in TILES)
+    return tuple(tile(name) for name in shown if name)
 
 
 def plot(overall: Values, tasks: Sequence[Values]) -> Plot:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rescore.decode.draft.names import BASE, NEURAL, NEURAL_BEAM
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.bootstrap import Difference, Resampled
-from rescore.decode.replay.names import BASE, NEURAL, NEURAL_BEAM
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.report import numbers
 from rescore.decode.report.content import Cell, Section, Table

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.replay.names import BASE, PARALLEL_BASE, PARALLEL_RESCORED, RESCORED
+from rescore.decode.draft.names import BASE, PARALLEL_BASE, PARALLEL_RESCORED, RESCORED, sized
+from rescore.decode.replay.figures import Figures
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
-from rescore.decode.report.drafters import paths
-from rescore.decode.report.figures import Figures
 
 CURVES = ((RESCORED, PARALLEL_RESCORED, "paths"), (BASE, PARALLEL_BASE, "paths-base"))
+
+
+PATHS = (2, 4, 8, 16, 32)  # replayed beside 1 and p
 
 
 def section(figures: Figures, p: int) -> Section:
@@ -77,3 +79,8 @@ def _table(figures: Figures, p: int) -> Table:
         headers=("draft", "p", *(task["task"] for task in figures.tasks), "mean"),
         rows=rows,
     )
+
+
+def paths(one: str, many: str, p: int) -> dict[str, int]:
+    """Numbers of paths by row name."""
+    return {one: 1, **{many if budget == p else sized(many, budget): budget for budget in sorted({*PATHS, p} - {1})}}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rescore.decode.replay.names import BASE, RESCORED
+from rescore.decode.draft.names import BASE, RESCORED
+from rescore.decode.replay.figures import Figures
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
-from rescore.decode.report.figures import Figures
 
 SERIES = {BASE: "paths-base", RESCORED: "paths"}
 

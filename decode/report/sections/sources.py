@@ -5,36 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rescore.decode.replay import headless
-from rescore.decode.replay.names import LM_ALONE, sized, split
+from rescore.decode.draft.names import BLEND, LM_ALONE, TUNED, WITHOUT_HEADS, WITHOUT_LM, sized, split
+from rescore.decode.replay.figures import EQUAL, Figures
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section
-from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.sections import differences
 
-SOURCES = (LM_ALONE, *headless.ABLATIONS, *headless.TUNED_ABLATIONS)
+ABLATIONS = (LM_ALONE, WITHOUT_LM, WITHOUT_HEADS, BLEND)
+ALL = {*ABLATIONS, *(name + TUNED for name in ABLATIONS)}
 
 
 def section(figures: Figures) -> Section:
     return Section(
         key="sources",
         title="What each source adds",
-        prose=("The n-gram model alone, the running text alone, and the blend of both.",),
-        parts=(_plot(figures), differences.table(figures, of_sources)),
+        prose=("The n-gram model alone, the blend of all sources, and the blend without one of them.",),
+        parts=(_plot(figures), differences.table(figures, among_sources)),
     )
 
 
-def of_sources(drafter: str, against: str) -> bool:
+def among_sources(drafter: str, against: str) -> bool:
     """Whether both drafters are blends or a source alone."""
-    return {split(drafter)[0], split(against)[0]} <= set(SOURCES)
+    return {split(drafter)[0], split(against)[0]} <= ALL
 
 
 def _plot(figures: Figures) -> Plot:
     efficiency = figures.overall["block_efficiency"]
     views = [
-        PlotView(name=f"{n} nodes{told}", traces=_bars(figures, [sized(name, n) for name in (LM_ALONE, *names)]))
-        for told, names in (("", headless.ABLATIONS), (", tuned", headless.TUNED_ABLATIONS))
+        PlotView(name=f"{n} nodes{told.replace(' ', ', ')}", traces=_bars(figures, [sized(name, n) for name in names]))
+        for told in ("", TUNED)
         for n in EQUAL
+        for names in [(LM_ALONE, *(name + told for name in ABLATIONS[1:]))]
         if sized(names[-1], n) in efficiency
     ]
     return Plot(

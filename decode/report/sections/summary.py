@@ -2,90 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from rescore.decode.replay import headless
-from rescore.decode.replay.names import (
+from rescore.decode.draft.names import (
     BASE,
-    BLENDED,
-    CALIBRATED_TREE,
+    BLEND,
     HEADS_TREE,
     LM_ALONE,
-    LM_AND_TEXT,
     NEURAL,
-    OPEN_TREE,
     ORACLE,
     PARALLEL_RESCORED,
     PROMPT_LOOKUP,
+    RECYCLING,
     RESCORED,
     SUFFIX_DECODING,
     TREE,
     TUNED_BLEND,
+    TUNED_TREE,
+    WITHOUT_HEADS,
     WITHOUT_LM,
     sized,
 )
+from rescore.decode.replay.figures import EQUAL, Figures
 from rescore.decode.report.content import Section
-from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.sections.differences import SIGNIFICANT
 
 PUBLISHED = {
-    sized(PROMPT_LOOKUP, headless.LOOKED_UP): "prompt lookup",
-    headless.STATIC: "Token Recycling with its static tree of 80",
+    PROMPT_LOOKUP: "prompt lookup",
+    RECYCLING: "Token Recycling with its static tree of 80",
     sized(SUFFIX_DECODING, 16): "suffix decoding",
 }
 SOURCES = {
     sized(LM_ALONE, 16): "the n-gram model alone",
     sized(WITHOUT_LM, 16): "the blend without the n-gram model",
+    sized(WITHOUT_HEADS, 16): "the blend without the heads",
 }
 
 
 def section(figures: Figures) -> Section:
-    prose = [_headroom(figures)]
-    prose += [text for n in EQUAL if (text := _trees(figures, n))]
-    prose += [
-        text
-        for text in (
-            _calibrated(figures),
-            _paths(figures),
-            _neural(figures),
-            _control(figures),
-            _open(figures),
-            _loops(figures),
-        )
-        if text
-    ]
-    return Section(key="summary", title="In short", prose=prose, lead=True)
+    found = (
+        _headroom(figures),
+        *(_trees(figures, n) for n in EQUAL),
+        _calibrated(figures),
+        _paths(figures),
+        _neural(figures),
+        _control(figures),
+        _blend(figures),
+        _against(figures, PUBLISHED, "The blend with 16 nodes and default weights, in tokens per pass:"),
+        _against(figures, SOURCES, "The gain of its sources, likewise:"),
+        _tuned(figures),
+        _loops(figures),
+    )
+    return Section(key="summary", title="In short", prose=[text for text in found if text], lead=True)
 
 
-def of_blend(figures: Figures) -> Section:
-    """The section for a model without heads."""
+def _blend(figures: Figures) -> str:
     efficiency = figures.overall["block_efficiency"]
-    name = TUNED_BLEND if sized(TUNED_BLEND, 16) in efficiency else BLENDED
+    name = TUNED_BLEND if sized(TUNED_BLEND, 16) in efficiency else BLEND
+    if sized(name, 16) not in efficiency:
+        return ""
     yields = [f"{efficiency[one]:.2f}{_range(figures, one)} with {n} nodes" for n in EQUAL for one in [sized(name, n)]]
-    prose = [
-        f"Tokens per pass of the {'tuned ' if name == TUNED_BLEND else ''}blend: {', '.join(yields)}. Plain decoding "
-        "has 1."
+    return (
+        f"Tokens per pass of the {'tuned ' if name == TUNED_BLEND else ''}blend of all sources: {', '.join(yields)}. "
+        "Plain decoding has 1."
+    )
+
+
+def _against(figures: Figures, others: Mapping[str, str], told: str) -> str:
+    parts = [
+        f"{_signed(one)} {text}{_p(one)}"
+        for other, text in others.items()
+        if (one := _difference(figures, sized(BLEND, 16), other))
     ]
-    for others, told in (
-        (PUBLISHED, "The blend with 16 nodes and default weights, in tokens per pass:"),
-        (SOURCES, "The gain of its sources, likewise:"),
-    ):
-        parts = [
-            f"{_signed(one)} {text}{_p(one)}"
-            for other, text in others.items()
-            if (one := _difference(figures, sized(BLENDED, 16), other))
-        ]
-        prose += [f"{told} {'; '.join(parts)}."] if parts else []
-    if tuned := [one for n in EQUAL if (one := _difference(figures, sized(TUNED_BLEND, n), sized(BLENDED, n)))]:
-        parts = [f"with {n} nodes {_signed(one)} the default{_p(one)}" for n, one in zip(EQUAL, tuned)]
-        prose.append(f"Tuned weights, in tokens per pass: {'; '.join(parts)}.")
-    if loops := _loops(figures):
-        prose.append(loops)
-    return Section(key="summary", title="In short", prose=prose, lead=True)
+    return f"{told} {'; '.join(parts)}." if parts else ""
+
+
+def _tuned(figures: Figures) -> str:
+    found = [(n, one) for n in EQUAL if (one := _difference(figures, sized(TUNED_BLEND, n), sized(BLEND, n)))]
+    parts = [f"with {n} nodes {_signed(one)} the default{_p(one)}" for n, one in found]
+    return f"Tuned weights, in tokens per pass: {'; '.join(parts)}." if parts else ""
 
 
 def _headroom(figures: Figures) -> str:
     efficiency = figures.overall["block_efficiency"]
+    if ORACLE not in efficiency:
+        return ""
     base, oracle = efficiency[BASE], efficiency[ORACLE]
     tasks = [
         (task["block_efficiency"][ORACLE] - task["block_efficiency"][BASE], task["task"]) for task in figures.tasks
@@ -121,7 +123,7 @@ def _calibrated(figures: Figures) -> str:
     found = [
         (n, name, difference)
         for n in EQUAL
-        for name in [sized(CALIBRATED_TREE, n)]
+        for name in [sized(TUNED_TREE, n)]
         if name in shares and (difference := _difference(figures, name, sized(TREE, n)))
     ]
     parts = [
@@ -167,36 +169,10 @@ def _control(figures: Figures) -> str:
     found = [(n, difference) for n in EQUAL if (difference := _difference(figures, sized(TREE, n), sized(LM_ALONE, n)))]
     if not found:
         return ""
-    parts = [f"with {n} nodes {_against(difference)}{_p(difference)}" for n, difference in found]
+    parts = [f"with {n} nodes {_beats(difference)}{_p(difference)}" for n, difference in found]
     weak = any(_sign(difference) < 0 for _, difference in found)
     moral = " In that case the heads' candidates add nothing to those of the language model." if weak else ""
     return f"The control, the language model drafting without heads: {', '.join(parts)}.{moral}"
-
-
-def _open(figures: Figures) -> str:
-    """The gain of candidates from the language model and the running text."""
-    efficiency = figures.overall["block_efficiency"]
-    parts = []
-    for n in EQUAL:
-        against = [
-            (name, difference)
-            for name, other in (
-                ("the closed tree", TREE),
-                ("language model and running text without heads", LM_AND_TEXT),
-            )
-            if (difference := _difference(figures, sized(OPEN_TREE, n), sized(other, n)))
-        ]
-        if against:
-            parts.append(
-                f"{efficiency[sized(OPEN_TREE, n)]:.2f} tokens per pass with {n} nodes, "
-                f"{' and '.join(f'{_signed(one)} {name}{_p(one)}' for name, one in against)}"
-            )
-    return (
-        "Open trees, in which the language model and the running text also propose tokens that no head lists, yield "
-        f"{'; '.join(parts)}."
-        if parts
-        else ""
-    )
 
 
 def _loops(figures: Figures) -> str:
@@ -209,7 +185,7 @@ def _loops(figures: Figures) -> str:
     )
 
 
-def _against(difference: dict[str, Any]) -> str:
+def _beats(difference: dict[str, Any]) -> str:
     word = {
         1: "heads and language model together beat it",
         0: "heads and language model together do not differ significantly from it",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from rescore.decode.draft.calibration import DEFAULT
+from rescore.decode.draft.names import BLEND, TUNED_BLEND, TUNED_TREE
+from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.analyses.weights import Weights
-from rescore.decode.replay.names import LM_AND_TEXT
 from rescore.decode.report import numbers, plots
-from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-def section(found: Weights, trees: TreeCalibrations) -> Section:
+def section(found: Weights, settings: Settings | None, source: str) -> Section:
+    """source: of the settings' weights, as a phrase."""
     return Section(
         key="weights",
         title="Weights",
@@ -22,44 +22,34 @@ def section(found: Weights, trees: TreeCalibrations) -> Section:
             "Block efficiency of the best path of the lattice over the paper's grid of alpha, on each task's tuning "
             "sequences, relative to the best alpha. The table has the gain of the chosen weight on the held-out "
             "sequences. If the curves are flat at the top, one weight suits all tasks.",
-            f"Trees under a calibrated q have four weights per head ({trees.source}): those of the head and of the "
+            f"Trees under a calibrated q have four weights per head ({source}): those of the head and of the "
             "language model (alpha), a correction for the heads' bias towards frequent tokens (prior), and an extra "
             "cost of tokens that the head does not list (floor).",
         ),
-        parts=(_plot(found), _table(found), _calibrations(trees)),
+        parts=(_plot(found), _table(found), _calibrations(settings)),
     )
 
 
-def _calibrations(trees: TreeCalibrations) -> Table:
+def _calibrations(settings: Settings | None) -> Table:
     """The weights of closed and open trees for each slot, and whether the running text is read."""
+    trees = {BLEND: DEFAULT}
+    if settings and settings.trees:
+        trees |= {TUNED_TREE: settings.calibration("closed"), TUNED_BLEND: settings.calibration("open")}
     rows = []
-    for name, calibration in trees.rows():
+    for name, calibration in trees.items():
         text = "not used" if calibration.text is None else "used"
-        of_slots = zip(
-            *(
-                np.broadcast_to(np.array(getattr(calibration, weight)), _slots(trees)).tolist()
-                for weight in ("head", "alpha", "prior", "floor")
-            )
-        )
-        for slot, values in enumerate(of_slots if name != LM_AND_TEXT else ()):
+        of_slots = zip(*(getattr(calibration, weight) for weight in ("head", "alpha", "prior", "floor")))
+        for slot, values in enumerate(of_slots):
             rows.append(
                 (
                     numbers.text(name),
-                    numbers.count(slot + 2),
+                    numbers.count(slot + 2) if len(calibration.head) > 1 else numbers.text("all"),
                     *(numbers.decimal(value) for value in values),
                     numbers.text(text),
                 )
             )
     headers = ("trees", "head", "heads' weight", "alpha", "prior", "floor", "running text")
     return Table(title="Weights of calibrated trees", headers=headers, rows=rows)
-
-
-def _slots(trees: TreeCalibrations) -> int:
-    return max(
-        len(getattr(calibration, weight))
-        for _, calibration in trees.rows()
-        for weight in ("head", "alpha", "prior", "floor")
-    )
 
 
 def _plot(found: Weights) -> Plot:

@@ -1,36 +1,62 @@
-"""Block efficiencies of a replayed dump with intervals, in the format of the JSON of `rescore run`."""
+"""Measures of a replayed dump with intervals, and differences between its drafters: the JSON of `run` and `report`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rescore.decode.replay import headless
-from rescore.decode.replay.bootstrap import Resampled
-from rescore.decode.replay.names import (
+from rescore.decode.draft.names import (
     BASE,
-    CALIBRATED_TREE,
+    BLEND,
+    BY_TASK,
     EAGLE_TREE,
     HEADS_TREE,
     LM_ALONE,
-    LM_AND_TEXT,
     MEDUSA_TREE,
     NEURAL,
     NEURAL_BEAM,
-    OPEN_TREE,
     PARALLEL_BASE,
     PARALLEL_RESCORED,
+    PROMPT_LOOKUP,
     PUSHED_TREE,
+    RECYCLING,
     RESCORED,
+    SUFFIX_DECODING,
     TREE,
+    TUNED,
+    TUNED_BLEND,
+    TUNED_TREE,
+    WITH_MEMORY,
+    WITHOUT_HEADS,
+    WITHOUT_LM,
     sized,
-    split,
 )
+from rescore.decode.replay.bootstrap import Resampled
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
-EQUAL = (16, 64)  # nodes at which drafters are compared
-BASELINES = (MEDUSA_TREE, EAGLE_TREE, PUSHED_TREE)  # other methods for trees
+EQUAL = (16, 64)  # nodes at which drafters are compared first
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
+# What drafters are compared with: each with the same number of nodes, and whole drafts.
+AGAINST = {
+    TREE: (HEADS_TREE, LM_ALONE, MEDUSA_TREE, EAGLE_TREE, PUSHED_TREE),
+    TUNED_TREE: (TREE,),
+    BLEND: (TREE, HEADS_TREE, WITHOUT_HEADS, WITHOUT_LM, LM_ALONE, SUFFIX_DECODING, RECYCLING),
+    TUNED_BLEND: (BLEND, TUNED_TREE, WITHOUT_HEADS + TUNED, WITHOUT_LM + TUNED),
+    BLEND + BY_TASK: (TREE + BY_TASK, WITHOUT_HEADS + BY_TASK),
+    BLEND + WITH_MEMORY: (BLEND,),
+}
+PAIRS = (
+    (RESCORED, BASE),
+    (PARALLEL_RESCORED, PARALLEL_BASE),
+    (PARALLEL_RESCORED + TUNED, PARALLEL_RESCORED),
+    (sized(TREE, 16), PARALLEL_RESCORED),
+    (NEURAL, BASE),
+    (NEURAL, RESCORED),
+    (NEURAL_BEAM, NEURAL),
+    (NEURAL_BEAM, PARALLEL_RESCORED),
+    *((sized(name, 16), other) for name in (BLEND, BLEND + WITH_MEMORY) for other in (PROMPT_LOOKUP, RECYCLING)),
+    *((sized(name, n), sized(other, n)) for name, others in AGAINST.items() for other in others for n in (16, 32, 64)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,33 +93,11 @@ class Figures:
 def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]:
     """Intervals of every drafter, and differences of replayed pairs, for a task or for the mean over tasks."""
     differences = []
-    for name, against in compared(resampled.names):
+    for name, against in PAIRS:
+        if not {name, against} <= {*resampled.names}:
+            continue
         difference = resampled.difference(name, against, task)
         differences.append(
             {"drafter": name, "against": against, **asdict(difference.interval), "p_value": difference.p_value}
         )
     return {"interval": resampled.to_json(task), "differences": differences}
-
-
-def compared(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Pairs of drafters to compare: heads with and without model, and model with and without heads, at equal budgets;
-    trees and paths; without heads, the blend and other drafters or the blend without a source.
-    """
-    pairs = [(RESCORED, BASE), (PARALLEL_RESCORED, PARALLEL_BASE), (sized(TREE, 16), PARALLEL_RESCORED)]
-    sizes = [n for stem, n in map(split, names) if stem == TREE and n is not None]
-    pairs += [(sized(TREE, n), sized(other, n)) for other in (HEADS_TREE, LM_ALONE) for n in sizes]
-    pairs += [(sized(TREE, n), sized(other, n)) for other in BASELINES for n in EQUAL]
-    pairs += [
-        (NEURAL, BASE),
-        (NEURAL, RESCORED),
-        (NEURAL_BEAM, NEURAL),
-        (NEURAL_BEAM, PARALLEL_RESCORED),
-    ]
-    pairs += [
-        (sized(OPEN_TREE, n), sized(other, n))
-        for other in (CALIBRATED_TREE, TREE, LM_AND_TEXT, LM_ALONE)
-        for n in EQUAL
-    ]
-    pairs += [(sized(CALIBRATED_TREE, n), sized(TREE, n)) for n in EQUAL]
-    pairs += [*headless.COMPARED, *headless.COMPARED_TUNED]
-    return [pair for pair in pairs if set(pair) <= set(names)]

@@ -1,0 +1,156 @@
+"""What drafters are made from: the base of a command line's sources and of a replay's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rescore.decode.draft import DEFAULT_ALPHA
+from rescore.decode.draft.auto_width import AutoWidth
+from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.drafter import Lattices
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
+
+if TYPE_CHECKING:
+    from rescore.decode.draft.static_tree import StaticTree
+    from rescore.decode.draft.text_memory import TextMemory
+    from rescore.decode.models.target import Target
+    from rescore.lm.ngram import NGram
+
+T = TypeVar("T")
+Options = Mapping[str, Any]
+"""Of a drafter, by their names on the command line; which of the sources it uses, and how."""
+
+
+class Missing(ValueError):
+    """A drafter lacks a source or option, or has one that it cannot use."""
+
+
+class DraftSources(ABC):
+    """The sources of drafters. Whatever is missing raises `Missing`, which says how to give it.
+
+    samples     whether text is sampled
+    vocab_size  V of the target
+    slots       of the heads' lattices; 0 without heads
+    task        whose own weights are used, where settings have some
+    threads     for batches of searches
+    """
+
+    samples = False
+    task: str | None = None
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self._known: dict[Hashable, Any] = {}
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int: ...
+    @property
+    @abstractmethod
+    def slots(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def target(self) -> Target:
+        """The target, whose passes are timed where sizes are chosen by time."""
+
+    @abstractmethod
+    def heads(self, top_k: int | None) -> Lattices:
+        """Lattices of the model's heads; top_k None: as many candidates as there are, or the default."""
+
+    @abstractmethod
+    def lms(self) -> list[NGram]:
+        """The n-gram models."""
+
+    @abstractmethod
+    def weights(self, alpha: Any) -> list[list[float]]:
+        """alpha of each n-gram model: one weight, or one per slot."""
+
+    @abstractmethod
+    def settings(self, settings: Any) -> Settings:
+        """The settings that an option names."""
+
+    @abstractmethod
+    def small(self, path: Any, option: str) -> Target:
+        """The small model that an option names."""
+
+    @abstractmethod
+    def counted(self, counts: Any, nodes: int, top_k: int | None) -> StaticTree:
+        """Medusa's tree, counted on a dump that an option names, of its first top_k candidates."""
+
+    @abstractmethod
+    def memory(self, memory: Any) -> TextMemory | None:
+        """Texts of earlier requests, that an option names."""
+
+    def tuned_models(self, settings: Settings) -> Sequence[NGram]:
+        """The models that settings were tuned with."""
+        return self.once("models", settings.open_models)
+
+    def alpha(self, alpha: Any) -> list[float]:
+        """The weight of one model: one, or one per slot."""
+        weights = alpha or [DEFAULT_ALPHA]
+        if len(weights) not in (1, self.slots or 1):
+            raise Missing(
+                f"--alpha: expected one weight, or one for each of the {self.slots or 1} slots, got {len(weights)}"
+            )
+        return list(weights)
+
+    def lattice(self, options: Options) -> Lattices:
+        """Lattices of the heads, with the candidates that the options or their settings say."""
+        settings = options.get("settings")
+        return self.heads(options["top_k"] or (self.settings(settings).top_k if settings else None))
+
+    def nodes(self, nodes: int | str) -> int | AutoWidth:
+        return AutoWidth(self.target) if nodes == "auto" else fixed_size(nodes)
+
+    def rescorer(self, options: Options, kind: str) -> Rescorer:
+        """A rescorer with all n-gram models: at the weights that settings have for "paths" or for a kind of trees, or
+        at fixed ones.
+        """
+        if options.get("settings"):
+            return self._tuned(options["settings"], kind)
+        if not (models := self.lms()):
+            raise Missing("expected at least one --lm, or --settings with a file written by `rescore tune`, got none")
+        alpha = self.weights(options["alpha"])
+        return self.once("fixed", lambda: Rescorer(models, alpha=alpha, threads=self.threads))
+
+    def tuned(self, options: Options, kind: str) -> tuple[list[NGram], Calibration | None]:
+        """The n-gram models, at most one, and the calibration that settings have for a kind of trees, if any."""
+        if not options["settings"]:
+            return self.lms(), None
+        rescorer = self._tuned(options["settings"], kind)
+        assert rescorer.calibrated is not None
+        return list(self.tuned_models(self.settings(options["settings"]))), rescorer.calibrated.calibration
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` makes, made once: drafters of one kind share it."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    def _tuned(self, name: Any, kind: str) -> Rescorer:
+        settings, task = self.settings(name), self.task
+        if (settings.paths is None) if kind == "paths" else kind not in (settings.trees or (kind,)):
+            raise Missing("the settings are of a model without heads")
+        models, threads = self.tuned_models(settings), self.threads
+        if kind == "paths":
+            return self.once(kind, lambda: settings.rescorer(models=models, threads=threads))
+        if settings.trees is None:
+            raise Missing("the settings have several n-gram models, and so no trees; merge the models and tune again")
+        return self.once((kind, task), lambda: settings.calibrated(kind, task=task, models=models, threads=threads))
+
+
+def fixed_size(nodes: int | str) -> int:
+    """A number of nodes; `Missing` for "auto", which only trees under q can choose: their nodes say what they are
+    expected to gain.
+    """
+    if not isinstance(nodes, int):
+        raise Missing(f"--nodes {nodes}: only for trees under a q; give a number of nodes")
+    return nodes
+
+
+def of_sources(sources: DraftSources, options: Options) -> None:
+    """No drafter: plain decoding."""
