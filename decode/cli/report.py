@@ -46,8 +46,8 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help=(
-            "written by `rescore tune`: n-gram models, weights, split (default: tune on the tuning part, given heads and "
-            "one --lm)"
+            "written by `rescore tune`: n-gram models, weights, split (default: tune on the tuning part, given heads "
+            "and one --lm)"
         ),
     )
     trees.add_argument("--untuned", action="store_true", help="tune nothing")

@@ -1,4 +1,4 @@
-"""A dump's sequences, as a drafter's session sees them: texts, lattices of the heads, the target's predictions, models."""
+"""A dump as a drafter's session sees it: texts, lattices of the heads, the target's predictions, n-gram models."""
 
 from __future__ import annotations
 
