@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from rescore.lattice import svg
 from rescore.lattice.oracle import oracle_lengths, ranks
-from rescore.lattice.pictures import picture
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.short_repr import picture
 from rescore.lattice.svg import Words
 
 MARGIN = 20

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice import svg
-from rescore.lattice.pictures import picture
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.short_repr import picture
 from rescore.lattice.svg import Words
 from rescore.lattice.tree import ROOT, TokenTree
 

@@ -8,9 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.loops import loop_count
 from rescore.lattice.sausage import Sausage, trusted
 from rescore.lattice.short_repr import short_repr
+
+WINDOW = 24
+DISTINCT = 8
+
+
+def is_loop(tokens: Any) -> bool:
+    """Whether the last 24 tokens hold fewer than 8 distinct ones; shorter continuations do not count as loops."""
+    tokens = np.asarray(tokens)
+    return len(tokens) >= WINDOW and len(np.unique(tokens[-WINDOW:])) < DISTINCT
+
+
+def loop_count(tokens: NDArray, offsets: NDArray) -> int:
+    """Number of sequences tokens[offsets[s]:offsets[s + 1]] that loop."""
+    return sum(is_loop(tokens[start:end]) for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist()))
+
 
 MASS_SLACK = 0.02  # float16 logp gives p with a relative error of up to 0.4% at p = 0.01, and less for greater p
 

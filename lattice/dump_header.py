@@ -50,7 +50,7 @@ class ShardInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
-    """One task: rows, sequences, and the share of sequences that loop (see loops.py)."""
+    """One task: rows, sequences, and the share of sequences that loop (`loop_count`)."""
 
     name: str
     rows: int

@@ -32,9 +32,8 @@ from safetensors.numpy import save
 from rescore.lattice.atomic import replacing, sync
 from rescore.lattice.damaged import reading
 from rescore.lattice.dump import Dump
-from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.dump_block import DumpBlock, is_loop
 from rescore.lattice.dump_header import FILE_NAME, DumpHeader, ShardInfo, TaskInfo, read_header
-from rescore.lattice.loops import is_loop
 from rescore.lattice.unfinished import LOCK, difference, locked, refuse_others, work_beside
 
 SHARD_BYTES = 32 << 20

@@ -10,6 +10,7 @@ import json
 import math
 import mmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,3 +76,20 @@ def _array(
     if not count:
         return np.empty(shape, kind)
     return np.frombuffer(mapped, kind, count, start + begin).reshape(shape)
+
+
+def map_npy(path: str | Path) -> NDArray[Any]:
+    """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, MemoryError):
+        raise
+    # numpy parses headers as Python and raises many kinds of errors. It takes unknown files for pickles, and its
+    # message suggests loading them.
+    except Exception as error:
+        got = "something else, or objects" if "pickle" in str(error) else error
+        raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
+        got = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
+        raise ValueError(f"{path}: expected a flat array of integers, got {got}")
+    return array

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.pictures import picture
-from rescore.lattice.short_repr import short_repr
+from rescore.lattice.short_repr import picture, short_repr
 from rescore.lattice.top import are_probabilities, top_of_logits
 
 MAX_SLOTS = 32

@@ -1,9 +1,17 @@
-"""One-line representations of values that hold arrays: fields, with arrays as dtype and shape."""
+"""How values are shown: in one line, with arrays as dtype and shape; as pictures in notebooks."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import singledispatch
 from typing import Any
+
+
+@singledispatch
+def picture(value: object) -> str | None:
+    """The SVG text of a value, for its `_repr_svg_`; None if it has no picture."""
+    return None
+
 
 CELLS = 60  # characters per field
 

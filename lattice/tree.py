@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.pictures import picture
-from rescore.lattice.short_repr import short_repr
+from rescore.lattice.short_repr import picture, short_repr
 from rescore.lattice.token_ids import token_ids
 
 ROOT = -1  # parent of the nodes that follow the root token

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.grams import MAX_ORDER, MAX_VOCABULARY
-from rescore.lm.inputs import STDIN
-from rescore.lm.lines import DAMAGE, packing_of, standard_input, unpacked
+from rescore.lm.inputs import DAMAGE, STDIN, packing_of, standard_input, unpacked
 
 LN10 = float(np.log(10.0))
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"

@@ -21,7 +21,7 @@ from rescore.lattice.atomic import replacing
 from rescore.lm.columns import ending
 from rescore.lm.counts import CountOptions
 from rescore.lm.runs import Run, merged, slice_starts
-from rescore.lm.skipped import Skipped
+from rescore.lm.vocabulary import Skipped
 from rescore.lm.work import WorkFolder, expect_bytes
 
 SLICES = 128

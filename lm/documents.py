@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm import lines, parquet
+from rescore.lm import inputs as lines
+from rescore.lm import parquet
 from rescore.lm.piece import Piece
-from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.tokenizer import Chat, ChatFormat
+from rescore.lm.vocabulary import BadText, Skipped
 
 
 @dataclass(slots=True)

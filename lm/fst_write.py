@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm import fst_layout as layout
+from rescore.lm import fst_read as layout
 from rescore.lm.compile import Arrays
-from rescore.lm.fst_layout import ARC, ARC_WORDS, CONST_STATE, STATE_WORDS, WORD, outside
+from rescore.lm.fst_read import ARC, ARC_WORDS, CONST_STATE, STATE_WORDS, WORD, outside
 
 BLOCK = 1 << 20  # arcs
 

@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from rescore import _core
 from rescore.lattice.token_ids import token_ids
 from rescore.lm import ngram_file
-from rescore.lm.compact import Compact
+from rescore.lm.compact import BINS, Compact
 from rescore.lm.compile import Arrays, compile_tables, decompile
 from rescore.lm.grams import check_vocabulary
-from rescore.lm.quantise import BINS
 from rescore.lm.tables import Tables
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from rescore.lattice.atomic import replacing
 from rescore.lm.documents import Faults, documents
 from rescore.lm.piece import Piece, identity
-from rescore.lm.skipped import BadText, Skipped
-from rescore.lm.vocabulary import END_OF_TEXT, GrowingVocabulary, Vocabulary
+from rescore.lm.vocabulary import END_OF_TEXT, BadText, GrowingVocabulary, Skipped, Vocabulary
 from rescore.lm.work import PIPED, WorkFolder
 
 STAGE = "words"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rescore.lattice.dump_header import FILE_NAME, read_header
+from rescore.lattice.mapped import map_npy
 from rescore.lm import parquet, token_files
 from rescore.lm.inputs import PACKED, STREAMS, TEXT, Form, ReadOptions, files_of, form_of
 from rescore.lm.piece import Piece, identity
@@ -72,7 +73,7 @@ def _ranges(path: Path, size: int | None, form: Form, common: dict[str, Any]) ->
     if form == "parquet":
         return parquet.ranges(path, common["field"], PIECE_BYTES)
     if form == "npy":
-        return _split(len(token_files.map_npy(path)), PIECE_TOKENS)
+        return _split(len(map_npy(path)), PIECE_TOKENS)
     if form == "bin" and size is not None:
         return _split(token_files.bin_length(path, np.dtype(common["dtype"]), size), PIECE_TOKENS)
     if form in ("jsonl", "lines") and size is not None and path.suffix not in PACKED:

@@ -14,9 +14,9 @@ from rescore.lm.counting import Content, Source, Windows
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_header import FILE_NAME
 from rescore.lm.piece import Piece
-from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
 from rescore.lm.tokenizer import Tokenizer
+from rescore.lm.vocabulary import Skipped
 from rescore.lm.work import PIPED
 
 if TYPE_CHECKING:  # needs pyarrow, which only folders of counts require

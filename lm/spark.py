@@ -15,9 +15,9 @@ from typing import Any
 
 from rescore.lattice.extras import needed_for
 from rescore.lm.counts_header import FILE_NAME, CountsHeader
-from rescore.lm.skipped import Skipped
 from rescore.lm.spark_worker import Worker
 from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.vocabulary import Skipped
 from rescore.lm.windows import Packing
 
 with needed_for("counting on Spark"):

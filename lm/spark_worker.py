@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from rescore.lattice.extras import needed_for
 from rescore.lm.documents import decoded, json_text, refuse_end_of_text
-from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.vocabulary import BadText, Skipped
 from rescore.lm.windows import Packing, group, join
 
 with needed_for("counting on Spark"):

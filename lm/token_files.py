@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.dump import Dump
-from rescore.lm import lines
+from rescore.lattice.mapped import map_npy
+from rescore.lm import inputs as lines
 from rescore.lm.piece import Piece
 
 CHUNK = 1 << 20  # tokens handled at once
@@ -49,23 +50,6 @@ def token_documents(
                 f"{piece.name}: the end of text, {end_of_text}, does not occur; all tokens are one document, unless "
                 "--end-of-text is another id"
             )
-
-
-def map_npy(path: str | Path) -> NDArray[Any]:
-    """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, MemoryError):
-        raise
-    # numpy parses headers as Python and raises many kinds of errors. It takes unknown files for pickles, and its
-    # message suggests loading them.
-    except Exception as error:
-        got = "something else, or objects" if "pickle" in str(error) else error
-        raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
-    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
-        got = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
-        raise ValueError(f"{path}: expected a flat array of integers, got {got}")
-    return array
 
 
 def bin_length(path: str | Path, dtype: np.dtype, size: int) -> int:

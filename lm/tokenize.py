@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from rescore.lm.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.piece import Piece
-from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.token_files import token_documents, token_dtype
 from rescore.lm.tokenizer import Chat, Tokenizer
+from rescore.lm.vocabulary import BadText, Skipped
 
 BATCH = 1 << 20  # characters tokenized at once
 AHEAD = 3  # batches in progress

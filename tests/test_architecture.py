@@ -23,8 +23,8 @@ ROOMS = {
     "calm": "loop models",
     "replay": "draft models.draft_step verify.shaping",
     "tuning": "replay draft",
-    "cost": "draft.pass_costs draft.names",
-    "bench": "engines loop draft models cost.model_shape",
+    "cost": "draft.pass_times draft.names",
+    "bench": "engines loop draft models",
     "report": "replay draft models cost",
     "cli": "report bench calm training tuning replay engines loop draft models verify cost",
 }

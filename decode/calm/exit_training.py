@@ -17,8 +17,7 @@ from torch import Tensor
 
 from rescore.decode.calm.early_exit import LayeredModel
 from rescore.decode.calm.exit_states import ExitStates, best_tokens
-from rescore.decode.models.exit_files import ExitForm
-from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 
 RIDGE = 0.01  # relative to the mean square of the states' coordinates
 DECAY = 0.02  # weight decay of a classifier

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.cli import arguments, drafting_arguments, model_arguments
+from rescore.decode.cli import arguments, model_arguments
 
 SHAPES = ("tiny", "1.5b", "7b")
 
@@ -202,7 +202,7 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
     )
     model_arguments.add_model(parser)
     model_arguments.add_engine(parser)
-    drafting_arguments.add_drafting(parser)
+    model_arguments.add_drafting(parser)
     parser.add_argument(
         "--prompts",
         type=Path,

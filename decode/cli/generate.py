@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import Any
 
-from rescore.decode.cli import arguments, drafting_arguments, model_arguments
+from rescore.decode.cli import arguments, model_arguments
 from rescore.decode.draft.registry import SPECS
 
 DESCRIPTION = """\
@@ -58,7 +58,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - reads standard input")
     model_arguments.add_model(parser)
     model_arguments.add_engine(parser)
-    drafting_arguments.add_drafting(parser, writes_memory=True)
+    model_arguments.add_drafting(parser, writes_memory=True)
     parser.add_argument(
         "--drafter",
         choices=tuple(SPECS),

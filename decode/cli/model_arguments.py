@@ -6,6 +6,92 @@ import argparse
 from pathlib import Path
 
 from rescore.decode.cli import arguments
+from rescore.decode.draft import DEFAULT_ALPHA
+
+
+def nodes(text: str) -> int | str:
+    return text if text == "auto" else arguments.whole(1, 1024)(text)
+
+
+def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False) -> None:
+    """--lm, --alpha, --settings, --memory, --draft-model, --neural, --nodes, --paths, --top-k, --ahead,
+    --counts.
+    """
+    parser.add_argument(
+        "--lm",
+        action="append",
+        default=[],
+        type=arguments.weighted_path,
+        metavar="LM[=WEIGHT]",
+        help="n-gram model: an .ngram, .arpa or .fst file; repeatable, each with its weight (default weight: 1)",
+    )
+    parser.add_argument(
+        "--alpha",
+        type=arguments.alpha,
+        metavar="A[,A..]",
+        help=(f"weight of the n-gram costs, one for all slots or one per slot (default: {DEFAULT_ALPHA})"),
+    )
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help=("written by `rescore tune`: n-gram models, weights and top-k"),
+    )
+    parser.add_argument(
+        "--memory",
+        type=arguments.Written() if writes_memory else Path,
+        metavar="FILE",
+        help=(
+            ".npy file of earlier texts, a further source of the blend; generate appends its texts to it, and creates "
+            "it if missing"
+        ),
+    )
+    parser.add_argument(
+        "--draft-model",
+        type=Path,
+        metavar="DIR|FILE",
+        help="a small model with the same tokenizer that generates drafts",
+    )
+    parser.add_argument(
+        "--neural",
+        type=Path,
+        metavar="DIR|FILE",
+        help="a small model with the same tokenizer that rescores the lattice",
+    )
+    parser.add_argument(
+        "--nodes",
+        type=nodes,
+        metavar="N|auto",
+        help=(
+            "nodes of a tree; auto picks in every step the number that gives the most tokens per second on this "
+            "machine, and 0 where drafts do not pay (default: auto where --drafter's q allows it)"
+        ),
+    )
+    parser.add_argument(
+        "--paths",
+        type=arguments.whole(1, 1024),
+        metavar="P",
+        help="paths verified in parallel (default: 16; neural and drawn: 1)",
+    )
+    parser.add_argument(
+        "--top-k",
+        type=arguments.whole(1, 64),
+        metavar="K",
+        help="candidates per slot (default: 16, or those of --settings)",
+    )
+    parser.add_argument(
+        "--ahead",
+        type=arguments.whole(1, 256),
+        metavar="N",
+        help=(
+            "greatest length of a draft: of a draft model (default: 4) or prompt-lookup (10), or the depth of a tree "
+            "of blend or lm-alone (default: as deep as it is wide; lm-alone: at most as deep as the heads)"
+        ),
+    )
+    parser.add_argument(
+        "--counts", type=Path, metavar="DUMP", help="a dump of the model's heads, on which medusa-tree counts its tree"
+    )
+
 
 MODEL = (
     "a model of the Hugging Face Hub, NAME or NAME@REVISION (HF_HOME: its cache, HF_TOKEN, HF_HUB_OFFLINE=1 as usual); "

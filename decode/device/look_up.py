@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from rescore.decode.device.fixed import rounded
+from rescore.decode.device.launch import rounded
 
 EMPTY = tl.constexpr(-1)
 WAYS = tl.constexpr(4)  # keys per bucket: 32 bytes, one memory transaction

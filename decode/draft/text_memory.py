@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from rescore import _core
 from rescore.decode.draft.calibration import Share, check_shares, counts_of
 from rescore.lattice.atomic import replacing
-from rescore.lm.token_files import map_npy
+from rescore.lattice.mapped import map_npy
 
 MOST = 1 << 20  # tokens, of some 150 bytes each
 MEMORY_SHARES: tuple[Share, ...] = (

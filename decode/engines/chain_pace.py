@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.acceptance_rates import AcceptanceRates
+from rescore.decode.draft.auto_width import AcceptanceRates
 from rescore.decode.draft.pass_times import PassTimes, rest_after
 from rescore.lattice.tree import TokenTree
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
-from rescore.decode.draft.pass_costs import PassCosts
+from rescore.decode.draft.pass_times import PassCosts
+from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.speedup import ENOUGH, Speedup
+from rescore.decode.models.block import Block
+from rescore.decode.models.target import Target
+from rescore.lattice.tree import TokenTree
 
 SIZES = (1, 3, 7, 15, 31, 63)  # nodes of the smaller trees considered
 
@@ -221,3 +228,47 @@ def plain_pass_ms(plain: Sequence[Statistics]) -> float | None:
 
 def _ms(texts: Sequence[Statistics], name: str) -> float:
     return 1e-3 * sum(getattr(one, name) for one in texts)
+
+
+WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)  # of passes
+REPEATS = 3
+
+
+@torch.inference_mode()
+def measure_passes(
+    target: Target,
+    *,
+    rows: int = 1,
+    length: int = 64,
+    widths: Sequence[int] = WIDTHS,
+    repeats: int = REPEATS,
+    trees: bool = False,
+) -> PassCosts:
+    """Returns the median time of passes of each width after `length` tokens, with the steps of the decode loop: hidden
+    states, logits, argmax.
+
+    trees: verify binary trees instead of chains. Widths that do not fit into the model's context are left out.
+    """
+    if target.context is not None:
+        widths = [width for width in widths if width < target.context] or [1]
+        length = max(1, min(length, target.context - max(widths)))
+    prompt = np.zeros(length, np.int64)
+    cache, firsts = target.open([prompt] * rows, 1, length + max(widths))
+    start = len(firsts[0])
+    target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
+    tokens, seconds = [], []
+    for width in widths:
+        tree = _branching(width - 1) if trees else TokenTree.from_drafts(np.zeros(width - 1, np.int32))
+        block = TreeLayout().lay([tree] * rows, [0] * rows, [start] * rows, target.device).block
+        times = []
+        for _ in range(1 + repeats):
+            began = time.perf_counter()
+            target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # waits for the device
+            times.append(time.perf_counter() - began)
+        tokens.append(rows * width)
+        seconds.append(statistics.median(times[1:]))
+    return PassCosts.of_times(tokens, seconds)
+
+
+def _branching(nodes: int) -> TokenTree:
+    return TokenTree.from_parents([i % 2 for i in range(nodes)], [i // 2 - 1 for i in range(nodes)])

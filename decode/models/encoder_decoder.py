@@ -17,8 +17,14 @@ from torch import Tensor
 
 from rescore.decode.models.block import Block
 from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out, vocab_size_of
-from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.models.slot_layers import CACHE, DynamicCache, EncoderDecoderCache, SlotLayers, attention_mask
+from rescore.decode.models.slot_cache import (
+    CACHE,
+    DynamicCache,
+    EncoderDecoderCache,
+    SlotCache,
+    SlotLayers,
+    attention_mask,
+)
 
 
 class EncodedCache(SlotCache):

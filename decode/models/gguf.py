@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from rescore.decode.models.cache_folder import cache_folder
+from rescore.decode.models.located import cache_folder
 from rescore.decode.models.model_check import check_size
 from rescore.lattice.extras import remedy
 

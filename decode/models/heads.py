@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,8 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.draft_vocabulary import DraftVocabulary
 from rescore.lattice.top import top_of_logits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DraftVocabulary:
+    """ids int32 [D], ascending, of the tokens with a logit; size: V, of the target's vocabulary."""
+
+    ids: Tensor
+    size: int
+
+    def tokens(self, columns: Tensor) -> Tensor:
+        """Token ids int32 [...] of columns of the logits, integers [...]; both may be on a device."""
+        return self.ids[columns.long()]
 
 
 class HeadsSession(Protocol):

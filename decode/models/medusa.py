@@ -7,18 +7,21 @@ positions after the one that gave h. W2 is the head's own, or the backbone's.
 from __future__ import annotations
 
 import json
+import pickle
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
-from rescore.decode.models.draft_vocabulary import DraftVocabulary
-from rescore.decode.models.heads import Memoryless
-from rescore.decode.models.medusa_files import CONFIG, WEIGHTS, MedusaForm, read_medusa
+from rescore.decode.models.checkpoint import read_object, tensor_files
+from rescore.decode.models.heads import DraftVocabulary, Memoryless
 from rescore.lattice.atomic import replacing
 
 
@@ -143,3 +146,171 @@ def _refuse_other_config(path: Path) -> None:
         raise ValueError(
             f"{path}: expected no file, or that of Medusa heads, got another; save the heads in a separate folder"
         )
+
+
+CONFIG = "config.json"
+WEIGHTS = "medusa_lm_head.safetensors"
+_PICKLE = "medusa_lm_head.pt"
+_INSIDE_MODEL = re.compile(r"(?:.*\.)?medusa_head\.(\d+\..+)", re.ASCII)
+_BLOCK = re.compile(r"(\d{1,4})\.(\d{1,4})\.linear\.(?:weight|bias)", re.ASCII)
+_LAST = re.compile(r"(\d{1,4})\.(\d{1,4})\.weight", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MedusaForm:
+    """Shape of Medusa heads: `heads` is T; vocab_size is V if each head has its own last layer, else None."""
+
+    heads: int
+    layers: int
+    width: int
+    vocab_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("heads", 1), ("layers", 0), ("width", 1), ("vocab_size", 1)):
+            value = getattr(self, name)
+            if name == "vocab_size" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for head in range(self.heads):
+            for layer in range(self.layers):
+                shapes[f"{head}.{layer}.linear.weight"] = (self.width, self.width)
+                shapes[f"{head}.{layer}.linear.bias"] = (self.width,)
+            if self.vocab_size is not None:
+                shapes[f"{head}.{self.layers}.weight"] = (self.vocab_size, self.width)
+        return shapes
+
+
+def read_medusa(path: str | Path, *, width: int, vocab_size: int) -> tuple[MedusaForm, dict[str, Tensor]]:
+    """Reads the form and tensors, named <head>.<layer>..., of heads in a folder or file, for a backbone of this width
+    and V.
+
+    A folder holds medusa_lm_head.safetensors, medusa_lm_head.pt, or a whole model in safetensors whose tensors
+    medusa_head.<head>... are the heads. config.json beside the weights may have medusa_num_heads (only the first so
+    many are used) and medusa_num_layers; otherwise the tensors decide. ValueError for anything but Medusa heads of this
+    backbone.
+    """
+    path = Path(path)
+    config, files = _config(path if path.is_dir() else path.parent), _files(path)
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        tensors.update(_pickled(file) if file.suffix != ".safetensors" else _safe(file))
+    form = _form(path, tensors, config, width, vocab_size)
+    return form, _checked(path, tensors, form)
+
+
+def holds_medusa(folder: Path) -> bool:
+    """Whether a folder's configuration is that of Medusa heads."""
+    return (folder / WEIGHTS).exists() or (folder / _PICKLE).exists() or "medusa_num_heads" in _config(folder)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: expected Medusa heads, a folder or a file, got nothing of that name")
+        return [path]
+    for name in (WEIGHTS, _PICKLE):
+        if (path / name).exists():
+            return [path / name]
+    inside = {file for name, file in tensor_files(path).items() if _INSIDE_MODEL.fullmatch(name)}
+    if not inside:
+        raise ValueError(
+            f"{path}: expected {WEIGHTS}, {_PICKLE} or a model in safetensors with tensors 'medusa_head.0...', "
+            "got none of them"
+        )
+    return sorted(inside)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    return read_object(folder / CONFIG) if (folder / CONFIG).exists() else {}
+
+
+def _safe(path: Path) -> dict[str, Tensor]:
+    """Only the heads' tensors of a file."""
+    try:
+        with safe_open(path, "pt") as file:
+            names = _head_names(list(file.keys()))
+            return {short: file.get_tensor(name) for name, short in names.items()}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
+
+
+def _pickled(path: Path) -> dict[str, Tensor]:
+    try:
+        value = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"{path}: expected a pickle of tensors alone, got one that would run code or is damaged; "
+            "get the heads as safetensors"
+        ) from None
+    except (FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # torch raises many kinds
+        raise ValueError(
+            f"{path}: expected a file of torch.save, got one that cannot be read: {str(error).splitlines()[:1]}"
+        ) from None
+    if not isinstance(value, dict) or not all(
+        isinstance(k, str) and type(v) is Tensor and v.layout == torch.strided for k, v in value.items()
+    ):
+        raise ValueError(
+            f"{path}: expected a dictionary of named tensors, got {type(value).__name__} with other things in it"
+        )
+    return {short: value[name] for name, short in _head_names(list(value)).items()}
+
+
+def _head_names(names: list[str]) -> dict[str, str]:
+    """Maps names in the file to <head>.<layer>...: what follows 'medusa_head.' in a whole model, else every name."""
+    inside = {name: match[1] for name in names if (match := _INSIDE_MODEL.fullmatch(name))}
+    return inside or {name: name for name in names}
+
+
+def _form(path: Path, tensors: dict[str, Tensor], config: dict[str, Any], width: int, vocab_size: int) -> MedusaForm:
+    """The form given by the tensors' names, checked against the config."""
+    blocks = [match for name in tensors if (match := _BLOCK.fullmatch(name))]
+    last = [match for name in tensors if (match := _LAST.fullmatch(name))]
+    if not blocks and not last:
+        raise ValueError(
+            f"{path}: expected tensors of Medusa heads, such as '0.0.linear.weight', got {sorted(tensors)[:3]}"
+        )
+    found = len({int(match[1]) for match in (*blocks, *last)})
+    layers = len({int(match[2]) for match in blocks})
+    heads = config.get("medusa_num_heads", found)
+    if isinstance(heads, bool) or not isinstance(heads, int) or not 1 <= heads <= found:
+        raise ValueError(
+            f"{path}: expected config.json's medusa_num_heads {heads!r}, got tensors of {found}; some are missing, "
+            "or the config belongs to another model"
+        )
+    if config.get("medusa_num_layers", layers) != layers:
+        raise ValueError(
+            f"{path}: expected heads of medusa_num_layers {config['medusa_num_layers']!r} by config.json, "
+            f"got tensors of {layers}"
+        )
+    own = tensors.get(f"0.{layers}.weight")
+    size = vocab_size if own is None else min(len(own), vocab_size)  # the backbone may have gained tokens since
+    return MedusaForm(heads=heads, layers=layers, width=width, vocab_size=size if last else None)
+
+
+def _checked(path: Path, tensors: dict[str, Tensor], form: MedusaForm) -> dict[str, Tensor]:
+    """The tensors of the form, checked to be complete, of the right shape, and finite."""
+    shapes = form.shapes()
+    strange = [name for name in tensors if not (_BLOCK.fullmatch(name) or _LAST.fullmatch(name))]
+    if strange:
+        raise ValueError(
+            f"{path}: expected tensors of Medusa heads alone, got {sorted(strange)[:3]} as well; "
+            "the file holds another kind of heads"
+        )
+    for name, shape in shapes.items():
+        tensor = tensors.get(name)
+        if tensor is None or tuple(tensor.shape) != shape or not tensor.is_floating_point():
+            got = "none" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
+            raise ValueError(
+                f"{path}: tensor {name!r}: expected floating point {list(shape)} for this backbone, got {got}; "
+                "were the heads made for another model?"
+            )
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path}: tensor {name!r}: expected finite numbers, got NaN or infinity")
+    return {name: tensors[name] for name in shapes}

@@ -13,7 +13,7 @@ from rescore.decode.models.blockwise import read_config
 from rescore.decode.models.checkpoint import check_layers, read_object
 from rescore.decode.models.gguf import described, is_gguf
 from rescore.decode.models.located import located
-from rescore.decode.models.medusa_files import holds_medusa
+from rescore.decode.models.medusa import holds_medusa
 from rescore.lm.tokenizer import TextTokenizer
 
 MTP = "mtp"

@@ -18,9 +18,8 @@ from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import tensor_files
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.draft_vocabulary import DraftVocabulary
-from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.models.slot_layers import SlotLayers, attention_mask
+from rescore.decode.models.heads import DraftVocabulary
+from rescore.decode.models.slot_cache import SlotCache, SlotLayers, attention_mask
 
 _FIRST_SLOTS = 256
 

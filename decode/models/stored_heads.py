@@ -7,9 +7,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from rescore.decode.models.bita_files import holds_bita
-from rescore.decode.models.conditioned_files import holds_heads
-from rescore.decode.models.conditioned_heads import ConditionedHeads
+from rescore.decode.models.bita import holds_bita
+from rescore.decode.models.conditioned_heads import ConditionedHeads, holds_heads
 from rescore.decode.models.medusa import MedusaHeads
 
 

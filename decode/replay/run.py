@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,23 @@ from rescore.decode.draft.names import BASE, ORACLE, RESCORED
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.outcome import Outcome
 from rescore.decode.replay.replay import Replay
-from rescore.decode.replay.side_by_side import side_by_side
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import SplitPart, chosen_blocks
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item], workers: int = 1) -> Iterator[Answer]:
+    """Yields `work` of every item, in order. One worker is lazy; several consume all items at once."""
+    if workers == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(work, items)
+
 
 # Called for each block with the block and the outcome of every drafter.
 Listener = Callable[[DumpBlock, Mapping[str, Outcome]], None]

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.array_rescorer import alpha_of_slots
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.weights import alpha_of_slots
 from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
 from rescore.decode.replay.replay import tree_at
+from rescore.decode.report.content import Section
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
@@ -189,3 +190,25 @@ def _tokens(sequences: list[dict[str, Any]]) -> set[int]:
             found.update(int(node[0]) for node in (*step["tree"], *step.get("open", ())))
             found.update(token for token in (*step["base"], *step["best"]) if token >= 0)
     return found
+
+
+def lattice_section(browser: dict[str, Any]) -> Section:
+    """browser: result of `report.browser.browser`."""
+    added = (
+        " and the cost that the language models add, in nats, given the earlier tokens of the rescored draft"
+        if browser["lm"]
+        else ""
+    )
+    prose = [
+        f"Step through the passes of a tree of {browser['nodes']} nodes with the buttons or the arrow keys. Each "
+        f"column is a head, and each cell a candidate with the head's probability{added}. The true token is framed and "
+        "ticked, dots mark the tokens of the drafts, and a tree's accepted path is bold. In the text, the root token "
+        "is bold and underlined; tokens accepted in this pass are green.",
+    ]
+    if browser["lm"]:
+        prose.append(
+            "The open tree is drafted at the same position; a replay of open trees would visit other positions."
+        )
+    if browser["left_out"]:
+        prose.append(f"{browser['left_out']} sequences were left out to keep the page small.")
+    return Section(key="lattices", title="Lattice browser", cites="figures 4, 5", prose=prose, browser=browser)

@@ -11,8 +11,7 @@ import torch
 from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.names import NEURAL, NEURAL_BEAM
-from rescore.decode.draft.neural_drafter import NeuralDrafter
-from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.replay.outcome import Outcome
 from rescore.decode.replay.recorded import RecordedHeads

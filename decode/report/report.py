@@ -10,11 +10,12 @@ from typing import Any
 from rescore.decode.cost.cost_model import Roofline
 from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.calibration import DEFAULT
+from rescore.decode.draft.names import BASE, ORACLE, PROMPT_LOOKUP, split
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.rows import Budgets
 from rescore.decode.replay.run import DumpResult
-from rescore.decode.report.browser import BrowserOptions, browser
+from rescore.decode.report.browser import BrowserOptions, browser, lattice_section
 from rescore.decode.report.content import Report, Section
 from rescore.decode.report.measured import BUDGET, LARGER, NODES, Measured, measure
 from rescore.decode.report.neural import Neural
@@ -25,7 +26,6 @@ from rescore.decode.report.sections import (
     differences,
     efficiency,
     entropies,
-    lattices,
     lost,
     models,
     oracle,
@@ -40,10 +40,30 @@ from rescore.decode.report.sections import (
 from rescore.decode.report.sections import neural as neural_section
 from rescore.decode.report.sections import sources as of_sources
 from rescore.decode.report.sections.parallel import PATHS
-from rescore.decode.report.verdict import verdict
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
+
+VERIFIED = 16  # tokens per pass
+REFERENCES = (BASE, PROMPT_LOOKUP)  # the best drafter is compared with the first replayed
+EXPLAINED = {BASE: ", the heads' own draft"}
+
+
+def verdict(overall: dict[str, Any]) -> str:
+    """Compares the best drafter with at most VERIFIED tokens per pass with the reference; means over tasks."""
+    efficiency, verified = overall["block_efficiency"], overall["verified_per_pass"]
+    within = [name for name in efficiency if name != ORACLE and round(verified[name]) <= VERIFIED]
+    best = max(within, key=efficiency.__getitem__)
+    reference = next(name for name in REFERENCES if name in efficiency)
+    return (
+        f"Best with {VERIFIED} verified tokens: {split(best)[0]}, {efficiency[best]:.2f} tokens per pass, "
+        f"{_gain(efficiency[best] / efficiency[reference] - 1)} {reference} "
+        f"({efficiency[reference]:.2f}{EXPLAINED.get(reference, '')})."
+    )
+
+
+def _gain(share: float) -> str:
+    return "the same as" if round(100 * share) == 0 else f"{share:.0%} over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +173,7 @@ def sections(
     yield summary.section(figures)
     yield efficiency.section(figures)
     if shown and shown["sequences"]:
-        yield lattices.section(shown)
+        yield lattice_section(shown)
     if measured.q:
         yield of_sources.section(figures)
     yield differences.section(figures, lambda *pair: not of_sources.among_sources(*pair))

@@ -20,8 +20,7 @@ from torch import Tensor
 from rescore.decode.models.bita import BitaTokens, same_group
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.models.slot_layers import CACHE, Cache
+from rescore.decode.models.slot_cache import CACHE, Cache, SlotCache
 from rescore.decode.training.state_store import Shard
 
 

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.calibration import MOST, Calibration, Share
-from rescore.decode.replay.side_by_side import side_by_side
-from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
-from rescore.decode.tuning.logit import Choices, fit_logit
+from rescore.decode.replay.run import side_by_side
+from rescore.decode.tuning.choices import Choices, Thinned, calibration_choices, fit_logit, path_choices
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 

@@ -116,7 +116,7 @@ def test_settings_are_those_of_every_drafter_that_reads_them(world, capsys):
 
 def test_rounds_are_counted_and_come_in_turns(world):
     from rescore.decode.loop.generate import Options
-    from rescore.decode.models.blockwise_target import BlockwiseTarget
+    from rescore.decode.models.blockwise import BlockwiseTarget
 
     rounds = []
     prompts = [text(5, seed=i).astype(np.int64) for i in range(3)]

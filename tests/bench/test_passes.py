@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import CONFIG, trained
 
-from rescore.decode.bench.passes import WIDTHS, measure_passes
-from rescore.decode.draft.pass_costs import PassCosts
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.draft.pass_times import PassCosts
+from rescore.decode.loop.payoff import WIDTHS, measure_passes
+from rescore.decode.models.blockwise import BlockwiseTarget
 
 
 class Counting(BlockwiseTarget):

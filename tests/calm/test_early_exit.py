@@ -22,7 +22,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-from rescore.decode.models.slot_layers import CACHE
+from rescore.decode.models.slot_cache import CACHE
 from rescore.lm.ngram import NGram
 
 DEPTH = 5

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import trained
 
 from rescore.decode.cli.actions.explained import explained, measure_of
-from rescore.decode.draft.pass_costs import PassCosts
+from rescore.decode.draft.pass_times import PassCosts
 from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.speedup import Speedup
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseTarget
 
 # Ten passes of 30 ms with trees of 15 nodes, each second of which kept one token; plain ones take 10 ms.
 DRAFTED = [Statistics(accepted=[1, 0] * 5, drafted=[15] * 10, verifying_us=300e3)]

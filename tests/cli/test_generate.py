@@ -30,8 +30,7 @@ from rescore.decode.loop.request import Finish, Statistics
 from rescore.decode.loop.speedup import LONGEST_S, MOST
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
-from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build

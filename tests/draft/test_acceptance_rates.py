@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rescore import _core
-from rescore.decode.draft.acceptance_rates import EDGES, FADING, PRIOR, AcceptanceRates
+from rescore.decode.draft.auto_width import EDGES, FADING, PRIOR, AcceptanceRates
 from rescore.lattice.tree import TokenTree
 
 

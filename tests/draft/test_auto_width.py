@@ -14,8 +14,7 @@ pytest.importorskip("torch")
 from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.draft import auto_width
-from rescore.decode.draft.acceptance_rates import AcceptanceRates
-from rescore.decode.draft.auto_width import SIZES, AutoWidth, WidthSession, best_size
+from rescore.decode.draft.auto_width import SIZES, AcceptanceRates, AutoWidth, WidthSession, best_size
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.pass_times import AGEING, LONGEST_REST, PRIOR, SURE, VAIN, PassTimes
@@ -23,7 +22,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.draft.tree_search import CalibratedSearch
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from support import cli
 
-from rescore.decode.draft.dynamic_tree import dynamic_trees
-from rescore.decode.draft.lattice_tree_drafter import LatticeTreeDrafter
+from rescore.decode.draft.lattice_tree_drafter import LatticeTreeDrafter, dynamic_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.draft.tree_drafter import TreeDrafter

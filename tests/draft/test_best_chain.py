@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rescore.decode.draft.best_chain import best_chain
+from rescore.decode.engines.text_drafter import best_chain
 from rescore.lattice.tree import TokenTree
 
 

@@ -15,8 +15,7 @@ from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.request import Finish, Request
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.blockwise import BlockwiseConfig
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank

@@ -12,7 +12,7 @@ from support.tiny_blockwise import V, text, trained
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.generate import Options, generate, stream
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.lm.ngram import NGram
 
 PROMPTS = [text(n, seed=n) for n in (9, 4, 12)]

@@ -15,12 +15,11 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.neural_drafter import NeuralDrafter
-from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 

@@ -10,10 +10,9 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import V, text, trained
 
 from rescore.decode.draft.drafter import drafts_of
-from rescore.decode.draft.ngram_drafter import NGramDrafter
-from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.ngram_drafter import NGramDrafter, propose_trees
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rescore.decode.draft.calibration import DEFAULT
-from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Trees

@@ -16,11 +16,11 @@ from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import HEADLESS, PREDICTED, TOP
 from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.running_texts import RunningTexts
 from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.draft.tree_search import RunningTexts
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.predicted import top_predictions
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.lattice.tree import TokenTree

@@ -9,7 +9,7 @@ from support.tiny_blockwise import predicted, text, trained
 from rescore.decode.draft.drafter import drafts_of
 from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseTarget
 
 
 class Watched(TokenRecyclingDrafter):

@@ -27,7 +27,7 @@ from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
-from rescore.decode.models.slot_layers import CACHE
+from rescore.decode.models.slot_cache import CACHE
 from rescore.lm.build import build
 
 V = tiny_transformers.V

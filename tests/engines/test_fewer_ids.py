@@ -15,8 +15,7 @@ from support.oracle_lm import random_tables
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.neural_drafter import NeuralDrafter
-from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer

@@ -15,7 +15,7 @@ from support.tiny_gguf import CONTEXT, V, write_gguf
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.engines.llama_cpp import Draft, DraftedLlama, LlamaTarget
 from rescore.decode.engines.llama_cpp.context import SEQUENCES
-from rescore.decode.engines.llama_cpp.open import HeadsOfStates
+from rescore.decode.engines.llama_cpp.target import HeadsOfStates
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.models.block import Block
 from rescore.decode.models.heads import Memoryless

@@ -22,7 +22,7 @@ from rescore import Drafting
 from rescore.decode.engines.huggingface import drafting, model_inputs
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
-from rescore.decode.models.slot_layers import CACHE
+from rescore.decode.models.slot_cache import CACHE
 
 PLAIN = dict(do_sample=False, eos_token_id=None, pad_token_id=0, max_new_tokens=12)
 

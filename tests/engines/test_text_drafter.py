@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rescore.decode.draft.acceptance_rates import AcceptanceRates
-from rescore.decode.draft.best_chain import best_chain
+from rescore.decode.draft.auto_width import AcceptanceRates
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.pass_times import LONGEST_REST, PRIOR, SURE
@@ -17,7 +16,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.known_text import NOTHING
-from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter
+from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter, best_chain
 from rescore.lattice.sausage import blank
 from rescore.lattice.tree import TokenTree
 from rescore.lm.build import build

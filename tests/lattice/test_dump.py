@@ -14,10 +14,10 @@ from support.dumps import H, K, V
 from support.paths import ROOT
 
 from rescore.lattice.dump import Dump, crc32_of
+from rescore.lattice.dump_block import is_loop
 from rescore.lattice.dump_header import DumpHeader, parse_header
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lattice.logits_file import LogitsSource, reduce_logits
-from rescore.lattice.loops import is_loop
 from rescore.lattice.mapped import map_tensors, widen
 
 

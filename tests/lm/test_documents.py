@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescore.lm import lines, pieces
+from rescore.lm import inputs as lines
+from rescore.lm import pieces
 from rescore.lm.documents import Faults, documents
 from rescore.lm.inputs import ReadOptions
 from rescore.lm.piece import Piece
 from rescore.lm.pieces import plan
-from rescore.lm.skipped import BadText, Skipped
+from rescore.lm.vocabulary import BadText, Skipped
 
 ANY_TOKENIZER = object()  # plan only asks whether there is one
 

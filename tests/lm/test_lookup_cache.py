@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from rescore.lm.build import build
-from rescore.lm.formats import save
+from rescore.lm.formats import SCALE, save
 from rescore.lm.grams import spell_contexts
-from rescore.lm.lookup_cache import SCALE
 from rescore.lm.ngram import NGram
 
 

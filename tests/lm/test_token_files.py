@@ -14,8 +14,8 @@ from support import cli, dumps
 from rescore.lm import pieces, token_files
 from rescore.lm.inputs import ReadOptions
 from rescore.lm.pieces import plan
-from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
+from rescore.lm.vocabulary import Skipped
 
 V, EOT = 50, 0
 

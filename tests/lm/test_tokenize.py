@@ -8,9 +8,9 @@ from support import cli
 
 from rescore.lm import tokenize
 from rescore.lm.pieces import plan
-from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
 from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.vocabulary import Skipped
 
 pytest.importorskip("tokenizers")
 

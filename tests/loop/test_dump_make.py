@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, models
 
 from rescore.decode.loop import continuations
 from rescore.decode.loop.prompts import Prompt
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_writer import DumpWriter, kept_sequences

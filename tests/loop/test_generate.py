@@ -21,7 +21,7 @@ from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.matching import Matching

@@ -16,7 +16,7 @@ from rescore.decode.cli import main
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.open import open_model
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build

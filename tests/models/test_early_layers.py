@@ -19,11 +19,9 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.draft_model_heads import DraftModelHeads
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.early_layers import SLOTS, EarlyLayers, early_layers
-from rescore.decode.models.exit_files import ExitForm
-from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.early_layers import SLOTS, DraftModelHeads, EarlyLayers, early_layers
+from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.lm.ngram import NGram

@@ -10,8 +10,7 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file, save_file
 
-from rescore.decode.models.exit_files import ExitForm
-from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 
 WIDTH, DEPTH = 6, 5
 FORM = ExitForm(exits=(2, 4), depth=DEPTH, width=WIDTH)

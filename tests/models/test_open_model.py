@@ -18,7 +18,7 @@ from support.tiny_blockwise import CONFIG, untrained, write_tokenizer
 from support.tiny_mtp import checkpoint, known_to_transformers
 from support.tiny_transformers import V, shared
 
-from rescore.decode.models.blockwise_target import BlockwiseHeads
+from rescore.decode.models.blockwise import BlockwiseHeads
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.open import open_model

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import CONFIG, V, untrained
 
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.reader import Reader
 
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))

@@ -24,8 +24,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
-from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.verify.sampling import Sampling

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from support import dumps
 
-from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay.oracle import OracleReplay
-from rescore.decode.replay.outcome import visited_rows
+from rescore.decode.replay.outcome import OracleReplay, visited_rows
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.lattice.dump import Dump

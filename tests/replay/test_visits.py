@@ -8,8 +8,7 @@ from support import cli, every_row
 
 from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
-from rescore.decode.draft.ngram_drafter import NGramDrafter
-from rescore.decode.draft.propose import propose_trees
+from rescore.decode.draft.ngram_drafter import NGramDrafter, propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.replay import rows

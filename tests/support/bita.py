@@ -8,7 +8,7 @@ from transformers import DynamicCache
 
 from rescore.decode.models.bita import BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.slot_layers import CACHE
+from rescore.decode.models.slot_cache import CACHE
 
 
 @torch.no_grad()

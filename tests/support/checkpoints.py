@@ -12,8 +12,7 @@ from support.tiny_blockwise import untrained
 from support.tiny_transformers import V, shared
 
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.models.exit_files import ExitForm
-from rescore.decode.models.exit_heads import ExitHeads, exits_of
+from rescore.decode.models.exit_heads import ExitForm, ExitHeads, exits_of
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model

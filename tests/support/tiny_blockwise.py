@@ -16,9 +16,8 @@ from rescore.decode.draft.calibration import HEADLESS, TOP, Calibration
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.settings_parts import ModelFile, PathWeights
 from rescore.decode.models.block import Block
-from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
-from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.tuning.tune_trees import TreeWeights
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
+from rescore.decode.tuning.tune import TreeWeights
 from rescore.lattice.split import Split
 
 WORDS = ("<|endoftext|>", *(f"w{i}" for i in range(1, 24)))

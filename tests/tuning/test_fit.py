@@ -10,9 +10,16 @@ from support import dumps
 from support.running_text import Text
 
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
+from rescore.decode.tuning.choices import (
+    RIDGE,
+    Choices,
+    Thinned,
+    calibration_choices,
+    fit_logit,
+    likelihood,
+    path_choices,
+)
 from rescore.decode.tuning.fit import fit_calibration, fit_weights
-from rescore.decode.tuning.logit import RIDGE, Choices, fit_logit, likelihood
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescore.decode.tuning.line_search import Trials, climb, refine
+from rescore.decode.tuning.tune_paths import Trials, climb, refine
 
 GRID = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 

@@ -18,7 +18,7 @@ from rescore.decode.draft.settings_parts import ModelFile, TreeWeights
 from rescore.decode.replay import rows
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.tuning import tune_trees as module
+from rescore.decode.tuning import tune as module
 from rescore.decode.tuning.fit_shares import fit_shares
 from rescore.decode.tuning.tune import tune
 from rescore.decode.tuning.tune_report import evaluate, heldout_json

@@ -11,8 +11,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.heads import Heads

@@ -19,7 +19,7 @@ from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
-from rescore.decode.cli.actions.drafting import Drafters
+from rescore.decode.cli.actions.drafter_inputs import Drafters
 from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.arguments import Misuse, meant
 from rescore.decode.loop.generate import Options

@@ -8,15 +8,17 @@ from typing import Any
 import torch
 from rich.console import RenderableType
 
-from rescore.decode.bench.passes import WIDTHS, measure_passes, random_target
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.bench_decode import facts_of
 from rescore.decode.cli.actions.columns import Column, column_tables
-from rescore.decode.cli.actions.decoders import checked_device, hide_unseen_bars, opened
+from rescore.decode.cli.actions.decoders import checked_device, opened
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.cost.model_shape import PRESETS
+from rescore.decode.cost.model_shape import PRESETS, ModelShape
+from rescore.decode.loop.payoff import WIDTHS, measure_passes
+from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.target import Target
+from rescore.lattice.extras import needed_for
 
 BATCHES = (1, 8)
 
@@ -89,3 +91,28 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
             *column_tables("tokens", [str(number) for number in one["tokens"]], columns, width=width),
         ]
     return parts
+
+
+def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> Target:
+    """Makes a causal language model of this shape with random weights. ImportError without transformers."""
+    with needed_for("a model with random weights"):
+        from transformers import LlamaConfig, LlamaForCausalLM
+    from rescore.decode.models.causal_lm import CausalLMTarget
+
+    config = LlamaConfig(
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        intermediate_size=shape.hidden,
+        vocab_size=shape.vocab_size,
+        tie_word_embeddings=shape.tied,
+        max_position_embeddings=1 << 16,
+    )
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            return CausalLMTarget(LlamaForCausalLM(config).eval())
+    finally:
+        torch.set_default_dtype(before)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.decoders import Decoder
-from rescore.decode.cli.actions.drafting import NamedDrafter
+from rescore.decode.cli.actions.drafter_inputs import NamedDrafter
 from rescore.decode.draft.auto_width import forget
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.generate import Options, generate

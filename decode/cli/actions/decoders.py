@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 
 import torch
 
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.prompt_text import PromptText, check_tokenizer
 from rescore.decode.models.chat import ChatTemplate
-from rescore.decode.models.gguf import is_gguf
-from rescore.decode.models.located import located
+from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.lm.tokenizer import TextTokenizer
@@ -78,21 +74,11 @@ def opened(args: argparse.Namespace, facts: ModelFacts, device: torch.device) ->
         if getattr(args, name) is not None:
             raise Misuse(f"--{name}: not used by the engine {args.engine}; leave it out")
     try:
-        from rescore.decode.engines.llama_cpp.open import open_llama
+        from rescore.decode.engines.llama_cpp.target import open_llama
     except ImportError as error:
         raise ValueError(str(error)) from None
     torch.set_num_threads(1)  # idle PyTorch threads spin and slow down llama.cpp's
     return open_llama(args.model, facts, heads=args.heads, threads=args.threads)
-
-
-def hide_unseen_bars(model: Path) -> None:
-    """Turns off transformers' progress bars if standard error is not a terminal."""
-    place = located(model, weights=False)
-    if (is_gguf(place) or (place / "config.json").exists()) and not sys.stderr.isatty():
-        with suppress(ImportError):  # reported when the model is opened
-            from transformers.utils import logging
-
-            logging.disable_progress_bar()
 
 
 def checked_device(name: str | None) -> torch.device:

@@ -14,7 +14,7 @@ from rescore import _core
 from rescore._processor import levels
 from rescore.decode.bench.machine import machine, version
 from rescore.decode.cli.actions import output
-from rescore.decode.models.cache_folder import cache_folder
+from rescore.decode.models.located import cache_folder
 from rescore.lattice.extras import DISTRIBUTIONS, EXTRAS, remedy
 
 REQUIRED = "numpy", "rich", "safetensors"

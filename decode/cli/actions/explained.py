@@ -6,11 +6,10 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 
-from rescore.decode.bench.passes import measure_passes
-from rescore.decode.draft.pass_costs import PassCosts
+from rescore.decode.draft.pass_times import PassCosts
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.loop.explanation import Explanation
-from rescore.decode.loop.payoff import SIZES, Advice, Payoff, more_sources, plain_pass_ms
+from rescore.decode.loop.payoff import SIZES, Advice, Payoff, measure_passes, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.speedup import Speedup
 from rescore.decode.loop.totals import Totals

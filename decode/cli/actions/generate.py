@@ -24,7 +24,7 @@ from rescore.decode.cli.actions.comparison import (
     warm_up,
 )
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
-from rescore.decode.cli.actions.drafting import Drafters, NamedDrafter
+from rescore.decode.cli.actions.drafter_inputs import Drafters, NamedDrafter
 from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.actions.output import check_stdin
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
@@ -36,7 +36,7 @@ from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.atomic import naming
-from rescore.lm.lines import standard_input
+from rescore.lm.inputs import standard_input
 
 
 def call(args: argparse.Namespace) -> None:

@@ -12,10 +12,10 @@ from rescore.decode.cli.arguments import printable
 from rescore.lm.inputs import TEXT, ReadOptions, files_of, form_of
 from rescore.lm.piece import Piece
 from rescore.lm.pieces import plan
-from rescore.lm.skipped import Skipped
 from rescore.lm.sources import is_counts
 from rescore.lm.tokenize import Numbered, numbered_tokens
 from rescore.lm.tokenizer import Tokenizer
+from rescore.lm.vocabulary import Skipped
 
 TOLD = 100_000  # tokens between two progress messages
 

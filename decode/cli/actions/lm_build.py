@@ -32,11 +32,10 @@ from rescore.lm.ngram import NGram
 from rescore.lm.numbering import number_words
 from rescore.lm.perplexity import perplexity
 from rescore.lm.prune import PruneOptions
-from rescore.lm.skipped import Skipped
 from rescore.lm.sources import CountsSource, Sources, TokenSource, is_counts
 from rescore.lm.staged import Resources, StagedBuild
 from rescore.lm.tokenizer import ChatFormat, TextTokenizer, Tokenizer
-from rescore.lm.vocabulary import END_OF_TEXT, Vocabulary
+from rescore.lm.vocabulary import END_OF_TEXT, Skipped, Vocabulary
 from rescore.lm.work import WorkFolder
 
 if TYPE_CHECKING:

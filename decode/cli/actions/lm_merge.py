@@ -21,9 +21,9 @@ from rescore.lm.interpolate import Mixture, check_alike, merge_models
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import perplexity
 from rescore.lm.prune import PruneOptions
-from rescore.lm.skipped import Skipped
 from rescore.lm.tokenizer import TextTokenizer
 from rescore.lm.tuning import TunedMixture, tune_mixture
+from rescore.lm.vocabulary import Skipped
 
 
 def call(args: argparse.Namespace) -> None:

@@ -19,9 +19,8 @@ from rescore.lattice.atomic import output_to
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import Perplexity, scored
 from rescore.lm.sentence_marks import with_sentence_marks
-from rescore.lm.skipped import Skipped
 from rescore.lm.tokenizer import TextTokenizer, Tokenizer
-from rescore.lm.vocabulary import Vocabulary
+from rescore.lm.vocabulary import Skipped, Vocabulary
 
 
 def call(args: argparse.Namespace) -> None:

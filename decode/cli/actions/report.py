@@ -9,11 +9,11 @@ from typing import Any
 
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.cost import chosen
-from rescore.decode.cli.actions.report_split import split_of
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.content import Report
@@ -28,6 +28,18 @@ from rescore.decode.report.sections.parallel import PATHS
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
+from rescore.lattice.split import Split
+
+
+def split_of(args: argparse.Namespace, dump: Dump, found: Settings | None) -> tuple[bool, Split]:
+    """Whether the settings were tuned on this dump, and the split: that of the settings if so, else of
+    --tune-sequences.
+    """
+    own = found is not None and found.is_tuned_on(dump)
+    if own and args.tune_sequences is not None:
+        raise Misuse("--tune-sequences: --settings already has the split of this dump; leave it out")
+    return own, found.split if found and own else Split.of_dump(dump, args.tune_sequences)
+
 
 MODEL, GPU, LENGTH = "7b", "h100", 1024  # defaults of the costs, if one of the three is given
 
@@ -114,7 +126,7 @@ def neural_of(args: argparse.Namespace, dump: Dump, advance: Callable[[int], Non
     with needed_for("--neural"):
         import torch
 
-        from rescore.decode.cli.actions.decoders import hide_unseen_bars
+        from rescore.decode.models.located import hide_unseen_bars
         from rescore.decode.report.open_neural import open_neural
     torch.set_num_threads(args.threads)
     hide_unseen_bars(args.neural)

@@ -22,8 +22,7 @@ from rescore.decode.cli.actions.training_texts import (
 )
 from rescore.decode.loop.dump_make import sha256
 from rescore.decode.models.checkpoint import read_object
-from rescore.decode.models.conditioned_files import CONFIG, WEIGHTS, read_form
-from rescore.decode.models.conditioned_heads import ConditionedHeads
+from rescore.decode.models.conditioned_heads import CONFIG, WEIGHTS, ConditionedHeads, read_form
 from rescore.decode.models.model_check import matrices_of
 from rescore.decode.training import heads_training
 from rescore.decode.training.estimate import Estimate, estimate

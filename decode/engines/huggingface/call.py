@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from transformers.generation import GenerationMode
 
 from rescore.decode.engines.huggingface.caches import checked_cache
-from rescore.decode.models.slot_layers import CACHE
+from rescore.decode.models.slot_cache import CACHE
 
 _HERE = "custom_generate"
 _REMEDIES = {

@@ -32,8 +32,7 @@ from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.totals import Totals
-from rescore.decode.models.bita import with_tokens
-from rescore.decode.models.bita_files import holds_bita
+from rescore.decode.models.bita import holds_bita, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.model_check import matrices_of

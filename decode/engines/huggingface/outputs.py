@@ -13,7 +13,7 @@ from rescore.decode.engines.huggingface.caches import Layers, RememberingTarget,
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.row import CallRow
 from rescore.decode.engines.huggingface.steps import Steps
-from rescore.decode.models.slot_layers import CACHE
+from rescore.decode.models.slot_cache import CACHE
 
 
 def output_of(

@@ -10,7 +10,7 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.slot_layers import CACHE
+from rescore.decode.models.slot_cache import CACHE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,89 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, LlamaContext, LlamaWeights
-from rescore.decode.engines.llama_cpp.sequences import SequenceCache
+from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, SEQUENCES, LlamaContext, LlamaWeights
 from rescore.decode.models.block import Block
+from rescore.decode.models.gguf import is_gguf
+from rescore.decode.models.heads import DraftVocabulary, Heads, HeadsSession, Memoryless
+from rescore.decode.models.located import located
+from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
+from rescore.decode.models.open import OpenModel
+from rescore.decode.models.stored_heads import stored_heads
+from rescore.lattice.extras import needed_for
+
+NOTHING = np.ones((1, 1), bool)  # no block read since the accepted tokens were kept
+
+
+class SequenceCache:
+    """The texts of the requests of one call, as sequences of a llama.cpp context.
+
+    A token of a tree belongs to the sequences of all paths through it, so it attends to its own path only; its keys and
+    values are stored once. The sequence of the accepted path becomes the request's.
+
+    rows: number of requests; held: tokens held per request when the cache is opened, 0.
+    """
+
+    def __init__(self, context: LlamaContext, rows: int):
+        if rows > SEQUENCES:
+            raise ValueError(f"expected at most {SEQUENCES} requests, llama.cpp's limit on sequences, got {rows}")
+        self.context, self.rows = context, rows
+        self.held = [0] * rows
+        self._own = list(range(rows))
+        self._free = list(range(rows, SEQUENCES))
+        self._end = [0] * rows  # end of the positions that a request's sequence may hold
+        self._drafts: list[tuple[list[int], NDArray[np.bool_]]] = [([one], NOTHING) for one in self._own]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been read yet."""
+        return not any(self._end)
+
+    def lay(self, row: int, start: int, n: int, ancestors: NDArray[np.bool_] | None) -> list[NDArray[np.int32]]:
+        """Assigns sequences to n tokens that follow the first `start` tokens of a request; returns each token's.
+
+        ancestors: bool [n, n], each token's ancestors and itself; None for a chain.
+        """
+        self._settle(row, start, 0)
+        through = np.ones((1, n), bool) if ancestors is None else ancestors[ancestors.sum(axis=0) == 1]  # [drafts, n]
+        if len(through) - 1 > len(self._free):
+            raise ValueError(
+                f"trees of {self.rows} requests: expected at most {SEQUENCES} paths in total, llama.cpp's limit on "
+                "sequences; draft fewer nodes, or decode fewer requests at once"
+            )
+        ids = [self._own[row], *(self._free.pop() for _ in through[1:])]
+        for sequence in ids[1:]:
+            self.context.fork(self._own[row], sequence)
+        self._drafts[row], self._end[row] = (ids, through), start + n
+        names = np.array(ids, np.int32)
+        return [names[column] for column in through.T]
+
+    def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        """Keeps the accepted tokens paths[row], indices into the last block, and removes the others."""
+        for row, (start, path) in enumerate(zip(starts, paths)):
+            kept = int(self._drafts[row][1][:, path[-1]].argmax())
+            self._settle(row, start + len(path), kept)
+
+    def _settle(self, row: int, end: int, kept: int) -> None:
+        """Makes the sequence of path `kept`, up to position `end`, the request's; frees the others."""
+        ids, _ = self._drafts[row]
+        for sequence in ids[:kept] + ids[kept + 1 :]:
+            self.context.cut(sequence)
+            self._free.append(sequence)
+        self._own[row] = ids[kept]
+        self._drafts[row] = [ids[kept]], NOTHING
+        if self._end[row] > end:
+            self.context.cut(ids[kept], end)
+            self._end[row] = end
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keeps only these requests, in this order."""
+        for row in set(range(self.rows)) - set(rows):
+            self.context.cut(self._own[row])
+            self._free.append(self._own[row])
+        self._own, self._end = [self._own[row] for row in rows], [self._end[row] for row in rows]
+        self._drafts = [self._drafts[row] for row in rows]
+        self.rows = len(rows)
+
 
 NO_OUTPUT = -1.0
 NODES = 256  # cells reserved per request for its tree
@@ -170,3 +250,70 @@ def _parts(wanted: NDArray[np.bool_], alike: bool) -> list[slice]:
             outputs = 0
         outputs += output
     return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(wanted)])]
+
+
+def open_llama(
+    path: str | Path, facts: ModelFacts, *, heads: str | Path | None = None, threads: int | None = None
+) -> OpenModel:
+    """Opens a .gguf file, or a model name that `open_model` resolves to one, as a llama.cpp target.
+
+    facts: from `model_facts`; heads: a folder of `rescore train heads` or of Medusa heads. ValueError for any other
+    model.
+    """
+    file = located(path, weights=False)
+    if not is_gguf(file):
+        raise ValueError(f"{path}: expected a .gguf file for llama.cpp, got another model; run it without --engine")
+    if heads == MTP:
+        raise ValueError(f"{path}: heads 'mtp' need hidden states of prompts, which llama.cpp does not expose")
+    if str(heads).startswith(EARLY):
+        raise ValueError(f"{path}: heads '{heads}' run the first layers only, which llama.cpp cannot do")
+    target = LlamaTarget(file, threads=threads, hidden=heads is not None)
+    return OpenModel(
+        target=target,
+        heads=None if heads is None else _stored(heads, file),
+        tokenizer=facts.tokenizer,
+        end_of_text=facts.end_of_text,
+        vocab_size=target.vocab_size,
+        kind="llama.cpp",
+    )
+
+
+class HeadsOfStates:
+    """Heads that read the model's hidden state from the states of a `LlamaTarget`."""
+
+    def __init__(self, heads: Heads):
+        if not isinstance(heads, Memoryless):
+            raise ValueError(f"heads: expected heads that read one hidden state, got {type(heads).__name__}")
+        self._heads = heads
+        self.slots = heads.slots
+        self.vocabulary: DraftVocabulary | None = heads.vocabulary
+
+    def open(self, requests: int) -> HeadsSession:
+        return _Session(self._heads)
+
+
+class _Session(Memoryless):
+    def __init__(self, heads: Memoryless):
+        self._heads = heads
+
+    def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
+        return self._heads.of_hidden(hidden[..., :-1], certain)
+
+
+def _stored(heads: str | Path, file: Path) -> HeadsOfStates:
+    """Opens heads with the dequantised embeddings of a GGUF file."""
+    embedding, table = _embeddings(file)
+    return HeadsOfStates(stored_heads(heads, lambda hidden: hidden @ table.T, embedding, table))
+
+
+def _embeddings(file: Path) -> tuple[Tensor, Tensor]:
+    """Returns the input and output embeddings, float32 [V, width]; one tensor if they are tied."""
+    with needed_for("heads of a GGUF file's model"):
+        import gguf
+    tensors = {one.name: one for one in gguf.GGUFReader(file).tensors}
+
+    def dequantised(name: str) -> Tensor:
+        return torch.from_numpy(gguf.dequantize(tensors[name].data, tensors[name].tensor_type).copy())
+
+    embedding = dequantised("token_embd.weight")
+    return embedding, dequantised("output.weight") if "output.weight" in tensors else embedding
