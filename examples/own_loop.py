@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer, DynamicCache
 
 from rescore import HeadsLattice, NGram, Rescorer, greedy, open_model
-from rescore.decode.models.slot_layers import CACHE  # "cache" since transformers 5.24, "past_key_values" before
+from rescore.decode.models.slot_cache import CACHE  # "cache" since transformers 5.24, "past_key_values" before
 
 opened = open_model("smollm2", heads="data/demo/heads")  # stands for your model and your heads
 model, tokenizer = opened.target.model, AutoTokenizer.from_pretrained(opened.tokenizer.parent)
