@@ -238,7 +238,7 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="a row of the table to measure, besides plain decoding; repeatable (default: all)",
+        help="a row of the table, or a drafter with all of its rows, to measure beside plain decoding; repeatable",
     )
     arguments.add_threads(parser)
     add_output(parser)

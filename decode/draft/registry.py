@@ -49,11 +49,11 @@ class Spec:
     home      the module of its `of_sources`
     options   of a command line that it uses, by their names there, and their defaults
     fixed     further arguments of `of_sources`
-    of_heads  whether it drafts from the model's heads
-    leaves    of its drafts, at most, where neither --paths nor --nodes says so
+    needs     of "heads", "lm", "counts", "neural", "draft_model" and "temperature", what it cannot do without
+    leaves    of its drafts, at most; None: as many as paths, or nodes
     nested    whether its draft of n nodes is the beginning of a larger one
     replayed  whether a dump can play the target's part: not for drawn drafts, and what needs a model
-    cites     where it was published
+    cites     where it was published; one that needs no heads is replayed only for models without, to compare with
     """
 
     name: str
@@ -61,11 +61,15 @@ class Spec:
     home: str
     options: Mapping[str, Any]
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    of_heads: bool = False
-    leaves: int = 1
+    needs: tuple[str, ...] = ()
+    leaves: int | None = None
     nested: bool = True
     replayed: bool = True
     cites: str = ""
+
+    @property
+    def of_heads(self) -> bool:
+        return "heads" in self.needs
 
     def make(self, sources: DraftSources, options: Options) -> Drafter | None:
         """The drafter; `options` has values of those of `options` that are not the defaults. `Missing` if it lacks a
@@ -82,28 +86,31 @@ def _spec(name: str, home: str, title: str, options: Mapping[str, Any], **more: 
 SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
-        _spec(BASE, "decode.draft.path_drafter", "the first candidate of every head", OF_HEADS, of_heads=True),
+        _spec(
+            BASE, "decode.draft.path_drafter", "the first candidate of every head", OF_HEADS, needs=("heads",), leaves=1
+        ),
         _spec(
             PARALLEL_BASE,
             "decode.draft.path_drafter",
             "the P best paths of the heads' lattice",
             {"paths": PATHS, **OF_HEADS},
-            of_heads=True,
+            needs=("heads",),
         ),
         _spec(
             RESCORED,
             "decode.draft.path_drafter",
             "the best path of the heads' lattice, rescored by --lm",
             WEIGHTED,
-            of_heads=True,
+            needs=("heads", "lm"),
             cites="Kim et al. 2024, section 7.2",
+            leaves=1,
         ),
         _spec(
             PARALLEL_RESCORED,
             "decode.draft.path_drafter",
             "its P best paths",
             {**WEIGHTED, "settings": None, "paths": PATHS},
-            of_heads=True,
+            needs=("heads", "lm"),
             cites="Kim et al. 2024, section 7.2",
         ),
         _spec(
@@ -111,7 +118,7 @@ SPECS: dict[str, Spec] = {
             "decode.draft.drawn_drafter",
             "P paths sampled from the lattice (temperature above 0)",
             {**WEIGHTED, "paths": 1},
-            of_heads=True,
+            needs=("heads", "temperature"),
             replayed=False,
         ),
         _spec(
@@ -119,7 +126,7 @@ SPECS: dict[str, Spec] = {
             "decode.draft.neural_drafter",
             "P paths of the lattice, rescored by a small model",
             {"neural": None, "alpha": None, "paths": 1, **OF_HEADS},
-            of_heads=True,
+            needs=("heads", "neural"),
             replayed=False,
             cites="Kim et al. 2024, section 7.1",
         ),
@@ -128,7 +135,7 @@ SPECS: dict[str, Spec] = {
             "decode.draft.lattice_tree_drafter",
             "the tree of ranks that a dump's text most often follows (--counts)",
             {"nodes": 64, "counts": None, **OF_HEADS},
-            of_heads=True,
+            needs=("heads", "counts"),
             cites="Cai et al. 2024, Medusa",
         ),
         _spec(
@@ -136,7 +143,7 @@ SPECS: dict[str, Spec] = {
             "decode.draft.lattice_tree_drafter",
             "a tree grown layer by layer from the heads' probabilities",
             {"nodes": 64, **OF_HEADS},
-            of_heads=True,
+            needs=("heads",),
             cites="Li et al. 2024, EAGLE-2",
         ),
         _spec(
@@ -144,14 +151,14 @@ SPECS: dict[str, Spec] = {
             "decode.draft.tree_drafter",
             "the N most probable prefixes of the heads' lattice",
             {"nodes": "auto", **OF_HEADS},
-            of_heads=True,
+            needs=("heads",),
         ),
         _spec(
             TREE,
             "decode.draft.tree_drafter",
             "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
             {**WEIGHTED, "settings": None, "nodes": "auto"},
-            of_heads=True,
+            needs=("heads", "lm"),
         ),
         _spec(
             PUSHED_TREE,
@@ -159,13 +166,14 @@ SPECS: dict[str, Spec] = {
             "the same, under the q of whole paths",
             {**WEIGHTED, "nodes": 64},
             fixed={"pushed": True},
-            of_heads=True,
+            needs=("heads", "lm"),
         ),
         _spec(
             LM_ALONE,
             "decode.draft.ngram_drafter",
             "a tree from --lm alone",
             {"lm": (), "nodes": 16, "ahead": None},
+            needs=("lm",),
         ),
         _spec(
             PROMPT_LOOKUP,
@@ -173,6 +181,7 @@ SPECS: dict[str, Spec] = {
             "what follows the first earlier occurrence of the last tokens, at most 10",
             {"ahead": 10},
             cites="Saxena 2023",
+            leaves=1,
         ),
         _spec(
             RECYCLING,
@@ -196,6 +205,7 @@ SPECS: dict[str, Spec] = {
             "blend without --lm",
             BLENDED,
             fixed={"without": "lm"},
+            needs=("lm",),
         ),
         _spec(
             WITHOUT_HEADS,
@@ -203,6 +213,7 @@ SPECS: dict[str, Spec] = {
             "blend without the heads",
             BLENDED,
             fixed={"without": "heads"},
+            needs=("heads",),
         ),
         _spec(
             BLEND,
@@ -218,7 +229,9 @@ SPECS: dict[str, Spec] = {
             {"draft_model": None, "ahead": 4},
             replayed=False,
             cites="Leviathan et al. 2023; Chen et al. 2023",
+            needs=("draft_model",),
+            leaves=1,
         ),
-        _spec("none", "decode.draft.sources", "plain decoding, one token per pass", {}, replayed=False),
+        _spec("none", "decode.draft.sources", "plain decoding, one token per pass", {}, leaves=1, replayed=False),
     )
 }

@@ -104,9 +104,7 @@ class RecordedSources(DraftSources):
         return settings
 
     def tuned_models(self, settings: Settings) -> Sequence[NGram]:
-        if self._tuned_models is None:
-            self._tuned_models = settings.open_models()
-        return self._tuned_models
+        return super().tuned_models(settings) if self._tuned_models is None else self._tuned_models
 
     def small(self, path: Any, option: str) -> NoReturn:
         raise Missing(f"{option}: not in a replay")

@@ -87,7 +87,7 @@ CASES = [
     (f"{GENERATE} --max-tokens 64 w1", 1, "prompt 1: 1 tokens and --max-tokens 64: expected at most 64 together"),
     ("generate --model GONE w1", 1, "GONE: expected a model (a folder, a .gguf or .safetensors file"),
     (f"{GENERATE} --tokenizer GONE w1", 1, "GONE: No such file or directory"),
-    (f"{BENCH} --only tree", 2, "--only 'tree': expected one of blend 16, blend 32, blend 64, blend auto, token"),
+    (f"{BENCH} --only tree", 2, "--only 'tree': expected one of prompt-lookup, token-recycling, suffix-decoding 16"),
     (f"{BENCH} --lm OTHER_V", 1, f"OTHER_V: n-gram model: expected a vocabulary of {V}, or less, got {V + 1}"),
     (f"{BENCH} --prompts GONE", 1, "GONE: No such file or directory"),
     (f"{BENCH} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text, or messages)"),

@@ -22,6 +22,8 @@ from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafter_inputs import Drafters
 from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.arguments import Misuse, meant
+from rescore.decode.draft.names import sized
+from rescore.decode.draft.registry import SPECS, Spec
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.speedup import Speedup
@@ -36,7 +38,7 @@ from rescore.lattice.dump import Dump
 if TYPE_CHECKING:
     from rescore.decode.bench.llama_cpp import LlamaPeers
 
-SIZES = (16, 32, 64)  # of trees, beside auto
+SIZES = (16, 64)  # of trees, beside auto
 BATCHES = [1, 8]
 ROOM = 64  # tokens reserved for drafts after the longest text, in engines with a fixed context
 PACKAGES = ("rescore", "torch", "transformers", "numpy")
@@ -127,38 +129,35 @@ class Plan:
 
 
 def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
-    """Every drafter that the model and the arguments allow, and the engine's own."""
-    trees, lm = model.trees, bool(args.lm or args.settings)
-    if model.heads:
-        yield Plan(name="base", kind="base")
-        if args.lm:
-            yield Plan(name="rescored", kind="rescored")
-        if lm:
-            yield Plan(name="parallel-rescored", kind="parallel-rescored", options={"layout": "rows"})
-        if lm and trees:
-            yield Plan(name="parallel-rescored, tree", kind="parallel-rescored", options={"layout": "tree"})
-        if trees:
-            yield from of_sizes("tree" if lm else "heads-tree")
-        if args.neural:
-            yield Plan(name="neural", kind="neural", options={"paths": 1})
-    if args.draft_model:
-        yield Plan(name="draft-model", kind="draft-model")
-    if len(args.lm) == 1:
-        yield Plan(name="lm-alone 16", kind="lm-alone", options={"nodes": 16})
-    if trees and len(args.lm) <= 1:
-        yield from of_sizes("blend")
-        if model.heads:
-            yield from of_sizes("blend-without-heads")
-        yield Plan(name="token-recycling", kind="token-recycling")
+    """Every drafter of the registry that the model and the arguments allow, and the engine's own."""
+    for spec in SPECS.values():
+        if spec.name != "none" and all(given(args, model, spec, need) for need in spec.needs):
+            yield from plans(spec, model.trees, len(args.lm))
     if args.engine:
         yield from (Plan(name=name, kind=None) for name in llama_names())
     elif model.kind == "causal-lm":
         yield from (Plan(name=name, kind=None) for name in HUGGING_FACE)
 
 
-def of_sizes(kind: str) -> Iterator[Plan]:
-    for nodes in (*SIZES, "auto"):
-        yield Plan(name=f"{kind} {nodes}", kind=kind, options={"nodes": nodes})
+def given(args: argparse.Namespace, model: ModelFacts, spec: Spec, need: str) -> bool:
+    if need == "heads":
+        return model.heads
+    return bool(getattr(args, need) or (need == "lm" and "settings" in spec.options and args.settings))
+
+
+def plans(spec: Spec, trees: bool, lms: int) -> Iterator[Plan]:
+    """A drafter at its sizes; none if it weighs one n-gram model and there are several."""
+    if lms > 1 and "lm" in spec.options and "alpha" not in spec.options:
+        return
+    nodes = spec.options.get("nodes")
+    if nodes == "auto":
+        for size in (*SIZES, "auto") if trees else ():
+            yield Plan(name=f"{spec.name} {size}", kind=spec.name, options={"nodes": size})
+        return
+    name, options = (sized(spec.name, SIZES[0]), {"nodes": SIZES[0]}) if nodes else (spec.name, {})
+    yield Plan(name=name, kind=spec.name, options=options)
+    if trees and spec.options.get("paths", 1) > 1:  # the paper's form
+        yield Plan(name=f"{name}, rows", kind=spec.name, options={"layout": "rows"})
 
 
 def llama_names() -> tuple[str, ...]:
@@ -196,11 +195,12 @@ def contenders_of(
 
 
 def chosen(args: argparse.Namespace, plans: Sequence[Plan]) -> list[Plan]:
-    """The plans named by --only, or all."""
-    names = [one.name for one in plans]
+    """The plans named by --only, rows or drafters; or all."""
+    names = [name for one in plans for name in (one.name, one.kind) if name]
     if unknown := [name for name in args.only if name not in names]:
-        raise Misuse(f"--only {unknown[0]!r}: expected one of {', '.join(names)}{meant(unknown[0], names)}")
-    return [one for one in plans if not args.only or one.name in args.only]
+        rows = ", ".join(one.name for one in plans)
+        raise Misuse(f"--only {unknown[0]!r}: expected one of {rows}{meant(unknown[0], names)}")
+    return [one for one in plans if not args.only or {one.name, one.kind} & {*args.only}]
 
 
 def figures_of(

@@ -96,7 +96,8 @@ class Drafters:
 
     def _layout(self, spec: Spec, options: Mapping[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
         trees, paths = self.facts.trees, options.get("paths", 0)
-        leaves = paths or options.get("nodes") or spec.leaves  # at most, of a draft
+        sized = paths or options.get("nodes")
+        leaves = min(sized, spec.leaves) if sized and spec.leaves and sized != "auto" else sized or spec.leaves or 1
         if spec.name == "neural" and paths > 1:
             assert self.inputs.model.heads is not None
             leaves = paths * self.inputs.model.heads.slots  # any prefix in the beam may be a leaf

@@ -50,7 +50,7 @@ def section(figures: Figures) -> Section:
         _control(figures),
         _blend(figures),
         _against(figures, PUBLISHED, "The blend with 16 nodes and default weights, in tokens per pass:"),
-        _against(figures, SOURCES, "The gain of its sources, likewise:"),
+        _against(figures, SOURCES, "What its sources add to the blend with 16 nodes and default weights:"),
         _tuned(figures),
         _loops(figures),
     )
