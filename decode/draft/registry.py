@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rescore.decode.draft.sources import DraftSources, Options
 
 PATHS = 16
-OF_HEADS: dict[str, Any] = {"top_k": None}
-WEIGHTED = {"lm": (), "alpha": None, **OF_HEADS}
+LATTICE: dict[str, Any] = {"top_k": None}
+WEIGHTED = {"lm": (), "alpha": None, **LATTICE}
 BLENDED = {"settings": None, "lm": (), "memory": None, "nodes": "auto", "top_k": None, "ahead": None}
 
 
@@ -87,13 +87,13 @@ SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
         _spec(
-            BASE, "decode.draft.path_drafter", "the first candidate of every head", OF_HEADS, needs=("heads",), leaves=1
+            BASE, "decode.draft.path_drafter", "the first candidate of every head", LATTICE, needs=("heads",), leaves=1
         ),
         _spec(
             PARALLEL_BASE,
             "decode.draft.path_drafter",
             "the P best paths of the heads' lattice",
-            {"paths": PATHS, **OF_HEADS},
+            {"paths": PATHS, **LATTICE},
             needs=("heads",),
         ),
         _spec(
@@ -125,7 +125,7 @@ SPECS: dict[str, Spec] = {
             NEURAL,
             "decode.draft.neural_drafter",
             "P paths of the lattice, rescored by a small model",
-            {"neural": None, "alpha": None, "paths": 1, **OF_HEADS},
+            {"neural": None, "alpha": None, "paths": 1, **LATTICE},
             needs=("heads", "neural"),
             replayed=False,
             cites="Kim et al. 2024, section 7.1",
@@ -134,7 +134,7 @@ SPECS: dict[str, Spec] = {
             MEDUSA_TREE,
             "decode.draft.lattice_tree_drafter",
             "the tree of ranks that a dump's text most often follows (--counts)",
-            {"nodes": 64, "counts": None, **OF_HEADS},
+            {"nodes": 64, "counts": None, **LATTICE},
             needs=("heads", "counts"),
             cites="Cai et al. 2024, Medusa",
         ),
@@ -142,7 +142,7 @@ SPECS: dict[str, Spec] = {
             EAGLE_TREE,
             "decode.draft.lattice_tree_drafter",
             "a tree grown layer by layer from the heads' probabilities",
-            {"nodes": 64, **OF_HEADS},
+            {"nodes": 64, **LATTICE},
             needs=("heads",),
             cites="Li et al. 2024, EAGLE-2",
         ),
@@ -150,7 +150,7 @@ SPECS: dict[str, Spec] = {
             HEADS_TREE,
             "decode.draft.tree_drafter",
             "the N most probable prefixes of the heads' lattice",
-            {"nodes": "auto", **OF_HEADS},
+            {"nodes": "auto", **LATTICE},
             needs=("heads",),
         ),
         _spec(
