@@ -68,6 +68,17 @@ def test_run_agrees(world, report, capsys):
     assert other["overall"][0]["part"] == "all" and "blend-without-lm tuned 32" in other["settings"]["drafters"]
 
 
+def test_dumps_with_heads_and_without_share_a_table(world, capsys):
+    """Each with its own base; rows are those that both have."""
+    both = ("run", world / "dump", world / "heads", "--lm", world / "a.ngram")
+    out = cli.call(capsys, *both).out
+    assert out.startswith("blend 16: tokens per pass ")
+    assert "where prompt-lookup has" in out and "where base has" in out and "model without heads" not in out
+    drafters = cli.figures(capsys, *both)["settings"]["drafters"]
+    assert "blend 64" in drafters and not {"base", "prompt-lookup", "oracle"} & set(drafters)
+    assert "blend 64 - blend-without-lm 64" in cli.call(capsys, *both, "--tables", "-").out
+
+
 def test_table(world, report, capsys):
     result = cli.call(capsys, *call(world, "-o", world / "again.json"))
     assert result.status == 0 and (world / "again.json").read_bytes() == (world / "s.json").read_bytes()

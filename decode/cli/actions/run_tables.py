@@ -88,12 +88,12 @@ def best_of(report: Report) -> str:
 
 def verdict(report: Report) -> str:
     """The best drafter of 16 nodes against the heads' own draft, or against prompt lookup where there are no heads."""
-    best, base = best_of(report), next(name for name in BASELINES if name in shown_rows(report))
-    parts = [
-        f"{one['block_efficiency'][best]:.2f} where {base} has {one['block_efficiency'][base]:.2f} "
-        f"({title(report, one).partition(', ')[2]})"
-        for one in report["overall"]
-    ]
+    best, parts = best_of(report), []
+    for one in report["overall"]:
+        efficiency = one["block_efficiency"]
+        base = next(name for name in BASELINES if name in efficiency)
+        of = title(report, one).partition(", ")[2]
+        parts.append(f"{efficiency[best]:.2f} where {base} has {efficiency[base]:.2f} ({of})")
     return f"{best}: tokens per pass {', '.join(parts)}"
 
 
@@ -240,7 +240,7 @@ def settings_line(report: Report) -> str:
     weight = f"alpha {alpha:g}" if isinstance(alpha, float) else "alpha " + ",".join(f"{value:g}" for value in alpha)
     candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
     tuned = f"; tuned as in {settings['tuned']}" if settings["tuned"] else ""
-    if BASE not in settings["drafters"]:
+    if all(BASE not in one["block_efficiency"] for one in report["overall"]):
         return f"model without heads; {models or 'no n-gram model (--lm)'}{tuned}"
     if not models:
         return f"no n-gram model (--lm); {candidates}p = {settings['paths']}{tuned}"
