@@ -81,7 +81,7 @@ def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
     if calibration is None:
         calibration = DEFAULT if lattice else HEADLESS
     rescorer = sources.once(
-        (lm is None, calibration, memory is None),
+        (id(lm), calibration, id(memory)),  # settings that keep the default weights may have another n-gram model
         lambda: blended(sources.vocab_size, lm, calibration, memory=memory, threads=sources.threads),
     )
     return TreeDrafter(lattice, rescorer, nodes=sources.nodes(options["nodes"]), depth=options["ahead"])

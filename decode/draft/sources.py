@@ -111,7 +111,11 @@ class DraftSources(ABC):
         at fixed ones.
         """
         if options.get("settings"):
-            return self._tuned(options["settings"], kind)
+            settings, task = self._settings_with(options, kind), self.task
+            models, threads = self.tuned_models(settings), self.threads
+            if kind == "paths":
+                return self.once(kind, lambda: settings.rescorer(models=models, threads=threads))
+            return self.once((kind, task), lambda: settings.calibrated(kind, task=task, models=models, threads=threads))
         if not (models := self.lms()):
             raise Missing("expected at least one --lm, or --settings with a file written by `rescore tune`, got none")
         alpha = self.weights(options["alpha"])
@@ -121,9 +125,8 @@ class DraftSources(ABC):
         """The n-gram models, at most one, and the calibration that settings have for a kind of trees, if any."""
         if not options["settings"]:
             return self.lms(), None
-        rescorer = self._tuned(options["settings"], kind)
-        assert rescorer.calibrated is not None
-        return list(self.tuned_models(self.settings(options["settings"]))), rescorer.calibrated.calibration
+        settings = self._settings_with(options, kind)
+        return list(self.tuned_models(settings)), settings.calibration(kind, self.task)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` makes, made once: drafters of one kind share it."""
@@ -131,16 +134,13 @@ class DraftSources(ABC):
             self._known[key] = make()
         return self._known[key]
 
-    def _tuned(self, name: Any, kind: str) -> Rescorer:
-        settings, task = self.settings(name), self.task
+    def _settings_with(self, options: Options, kind: str) -> Settings:
+        settings = self.settings(options["settings"])
         if (settings.paths is None) if kind == "paths" else kind not in (settings.trees or (kind,)):
             raise Missing("the settings are of a model without heads")
-        models, threads = self.tuned_models(settings), self.threads
-        if kind == "paths":
-            return self.once(kind, lambda: settings.rescorer(models=models, threads=threads))
-        if settings.trees is None:
+        if kind != "paths" and settings.trees is None:
             raise Missing("the settings have several n-gram models, and so no trees; merge the models and tune again")
-        return self.once((kind, task), lambda: settings.calibrated(kind, task=task, models=models, threads=threads))
+        return settings
 
 
 def fixed_size(nodes: int | str) -> int:
