@@ -24,10 +24,6 @@ from rescore.lattice.extras import remedy
 BLOCKS = ".block_count"  # suffix of the field with the number of layers
 
 
-def is_gguf(place: Path) -> bool:
-    return place.suffix == ".gguf"
-
-
 def converted(file: Path, dtype: torch.dtype | None = None) -> Path:
     """Converts a GGUF file to a Hugging Face folder: weights dequantised to `dtype` (None: float32), tokenizer, chat
     template.

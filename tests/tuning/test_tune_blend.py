@@ -183,3 +183,17 @@ def test_hostile_settings(good, world, path, value, message):
     at[name] = value
     with pytest.raises((ValueError, TypeError), match=message):
         Settings.from_json(whole, world)
+
+
+def test_default_weights_of_settings_keep_their_own_model(world):
+    """Beside another --lm: the tuned row is that of the settings' model, the other that of the given one."""
+    dump, mine = Dump.open(world / "dump"), NGram.open(world / "a.ngram")
+    other = NGram.uniform(mine.vocab_size)
+    settings = tune(dump, mine).settings((), values={})
+    settings.trees["blend"] = TreeWeights(overall=HEADLESS)
+    sources = RecordedSources(dump, Rescorer(other), tuned=[mine])
+    (given, tuned) = rows_of(sources, Budgets(nodes=(16,)), settings=settings, only=("blend",))
+    block = next(dump.blocks())
+    for row, lm in ((given, other), (tuned, mine)):
+        assert row.make(block).rescorer.models[0].order == lm.order
+    assert other.order != mine.order

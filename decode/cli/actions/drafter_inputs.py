@@ -96,8 +96,8 @@ class Drafters:
 
     def _layout(self, spec: Spec, options: Mapping[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
         trees, paths = self.facts.trees, options.get("paths", 0)
-        sized = paths or options.get("nodes")
-        leaves = min(sized, spec.leaves) if sized and spec.leaves and sized != "auto" else sized or spec.leaves or 1
+        limits = [limit for limit in (paths or options.get("nodes"), spec.leaves) if limit]
+        leaves = "auto" if "auto" in limits else min(limits, default=1)
         if spec.name == "neural" and paths > 1:
             assert self.inputs.model.heads is not None
             leaves = paths * self.inputs.model.heads.slots  # any prefix in the beam may be a leaf
@@ -116,10 +116,7 @@ class DrafterInputs(DraftSources):
     def __init__(self, args: argparse.Namespace, decoder: Decoder, threads: int):
         super().__init__(threads)
         self.args, self.decoder = args, decoder
-        self._small: dict[Path, OpenModel] = {}
-        self._lms: list[NGram] | None = None
-        self._settings: Settings | None = None
-        self._memory: TextMemory | None = None
+        self.samples = bool(args.temperature)
 
     @property
     def model(self) -> OpenModel:
@@ -133,10 +130,6 @@ class DrafterInputs(DraftSources):
         for path in filter(None, (self.args.neural, self.args.draft_model)):
             self._check_small(path)
         self.memory(self.args.memory)
-
-    @property
-    def samples(self) -> bool:  # type: ignore[override]
-        return bool(self.args.temperature)
 
     @property
     def vocab_size(self) -> int:
@@ -156,10 +149,11 @@ class DrafterInputs(DraftSources):
 
     def memory(self, memory: Path | None) -> TextMemory | None:
         """The memory of --memory, empty if the file does not exist."""
-        if memory and self._memory is None:
-            opened = partial(TextMemory.open, memory) if memory.exists() else TextMemory
-            self._memory = opened(vocab_size=self.decoder.facts.vocab_size, end_of_text=self.decoder.ends[0])
-        return self._memory
+        if memory is None:
+            return None
+        opened = partial(TextMemory.open, memory) if memory.exists() else TextMemory
+        vocab_size, end_of_text = self.decoder.facts.vocab_size, self.decoder.ends[0]
+        return self.once("memory", lambda: opened(vocab_size=vocab_size, end_of_text=end_of_text))
 
     def frozen_memory(self) -> None:
         """Opens --memory read-only: later rounds decode the same prompts and must not find the earlier texts in it."""
@@ -171,23 +165,22 @@ class DrafterInputs(DraftSources):
 
     def settings(self, settings: Path) -> Settings:
         """The settings of --settings, checked against the model."""
-        if self._settings is None:
-            found = self._open_settings(settings)
-            try:
-                found.check(vocab_size=self.vocab_size, slots=self.slots)
-                models = found.open_models()
-            except ValueError as error:
-                raise ValueError(f"{settings}: {error}") from None
-            if models:
-                self._require_tokenizer(models[0], settings)
-            self._settings = found
-        return self._settings
+        return self.once("settings", lambda: self._checked_settings(settings))
+
+    def _checked_settings(self, path: Path) -> Settings:
+        found = self._open_settings(path)
+        try:
+            found.check(vocab_size=self.vocab_size, slots=self.slots)
+            models = self.tuned_models(found)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        if models:
+            self._require_tokenizer(models[0], path)
+        return found
 
     def lms(self) -> list[NGram]:
         """The models of --lm, checked against the model's vocabulary and tokenizer."""
-        if self._lms is None:
-            self._lms = [self._lm(path) for path, _ in self.args.lm]
-        return self._lms
+        return self.once("lms", lambda: [self._lm(path) for path, _ in self.args.lm])
 
     def weights(self, alpha: list[float] | None) -> list[list[float]]:
         return [[weight * value for value in self.alpha(alpha)] for _, weight in self.args.lm]
@@ -205,10 +198,11 @@ class DrafterInputs(DraftSources):
         """The small model of an option. If it comes with a tokenizer, that must be the model's, up to added tokens."""
         if path is None:
             raise Missing(f"expected {option} with a small model, got none")
-        if path not in self._small:
-            self._check_small(path)
-            self._small[path] = open_model(path, device=self.model.target.device)
-        return self._small[path].target
+        return self.once(path, lambda: self._open_small(path)).target
+
+    def _open_small(self, path: Path) -> OpenModel:
+        self._check_small(path)
+        return open_model(path, device=self.model.target.device)
 
     def _check_small(self, path: Path) -> None:
         hide_unseen_bars(path)

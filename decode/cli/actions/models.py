@@ -13,6 +13,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.recorded import fitted_models
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.arpa_text import UNK
 from rescore.lm.formats import load
@@ -87,6 +88,16 @@ def open_settings(args: argparse.Namespace) -> Settings | None:
         settings.open_models()  # raises if one is missing or has changed
         args.lm = [(model.path, 1 / len(settings.models)) for model in settings.models]
     return settings
+
+
+def split_of(args: argparse.Namespace, dump: Dump, found: Settings | None) -> tuple[bool, Split]:
+    """Whether the settings were tuned on this dump, and the split: that of the settings if so, else of
+    --tune-sequences.
+    """
+    own = found is not None and found.is_tuned_on(dump)
+    if own and args.tune_sequences is not None:
+        raise Misuse("--tune-sequences: --settings already has the split of this dump; leave it out")
+    return own, found.split if found and own else Split.of_dump(dump, args.tune_sequences)
 
 
 @contextmanager

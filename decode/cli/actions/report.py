@@ -13,7 +13,6 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.content import Report
@@ -28,18 +27,6 @@ from rescore.decode.report.sections.parallel import PATHS
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
-from rescore.lattice.split import Split
-
-
-def split_of(args: argparse.Namespace, dump: Dump, found: Settings | None) -> tuple[bool, Split]:
-    """Whether the settings were tuned on this dump, and the split: that of the settings if so, else of
-    --tune-sequences.
-    """
-    own = found is not None and found.is_tuned_on(dump)
-    if own and args.tune_sequences is not None:
-        raise Misuse("--tune-sequences: --settings already has the split of this dump; leave it out")
-    return own, found.split if found and own else Split.of_dump(dump, args.tune_sequences)
-
 
 MODEL, GPU, LENGTH = "7b", "h100", 1024  # defaults of the costs, if one of the three is given
 
@@ -65,7 +52,7 @@ def reported(args: argparse.Namespace, dump: Dump) -> Report:
         raise Misuse(f"--neural, --model, --gpu, --passes: need lattices of heads, and {args.dump} has none")
     found = models.open_settings(args)
     rescorer = models.open_rescorer(args, [dump])
-    own, split = split_of(args, dump, found)
+    own, split = models.split_of(args, dump, found)
     tuning = not args.untuned and not found and len(rescorer.models) == 1 and dump.slots > 0
     args.part = args.part or ("heldout" if own or (dump.slots and not found) else "all")
     told = costs(args)

@@ -20,7 +20,7 @@ from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, Listener, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
-from rescore.lattice.split import Split, SplitPart
+from rescore.lattice.split import SplitPart
 
 LARGEST = 128  # nodes
 TIMED = {"paths": PARALLEL_RESCORED, "tree": sized(TREE, LARGEST), "blend": sized(BLEND, LARGEST)}
@@ -99,16 +99,11 @@ def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings
     """
     parts = []
     for dump in dumps:
-        tuned = settings is not None and settings.is_tuned_on(dump)
+        tuned, split = models.split_of(args, dump, settings)
         name = args.part or ("heldout" if tuned else "all")
-        if args.tune_sequences is not None and (tuned or name == "all"):
-            raise Misuse(
-                "--tune-sequences: --settings already has the split of this dump; leave it out"
-                if tuned
-                else "--tune-sequences needs --part tune or --part heldout"
-            )
-        split = settings.split if settings and tuned else None
-        parts.append(None if name == "all" else (split or Split.of_dump(dump, args.tune_sequences)).part(name))
+        if args.tune_sequences is not None and name == "all":
+            raise Misuse("--tune-sequences needs --part tune or --part heldout")
+        parts.append(None if name == "all" else split.part(name))
     return parts
 
 

@@ -32,7 +32,7 @@ GUTTER = 2  # columns between the tables of two dumps
 BOLD = (TREE, TREE + TUNED, BLEND, BLEND + TUNED)
 
 
-def best(name: str, nodes: int) -> tuple[str, str]:
+def either(name: str, nodes: int) -> tuple[str, str]:
     """A drafter's rows of one size, the better one first."""
     return sized(name + TUNED, nodes), sized(name, nodes)
 
@@ -41,10 +41,10 @@ def best(name: str, nodes: int) -> tuple[str, str]:
 ROWS = (
     (BASE,),
     (PARALLEL_RESCORED, PARALLEL_BASE),
-    (*best(TREE, 16), sized(HEADS_TREE, 16)),
-    best(WITHOUT_HEADS, 16),
-    best(BLEND, 16),
-    best(BLEND, 64),
+    (*either(TREE, 16), sized(HEADS_TREE, 16)),
+    either(WITHOUT_HEADS, 16),
+    either(BLEND, 16),
+    either(BLEND, 64),
     (ORACLE,),
 )
 ROWS_WITHOUT_HEADS = (
@@ -52,10 +52,10 @@ ROWS_WITHOUT_HEADS = (
     (sized(SUFFIX_DECODING, 16),),
     (sized(RECYCLING, 16),),
     (sized(LM_ALONE, 16),),
-    best(BLEND, 16),
-    best(BLEND, 64),
+    either(BLEND, 16),
+    either(BLEND, 64),
 )
-BEST = (*best(BLEND, 16), *best(TREE, 16), sized(HEADS_TREE, 16))  # there is no blend with several models
+BEST = (*either(BLEND, 16), *either(TREE, 16), sized(HEADS_TREE, 16))  # there is no blend with several models
 BASELINES = (BASE, PROMPT_LOOKUP)
 
 

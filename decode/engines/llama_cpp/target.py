@@ -15,9 +15,8 @@ from torch import Tensor
 
 from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, SEQUENCES, LlamaContext, LlamaWeights
 from rescore.decode.models.block import Block
-from rescore.decode.models.gguf import is_gguf
 from rescore.decode.models.heads import DraftVocabulary, Heads, HeadsSession, Memoryless
-from rescore.decode.models.located import located
+from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel
 from rescore.decode.models.stored_heads import stored_heads
