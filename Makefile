@@ -44,7 +44,7 @@ demo: $(VENV)/installed
 	@$(RUN)/rescore report $(DEMO)/greedy --settings $(DEMO)/settings.json -o build/demo/report.html >/dev/null
 	@echo
 	@echo "build/demo/report.html                  all analyses on one page: open it in a browser"
-	@echo "build/demo/*-lattice.svg, *-tree.svg, *-blend.svg  lattices where rescoring gains most, and their trees"
+	@echo "build/demo/*.svg                        lattices where rescoring gains most, and their trees"
 	@echo "build/demo/run.txt, run.json            every drafter, task and difference; drafts.parquet: every draft"
 
 demo-llm: $(VENV)/created
