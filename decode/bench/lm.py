@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from rescore.decode.bench.results import BenchRow
 from rescore.lattice.extras import remedy
 from rescore.lm.arpa_write import write_arpa
-from rescore.lm.fst import save_fst
-from rescore.lm.fst_write import const_parts
+from rescore.lm.fst import const_parts, save_fst
 from rescore.lm.ngram import NGram
 
 OURS = "ours"

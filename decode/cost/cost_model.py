@@ -21,7 +21,7 @@ from typing import Protocol
 
 from rescore.decode.cost.hardware import Accelerator
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.draft.pass_times import PassCosts
+from rescore.decode.draft.pace import PassCosts
 
 
 def _at_least(name: str, value: float, least: float, owner: str = "") -> None:

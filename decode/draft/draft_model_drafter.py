@@ -19,7 +19,7 @@ from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.verify.draft import Draft
-from rescore.decode.verify.sample import sample
+from rescore.decode.verify.sampling import sample
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 

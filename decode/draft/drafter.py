@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +55,8 @@ class LatticeSession(Protocol):
     def sausages(self, step: DraftStep) -> Sausage:
         """The lattices [B, T, K] after the step's root tokens."""
 
-    def resident(self, step: DraftStep) -> Any:
-        """The same as a `TensorSausage` on the target's device, if it has kernels for tensors; else as `sausages`."""
+    def trees(self, rescorer: Rescorer, step: DraftStep, n: int) -> Trees:
+        """Their trees of n nodes by a rescorer with fixed weights, found on the device where the lattices lie."""
 
     def select(self, rows: Sequence[int]) -> None:
         """Keeps only these requests."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -10,16 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.draft.drafter import Proposed, Rescoring
-from rescore.decode.draft.heads_lattice import HeadsLattice, HeadsLatticeSession
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing, Options
-from rescore.decode.draft.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.drafts import SampledDrafts
 from rescore.lattice.tree import TokenTree
+
+if TYPE_CHECKING:
+    from rescore.decode.draft.heads_lattice import HeadsLattice, HeadsLatticeSession
 
 
 class LatticeDistribution:
@@ -98,7 +100,7 @@ class _Session:
 
     def propose(self, step: DraftStep) -> Proposed:
         drafter, sausages = self.drafter, self.lattices.sausages(step)
-        histories = padded(step.histories, max(1, drafter.rescorer.context))
+        histories = step.contexts(drafter.rescorer.context)
         found = drafter.rescorer.normalise(sausages, histories, temperature=drafter.temperature, local=drafter.local)
         drawn = found.sample(np.stack([random.random((drafter.drawn, sausages.slots)) for random in step.random]))
         device = None if step.hidden is None else step.hidden.device
@@ -134,7 +136,6 @@ def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...],
 def of_sources(sources: DraftSources, options: Options) -> DrawnDrafter:
     if not sources.samples:
         raise Missing("needs sampled text; give --temperature above 0")
-    lattice = sources.lattice(options)
-    assert isinstance(lattice, HeadsLattice)
+    lattice = cast("HeadsLattice", sources.lattice(options))  # a dump's are not drawn from
     rescorer = sources.rescorer(options, "paths") if sources.lms() else None
     return DrawnDrafter(lattice, rescorer, paths=options["paths"])

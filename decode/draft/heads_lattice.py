@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rescore.decode.draft.tensor_rescorer import has_kernels
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tensor_rescorer import TensorRescorer, has_kernels
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, top_of_heads
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
+from rescore.lattice.trees import Trees
 
 LOGP_DTYPES = ("float16", "float32")
 
@@ -73,9 +75,12 @@ class HeadsLatticeSession:
         self.vocab_size = vocabulary.size if vocabulary else logits.shape[-1]
         return self.lattice.sausages(logits)
 
-    def resident(self, step: DraftStep) -> TensorSausage | Sausage:
-        logits = self.heads.logits(step)
-        return self.lattice.tensors(logits) if has_kernels(logits.device) else self.lattice.sausages(logits)
+    def trees(self, rescorer: Rescorer, step: DraftStep, n: int) -> Trees:
+        histories, logits = step.contexts(rescorer.context), self.heads.logits(step)
+        if not has_kernels(logits.device):
+            return rescorer.trees(self.lattice.sausages(logits), histories, n)
+        on_device, moved = TensorRescorer(rescorer).on(logits.device), torch.from_numpy(histories).to(logits.device)
+        return on_device.trees(self.lattice.tensors(logits), moved, n).host()
 
     def select(self, rows: Sequence[int]) -> None:
         self.heads.select(rows)

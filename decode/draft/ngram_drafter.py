@@ -11,7 +11,6 @@ from rescore import _core
 from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.sources import DraftSources, Missing, Options, fixed_size
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
@@ -83,7 +82,7 @@ class NGramDrafter:
         return self
 
     def propose(self, step: DraftStep) -> Proposed:
-        histories, n = padded(step.histories, max(1, self.model.order - 1)), step.nodes or self.nodes
+        histories, n = step.contexts(self.model.order - 1), step.nodes or self.nodes
         return propose_trees(self.model, histories, n=n, depth=self.slots, threads=self.threads)
 
     def select(self, rows: Sequence[int]) -> None:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from rescore.decode.draft.drafter import Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Options
-from rescore.decode.draft.tree_search import padded
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 
@@ -35,7 +34,7 @@ class _PathSession:
 
     def propose(self, step: DraftStep) -> Proposed:
         rescorer = self.drafter.rescorer
-        histories = padded(step.histories, max(1, rescorer.context))
+        histories = step.contexts(rescorer.context)
         return rescorer.paths(self.lattices.sausages(step), histories, step.nodes or self.drafter.paths)
 
     def select(self, rows: Sequence[int]) -> None:

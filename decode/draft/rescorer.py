@@ -9,7 +9,7 @@ Blockwise Parallel Drafts", section 7.2; here exact, with failure arcs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,14 +28,6 @@ from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
-if TYPE_CHECKING:
-    import torch
-
-    from rescore.decode.draft.tensor_rescorer import TensorRescorer
-    from rescore.lattice.tensors import TensorSausage, TensorTrees
-
-OF_TENSORS = "with tensors: torch manages the memory of results"
-
 
 class Rescorer:
     """An n-gram model, and how it is weighed against the heads; drafts trees and paths from lattices.
@@ -48,9 +40,8 @@ class Rescorer:
     memory       texts of earlier requests, another source of q; least: the smallest q of a node
     threads      for batches
 
-    calibrated: searches trees under q; None if trees follow the rescored cost. Lattices are arrays; for `trees` with
-    alpha or head also tensors (`TensorSausage`, with int32 histories), whose results stay on their device, without
-    synchronisation.
+    calibrated: searches trees under q; None if trees follow the rescored cost, which `TensorRescorer` finds in tensors
+    too.
     """
 
     def __init__(
@@ -78,7 +69,6 @@ class Rescorer:
         alpha, head = DEFAULT_ALPHA if alpha is None else alpha, 1.0 if head is None else head
         self.array = ArrayRescorer(models, alpha=alpha, head=head, threads=threads)
         self.models, self.alpha, self.head, self.threads = self.array.models, self.array.alpha, self.array.head, threads
-        self._on_device: dict[torch.device, TensorRescorer] = {}
         self._wide: dict[int, Rescorer] = {}  # the results of `widened`
 
     def __repr__(self) -> str:
@@ -109,20 +99,6 @@ class Rescorer:
             self._wide[vocab_size] = Rescorer(models, **weights, threads=self.threads)
         return self._wide[vocab_size]
 
-    def on(self, device: torch.device) -> TensorRescorer:
-        """Returns the search of trees of tensors on a device.
-
-        The first call copies the models there; do not capture it in a graph.
-        """
-        if device not in self._on_device:
-            from rescore.decode.draft.tensor_rescorer import indexed, open_tensor_rescorer
-
-            exact = indexed(device)
-            if exact not in self._on_device:
-                self._on_device[exact] = open_tensor_rescorer(self.array, exact)
-            self._on_device[device] = self._on_device[exact]
-        return self._on_device[device]
-
     def paths(
         self,
         sausage: Sausage,
@@ -144,7 +120,6 @@ class Rescorer:
             raise ValueError("text: only trees under a calibrated q read the running text; leave out alpha and head")
         return self.calibrated.text(prompt)
 
-    @overload
     def trees(
         self,
         sausage: Sausage,
@@ -154,20 +129,7 @@ class Rescorer:
         texts: Sequence[_core.ContextModel] | None = None,
         depth: int | None = None,
         out: Trees | None = None,
-    ) -> Trees: ...
-    @overload
-    def trees(self, sausage: TensorSausage, history: torch.Tensor, n: int = 64) -> TensorTrees: ...
-
-    def trees(
-        self,
-        sausage: Sausage | TensorSausage,
-        history: Any,
-        n: int = 64,
-        *,
-        texts: Sequence[_core.ContextModel] | None = None,
-        depth: int | None = None,
-        out: Trees | None = None,
-    ) -> Trees | TensorTrees:
+    ) -> Trees:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
         history  the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
@@ -178,21 +140,14 @@ class Rescorer:
 
         With alpha or head, q(w | prefix) is the softmax over the slot's candidates of -(rescored cost).
         """
+        sausage = _arrays("trees", sausage)
         if self.calibrated is not None:
-            if not isinstance(sausage, Sausage):
-                raise TypeError(
-                    f"trees: expected a Sausage of arrays for the calibrated q, got {type(sausage).__name__}; "
-                    "give alpha for trees on a device"
-                )
             _refuse("out", out, "with a calibrated q")
             batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
             history = token_ids(history, "history", self.array.vocab_size)
             return self.calibrated.trees(batch, np.atleast_2d(history), n, texts=texts, depth=depth)
         _refuse("texts", texts, "with alpha or head, whose trees read no text")
         _refuse("depth", depth, "with alpha or head, whose trees have the lattice's slots")
-        if not isinstance(sausage, Sausage):
-            _refuse("out", out, OF_TENSORS)
-            return self.on(sausage.device).trees(sausage, history, n)
         return self.array.trees(sausage, history, n, out)
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
@@ -220,8 +175,8 @@ class Rescorer:
 def _arrays(call: str, sausage: Sausage) -> Sausage:
     if not isinstance(sausage, Sausage):
         raise TypeError(
-            f"{call}: expected a Sausage of arrays, got {type(sausage).__name__}; only trees are found on a device: "
-            "call .host() on the lattices"
+            f"{call}: expected a Sausage of arrays, got {type(sausage).__name__}; call .host() on tensors, or find "
+            "trees of fixed weights with a TensorRescorer"
         )
     return sausage
 

@@ -108,7 +108,7 @@ class _AutoSession(_TreeSession):
         return drafts
 
     def _drafts(self, step: DraftStep) -> list[Draft]:
-        if getattr(self.lattices, "may_rest", True) and self.width.rests():
+        if getattr(self.lattices, "may_rest", True) and self.width.pace.rests():
             return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.histories]
         began = time.perf_counter()
         self.search.read(step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,8 @@ from rescore.decode.draft.calibration import TOP
 from rescore.decode.draft.drafter import LatticeSession
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
-from rescore.lattice.sausage import Sausage, blank
+from rescore.lattice.sausage import blank
 from rescore.lattice.trees import Trees
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 
 class RunningTexts:
@@ -66,9 +62,6 @@ def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPa
     text.extend(tokens[before:])
 
 
-Histories = Sequence[NDArray[np.int32]]  # the whole text of every request
-
-
 class TreeSearch(Protocol):
     def read(self, step: DraftStep) -> None:
         """Reads the tokens of a step that drafts, and of the steps before it that did not."""
@@ -81,22 +74,6 @@ class TreeSearch(Protocol):
 
     def select(self, rows: Sequence[int]) -> None:
         """Keeps only these requests."""
-
-
-def padded(histories: Histories, context: int) -> NDArray[np.int32]:
-    """The last `context` tokens of each history, int32 [B, context], padding -1 in front."""
-    rows = np.full((len(histories), context), -1, np.int32)
-    for row, history in zip(rows, histories):
-        tail = history[len(history) - min(context, len(history)) :]
-        row[context - len(tail) :] = tail
-    return rows
-
-
-def moved(histories: Histories, context: int, device: torch.device) -> Tensor:
-    """As `padded`, at least one token, on a device."""
-    import torch
-
-    return torch.from_numpy(padded(histories, max(1, context))).to(device)
 
 
 class PlainSearch:
@@ -112,13 +89,9 @@ class PlainSearch:
 
     def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
         assert lattices is not None
-        rescorer, context = self._rescorer, max(1, self._rescorer.context)
-        if self._pushed:
-            return rescorer.normalise(lattices.sausages(step), padded(step.histories, context)).trees(n)
-        found = lattices.resident(step)
-        if isinstance(found, Sausage):
-            return rescorer.trees(found, padded(step.histories, context), n)
-        return rescorer.trees(found, moved(step.histories, context, found.device), n).host()
+        if not self._pushed:
+            return lattices.trees(self._rescorer, step, n)
+        return self._rescorer.normalise(lattices.sausages(step), step.contexts(self._rescorer.context)).trees(n)
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         pass
@@ -140,7 +113,7 @@ class CalibratedSearch:
 
     def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
         sausages = lattices.sausages(step) if lattices else blank(len(step.histories))
-        histories = padded(step.histories, max(1, self._rescorer.context))
+        histories = step.contexts(self._rescorer.context)
         texts = [self._texts.texts[request] for request in step.requests] if self._texts else []
         return self._rescorer.trees(sausages, histories, n, texts=texts, depth=self._depth)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.auto_width import AcceptanceRates
-from rescore.decode.draft.pass_times import PassTimes, rest_after
+from rescore.decode.draft.pace import Pace
 from rescore.lattice.tree import TokenTree
 
 MARGIN = 1.02  # a draft must promise this many times the tokens per second of plain decoding
@@ -68,50 +66,32 @@ class ChainPace:
     """Chain lengths that maximise tokens per second, from measured pass times and observed acceptance."""
 
     def __init__(self) -> None:
-        self.times, self.rates = PassTimes(), AcceptanceRates()
-        self._pass: tuple[int, float] | None = None  # tokens and start time of the current pass
-        self._costs = self.times.costs(1)  # of this call
-        self._rest = 0  # calls left to skip
+        self.pace = Pace()
 
     def rests(self) -> bool:
         """Returns whether this call is skipped. Where drafted tokens are expensive most drafts would be empty, and
         resting saves their search.
         """
-        if not self._rest:
-            return False
-        self._rest -= 1
-        self._pass = None
-        return True
+        return self.pace.rests()
 
     def begin(self, one_pass: bool) -> None:
-        if self._pass is not None and one_pass:
-            tokens, began = self._pass
-            self.times.note(tokens, time.perf_counter() - began)
-        self._pass = None
-        self.rates.fade()
+        self.pace.begin(one_pass)
 
     def note(self, chains: Sequence[TokenTree], accepted: Sequence[int]) -> None:
-        self.rates.note(chains, [range(many) for many in accepted])
+        self.pace.rates.note(chains, [range(many) for many in accepted])
 
     def end(self, tokens: int, rows: int) -> None:
-        self._pass = _rounded(tokens), time.perf_counter()
+        self.pace.end(_rounded(tokens))
 
     def least(self, rows: int, most: int) -> float:
-        self._costs = self.times.costs(rows)
-        seconds = self._costs.at(np.arange(rows, rows * (1 + most) + 2))
+        seconds = self.pace.costs(rows).at(np.arange(rows, rows * (1 + most) + 2))
         return float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST, 1.0))
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
         rows, accepted = len(chains), self._accepted(chains)
         p = np.sort(np.concatenate(accepted))[::-1]
-        tokens = rows + np.append(0.0, np.cumsum(p))
-        seconds = self._costs.at(rows + np.arange(len(tokens)))
-        rate = tokens / (drafting + seconds)
-        best = int(np.argmax(rate))
-        if rate[best] < MARGIN * rate[0]:
-            best = 0
-        if not best:
-            self._rest = rest_after(drafting, seconds[0])
+        gained = rows + np.append(0.0, np.cumsum(p))
+        best = self.pace.best(gained, rows + np.arange(len(gained)), rows, drafting, MARGIN)
         return _shared(accepted, p[:best])
 
     def _accepted(self, chains: Sequence[TokenTree]) -> list[NDArray[np.float64]]:
@@ -120,7 +100,7 @@ class ChainPace:
         for row, one in zip(logq, chains):
             row[: one.size] = one.logq
         places = np.tile(np.arange(logq.shape[1], dtype=np.int32), (len(logq), 1))
-        p = self.rates.corrected(logq, places - 1)
+        p = self.pace.rates.corrected(logq, places - 1)
         return [row[: one.size] for row, one in zip(p, chains)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.block import Block
 from rescore.decode.models.heads import Memoryless
@@ -26,7 +26,7 @@ class DraftedPass:
 
     target: Target
     lattice: HeadsLattice
-    rescorer: Rescorer
+    rescorer: TensorRescorer
     nodes: int
 
     def __post_init__(self) -> None:

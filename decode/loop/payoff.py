@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rescore.decode.draft.pass_times import PassCosts
+from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.speedup import ENOUGH, Speedup

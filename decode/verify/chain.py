@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rescore.decode.verify.checked import Array, ids, numbers, probabilities, shaped
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import Verdict
-from rescore.decode.verify.sample import sample
+from rescore.decode.verify.sampling import sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,8 +16,7 @@ import numpy as np
 from rescore.decode.verify.checked import Array, numbers, probabilities, shaped
 from rescore.decode.verify.greedy import follow
 from rescore.decode.verify.rule import StatelessRule, Verdict
-from rescore.decode.verify.sample import sample
-from rescore.decode.verify.sampling import uniform
+from rescore.decode.verify.sampling import sample, uniform
 from rescore.lattice.tree import TokenTree
 
 if TYPE_CHECKING:

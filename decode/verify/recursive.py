@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rescore.decode.verify.checked import Array, ids, numbers, probabilities, shaped
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import StatelessRule, Verdict
-from rescore.decode.verify.sample import sample
+from rescore.decode.verify.sampling import sample
 from rescore.lattice.tree import ROOT, TokenTree
 
 if TYPE_CHECKING:

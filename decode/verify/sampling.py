@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.verify.sample import sample
+from rescore.decode.verify.checked import Array
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +119,14 @@ def _keep(probs: np.ndarray, kept: np.ndarray) -> np.ndarray:
     mask = np.empty(probs.shape, bool)
     np.put_along_axis(mask, order, np.broadcast_to(kept, probs.shape), axis=-1)
     return np.where(mask, probs, 0.0)
+
+
+def sample(weights: Array, uniform: Array | float) -> Array:
+    """Ids int64 [...]: per row the first id whose cumulative weight exceeds uniform * the row's sum.
+
+    weights float64 [..., V], at least 0, not all 0; uniform [...] in [0, 1), multiples of 2^-53 or coarser, as every
+    generator makes them. The product then stays below the sum in float64 too, so no token of weight 0 is drawn.
+    """
+    cumulative = weights.cumsum(-1)
+    target = uniform * cumulative[..., -1]
+    return (cumulative <= target[..., None]).sum(-1)

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import CONFIG, trained
 
-from rescore.decode.draft.pass_times import PassCosts
+from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.payoff import WIDTHS, measure_passes
 from rescore.decode.models.blockwise import BlockwiseTarget
 

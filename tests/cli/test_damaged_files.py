@@ -36,7 +36,7 @@ from rescore.decode.cli import main
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lm.formats import save
-from rescore.lm.fst_write import const_parts
+from rescore.lm.fst import const_parts
 from rescore.lm.ngram import NGram
 
 pytestmark = [

@@ -25,7 +25,7 @@ from rescore.decode.cost.cost_model import (
 )
 from rescore.decode.cost.hardware import ACCELERATORS, Accelerator, accelerator
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
-from rescore.decode.draft.pass_times import PassCosts
+from rescore.decode.draft.pace import PassCosts
 
 # 2 layers: 4 matrices of 8 x 8 and 2 of 8 x 16, the tied table 10 x 8: 1104 parameters. 32 numbers in the cache for
 # each token.

@@ -16,17 +16,16 @@ from support.tiny_blockwise import END, V, text, trained
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.neural_drafter import NeuralDrafter
-from rescore.decode.draft.neural_rescorer import NeuralRescorer
+from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.models.blockwise import BlockwiseTransformer
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.verify import block, greedy_block, token
 from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.greedy_block import GreedyBlockVerification
@@ -166,7 +165,8 @@ def assert_equal(found, wanted, names):
 def test_captured_searches_find_what_the_cpu_finds(count, lm, demo):
     """One graph, replayed over batches that it had not seen."""
     rescorer, lattices = Rescorer(lm, alpha=0.3), Lattices(demo, lm, count)
-    trees = Captured(lambda: rescorer.trees(lattices.tensors, lattices.history, 64))
+    on_tensors = TensorRescorer(rescorer)
+    trees = Captured(lambda: on_tensors.trees(lattices.tensors, lattices.history, 64))
     for start in (100, 400):
         batch = lattices.fill(start)
         assert_equal(trees.replay(), rescorer.trees(*batch, 64), ("tokens", "parents", "depths", "logq", "count"))
@@ -177,7 +177,8 @@ def test_a_whole_step_is_captured(work):
     models, lm, _ = work
     model = models["cuda"]
     target, slots = BlockwiseTarget(model), HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
-    step = DraftedPass(target=target, lattice=slots, rescorer=Rescorer(lm, alpha=0.3), nodes=32)
+    rescorer = TensorRescorer(Rescorer(lm, alpha=0.3))
+    step = DraftedPass(target=target, lattice=slots, rescorer=rescorer, nodes=32)
     hidden = torch.randn(4, model.config.width, device="cuda")
     history = torch.randint(model.config.vocab_size, (4, 3), dtype=torch.int32, device="cuda")
     start = torch.full((4,), 10, device="cuda")

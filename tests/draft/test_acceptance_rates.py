@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rescore import _core
-from rescore.decode.draft.auto_width import EDGES, FADING, PRIOR, AcceptanceRates
+from rescore.decode.draft.pace import CREDIT, EDGES, FADING, AcceptanceRates
 from rescore.lattice.tree import TokenTree
 
 
@@ -49,10 +49,10 @@ def test_what_was_accepted_is_learned():
     for number in range(40):
         rates.note([TREE], [[0, 1] if number < 10 else [0] if number < 30 else []])
     p = corrected(rates, TREE)
-    assert p[0] == pytest.approx(0.55 * (PRIOR + 30) / (PRIOR + 40 * 0.55))
-    assert p[1] / p[0] == pytest.approx(0.87 * (PRIOR + 10) / (PRIOR + 30 * 0.87))
-    assert p[2] == pytest.approx(0.25 * PRIOR / (PRIOR + 40 * 0.25))
-    assert p[3] / p[1] == pytest.approx(0.9999 * PRIOR / (PRIOR + 10 * 0.9999))  # its parent was accepted ten times
+    assert p[0] == pytest.approx(0.55 * (CREDIT + 30) / (CREDIT + 40 * 0.55))
+    assert p[1] / p[0] == pytest.approx(0.87 * (CREDIT + 10) / (CREDIT + 30 * 0.87))
+    assert p[2] == pytest.approx(0.25 * CREDIT / (CREDIT + 40 * 0.25))
+    assert p[3] / p[1] == pytest.approx(0.9999 * CREDIT / (CREDIT + 10 * 0.9999))  # its parent was accepted ten times
 
 
 def test_no_probability_exceeds_one():
@@ -91,7 +91,7 @@ def test_what_was_learned_fades():
     half = round(np.log(0.5) / np.log(FADING))
     for _ in range(half):
         rates.fade()
-    assert corrected(rates, TREE)[0] == pytest.approx(0.55 * PRIOR / (PRIOR + 50 * 0.55))
+    assert corrected(rates, TREE)[0] == pytest.approx(0.55 * CREDIT / (CREDIT + 50 * 0.55))
     for _ in range(20 * half):
         rates.fade()
     assert corrected(rates, TREE) == pytest.approx(before, rel=1e-3)
@@ -115,7 +115,7 @@ def random_tree(rng, n):
 
 def test_equal_to_a_count_node_by_node():
     rng = np.random.default_rng(3)
-    rates, counted = AcceptanceRates(), [[PRIOR, PRIOR] for _ in range(len(EDGES) + 1)]
+    rates, counted = AcceptanceRates(), [[CREDIT, CREDIT] for _ in range(len(EDGES) + 1)]
 
     def entry(tree, node):
         return counted[bisect_right(EDGES.tolist(), conditional_q(tree, node))]

@@ -13,11 +13,11 @@ pytest.importorskip("torch")
 
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.draft import auto_width
-from rescore.decode.draft.auto_width import SIZES, AcceptanceRates, AutoWidth, WidthSession, best_size
+from rescore.decode.draft import auto_width, pace
+from rescore.decode.draft.auto_width import SIZES, AutoWidth, WidthSession
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.pass_times import AGEING, LONGEST_REST, PRIOR, SURE, VAIN, PassTimes
+from rescore.decode.draft.pace import AGEING, LONGEST_REST, PRIOR, SURE, VAIN, AcceptanceRates, Pace, PassTimes
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.draft.tree_search import CalibratedSearch
@@ -58,7 +58,7 @@ def size(session, trees, drafting=0.0, room=16):
 
 
 def trusting(times, requests=1, **options):
-    return WidthSession(times, requests, rates=Trusting(), **options)
+    return WidthSession(Pace(times, Trusting()), requests, **options)
 
 
 def passed(n, accepted, logq=LOGQ[0]):
@@ -85,7 +85,9 @@ def test_a_worked_example():
     tokens = 1 + np.append(0.0, np.cumsum(np.exp(LOGQ[0])))[[0, 1, 3, 7]]
     seconds = TIMES.costs(1).at([1, 2, 4, 8])
     np.testing.assert_allclose(tokens / seconds, [100, 160, 175, 116], rtol=1e-3)
-    assert best_size(tokens, seconds) == 2
+    assert Pace(TIMES).best(tokens, np.array([1, 2, 4, 8]), 1, 0.0) == 2
+    assert Pace(TIMES).best(tokens, np.array([1, 2, 4, 8]), 1, 0.0, margin=1.7) == 2
+    assert Pace(TIMES).best(tokens, np.array([1, 2, 4, 8]), 1, 0.0, margin=1.8) == 0
     assert size(trusting(TIMES), trees_of()) == 3
 
 
@@ -119,7 +121,7 @@ def test_a_batch_pays_for_all_rows():
 
 
 def test_what_is_not_accepted_makes_trees_smaller():
-    session = WidthSession(TIMES, 1)
+    session = WidthSession(Pace(TIMES), 1)
     sizes, last = [], []
     for _ in range(300):
         session.begin(last)
@@ -133,7 +135,7 @@ def test_what_is_not_accepted_makes_trees_smaller():
 
 def test_what_is_accepted_beyond_expectation_makes_them_larger():
     """A node of 0.4 is not worth a pass that costs 1.5 times as much, until it came nearly always."""
-    session = WidthSession(times((1, 0.02), (2, 0.03)), 1)
+    session = WidthSession(Pace(times((1, 0.02), (2, 0.03))), 1)
     node = siblings(np.log(np.array([[0.4]], np.float32)))
     assert size(session, node) == 0
     for _ in range(60):
@@ -148,14 +150,14 @@ def test_searches_in_vain_take_a_bounded_share_of_the_time():
         session = trusting(times((1, 0.010), (2, 0.012)))
         assert size(session, hopeless, drafting) == 0
         rested = 0
-        while session.rests():
+        while session.pace.rests():
             rested += 1
         assert rested == rest and (rest == LONGEST_REST or drafting < VAIN * 0.010 * (rest + 1))
 
 
 def test_no_step_rests_after_a_draft():
     session = trusting(TIMES)
-    assert size(session, trees_of(), 0.01) and not session.rests()
+    assert size(session, trees_of(), 0.01) and not session.pace.rests()
 
 
 def test_the_fastest_of_the_last_passes_counts():
@@ -223,7 +225,7 @@ def test_the_first_passes_of_a_process():
     clock = iter(np.cumsum([0, 1, *[0, 0.01] * 10]))
     session, sizes, trees = trusting(PassTimes()), [], siblings(np.full((1, 7), -1.0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto_width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+        patch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
         for _ in range(5):
             session.begin()
             sizes.append(size(session, trees))
@@ -238,17 +240,17 @@ def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
         short = AutoWidth(target).open(1, 30)
         for tokens, time in ((1, 1.0), (8, seconds)):
             for _ in range(SURE):
-                short.times.note(tokens, time)
+                short.pace.times.note(tokens, time)
         long = AutoWidth(target).open(1, 3000)
-        assert not long.times.known() and size(long, siblings(np.log(np.full((1, 7), 0.12)))) == wanted
+        assert not long.pace.times.known() and size(long, siblings(np.log(np.full((1, 7), 0.12)))) == wanted
         for tokens, time in ((1, 1.0), (8, 9.0 - seconds)):
             for _ in range(SURE):
-                long.times.note(tokens, time)
+                long.pace.times.note(tokens, time)
         assert size(long, siblings(np.log(np.full((1, 7), 0.12)))) == 7 - wanted
 
 
 def test_trees_grow_from_step_to_step():
-    session = WidthSession(TIMES, 1, most=100)
+    session = WidthSession(Pace(TIMES), 1, most=100)
     assert session.sizes.tolist() == [*(n for n in SIZES if n < 100), 100]
     wanted = []
     for _ in range(5):
@@ -259,10 +261,14 @@ def test_trees_grow_from_step_to_step():
 
 def test_times_are_remembered_for_each_target():
     targets = [BlockwiseTarget(trained()) for _ in range(2)]
-    one, other = (AutoWidth(target).open(1) for target in targets)
-    assert one.times is AutoWidth(targets[0]).open(3).times and one.times is not other.times
-    near, far = (AutoWidth(targets[0]).open(1, length) for length in (900, 1100))
-    assert AutoWidth(targets[0]).open(1, 600).times is near.times is not far.times  # long texts have times of their own
+
+    def times_of(target, length=1):
+        return AutoWidth(target).open(1, length).pace.times
+
+    one, other = map(times_of, targets)
+    assert one is AutoWidth(targets[0]).open(3).pace.times and one is not other
+    near, far = (times_of(targets[0], length) for length in (900, 1100))
+    assert times_of(targets[0], 600) is near is not far  # long texts have times of their own
     known = len(auto_width._times)
     del targets, one, other
     gc.collect()
@@ -276,7 +282,7 @@ def test_a_plain_pass_takes_the_shortest_of_its_latest_times():
     auto = AutoWidth(target)
     assert auto.plain_s(1) is None
     for tokens, seconds in ((2, 5.0), (2, 4.0), (8, 9.0), (8, 9.0)):
-        auto.open(2, 30).times.note(tokens, seconds)
+        auto.open(2, 30).pace.times.note(tokens, seconds)
     assert auto.plain_s(2, 30) == 4.0
     assert auto.plain_s(2, 3000) == 4.0  # of the nearest length
     assert auto.plain_s(1, 30) is auto.plain_s(4, 30) is None  # none of so many requests
@@ -284,10 +290,10 @@ def test_a_plain_pass_takes_the_shortest_of_its_latest_times():
 
 def test_what_was_learned_can_be_forgotten():
     target = BlockwiseTarget(trained())
-    before = AutoWidth(target).open(1)
+    before = AutoWidth(target).open(1).pace
     before.times.note(1, 1.0)
     auto_width.forget(target)
-    after = AutoWidth(target).open(1)
+    after = AutoWidth(target).open(1).pace
     assert after.times is not before.times and after.rates is not before.rates and not after.times.known()
     auto_width.forget(BlockwiseTarget(trained()))  # nothing to forget
 
@@ -298,7 +304,7 @@ def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
     trees = siblings(np.zeros((1, found)))
     left = iter(sizes)
     monkeypatch.setattr(WidthSession, "size", lambda *_: next(left))
-    monkeypatch.setattr(WidthSession, "rests", lambda _: not left.__length_hint__())
+    monkeypatch.setattr(Pace, "rests", lambda _: not left.__length_hint__())
     monkeypatch.setattr(CalibratedSearch, "trees", lambda *_: trees)
     target = BlockwiseTarget(trained())
     (one,) = generate(target, [text(9, seed=1)], BlendedDrafter(target), Options(max_tokens=12))

@@ -73,7 +73,7 @@ def test_then_the_times_that_sizes_are_chosen_by_count():
     drafting = Drafting(drafter)
     assert call(drafting, rows=2).payoff is None
     for seconds in (3.0, 2.0):
-        drafter.nodes.open(2, 6).times.note(2, seconds)
+        drafter.nodes.open(2, 6).pace.times.note(2, seconds)
     found = call(drafting, rows=2)
     assert found.payoff.plain_ms == 1000.0 and found.payoff.pays and found.remedies == ()
 

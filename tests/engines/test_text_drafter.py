@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rescore.decode.draft.auto_width import AcceptanceRates
+from rescore.decode.draft import pace as pace_module
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.draft.pass_times import LONGEST_REST, PRIOR, SURE
+from rescore.decode.draft.pace import LONGEST_REST, PRIOR, SURE, AcceptanceRates
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
@@ -193,16 +193,16 @@ class Trusting(AcceptanceRates):
 def test_a_worked_example_of_lengths(monkeypatch):
     """Passes over 1, 2, 3 tokens take 10, 12, 14 ms, and 5 more for each further token."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(chain_pace, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(pace_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     pace = chain_pace.ChainPace()
-    pace.rates = Trusting()
+    pace.pace.rates = Trusting()
     assert pace.least(1, 8) == pytest.approx(PRIOR)
     for tokens, seconds in ((1, 0.010), (2, 0.012), (3, 0.014), (8, 0.039)):
         for _ in range(2):
             pace.end(tokens, 1)
             clock.now += seconds
             pace.begin(one_pass=True)
-    assert pace.times.known() == [1, 2, 3, 8]
+    assert pace.pace.times.known() == [1, 2, 3, 8]
     assert pace.least(1, 2) == pytest.approx(0.2, rel=0.02)
     # 1.98, 2.94, 3.88 tokens in 12, 14, 19 ms: 165, 210, 204 a second.
     sure = chain_of(0.98, 0.98, 0.98)
@@ -216,10 +216,10 @@ def test_a_worked_example_of_lengths(monkeypatch):
 def measured(*pairs):
     """A pace that has measured passes of such widths and seconds."""
     pace = chain_pace.ChainPace()
-    pace.rates = Trusting()
+    pace.pace.rates = Trusting()
     for tokens, seconds in pairs:
         for _ in range(SURE):
-            pace.times.note(tokens, seconds)
+            pace.pace.times.note(tokens, seconds)
     return pace
 
 
@@ -245,12 +245,12 @@ def test_calls_rest_where_drafted_tokens_are_dear():
 
 def test_what_lies_between_requests_is_no_pass(monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(chain_pace, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(pace_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     pace = chain_pace.ChainPace()
     pace.end(1, 1)
     clock.now += 60
     pace.begin(one_pass=False)
-    assert pace.times.known() == []
+    assert pace.pace.times.known() == []
 
 
 def simulated(drafter, texts, cost, clock):
@@ -274,7 +274,7 @@ def test_no_curve_of_costs_makes_decoding_slower(lm, monkeypatch, slope, least):
     """Uses a simulated clock, so that the result is deterministic."""
     clock = SimpleNamespace(now=0.0)
     fake = SimpleNamespace(perf_counter=lambda: clock.now)
-    monkeypatch.setattr(chain_pace, "time", fake)
+    monkeypatch.setattr(pace_module, "time", fake)
     monkeypatch.setattr(text_drafter, "time", fake)
     tokens = simulated(TextDrafter(lm), [text_of(seed) for seed in range(10, 16)], lambda n: 1 + slope * (n - 1), clock)
     assert tokens / clock.now > least

@@ -8,6 +8,7 @@ from rescore.lm import example
 torch = pytest.importorskip("torch")
 
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage, TensorTrees
 from rescore.lattice.tree import TokenTree
@@ -37,7 +38,7 @@ def test_the_native_core_reads_the_tensors_memory(batch):
 def test_tensors_are_answered_in_tensors(worked, batch):
     rescorer = Rescorer(worked[0], alpha=0.5)
     tensors, history = TensorSausage.of(batch, CPU), torch.from_numpy(HISTORY)
-    trees = rescorer.trees(tensors, history, 9)
+    trees = TensorRescorer(rescorer).trees(tensors, history, 9)
     equal(trees, rescorer.trees(batch, HISTORY, 9), ("tokens", "parents", "depths", "logq", "count"))
     assert np.array_equal(trees.ancestor_mask()[0].numpy(), rescorer.trees(batch, HISTORY, 9)[0].ancestor_mask())
     assert trees.position_ids(torch.tensor([4])).tolist() == (trees.depths + 4).tolist()
@@ -53,7 +54,7 @@ def test_masks_of_chains(n):
 
 def test_a_single_sausage(worked):
     model, sausage = worked
-    rescorer, single = Rescorer(model, alpha=1.0), TensorSausage.of(sausage, CPU)
+    rescorer, single = TensorRescorer(Rescorer(model, alpha=1.0)), TensorSausage.of(sausage, CPU)
     assert rescorer.trees(single, torch.from_numpy(HISTORY[0]), 2).tokens.shape == (1, 2)
 
 
@@ -71,10 +72,15 @@ def test_a_device_without_kernels_is_refused(worked):
             r"move the tensors to the CPU"
         ),
     ):
-        Rescorer(worked[0]).on(torch.device("meta"))
+        TensorRescorer(Rescorer(worked[0], alpha=1.0)).on(torch.device("meta"))
 
 
-@pytest.mark.parametrize("call", ["tree", "paths", "normalise"])
-def test_only_trees_of_a_batch_are_found_in_tensors(worked, call):
-    with pytest.raises(TypeError, match=rf"{call}: expected a Sausage of arrays, got TensorSausage; .* call .host\(\)"):
+def test_a_calibrated_q_has_no_trees_in_tensors(worked):
+    with pytest.raises(ValueError, match="rescorer: expected alpha or head, got a calibrated q"):
+        TensorRescorer(Rescorer(worked[0]))
+
+
+@pytest.mark.parametrize("call", ["tree", "trees", "paths", "normalise"])
+def test_a_rescorer_takes_arrays(worked, call):
+    with pytest.raises(TypeError, match=rf"{call}: expected a Sausage of arrays, got TensorSausage; call .host\(\)"):
         getattr(Rescorer(worked[0], alpha=1.0), call)(TensorSausage.of(worked[1], CPU), HISTORY[0])

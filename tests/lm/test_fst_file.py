@@ -12,11 +12,11 @@ from support.fuzz import damage, times
 from support.models import assert_same_model, use
 from support.oracle_lm import random_tables
 
-from rescore.lm import example, fst_write
+from rescore.lm import example
+from rescore.lm import fst as fst_module
 from rescore.lm.formats import load, save
-from rescore.lm.fst import from_fst, load_fst, save_fst, to_fst
+from rescore.lm.fst import const_parts, from_fst, load_fst, save_fst, to_fst, vector_parts
 from rescore.lm.fst_read import read
-from rescore.lm.fst_write import const_parts, vector_parts
 from rescore.lm.ngram import NGram
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
@@ -39,7 +39,7 @@ def test_every_byte_is_openfsts(tmp_path_factory, seed, order, failure_label, st
     model, path = small_model(seed, order), tmp_path_factory.getbasetemp() / "model.fst"
     start %= model.core.num_states
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fst_write, "BLOCK", block)
+        patch.setattr(fst_module, "BLOCK", block)
         save_fst(model, path, failure_label=failure_label, start=start)
         ours = to_fst(model, failure_label=failure_label, start=start)
     twin = added_arc_by_arc(model, failure_label, start)

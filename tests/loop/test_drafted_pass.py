@@ -9,6 +9,7 @@ from support.tiny_blockwise import END, V, text, trained, untrained
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
@@ -30,7 +31,7 @@ def test_trees_in_tensors_are_laid_as_trees(lm):
     """Of different sizes, so that there is padding."""
     ids = torch.tensor([[[1, 2], [3, 4]], [[5, -1], [-1, -1]], [[-1, -1], [-1, -1]]], dtype=torch.int32)
     cost = torch.where(ids < 0, torch.inf, torch.tensor([0.5, 1.5]))
-    trees = Rescorer(lm, alpha=1.0).trees(
+    trees = TensorRescorer(Rescorer(lm, alpha=1.0)).trees(
         TensorSausage(ids=ids, cost=cost), torch.tensor([[1], [2], [3]], dtype=torch.int32), 6
     )
     found = TreeLayout().lay_tensors(trees, torch.tensor([7, 8, 9]), torch.tensor([3, 0, 5]), 12)
@@ -45,7 +46,7 @@ def test_a_pass_drafts_what_it_verifies(lm):
     model = trained()
     target = BlockwiseTarget(model)
     slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=5)
-    rescorer = Rescorer(lm, alpha=0.5)
+    rescorer = TensorRescorer(Rescorer(lm, alpha=0.5))
     prompts = [text(20, seed=seed).astype(np.int64) for seed in (50, 51)]
     with torch.inference_mode():
         caches = [target.open(prompts, 1, 40)[0] for _ in range(2)]
@@ -83,12 +84,12 @@ def with_kernels(monkeypatch):
 
     opened = []
 
-    def open_kernels(rescorer, device):
+    def on(tensors, device):
         opened.append(device)
-        return device_rescorer(rescorer)
+        return device_rescorer(tensors._rescorer)
 
     monkeypatch.setattr("rescore.decode.draft.heads_lattice.has_kernels", lambda device: True)
-    monkeypatch.setattr("rescore.decode.draft.tensor_rescorer.open_tensor_rescorer", open_kernels)
+    monkeypatch.setattr(TensorRescorer, "on", on)
     return opened
 
 
@@ -99,6 +100,6 @@ def test_the_loop_with_kernels_writes_the_text_of_the_target(lm, with_kernels):
     slots, rescorer = HeadsLattice(heads=BlockwiseHeads(model), top_k=4), Rescorer(lm, alpha=0.5)
     prompts, options = [text(12, seed=70).astype(np.int64)], Options(max_tokens=8)
     (found,) = generate(BlockwiseTarget(model), prompts, TreeDrafter(slots, rescorer, nodes=6), options)
-    assert with_kernels == [CPU] and sum(found.statistics.accepted) > 0
+    assert set(with_kernels) == {CPU} and sum(found.statistics.accepted) > 0
     (plain,) = generate(BlockwiseTarget(model), prompts, None, options)
     assert found.tokens.tolist() == plain.tokens.tolist()

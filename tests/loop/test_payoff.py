@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rescore.decode.draft.pass_times import PassCosts
+from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.payoff import Advice, Payoff, TreeSize, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Statistics

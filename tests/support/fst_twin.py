@@ -1,4 +1,4 @@
-"""The slow twin of `rescore.lm.fst_write`: an automaton added to a VectorFst of OpenFst, arc by arc."""
+"""The slow twin of `rescore.lm.fst`: an automaton added to a VectorFst of OpenFst, arc by arc."""
 
 from typing import Any
 

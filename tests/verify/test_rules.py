@@ -15,8 +15,7 @@ from rescore.decode.verify import block, greedy, greedy_block, matching, recursi
 from rescore.decode.verify.modification import Modification, Modified, step
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import Verdict
-from rescore.decode.verify.sample import sample
-from rescore.decode.verify.sampling import Sampling, uniform
+from rescore.decode.verify.sampling import Sampling, sample, uniform
 from rescore.lattice.tree import TokenTree
 
 CHAIN_RULES = [token, block, greedy_block]

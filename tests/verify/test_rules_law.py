@@ -12,7 +12,7 @@ from support.oracle_rules import Model, distance, drawn_trees, emitted, emitted_
 
 from rescore.decode.verify import block, greedy_block, matching, recursive, token
 from rescore.decode.verify.modification import Modified, step
-from rescore.decode.verify.sample import sample
+from rescore.decode.verify.sampling import sample
 from rescore.lattice.tree import TokenTree
 
 CHAIN_RULES = [token, block, greedy_block]

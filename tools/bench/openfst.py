@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
-from rescore.lm.fst_write import const_parts
+from rescore.lm.fst import const_parts
 from rescore.lm.ngram import NGram
 
 SOURCE = Path(__file__).with_suffix(".cc")

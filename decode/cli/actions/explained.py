@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 
-from rescore.decode.draft.pass_times import PassCosts
+from rescore.decode.draft.pace import PassCosts
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.loop.explanation import Explanation
 from rescore.decode.loop.payoff import SIZES, Advice, Payoff, measure_passes, more_sources, plain_pass_ms

@@ -1,12 +1,20 @@
-"""Times of a target's passes by width, learned while decoding."""
+"""Pace: how wide a pass should be, from measured times of passes and the acceptance of earlier drafts.
+
+A wide pass is expensive on a processor that one token keeps busy, and nearly free on an idle GPU. If no draft beats a
+plain pass, drafting rests until searches have taken at most 1% of the time.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.lattice.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,15 +67,6 @@ STEP = 8  # tokens of a row that a first pass may read
 FAR = 4096  # tokens, more than a pass ever reads
 AGEING = 256  # passes in which half of what is known of an unused width is forgotten
 TRYING = 0.01  # share of the time that passes may take longer than was expected, before nothing is forgotten any more
-
-
-VAIN = 0.01  # share of the time for searches that find nothing worth a pass
-LONGEST_REST = 16  # steps
-
-
-def rest_after(drafting: float, plain: float) -> int:
-    """The steps to leave out after a search in vain, given its seconds and those of a plain pass."""
-    return min(int(drafting / (VAIN * plain)), LONGEST_REST)
 
 
 class PassTimes:
@@ -123,3 +122,111 @@ class PassTimes:
 
     def _trust(self, tokens: int) -> float:
         return 0.5 ** ((self._passes - self._last.get(tokens, self._passes)) / AGEING)
+
+
+# Edges of the bins of conditional q, a token's probability given the draft's tokens before it: finer towards 1, where
+# most of the accepted tokens are.
+EDGES = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99])
+CREDIT = 8.0  # accepted tokens that q itself counts as in each bin
+FADING = 0.5 ** (1 / 512)  # weight of what was learned, per step: the next text may differ
+
+
+class AcceptanceRates:
+    """How many tokens were accepted, of those that q let expect, by conditional q; updated as drafts are verified."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros((2, len(EDGES) + 1))  # tokens accepted and expected
+        self._steps = 0  # since the counts were last faded
+
+    def corrected(self, logq: NDArray[np.float32], parents: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Probabilities that the nodes of trees are accepted; 0 for padding, whose logq is -inf.
+
+        Columns [n] of a `TokenTree`, or [B, n] of several trees; parents precede their children.
+        """
+        accepted, expected = self._faded() + CREDIT
+        p = _core.acceptance(np.atleast_2d(logq), np.atleast_2d(parents), EDGES, accepted / expected)
+        return p.reshape(logq.shape)
+
+    def note(self, trees: Sequence[TokenTree], accepted: Sequence[Sequence[int]]) -> None:
+        """Counts verified trees, of which the nodes `accepted` were accepted, from the root token down.
+
+        Their siblings were rejected. Descendants of rejected nodes were not tested and are not counted.
+        """
+        _core.count_accepted(
+            self._faded(), EDGES, [tree.logq for tree in trees], [tree.parents for tree in trees], accepted
+        )
+
+    def fade(self) -> None:
+        """Begins a step: earlier counts weigh a little less."""
+        self._steps += 1
+
+    def _faded(self) -> NDArray[np.float64]:
+        """The counts as of this step."""
+        if self._steps:
+            self._counts *= FADING**self._steps
+            self._steps = 0
+        return self._counts
+
+
+VAIN = 0.01  # share of the time for searches that find nothing worth a pass
+LONGEST_REST = 16  # steps
+
+
+class Pace:
+    """Chooses the widths of passes with the most tokens per second: of trees, or of chains.
+
+    times  where passes are noted; near: what costs come from until then
+    rates  how many tokens were accepted, of those that q let expect
+
+    A step that does not rest calls `begin`, `best` and `end`; from `end` to the next `begin` a pass is timed.
+    """
+
+    def __init__(
+        self, times: PassTimes | None = None, rates: AcceptanceRates | None = None, near: PassTimes | None = None
+    ):
+        self.times, self.rates = times or PassTimes(), rates or AcceptanceRates()
+        self._near = near or self.times
+        self._pass: tuple[int, float] | None = None  # tokens of the current pass, and its start time
+        self._rest = 0  # steps left
+
+    def rests(self) -> bool:
+        """Whether to skip drafting in this step."""
+        if not self._rest:
+            return False
+        self._rest -= 1
+        self._pass = None
+        return True
+
+    def begin(self, one_pass: bool = True) -> None:
+        """Starts a step. one_pass: since `end`, that pass alone ran, and is noted."""
+        if self._pass is not None and one_pass:
+            tokens, began = self._pass
+            self.times.note(tokens, time.perf_counter() - began)
+        self._pass = None
+        self.rates.fade()
+
+    def costs(self, rows: int) -> PassCosts:
+        """Seconds of passes over `rows` rows by width, as far as they are known."""
+        return (self.times if self.times.known() else self._near).costs(rows)
+
+    def best(
+        self, gained: NDArray[np.float64], widths: NDArray[np.int64], rows: int, drafting: float, margin: float = 1.0
+    ) -> int:
+        """Returns which width brings the most tokens per second; the first, a plain pass, if no other brings `margin`
+        times as many.
+
+        gained    float64 [m], tokens that passes of these widths are expected to bring
+        widths    int64 [m], tokens that they read in all rows
+        drafting  seconds that this step has taken so far
+        """
+        seconds = self.costs(rows).at(widths)
+        rate = gained / (drafting + seconds)
+        best = int(np.argmax(rate))
+        if best and rate[best] >= margin * rate[0]:
+            return best
+        self._rest = min(int(drafting / (VAIN * seconds[0])), LONGEST_REST)
+        return 0
+
+    def end(self, tokens: int) -> None:
+        """Ends a step's drafting: a pass over so many tokens starts."""
+        self._pass = tokens, time.perf_counter()
