@@ -8,7 +8,7 @@ from support.tools import load_tool
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-from support.device_rescorer import DEVICE, device_rescorer
+from support.device_rescorer import device_rescorer
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
@@ -27,15 +27,13 @@ class Replayed:
 
 @pytest.fixture
 def small(worked, monkeypatch):
-    monkeypatch.setattr(
-        "rescore.decode.draft.tensor_rescorer.open_tensor_rescorer",
-        lambda rescorer, device: device_rescorer(rescorer),
-    )
     monkeypatch.setattr(bench_device, "captured", lambda call: (Replayed(), call()))
     monkeypatch.setattr(bench_device, "microseconds", lambda call, repeats: 2.0)
     model, sausage = worked
+    rescorer = Rescorer(model, alpha=0.3)
     return (
-        Rescorer(model, alpha=0.3),
+        rescorer,
+        device_rescorer(rescorer),
         Sausage.batch([sausage]),
         np.array([[5]], np.int32),
         argparse.Namespace(batch=[1, 2], repeats=1),
@@ -43,7 +41,7 @@ def small(worked, monkeypatch):
 
 
 def test_every_call_is_timed_and_checked(small):
-    rows = list(bench_device.measure(*small, DEVICE))
+    rows = list(bench_device.measure(*small))
     assert [(row["batch"], row["nodes"]) for row in rows] == [(1, 16), (1, 64), (2, 16), (2, 64)]
     assert all(row["graph_us"] == 2 and row["cpu_us"] > 0 for row in rows)
     bench_device.show(rows, "title")
@@ -60,7 +58,7 @@ def test_a_difference_is_an_error(small, monkeypatch):
 
     monkeypatch.setattr(Rescorer, "trees", wrong)
     with pytest.raises(SystemExit, match="trees of 16 nodes, batch 1: tokens on the device differ from the CPU's"):
-        next(bench_device.measure(*small, DEVICE))
+        next(bench_device.measure(*small))
 
 
 def test_a_model_of_a_size(demo):

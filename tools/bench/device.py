@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore.decode.bench.machine import machine
+from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.lattice.dump import Dump
@@ -99,17 +100,17 @@ def captured(call: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
 
 def measure(
     rescorer: Rescorer,
-    on_tensors: TensorRescorer,
+    on_device: DeviceRescorer,
     sausages: Sausage,
     histories: np.ndarray,
     args: argparse.Namespace,
-    device: torch.device,
 ) -> Iterator[dict[str, Any]]:
+    device = on_device.models.device
     for size in args.batch:
         batch = batch_of(sausages, histories, size)
         tensors, history = TensorSausage.of(batch[0], device), torch.from_numpy(batch[1]).to(device)
         for n in NODES:
-            call = partial(on_tensors.trees, tensors, history, n)
+            call = partial(on_device.trees, tensors, history, n)
             began = time.perf_counter()
             wanted = rescorer.trees(*batch, n)
             on_cpu = 1e6 * (time.perf_counter() - began)
@@ -173,11 +174,10 @@ def main() -> int:
     rescorer = Rescorer(model, alpha=args.alpha)
     sausages, histories = lattices(Dump.open(args.dump), rescorer, LATTICES)
     began = time.perf_counter()
-    on_tensors = TensorRescorer(rescorer)
-    device = on_tensors.on(torch.device("cuda"))
+    device = TensorRescorer(rescorer).on(torch.device("cuda"))
     torch.cuda.synchronize()
     moved_s, taken = time.perf_counter() - began, device.models.bytes
-    rows = list(measure(rescorer, on_tensors, sausages, histories, args, device.models.device))
+    rows = list(measure(rescorer, device, sausages, histories, args))
     show(
         rows,
         f"{torch.cuda.get_device_name()}, {model.info()['arcs']:,} n-grams, lattices of {sausages.slots} x "
