@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import output_to
-from rescore.lm.arpa_text import BOS, CAPITALS, EOS, LN10, UNK
+from rescore.lm.arpa import BOS, CAPITALS, EOS, LN10, UNK
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import Tables
 

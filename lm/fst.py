@@ -19,8 +19,18 @@ from numpy.typing import NDArray
 from rescore.lattice.atomic import replacing
 from rescore.lm import fst_read as layout
 from rescore.lm.compile import Arrays, check_costs
-from rescore.lm.fst_contexts import events_of, tables_of
-from rescore.lm.fst_read import ARC, ARC_WORDS, CONST_STATE, STATE_WORDS, WORD, Acceptor, outside, read
+from rescore.lm.fst_read import (
+    ARC,
+    ARC_WORDS,
+    CONST_STATE,
+    STATE_WORDS,
+    WORD,
+    Acceptor,
+    events_of,
+    outside,
+    read,
+    tables_of,
+)
 from rescore.lm.grams import check_vocabulary
 from rescore.lm.ngram import NGram
 

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from rescore import _core
 from rescore.lattice.token_ids import token_ids
 from rescore.lm import ngram_file
-from rescore.lm.compact import BINS, Compact
-from rescore.lm.compile import Arrays, compile_tables, decompile
+from rescore.lm.compile import BINS, Arrays, Compact, compile_tables, decompile
 from rescore.lm.grams import check_vocabulary
 from rescore.lm.tables import Tables
 
@@ -43,7 +42,7 @@ class NGram:
     there and adds the backoff cost. States are numbered by the length of their context, then by the context read
     backwards.
 
-    compact   the automaton (`compact.py`), in memory or mapped from a file
+    compact   the automaton (`compile.py`), in memory or mapped from a file
     words     the V tokens as text, or None
     metadata  JSON object: how the model was made; "tokenizer" is the tokenizer's hash, "end_of_text" its end-of-text id
     core      the native automaton over the same arrays

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import replacing
-from rescore.lm.compact import Compact
+from rescore.lm.compile import Compact
 from rescore.lm.grams import check_vocabulary
 
 MAGIC = b"\x93NGRAM\r\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.arpa_text import BOS, EOS, UNK
+from rescore.lm.arpa import BOS, EOS, UNK
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import NEVER, Tables
 

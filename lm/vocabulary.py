@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.arpa_text import BOS, CAPITALS, EOS, UNK
+from rescore.lm.arpa import BOS, CAPITALS, EOS, UNK
 from rescore.lm.grams import MAX_VOCABULARY
 
 EXAMPLES = 5

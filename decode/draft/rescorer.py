@@ -16,17 +16,53 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.array_rescorer import ArrayRescorer
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.token_ids import token_ids
+from rescore.lattice.token_ids import ALL, token_ids
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
+
+MOST = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible
+
+
+def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
+    """alpha as [J, 1] or [J, T]; ValueError unless its weights are from 0 to MOST."""
+    weights = np.asarray(alpha, np.float64)
+    if weights.ndim == 0:
+        weights = np.full((models, 1), weights)
+    elif weights.ndim == 1:
+        weights = weights[:, None]
+    if weights.ndim != 2 or len(weights) != models:
+        raise ValueError(
+            f"alpha: expected a number, [J] or [J, T] for J = {models} models, got shape {list(np.shape(alpha))}"
+        )
+    return _within("alpha", weights)
+
+
+def checked_head(head: ArrayLike) -> NDArray[np.float64]:
+    """head as [1] or [T]; ValueError unless its weights are from 0 to MOST."""
+    weights = np.atleast_1d(np.asarray(head, np.float64))
+    if weights.ndim != 1 or not weights.size:
+        raise ValueError(f"head: expected a number or [T], got shape {list(np.shape(head))}")
+    return _within("head", weights)
+
+
+def _within(name: str, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    if (wrong := ~((weights >= 0) & (weights <= MOST))).any():
+        raise ValueError(f"{name}: expected weights from 0 to {MOST:g}, got {weights[wrong][0]}")
+    return weights
+
+
+def alpha_of_slots(alpha: NDArray[np.float64], slots: int) -> NDArray[np.float64]:
+    """The result of `checked_alpha` as [J, T]."""
+    if alpha.shape[1] not in (1, slots):
+        raise ValueError(f"alpha: expected a weight for each of {slots} slots, got {alpha.shape[1]}")
+    return np.ascontiguousarray(np.broadcast_to(alpha, (len(alpha), slots)))
 
 
 class Rescorer:
@@ -66,9 +102,13 @@ class Rescorer:
             )
         elif calibration is not None or memory is not None:
             raise ValueError("calibration, memory: expected one model and neither alpha nor head beside them")
-        alpha, head = DEFAULT_ALPHA if alpha is None else alpha, 1.0 if head is None else head
-        self.array = ArrayRescorer(models, alpha=alpha, head=head, threads=threads)
-        self.models, self.alpha, self.head, self.threads = self.array.models, self.array.alpha, self.array.head, threads
+        self.vocab_size = max((model.vocab_size for model in models), default=ALL)
+        self.models = tuple(model.widened(self.vocab_size) for model in models)
+        self.alpha = checked_alpha(DEFAULT_ALPHA if alpha is None else alpha, len(models))
+        self.head, self.threads = checked_head(1.0 if head is None else head), threads
+        self._plain_head = bool((self.head == 1).all())
+        self._cores = [model.core for model in self.models]
+        self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
         self._wide: dict[int, Rescorer] = {}  # the results of `widened`
 
     def __repr__(self) -> str:
@@ -87,7 +127,7 @@ class Rescorer:
 
     def widened(self, vocab_size: int) -> Rescorer:
         """This rescorer for lattices and histories of a target of more ids (`NGram.widened`); the result is kept."""
-        if not self.models or vocab_size == self.array.vocab_size:
+        if not self.models or vocab_size == self.vocab_size:
             return self
         if vocab_size not in self._wide:
             models, same = [model.widened(vocab_size) for model in self.models], self.calibrated
@@ -112,7 +152,17 @@ class Rescorer:
         history  the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
         out      drafts from a call of the same sizes, to overwrite and return
         """
-        return self.array.paths(_arrays("paths", sausage), history, p, out)
+        sausage = _arrays("paths", sausage)
+        if out is None:
+            _expect_within("paths p", p, _core.MAX_PATHS)
+            shape = sausage.ids.shape[:-2]
+            tokens, cost = np.empty((*shape, p, sausage.slots), np.int32), np.empty((*shape, p), np.float32)
+            out = Drafts(tokens=tokens, cost=cost, count=np.empty(shape, np.int32))
+        answer = out.tokens, out.cost, out.count
+        if not sausage.is_batch:
+            answer = out.tokens[None], out.cost[None], out.count[None]
+        _core.best_paths(*self._call(sausage, history), paths=p, threads=self.threads, out=answer)
+        return out
 
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
         """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
@@ -144,11 +194,15 @@ class Rescorer:
         if self.calibrated is not None:
             _refuse("out", out, "with a calibrated q")
             batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
-            history = token_ids(history, "history", self.array.vocab_size)
+            history = token_ids(history, "history", self.vocab_size)
             return self.calibrated.trees(batch, np.atleast_2d(history), n, texts=texts, depth=depth)
         _refuse("texts", texts, "with alpha or head, whose trees read no text")
         _refuse("depth", depth, "with alpha or head, whose trees have the lattice's slots")
-        return self.array.trees(sausage, history, n, out)
+        if out is None:
+            _expect_within("nodes", n, _core.MAX_NODES)
+            out = Trees.empty(sausage.batch_size if sausage.is_batch else 1, n)
+        _core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads, out=out.columns)
+        return out
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
         """Returns the tree of the n most probable prefixes of a single lattice; arguments as in `trees`."""
@@ -165,11 +219,40 @@ class Rescorer:
         is the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation
         expands the whole composition: ValueError beyond 2^25 arcs per batch, some 1.3 GB.
         """
-        return self.array.normalise(_arrays("normalise", sausage), history, temperature, local)
+        call, threads = self._call(_arrays("normalise", sausage), history), self.threads
+        core = _core.Normalised(*call, temperature=temperature, local=local, threads=threads)
+        return NormalisedLattice(core, ids=sausage.ids, local=local, threads=threads)
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
         """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""
-        return self.array.states(histories)
+        states = np.empty((len(self._cores), len(histories)), np.uint32)
+        for row, core in zip(states, self._cores):
+            core.start_batch(histories, self.threads, row)
+        return states
+
+    def _call(self, sausage: Sausage, history: ArrayLike) -> tuple[Any, ...]:
+        ids, cost = (sausage.ids, sausage.cost) if sausage.is_batch else (sausage.ids[None], sausage.cost[None])
+        histories = token_ids(history, "history", self.vocab_size)
+        histories = histories if histories.ndim == 2 else histories[None]
+        if histories.ndim != 2 or len(histories) != len(ids):
+            raise ValueError(
+                f"history: expected one row for each of {len(ids)} lattices, got shape {list(np.shape(history))}"
+            )
+        return self._cores, histories, ids, self._weighed(ids, cost), self._alpha(ids.shape[1])
+
+    def _weighed(self, ids: NDArray[np.int32], cost: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The heads' costs [B, T, K] times their weights; padding stays +inf."""
+        if self.head.size not in (1, ids.shape[1]):
+            raise ValueError(f"head: expected a weight for each of {ids.shape[1]} slots, got {self.head.size}")
+        if self._plain_head:
+            return cost
+        listed = ids >= 0
+        return np.where(listed, np.where(listed, cost, 0) * self.head.astype(np.float32)[:, None], np.float32(np.inf))
+
+    def _alpha(self, slots: int) -> NDArray[np.float64]:
+        if slots not in self._alpha_of_slots:
+            self._alpha_of_slots[slots] = alpha_of_slots(self.alpha, slots)
+        return self._alpha_of_slots[slots]
 
 
 def _arrays(call: str, sausage: Sausage) -> Sausage:
@@ -184,3 +267,8 @@ def _arrays(call: str, sausage: Sausage) -> Sausage:
 def _refuse(name: str, given: object, why: str) -> None:
     if given is not None:
         raise TypeError(f"{name}: expected none {why}")
+
+
+def _expect_within(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise ValueError(f"{name}: expected 1 to {most}, got {value}")

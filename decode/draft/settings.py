@@ -11,9 +11,8 @@ from typing import Any
 
 from rescore import __version__
 from rescore.decode.draft import settings_parts as parts
-from rescore.decode.draft.array_rescorer import MOST
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.rescorer import MOST, Rescorer
 from rescore.decode.draft.settings_parts import ModelFile, PathWeights, TreeWeights
 from rescore.lattice.atomic import replacing
 from rescore.lattice.dump import Dump

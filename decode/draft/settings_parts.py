@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.draft.array_rescorer import MOST
 from rescore.decode.draft.calibration import HEADLESS, Calibration
-from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.rescorer import MOST, Rescorer
 from rescore.lm.ngram import NGram
 from rescore.lm.ngram_file import identity
 

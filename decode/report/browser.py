@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.array_rescorer import alpha_of_slots
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
 from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
 from rescore.decode.replay.replay import tree_at
 from rescore.decode.report.content import Section

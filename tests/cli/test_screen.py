@@ -12,7 +12,7 @@ from rich.table import Table
 from support import cli, dumps
 
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.columns import Column, column_tables, columns_width
+from rescore.decode.cli.actions.output import Column, column_tables, columns_width
 from rescore.decode.cli.actions.run_tables import tables
 
 pytest.importorskip("pty")

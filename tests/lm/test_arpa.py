@@ -11,9 +11,9 @@ from support.fuzz import damage, times
 from support.models import assert_same_model, use
 from support.oracle_lm import random_history, random_tables
 
-from rescore.lm import arpa_text, example
-from rescore.lm.arpa import ArpaOptions, read_arpa
-from rescore.lm.arpa_text import LN10
+from rescore.lm import arpa as arpa_text
+from rescore.lm import example
+from rescore.lm.arpa import LN10, ArpaOptions, read_arpa
 from rescore.lm.arpa_write import write_arpa
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import NEVER

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models import assert_same_model
 
-from rescore.lm.arpa import ArpaOptions, read_arpa
-from rescore.lm.arpa_text import LN10
+from rescore.lm.arpa import LN10, ArpaOptions, read_arpa
 from rescore.lm.arpa_write import write_arpa
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram

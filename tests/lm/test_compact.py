@@ -13,8 +13,7 @@ from rescore import _core
 from rescore.lm.arpa import ArpaOptions, read_arpa
 from rescore.lm.arpa_write import write_arpa
 from rescore.lm.build import build
-from rescore.lm.compact import Compact, codebook
-from rescore.lm.compile import Arrays, compile_tables
+from rescore.lm.compile import Arrays, Compact, codebook, compile_tables
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import Tables
 

@@ -14,7 +14,7 @@ from support.models import assert_same_model, use
 from support.oracle_lm import random_tables
 
 from rescore.lm import example, ngram_file
-from rescore.lm.compact import Compact
+from rescore.lm.compile import Compact
 from rescore.lm.ngram import NGram
 from rescore.lm.ngram_file import HEADER, SECTION
 from rescore.lm.tables import Tables

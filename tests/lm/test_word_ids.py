@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescore.lm import tokenizer as tokenizer_module
-from rescore.lm import word_ids
-from rescore.lm.tokenizer import TextTokenizer
-from rescore.lm.word_ids import WordIds, is_word_wise
+from rescore.lm import tokenizer as word_ids
+from rescore.lm.tokenizer import TextTokenizer, WordIds, is_word_wise
 
 tokenizers = pytest.importorskip("tokenizers")
 

@@ -17,10 +17,10 @@ from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
-from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafter_inputs import Drafters
 from rescore.decode.cli.actions.explained import explained, measure_of
+from rescore.decode.cli.actions.output import Column
 from rescore.decode.cli.arguments import Misuse, meant
 from rescore.decode.draft.names import sized
 from rescore.decode.draft.registry import SPECS, Spec

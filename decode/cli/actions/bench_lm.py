@@ -13,7 +13,7 @@ from rescore.decode.bench import lm as bench_lm
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
-from rescore.decode.cli.actions.columns import Column
+from rescore.decode.cli.actions.output import Column
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 from rescore.lm.pieces import plan

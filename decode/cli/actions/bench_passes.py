@@ -10,8 +10,8 @@ from rich.console import RenderableType
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.bench_decode import facts_of
-from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.decoders import checked_device, opened
+from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.loop.payoff import WIDTHS, measure_passes

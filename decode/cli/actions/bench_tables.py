@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from rescore.decode.bench.results import BenchReport, BenchRow
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.report.markdown import plain, row_of
 
 MACHINE = ("cpu", "cores", "memory_gib", "load")

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.cli.arguments import Misuse, printable
 from rescore.decode.cost import cost_inputs, paper_cost
 from rescore.decode.cost.cost_model import (

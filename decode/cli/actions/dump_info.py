@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from rescore.decode.cli.actions import models, output
-from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.lattice.dump import Dump
 
 IDENTITIES = ("seed", "end_of_text")  # numbers that are not counts, printed without separators

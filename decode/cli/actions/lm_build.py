@@ -18,9 +18,9 @@ from rich.console import RenderableType
 
 from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.build_progress import BuildProgress
-from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, write_arpa_file, write_model
+from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.lattice.unfinished import work_beside
 from rescore.lm.counts import CountOptions

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
-from rescore.decode.cli.actions.output import check_stdin
+from rescore.decode.cli.actions.output import Column, check_stdin, column_tables
 from rescore.decode.cli.arguments import printable
 from rescore.lm.diff import ModelDifference, Shared, difference
 

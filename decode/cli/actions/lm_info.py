@@ -10,9 +10,8 @@ from typing import Any
 from rich.console import RenderableType
 
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
-from rescore.decode.cli.actions.output import check_stdin
+from rescore.decode.cli.actions.output import Column, check_stdin, column_tables
 
 IDENTITIES = ("end_of_text", "bos", "eos")  # numbers that are not counts, printed without separators
 MAX_VALUE = 200  # characters shown of a value

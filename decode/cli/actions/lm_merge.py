@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from rescore.decode.cli.actions import inputs, models, output
-from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.lm_score import separator
 from rescore.decode.cli.actions.model_files import check_out, read_model, write_model
+from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.build import prune_model
 from rescore.lm.interpolate import Mixture, check_alike, merge_models

@@ -11,8 +11,8 @@ from typing import Any
 from rich.table import Table
 
 from rescore.decode.cli.actions import inputs, models, output
-from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
+from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.cli.actions.score_rows import ScoreRows
 from rescore.decode.cli.arguments import Misuse
 from rescore.lattice.atomic import output_to

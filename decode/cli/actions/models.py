@@ -14,8 +14,7 @@ from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.recorded import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.arpa import ArpaOptions
-from rescore.lm.arpa_text import UNK
+from rescore.lm.arpa import UNK, ArpaOptions
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer

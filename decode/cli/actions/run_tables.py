@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from rescore.decode.cli.actions.columns import GAPS, Column, column_tables, columns_width
+from rescore.decode.cli.actions.output import GAPS, Column, column_tables, columns_width
 from rescore.decode.draft.names import (
     BASE,
     BLEND,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.cli.arguments import printable
-from rescore.lm.arpa_text import LN10
+from rescore.lm.arpa import LN10
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import Scored
 from rescore.lm.tokenize import Numbered

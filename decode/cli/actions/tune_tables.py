@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.names import BY_TASK, TUNED, split
 from rescore.decode.draft.settings_parts import BLEND

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.array_rescorer import alpha_of_slots
-from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.oracle import ranks
