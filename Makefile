@@ -38,14 +38,14 @@ demo: $(VENV)/installed
 	@echo "Every drafter is replayed on what six heads of SmolLM2-135M-Instruct predicted along its answers to six tasks,"
 	@echo "greedy and sampled: no model runs."
 	@echo
-	@$(RUN)/rescore run $(DEMO)/greedy $(DEMO)/sampled --settings $(DEMO)/settings.json --tables build/demo/run.txt \
-	    --json build/demo/run.json --drafts build/demo/drafts.parquet
+	@$(RUN)/rescore run $(DEMO)/greedy $(DEMO)/sampled --settings $(DEMO)/settings.json \
+	    -o build/demo/passes.parquet --json build/demo/run.json
 	@$(RUN)/rescore draw $(DEMO)/greedy --lm $(DEMO)/demo.ngram --best 6 -o build/demo >/dev/null
 	@$(RUN)/rescore report $(DEMO)/greedy --settings $(DEMO)/settings.json -o build/demo/report.html >/dev/null
 	@echo
 	@echo "build/demo/report.html                  all analyses on one page: open it in a browser"
 	@echo "build/demo/*.svg                        lattices where rescoring gains most, and their trees"
-	@echo "build/demo/run.txt, run.json            every drafter, task and difference; drafts.parquet: every draft"
+	@echo "build/demo/passes.parquet, run.json     every pass of every drafter; every measure and difference"
 
 demo-llm: $(VENV)/created
 	$(PIP) install --no-warn-script-location -c constraints.txt ".[gguf,parquet,report,tokenizers]"

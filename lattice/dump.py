@@ -71,6 +71,15 @@ class Dump:
         """T = h - 1; 0 for the dump of a model without heads, which has no lattices."""
         return self.header.heads - 1
 
+    def number_of(self, block: DumpBlock) -> int:
+        """The number of a block's first sequence among those of its task."""
+        before = 0
+        for shard in self.header.shards:
+            if shard.file == block.file:
+                break
+            before += shard.sequences * (shard.task == block.task)
+        return before + block.first_sequence
+
     def texts(self, shard: str) -> Iterator[NDArray]:
         """Yields prompt and tokens of each sequence of a shard as one array of ids [n], not checked.
 

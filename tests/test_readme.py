@@ -1,6 +1,7 @@
 """What the README shows works as it stands."""
 
 import doctest
+import json
 import re
 import shlex
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 from support.paths import ROOT
 
-from rescore.decode.cli import parser
+from rescore.decode.cli import main, parser
 from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.names import sized
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.settings_parts import KINDS, PathWeights, TreeWeights
 from rescore.decode.replay.run import replay_dump
@@ -162,6 +164,23 @@ def test_pages_on_how_it_works(page):
     if page.stem != "index":
         assert not failed and (tried or page.stem == "pushing")
         assert len(re.findall(r"^!\[.+\]\(\.\./pictures/.+\.svg\)$", text, re.M)) == 1
+
+
+def test_queries_of_the_table(demo, monkeypatch, tmp_path, capsys):
+    """The three of the page; the first gives the figures that `rescore run` prints."""
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/reference/table.md").read_text(encoding="utf-8"), re.S)
+    monkeypatch.chdir(tmp_path)
+    words = ["run", str(demo / "greedy"), "--lm", str(demo / "demo.ngram"), "--task", "gsm8k"]
+    assert main([*words, "-o", "build/demo/passes.parquet", "--json", "run.json"]) == 0
+    found = []
+    monkeypatch.setattr(duckdb, "sql", lambda query, sql=duckdb.sql: found.append(sql(query).fetchall()))
+    exec(code, {})
+    (task,) = json.loads((tmp_path / "run.json").read_text())["tasks"]
+    means = {sized(drafter, budget): value for drafter, budget, _, value in found[0]}
+    assert means == pytest.approx(task["block_efficiency"])
+    assert 0 < len(found[2]) <= 10 and all(rescored > base for *_, base, rescored in found[2])
 
 
 def test_ngram_models_from_python(demo, monkeypatch, tmp_path):

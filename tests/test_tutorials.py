@@ -138,7 +138,7 @@ def test_the_example_of_a_loop_of_your_own(folder, smollm2):
 @pytest.mark.slow
 def test_the_example_that_dumps_heads(folder, smollm2):
     run(folder, ["python", "examples/dump_your_heads.py", "mine"], "")
-    printed = run(folder, ["rescore", "run", "mine", "--lm", "data/demo/demo.ngram", "--tables", "-"], "")
+    printed = run(folder, ["rescore", "run", "mine", "--lm", "data/demo/demo.ngram", "--all"], "")
     assert "science" in printed
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
-DRAFTS = (".parquet", ".jsonl")  # formats of drafts
+LINES = (".parquet", ".jsonl")
 
 DESCRIPTION = """\
 Replay dumps with every drafter and print the block efficiency of the main ones,
-generated tokens per target pass; with --tables, of every drafter on every task.
+generated tokens per target pass; with --all, of every drafter on every task.
 
 rows     the drafters of `rescore generate`, each with its number of nodes, as
          far as the dump has what they need: heads, an n-gram model (--lm).
@@ -44,7 +44,8 @@ below    loops              sequences with fewer than 8 distinct tokens in
 EXAMPLES = """\
 examples:
   rescore run data/demo/sampled --lm data/demo/demo.ngram
-  rescore run data/demo/sampled --lm data/demo/demo.ngram --tables -
+  rescore run data/demo/sampled --lm data/demo/demo.ngram --all
+  rescore run data/demo/sampled --lm data/demo/demo.ngram -o passes.parquet
   rescore run data/demo/greedy data/demo/sampled --lm data/demo/demo.ngram \\
       --json run.json
   rescore run DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 --alpha 0.5 \\
@@ -90,15 +91,19 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=arguments.seed, default=0, help="seed of the bootstrap (default: 0)")
     parser.add_argument(
         "--drafts",
-        type=arguments.Written(DRAFTS),
+        type=arguments.Written(LINES),
         metavar="FILE",
         help="write the p best paths, their costs and accepted lengths, of every step (.parquet or .jsonl)",
     )
     parser.add_argument(
-        "--tables",
-        type=arguments.Written(stream=True),
+        "--all", action="store_true", help="print every drafter, task and difference, not the main drafters' means"
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=arguments.Written(LINES),
         metavar="FILE",
-        help="write every drafter, task and difference as tables; - prints them (default: the main drafters' means)",
+        help="write a line for each pass of every drafter, for DuckDB, Polars and the like (.parquet or .jsonl)",
     )
     arguments.add_json(parser)
     parser.set_defaults(does="run")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.replay.table import Lines
 from rescore.lattice.short_repr import short_repr
 
 
@@ -21,32 +22,30 @@ class Tally:
     passes    int32 [S], target passes: the prompt's, and one per row visited
     accepted  draft tokens accepted
     verified  draft tokens verified
+    timed     drafts that were timed, and their seconds
     """
 
     tokens: NDArray[np.int32]
     passes: NDArray[np.int32]
     accepted: int
     verified: int
+    timed: int = 0
+    seconds: float = 0.0
 
     __repr__ = short_repr
 
     @classmethod
-    def of_replay(
-        cls,
-        accepted: NDArray[np.int32],
-        verified: NDArray[np.int32],
-        visited: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-    ) -> Tally:
-        """Counts the replay of one block: accepted and verified tokens of its rows [n], the rows visited in ascending
-        order, and the offsets of its sequences [S + 1].
-        """
-        steps = np.diff(np.searchsorted(visited, offsets))
+    def of_lines(cls, lines: Lines) -> Tally:
+        """Counts the passes that decoding makes, of the sequences of a block."""
+        made, sequence = lines.visited, lines.sequence - lines.sequence[:1]
+        timed = np.isfinite(lines.seconds)
         return cls(
-            tokens=np.diff(offsets).astype(np.int32),
-            passes=(1 + steps).astype(np.int32),
-            accepted=int(accepted[visited].sum(dtype=np.int64)),
-            verified=int(verified[visited].sum(dtype=np.int64)),
+            tokens=np.bincount(sequence[made], weights=lines.tokens[made]).astype(np.int32),
+            passes=np.bincount(sequence[made]).astype(np.int32),
+            accepted=int(lines.accepted[made].sum(dtype=np.int64)),
+            verified=int(lines.drafted[made].sum(dtype=np.int64)),
+            timed=int(timed.sum()),
+            seconds=float(lines.seconds[timed].sum(dtype=np.float64)),
         )
 
     @classmethod
@@ -55,8 +54,10 @@ class Tally:
         return cls(
             tokens=np.concatenate([part.tokens for part in parts]),
             passes=np.concatenate([part.passes for part in parts]),
-            accepted=sum(part.accepted for part in parts),
-            verified=sum(part.verified for part in parts),
+            **{
+                name: sum(getattr(part, name) for part in parts)
+                for name in ("accepted", "verified", "timed", "seconds")
+            },
         )
 
     @property

@@ -17,13 +17,89 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.outcome import Outcome, lengths_of_drafts, visited_rows
 from rescore.decode.replay.recorded import RecordedTexts, parts_of, text_of
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.oracle import oracle_by_width
 from rescore.lattice.tree import TokenTree, accepted_by_size
 from rescore.lattice.trees import Trees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleReplay:
+    """Replays the oracle, which verifies one draft.
+
+    widths: k of each name, the number of candidates per slot it may choose from (None: all)
+    slots: number of slots used, as if the model had slots + 1 heads (None: all)
+    """
+
+    widths: Mapping[str, int | None]
+    slots: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.widths)
+
+    def outcomes(self, block: DumpBlock) -> dict[str, Outcome]:
+        sausages = block.sausages().head(self.slots or block.slots)
+        by_width = oracle_by_width(sausages, block.truth())
+        verified = np.full(block.rows, sausages.slots, np.int32)
+        most = sausages.width
+        return {
+            name: Outcome(accepted=accepted, verified=verified, visited=visited, evaluated=visited)
+            for name, k in self.widths.items()
+            for accepted in (by_width[:, min(k or most, most) - 1],)
+            for visited in (visited_rows(accepted, block.offsets),)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """The drafts of one drafter, at one budget, for the n rows of a block.
+
+    accepted   int32 [n], draft tokens accepted
+    verified   int32 [n], draft tokens verified
+    visited    int64 [steps], the rows whose drafts decoding verifies, ascending
+    evaluated  int64 [m], the rows that were drafted for, ascending; all that are visited are among them
+    drafts     the drafts [n, p, T] of drafters that propose paths
+    seconds    float32 [n], of the row's share of a search, which budgets may share; None if not timed
+
+    Rows for which nothing was drafted hold 0.
+    """
+
+    accepted: NDArray[np.int32]
+    verified: NDArray[np.int32]
+    visited: NDArray[np.int64]
+    evaluated: NDArray[np.int64]
+    drafts: Drafts | None = None
+    seconds: NDArray[np.float32] | None = None
+
+
+def accepted_of_drafts(drafts: NDArray[np.int32], truth: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Returns the longest prefix of the truth [B, T] among the drafts [B, p, T], int32 [B]. Padding is -1 in both."""
+    return lengths_of_drafts(drafts, truth).max(axis=-1, initial=0)
+
+
+def lengths_of_drafts(drafts: NDArray[np.int32], truth: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Returns the accepted length of every draft, int32 [B, p]. Arguments as in `accepted_of_drafts`."""
+    same = (drafts == truth[:, None, :]) & (truth[:, None, :] >= 0)
+    return np.minimum.accumulate(same, axis=-1).sum(axis=-1).astype(np.int32)
+
+
+def visited_rows(accepted: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the rows whose drafts a replay verifies, ascending, int64 [steps].
+
+    accepted [n]; offsets [S + 1]. The row of a sequence's last token is never visited, since nothing is left to draft.
+    """
+    rows = offsets[:-1].copy()
+    ends = offsets[1:] - 1
+    out = []
+    while (open_ := rows < ends).any():
+        rows, ends = rows[open_], ends[open_]
+        out.append(rows)
+        rows = rows + accepted[rows] + 1
+    return np.sort(np.concatenate(out)) if out else np.zeros(0, np.int64)
 
 
 class Replay(Protocol):
@@ -74,13 +150,12 @@ class DrafterReplay:
         return tuple(self.budgets)
 
     def outcomes(self, block: DumpBlock) -> dict[str, Outcome]:
-        """Each budget's outcome; all of a search's rows are timed, and rows that no budget visits cost nothing."""
+        """Each budget's outcome."""
         counts = {name: np.zeros((2, block.rows), np.int32) for name in self.budgets}
-        searched: dict[int, NDArray[np.float64]] = {}  # rows and seconds by size
+        seconds = np.zeros(block.rows, np.float32)
         paths: Drafts | None = None
         for visit in self.visits(block):
-            size = _size(visit.proposed)
-            searched[size] = searched.get(size, 0) + np.array([len(visit.rows), visit.seconds])
+            seconds[visit.rows] = visit.seconds / len(visit.rows)
             for name, both in visit.found.items():
                 counts[name][:, visit.rows] = both
             if isinstance(visit.proposed, Drafts):
@@ -88,16 +163,21 @@ class DrafterReplay:
                 for mine, theirs in ((paths.tokens, visit.proposed.tokens), (paths.cost, visit.proposed.cost)):
                     mine[visit.rows, : theirs.shape[1]] = theirs
                 paths.count[visit.rows] = visit.proposed.count
-        return {
-            name: Outcome(
-                accepted=counts[name][0],
-                verified=counts[name][1],
-                visited=visited_rows(counts[name][0], block.offsets),
-                drafts=None if paths is None else _first(paths, n),
-                seconds=_extrapolated(block.rows, n, searched),
+        found = {}
+        for name, n in self.budgets.items():
+            accepted, verified = counts[name]
+            visited = visited_rows(accepted, block.offsets)
+            evaluated = np.delete(np.arange(block.rows), block.offsets[1:] - 1) if self.everywhere else visited
+            drafts = None if paths is None else _first(paths, n)
+            found[name] = Outcome(
+                accepted=accepted,
+                verified=verified,
+                visited=visited,
+                evaluated=evaluated,
+                drafts=drafts,
+                seconds=seconds,
             )
-            for name, n in self.budgets.items()
-        }
+        return found
 
     def visits(self, block: DumpBlock) -> Iterator[Visit]:
         """Drafts for every row that some budget's decoding visits, each sequence's rows in order."""
@@ -207,10 +287,6 @@ def tree_at(rescorer: Rescorer, block: DumpBlock, row: int, n: int, *, top_k: in
     return rescorer.trees(sausages, text[None], n, texts=read, depth=block.slots)[0]
 
 
-def _size(proposed: Trees | Drafts) -> int:
-    return proposed.tokens.shape[1]
-
-
 def _no_drafts(rows: int, p: int, slots: int) -> Drafts:
     return Drafts(
         tokens=np.full((rows, p, slots), -1, np.int32),
@@ -222,9 +298,3 @@ def _no_drafts(rows: int, p: int, slots: int) -> Drafts:
 def _first(paths: Drafts, p: int | None) -> Drafts:
     p = p or paths.tokens.shape[1]
     return Drafts(tokens=paths.tokens[:, :p], cost=paths.cost[:, :p], count=np.minimum(paths.count, np.int32(p)))
-
-
-def _extrapolated(rows: int, n: int | None, searched: Mapping[int, NDArray[np.float64]]) -> float | None:
-    """The search time of all rows, from the rows and seconds measured for the smallest size that covers n."""
-    sizes = [size for size in sorted(searched) if size >= (n or 0)] or sorted(searched)[-1:]
-    return rows * float(searched[sizes[0]][1] / searched[sizes[0]][0]) if sizes else None

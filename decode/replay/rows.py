@@ -17,9 +17,8 @@ from rescore.decode.draft.sources import DraftSources, Missing
 from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.replay.outcome import OracleReplay
 from rescore.decode.replay.recorded import RecordedHeads, fitted_models
-from rescore.decode.replay.replay import DrafterReplay, Replay
+from rescore.decode.replay.replay import DrafterReplay, OracleReplay, Replay
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import SplitPart

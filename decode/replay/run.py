@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.names import BASE, ORACLE, RESCORED
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay.outcome import Outcome
-from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.replay import Outcome, Replay
+from rescore.decode.replay.table import lines_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.short_repr import short_repr
@@ -90,12 +90,11 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DumpResult:
-    """The results of all tasks of a dump. lattices: number of rows; seconds: search wall time of each timed drafter."""
+    """The results of all tasks of a dump. lattices: number of rows."""
 
     kind: str
     tasks: list[TaskResult]
     lattices: int
-    seconds: dict[str, float]
 
     __repr__ = short_repr
 
@@ -105,8 +104,9 @@ class DumpResult:
         return list(self.tasks[0].tallies)
 
     def ms_per_lattice(self, name: str) -> float:
-        """Returns a drafter's search wall time per lattice in milliseconds, 0 if it was not timed."""
-        return 1000 * self.seconds.get(name, 0.0) / max(self.lattices, 1)
+        """A drafter's wall time for a draft in milliseconds, 0 if it was not timed."""
+        tallies = [task.tallies[name] for task in self.tasks]
+        return 1000 * sum(one.seconds for one in tallies) / max(sum(one.timed for one in tallies), 1)
 
 
 def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
@@ -167,18 +167,14 @@ def replay_blocks(
         return block, {name: one for drafter in drafters for name, one in drafter.outcomes(block).items()}
 
     builders: dict[str, _Builder] = {}
-    seconds = dict.fromkeys(names, 0.0)
     lattices = 0
     for block, outcomes in side_by_side(replayed, blocks, workers):
         builders.setdefault(block.task, _Builder(block.task)).add(block, {name: outcomes[name] for name in names})
         lattices += block.rows
-        for name in names:
-            seconds[name] += outcomes[name].seconds or 0.0
         for listener in listeners:
             listener(block, outcomes)
-    timed = {name: value for name, value in seconds.items() if value}
     results = [builder.result() for builder in builders.values()]
-    return DumpResult(kind=kind, tasks=results, lattices=lattices, seconds=timed)
+    return DumpResult(kind=kind, tasks=results, lattices=lattices)
 
 
 @dataclass(slots=True)
@@ -195,12 +191,7 @@ class _Builder:
     def add(self, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
         self.sequences += block.sequences
         self.loops += block.loops
-        self.parts.append(
-            {
-                name: Tally.of_replay(one.accepted, one.verified, one.visited, block.offsets)
-                for name, one in outcomes.items()
-            }
-        )
+        self.parts.append({name: Tally.of_lines(lines_of(block, one)) for name, one in outcomes.items()})
         best = {
             name: one.drafts.tokens[:, 0]
             for name in (BASE, RESCORED)

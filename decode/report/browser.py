@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
-from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
-from rescore.decode.replay.replay import tree_at
+from rescore.decode.replay.replay import accepted_of_drafts, tree_at, visited_rows
 from rescore.decode.report.content import Section
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock

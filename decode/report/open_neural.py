@@ -13,9 +13,8 @@ from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.names import NEURAL, NEURAL_BEAM
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.models.open import OpenModel, open_model
-from rescore.decode.replay.outcome import Outcome
 from rescore.decode.replay.recorded import RecordedHeads
-from rescore.decode.replay.replay import DrafterReplay, Replay
+from rescore.decode.replay.replay import DrafterReplay, Outcome, Replay
 from rescore.decode.report.neural import Neural
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock

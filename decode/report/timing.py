@@ -31,8 +31,9 @@ def drafting_seconds(dump: Dump, drafters: Sequence[Replay], part: SplitPart, ta
                 continue
             alone = replace(drafter, budgets={name: budget})
             alone.outcomes(block.part(0, 1))
-            if (seconds := alone.outcomes(block)[name].seconds) is not None:
-                found[name] = seconds / block.rows
+            outcome = alone.outcomes(block)[name]
+            if outcome.seconds is not None and len(outcome.evaluated):
+                found[name] = float(outcome.seconds[outcome.evaluated].mean())
     return found
 
 

@@ -13,8 +13,7 @@ from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.names import BASE, ORACLE, PARALLEL_RESCORED, RESCORED, TREE, sized
 from rescore.decode.draft.settings_parts import HEADLESS_KINDS, PathWeights
 from rescore.decode.replay import rows
-from rescore.decode.replay.outcome import OracleReplay
-from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.run import DumpResult, replay_blocks
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock

@@ -103,11 +103,11 @@ def test_top(capsys):
 
 def test_formats_are_those_of_the_library():
     from rescore.decode.cli import lm_arguments, run
-    from rescore.decode.replay import draft_writer
+    from rescore.decode.replay import table
     from rescore.lm import formats
 
     assert lm_arguments.WRITTEN == (*formats.SUFFIXES, formats.LOOKUP)
-    assert run.DRAFTS == draft_writer.SUFFIXES
+    assert run.LINES == table.SUFFIXES
 
 
 def test_debug_shows_the_traceback(capsys, tmp_path):

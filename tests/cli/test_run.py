@@ -67,7 +67,7 @@ def test_figures_are_those_of_the_replay(world, capsys):
 
 def test_table_shows_the_figures(world, capsys, tmp_path):
     result = cli.call(
-        capsys, "run", world / "forced", "--lm", world / "a.ngram", "--tables", "-", "--json", tmp_path / "r.json"
+        capsys, "run", world / "forced", "--lm", world / "a.ngram", "--all", "--json", tmp_path / "r.json"
     )
     assert result.status == 0
     report = json.loads((tmp_path / "r.json").read_text())
@@ -89,7 +89,7 @@ def test_several_dumps(world, capsys):
         capsys, "run", world / "sampled", "--lm", world / "a.ngram", "--task", "second", "--task", "second"
     )
     assert alone["tasks"] == report["tasks"][1:]
-    table = cli.call(capsys, "run", world / "forced", world / "sampled", "--tables", "-").out
+    table = cli.call(capsys, "run", world / "forced", world / "sampled", "--all").out
     assert table.index("block efficiency, forced") < table.index("block efficiency, sampled, temperature 0.7")
 
 
@@ -147,7 +147,7 @@ def test_intervals_are_those_of_the_bootstrap(world, capsys):
         overall["block_efficiency"]["tree 16"] - overall["block_efficiency"]["lm-alone 16"], abs=1e-12
     )
     assert one["p_value"] == resampled.difference("tree 16", "lm-alone 16").p_value
-    table = cli.call(capsys, *words, "--tables", "-").out
+    table = cli.call(capsys, *words, "--all").out
     assert re.search(r"tree 16 - lm-alone 16 +[+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", table)
     assert "±" in table
 
@@ -179,7 +179,7 @@ def test_without_a_model(world, capsys):
     for task in report["tasks"]:
         assert "lm-alone 16" not in task["block_efficiency"]
         assert "rescored" not in task["block_efficiency"] and "blend 16" in task["block_efficiency"]
-    table = cli.call(capsys, "run", world / "forced", "--tables", "-").out
+    table = cli.call(capsys, "run", world / "forced", "--all").out
     assert "no n-gram model" in table and "wins" not in table
 
 
@@ -340,10 +340,10 @@ def test_nothing_is_left_after_an_error_on_the_way(world, capsys, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_what_is_printed_unasked_fits_a_screen(world, capsys, tmp_path):
-    """A verdict and the main drafters' means, as in --json; --tables writes the rest."""
+def test_what_is_printed_unasked_fits_a_screen(world, capsys):
+    """A verdict and the main drafters' means, as in --json; --all prints the rest."""
     words = ("run", world / "forced", world / "sampled", "--lm", world / "a.ngram")
-    printed = cli.call(capsys, *words, "--tables", tmp_path / "new" / "tables.txt").out.splitlines()
+    printed = cli.call(capsys, *words).out.splitlines()
     assert len(printed) <= 24 and max(map(len, printed)) <= 120
     means = [one["block_efficiency"] for one in cli.figures(capsys, *words)["overall"]]
     assert re.findall(r"\d\.\d\d\b", printed[0]) == [
@@ -352,10 +352,5 @@ def test_what_is_printed_unasked_fits_a_screen(world, capsys, tmp_path):
     rows = cli.printed_rows("\n".join(printed))
     for name in ("base", "parallel-rescored", "tree 16", "blend 16", "blend 64", "blend-without-heads 16", "oracle"):
         assert {f"{one[name]:.3f}" for one in means} <= {*rows[name]}
-    whole = (tmp_path / "new" / "tables.txt").read_text()
-    assert timeless(whole) == timeless(cli.call(capsys, *words, "--tables", "-").out)
+    whole = cli.call(capsys, *words, "--all").out
     assert all(name in whole for name in means[0])
-
-
-def timeless(table: str) -> list[str]:
-    return [line for line in table.splitlines() if "ms per lattice" not in line]

@@ -76,7 +76,7 @@ def test_dumps_with_heads_and_without_share_a_table(world, capsys):
     assert "where prompt-lookup has" in out and "where base has" in out and "model without heads" not in out
     drafters = cli.figures(capsys, *both)["settings"]["drafters"]
     assert "blend 64" in drafters and not {"base", "prompt-lookup", "oracle"} & set(drafters)
-    assert "blend 64 - blend-without-lm 64" in cli.call(capsys, *both, "--tables", "-").out
+    assert "blend 64 - blend-without-lm 64" in cli.call(capsys, *both, "--all").out
 
 
 def test_table(world, report, capsys):

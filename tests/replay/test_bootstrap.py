@@ -19,7 +19,7 @@ def result(**tasks: dict[str, list[int]]) -> DumpResult:
         tokens = np.array(columns.get("tokens", [60] * size), np.int64)
         tallies = {name: Tally(tokens=tokens, passes=column, accepted=0, verified=0) for name, column in passes.items()}
         out.append(TaskResult(task=task, loop_share=0.0, tallies=tallies, repetition={}, duel=None))
-    return DumpResult(kind="forced", tasks=out, lattices=1, seconds={})
+    return DumpResult(kind="forced", tasks=out, lattices=1)
 
 
 TOKENS, BASE, TREE, ORACLE = [30, 60, 10, 64], [28, 41, 9, 60], [20, 41, 5, 40], [15, 31, 4, 33]

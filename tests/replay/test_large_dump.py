@@ -21,7 +21,7 @@ REPLAY = """
 import sys
 from pathlib import Path
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.outcome import OracleReplay
+from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump

@@ -14,7 +14,7 @@ from support.tiny_blockwise import CONFIG, untrained
 
 from rescore.decode.draft.neural_drafter import NeuralRescorer
 from rescore.decode.models.blockwise import BlockwiseTarget
-from rescore.decode.replay.outcome import visited_rows
+from rescore.decode.replay.replay import visited_rows
 from rescore.decode.report.open_neural import neural_replay
 from rescore.lattice.dump import Dump
 

@@ -7,9 +7,10 @@ from support import dumps
 from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay.outcome import OracleReplay, visited_rows
+from rescore.decode.replay.replay import OracleReplay, visited_rows
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
+from rescore.decode.replay.table import Lines, lines_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import oracle_lengths
 from rescore.lm.build import build
@@ -123,11 +124,7 @@ def tallies(dump, blocks, rescorer):
     for block in blocks:
         for drafter in standard(dump, rescorer, p=4, top_k=3):
             for name, one in drafter.outcomes(block).items():
-                parts.setdefault(name, []).append(
-                    Tally.of_replay(
-                        one.accepted, one.verified, visited_rows(one.accepted, block.offsets), block.offsets
-                    )
-                )
+                parts.setdefault(name, []).append(Tally.of_lines(lines_of(block, one)))
     joined = {name: Tally.joined(tallies) for name, tallies in parts.items()}
     return {
         name: [np.asarray(getattr(tally, field)).tolist() for field in ("tokens", "passes", "accepted", "verified")]
@@ -158,9 +155,19 @@ def test_visited_rows_by_hand():
 
 
 def test_tally_by_hand():
-    tally = Tally.of_replay(
-        np.array([2, 0, 0, 0, 0, 7], np.int32), np.full(6, 8, np.int32), np.array([0, 3]), np.array([0, 5, 6])
+    """Sequences of 5 and 1 tokens; the pass at position 1 was evaluated for comparison alone."""
+    tally = Tally.of_lines(
+        Lines(
+            sequence=np.array([7, 7, 7, 7, 8]),
+            position=np.array([-1, 0, 1, 3, -1], np.int32),
+            visited=np.array([True, True, False, True, True]),
+            drafted=np.array([0, 8, 8, 8, 0], np.int32),
+            accepted=np.array([0, 2, 4, 0, 0], np.int32),
+            tokens=np.array([1, 3, 4, 1, 1], np.int32),
+            seconds=np.array([np.nan, 1, 2, 3, np.nan], np.float32),
+        )
     )
+    assert (tally.timed, tally.seconds) == (3, 6)
     assert tally.tokens.tolist() == [5, 1]
     assert tally.passes.tolist() == [3, 1]  # the prompt's pass and two more; the prompt's alone
     assert (tally.accepted, tally.verified, tally.steps) == (2, 16, 2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support import dumps
 
-from rescore.decode.replay.outcome import OracleReplay
+from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split

@@ -13,7 +13,7 @@ from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
 from rescore.decode.replay.analyses.reliability import EDGES, reliability
-from rescore.decode.replay.outcome import visited_rows
+from rescore.decode.replay.replay import visited_rows
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.report.content import Plot, Table
 from rescore.decode.report.sections import along_text

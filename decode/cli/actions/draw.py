@@ -15,8 +15,7 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cli.draw import OUT
 from rescore.decode.draft.names import BLEND, HEADS_TREE, TREE, TUNED_BLEND, TUNED_TREE
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.outcome import accepted_of_drafts, visited_rows
-from rescore.decode.replay.replay import tree_at
+from rescore.decode.replay.replay import accepted_of_drafts, tree_at, visited_rows
 from rescore.decode.replay.rows import check_dump
 from rescore.lattice.compose import below, wide
 from rescore.lattice.draw import draw_sausage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -14,11 +14,13 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.draft.names import BASE, BLEND, PARALLEL_BASE, PARALLEL_RESCORED, RESCORED, TREE, sized
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.replay.draft_writer import DraftWriter
 from rescore.decode.replay.figures import Figures
+from rescore.decode.replay.replay import Outcome
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
-from rescore.decode.replay.run import DumpResult, Listener, replay_dump
+from rescore.decode.replay.run import DumpResult, replay_dump
+from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, write_drafts, write_passes
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
 from rescore.lattice.split import SplitPart
 
@@ -27,8 +29,8 @@ TIMED = {"paths": PARALLEL_RESCORED, "tree": sized(TREE, LARGEST), "blend": size
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.drafts and args.drafts.suffix == ".parquet":
-        with needed_for("writing drafts as Parquet"):
+    if any(path and path.suffix == ".parquet" for path in (args.out, args.drafts)):
+        with needed_for("writing Parquet"):
             import pyarrow  # noqa: F401
     dumps = models.open_dumps(args.dumps, args)
     settings = models.open_settings(args)
@@ -38,15 +40,18 @@ def call(args: argparse.Namespace) -> None:
     budgets = Budgets(p=args.paths, top_k=args.top_k)
     results = []
     with ExitStack() as stack:
-        writer = None
-        if args.drafts:
-            stream = stack.enter_context(output.writing(args.drafts))
-            writer = stack.enter_context(DraftWriter(stream, args.drafts.suffix))
+        passes, drafts = (
+            stack.enter_context(RecordWriter(stack.enter_context(output.writing(path)), path.suffix, fields))
+            if path
+            else None
+            for path, fields in ((args.out, PASSES), (args.drafts, DRAFTS))
+        )
         with output.progress_bar() as bar:
             for dump, part in zip(dumps, parts):
                 rows = sum(task.rows for task in dump.header.tasks if not args.task or task.name in args.task)
                 progress = bar.add_task(str(dump.path), total=rows)
-                listeners = [writing_drafts(writer, dump)] if writer else []
+                listeners = [partial(write_passes, passes, dump)] if passes else []
+                listeners += [partial(write_paths, drafts, dump)] if drafts else []
                 with models.naming(dump):
                     counts = part.split.part("tune") if part and part.name == "heldout" else None
                     sources = RecordedSources(dump, rescorer, counts=counts)
@@ -62,14 +67,11 @@ def call(args: argparse.Namespace) -> None:
                         )
                     )
     report = to_json(args, budgets, dumps, parts, results)
-    if str(args.tables) == "-":
+    if args.all:
         output.write_figures(args, report)
         output.show(*tables(report, output.width()))
-        return
-    if args.tables:
-        output.write_text(args.tables, output.rendered(*tables(report, output.PIPE_WIDTH)))
-    more = [] if args.tables else ["--tables -: every drafter, task and difference"]
-    output.report(args, report, *summary(report, output.width()), *more)
+    else:
+        output.report(args, report, *summary(report, output.width()), "--all: every drafter, task and difference")
 
 
 def open_memory(args: argparse.Namespace, dumps: Sequence[Dump]) -> TextMemory | None:
@@ -81,16 +83,12 @@ def open_memory(args: argparse.Namespace, dumps: Sequence[Dump]) -> TextMemory |
     return TextMemory.open(args.memory, vocab_size=header.vocab_size, end_of_text=header.end_of_text, frozen=True)
 
 
-def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
-    """A listener that writes the p best paths of every row they visit."""
-
-    def add(block, outcomes) -> None:
-        one = next((outcomes[name] for name in (PARALLEL_RESCORED, PARALLEL_BASE) if name in outcomes), None)
-        if one is None:
-            raise Misuse(f"--drafts: {dump.path} is of a model without heads, and so without paths to write")
-        writer.add(str(dump.path), block, one.drafts, one.visited)
-
-    return add
+def write_paths(writer: RecordWriter, dump: Dump, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
+    """Writes the p best paths of every row they visit."""
+    one = next((outcomes[name] for name in (PARALLEL_RESCORED, PARALLEL_BASE) if name in outcomes), None)
+    if one is None or one.drafts is None:
+        raise Misuse(f"--drafts: {dump.path} is of a model without heads, and so without paths to write")
+    write_drafts(writer, dump, block, one.drafts, one.visited)
 
 
 def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings | None) -> list[SplitPart | None]:

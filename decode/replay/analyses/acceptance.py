@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.outcome import Outcome
-from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.replay import Outcome, Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.outcome import Outcome
+from rescore.decode.replay.replay import Outcome
 from rescore.lattice.dump_block import DumpBlock
 
 MOST_BITS = 48  # of a length

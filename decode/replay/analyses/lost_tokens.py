@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
-from rescore.decode.replay.outcome import OracleReplay, Outcome
-from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.replay import OracleReplay, Outcome, Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock

@@ -8,9 +8,8 @@ from typing import Any
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.replay.outcome import OracleReplay
 from rescore.decode.replay.recorded import fitted_models
-from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import SplitPart

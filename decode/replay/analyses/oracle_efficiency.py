@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.replay.outcome import OracleReplay
+from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import SplitPart

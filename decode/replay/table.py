@@ -1,0 +1,198 @@
+"""The table of results: a line for each pass of each drafter (docs/reference/table.md). Measures are functions over it.
+
+Also the drafts themselves, a line each. Both are written as Parquet, or as JSON lines where pyarrow is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.draft.names import split
+from rescore.decode.replay.replay import Outcome
+from rescore.lattice.drafts import Drafts
+from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.extras import needed_for
+
+SUFFIXES = (".parquet", ".jsonl")
+PASSES = {
+    "dump": "string",
+    "task": "string",
+    "sequence": "int64",
+    "position": "int32",
+    "drafter": "string",
+    "budget": "int32",
+    "visited": "bool",
+    "drafted": "int32",
+    "accepted": "int32",
+    "tokens": "int32",
+    "seconds": "float",
+}
+DRAFTS = {
+    "dump": "string",
+    "task": "string",
+    "sequence": "int64",
+    "position": "int32",
+    "rank": "int32",
+    "tokens": "int32s",
+    "cost": "float",
+    "accepted": "int32",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lines:
+    """The passes of one drafter over the sequences of a block, in order: columns of one length.
+
+    sequence  int64, the sequence's number
+    position  int32, the row after whose token the pass drafts; -1 for the prompt's pass
+    visited   bool, whether decoding makes this pass; others were evaluated for comparison
+    drafted, accepted, tokens  int32, draft tokens verified and accepted, and tokens that the pass yields
+    seconds   float32, of drafting, shared by the budgets of one search; NaN if not timed
+    """
+
+    sequence: NDArray[np.int64]
+    position: NDArray[np.int32]
+    visited: NDArray[np.bool_]
+    drafted: NDArray[np.int32]
+    accepted: NDArray[np.int32]
+    tokens: NDArray[np.int32]
+    seconds: NDArray[np.float32]
+
+
+def lines_of(block: DumpBlock, outcome: Outcome, first: int = 0) -> Lines:
+    """The lines of a block's outcome. first: the number of its first sequence."""
+    rows = np.concatenate((block.offsets[:-1] - 1, outcome.evaluated))  # the prompts' passes stand before row 0
+    sequence = np.concatenate((np.arange(block.sequences), block.sequence_of[outcome.evaluated]))
+    position = rows - block.offsets[sequence]
+    order = np.lexsort((position, sequence))
+    rows, sequence, position = rows[order], sequence[order], position[order]
+    prompt = position < 0
+    accepted, drafted = (
+        np.where(prompt, 0, each[rows]).astype(np.int32) for each in (outcome.accepted, outcome.verified)
+    )
+    visited = np.zeros(block.rows, bool)
+    visited[outcome.visited] = True
+    left = block.offsets[sequence + 1] - rows - 1
+    seconds = np.full(len(rows), np.nan, np.float32)
+    if outcome.seconds is not None:
+        seconds[~prompt] = outcome.seconds[rows[~prompt]]
+    return Lines(
+        sequence=sequence + first,
+        position=position.astype(np.int32),
+        visited=prompt | visited[rows],
+        drafted=drafted,
+        accepted=accepted,
+        tokens=np.where(prompt, 1, np.minimum(accepted + 1, left)).astype(np.int32),
+        seconds=seconds,
+    )
+
+
+class RecordWriter:
+    """Writes lines with the given fields to a stream, as ".parquet" or ".jsonl".
+
+    A context manager; the caller owns the stream, which is complete when the context ends.
+    """
+
+    def __init__(self, stream: BinaryIO, suffix: str, fields: Mapping[str, str]):
+        if suffix not in SUFFIXES:
+            raise ValueError(f"lines: expected {' or '.join(SUFFIXES)}, got {suffix or 'no suffix'}")
+        self._stream = stream
+        self._parquet: Any = _open_parquet(stream, fields) if suffix == ".parquet" else None
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Writes lines, given as arrays or lists of one length by the names of the fields."""
+        if self._parquet is None:
+            lists = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns.values()]
+            lines = (json.dumps(dict(zip(columns, line))) + "\n" for line in zip(*lists))
+            self._stream.write("".join(lines).encode())
+        else:
+            import pyarrow as pa
+
+            self._parquet.write_table(pa.table(dict(columns), self._parquet.schema))
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Writes the end of the file. After an error it tries to, and suppresses failures."""
+        if self._parquet is not None:
+            with suppress(Exception) if error else nullcontext():
+                self._parquet.close()
+
+
+def _open_parquet(stream: BinaryIO, fields: Mapping[str, str]) -> Any:
+    with needed_for("writing Parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+    kinds = {"string": pa.string(), "bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(), "float": pa.float32()}
+    kinds["int32s"] = pa.list_(pa.int32())
+    return pq.ParquetWriter(
+        stream, pa.schema([(name, kinds[kind]) for name, kind in fields.items()]), compression="zstd"
+    )
+
+
+def write_passes(writer: RecordWriter, dump: Dump, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
+    """Writes the passes of every drafter over a block."""
+    first = dump.number_of(block)
+    for name, outcome in outcomes.items():
+        lines, (drafter, budget) = lines_of(block, outcome, first), split(name)
+        count = len(lines.sequence)
+        writer.write(
+            {
+                "dump": [_plain(dump.path)] * count,
+                "task": [block.task] * count,
+                "sequence": lines.sequence,
+                "position": lines.position,
+                "drafter": [drafter] * count,
+                "budget": [budget] * count,
+                "visited": lines.visited,
+                "drafted": lines.drafted,
+                "accepted": lines.accepted,
+                "tokens": lines.tokens,
+                "seconds": [None if second != second else second for second in lines.seconds.tolist()],
+            }
+        )
+
+
+def write_drafts(
+    writer: RecordWriter, dump: Dump, block: DumpBlock, drafts: Drafts, visited: NDArray[np.int64]
+) -> None:
+    """Writes the drafts of the visited rows [n] of a block, of which `drafts` holds those of all rows.
+
+    Costs have nine digits, which restore the float32 exactly.
+    """
+    tokens, count = drafts.tokens[visited], drafts.count[visited]
+    truth = block.truth(visited)[:, None, :]
+    accepted = np.logical_and.accumulate((tokens == truth) & (truth >= 0), axis=-1).sum(axis=-1)
+    line, rank = np.nonzero(np.arange(tokens.shape[1]) < count[:, None])
+    row = visited[line]
+    sequence = block.sequence_of[row]
+    size = (tokens >= 0).sum(axis=-1)[line, rank].tolist()
+    writer.write(
+        {
+            "dump": [_plain(dump.path)] * len(row),
+            "task": [block.task] * len(row),
+            "sequence": sequence + dump.number_of(block),
+            "position": row - block.offsets[sequence],
+            "rank": rank,
+            "tokens": [draft[:n] for draft, n in zip(tokens[line, rank].tolist(), size)],
+            "cost": [float(f"{cost:.9g}") for cost in drafts.cost[visited][line, rank].tolist()],
+            "accepted": accepted[line, rank],
+        }
+    )
+
+
+def _plain(path: object) -> str:
+    return str(path).encode("utf-8", "replace").decode()

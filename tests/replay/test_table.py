@@ -1,0 +1,197 @@
+"""Passes and drafts as Parquet and JSON lines: both equal, exact, and consistent with the replay."""
+
+import io
+import json
+from collections import Counter, defaultdict
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+import pytest
+from support import dumps
+
+from rescore.decode.draft import names
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.replay import rows
+from rescore.decode.replay.replay import OracleReplay, accepted_of_drafts
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, write_drafts, write_passes
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+
+COLUMNS = list(DRAFTS)
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    """The dump, and (block, drafts, visited) of every block of few rows."""
+    path = tmp_path_factory.mktemp("drafts") / "dump"
+    made = dumps.write(path, made=dumps.sequences(count=10))
+    rescorer = Rescorer(
+        build([sequence["tokens"] for sequence in made], order=3, vocab_size=dumps.V, end_of_text=0), alpha=0.5
+    )
+    dump, found = Dump.open(path), []
+    for block in dump.blocks(rows=20):
+        one = rows.paths(rescorer, {"all": 300}).outcomes(block)["all"]
+        found.append((block, one.drafts, one.visited))
+    return dump, found
+
+
+class Named:
+    """A dump under another name."""
+
+    def __init__(self, dump: Dump, path: str):
+        self.path, self.number_of = path, dump.number_of
+
+
+def written(suffix: str, dump: Dump, steps) -> bytes:
+    stream = io.BytesIO()
+    with RecordWriter(stream, suffix, DRAFTS) as writer:
+        for step in steps:
+            write_drafts(writer, dump, *step)
+    return stream.getvalue()
+
+
+def test_rows(steps):
+    rows = [json.loads(line) for line in written(".jsonl", *steps).splitlines()]
+    assert all(list(row) == COLUMNS for row in rows)
+    number, before = 0, {"first": 0, "second": 0}  # sequences of earlier blocks
+    for block, drafts, visited in steps[1]:
+        for at in visited.tolist():
+            sequence = int(np.searchsorted(block.offsets, at, side="right")) - 1
+            for rank in range(int(drafts.count[at])):
+                row, draft = rows[number], drafts.tokens[at, rank]
+                assert (row["dump"], row["task"]) == (str(steps[0].path), block.task)
+                assert row["sequence"] == before[block.task] + sequence
+                assert row["position"] == at - block.offsets[sequence]
+                assert row["rank"] == rank and row["tokens"] == draft[draft >= 0].tolist()
+                assert np.float32(row["cost"]) == drafts.cost[at, rank]
+                assert row["accepted"] == accepted_of_drafts(draft[None, None], block.truth([at]))[0]
+                number += 1
+        before[block.task] += block.sequences
+    assert number == len(rows) > 0 and max(row["rank"] for row in rows) == dumps.K ** (dumps.H - 1) - 1
+
+
+def test_formats_are_equal(steps):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(io.BytesIO(written(".parquet", *steps)))
+    rows = [json.loads(line) for line in written(".jsonl", *steps).splitlines()]
+    assert table.column_names == COLUMNS
+    for name in COLUMNS:
+        column = table.column(name).to_pylist()
+        assert column == [float(np.float32(row[name])) if name == "cost" else row[name] for row in rows]
+
+
+def test_nothing_visited(steps):
+    """A dump of single tokens has no drafts, but its files are valid."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    dump, ((block, drafts, _), *_) = steps
+    assert written(".jsonl", dump, [(block, drafts, np.zeros(0, np.int64))]) == b""
+    for some in ([], [(block, drafts, np.zeros(0, np.int64))]):
+        assert parquet.read_table(io.BytesIO(written(".parquet", dump, some))).column_names == COLUMNS
+
+
+def test_names_that_are_no_text(steps):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    dump = Named(steps[0], b"d\xff".decode("utf-8", "surrogateescape"))
+    assert parquet.read_table(io.BytesIO(written(".parquet", dump, steps[1][:1]))).column("dump")[0].as_py() == "d?"
+    assert json.loads(written(".jsonl", dump, steps[1][:1]).splitlines()[0])["dump"] == "d?"
+
+
+def test_unknown_suffix():
+    with pytest.raises(ValueError, match="lines: expected .parquet or .jsonl, got .csv"):
+        RecordWriter(io.BytesIO(), ".csv", DRAFTS)
+    with pytest.raises(ValueError, match="got no suffix"):
+        RecordWriter(io.BytesIO(), "", DRAFTS)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_error_on_the_way_stays_the_one_error(steps):
+    pytest.importorskip("pyarrow")
+
+    class Full(io.BytesIO):
+        def write(self, data):
+            if self.tell() > 10:
+                raise OSError(28, "No space left on device")
+            return super().write(data)
+
+    for suffix in (".parquet", ".jsonl"):
+        with pytest.raises(OSError, match="No space left"), RecordWriter(Full(), suffix, DRAFTS) as writer:
+            for step in steps[1]:
+                write_drafts(writer, steps[0], *step)
+
+
+@pytest.fixture(scope="module")
+def passes(tmp_path_factory):
+    """The result of a replay, and the lines of its passes as JSON and as Parquet."""
+    path = tmp_path_factory.mktemp("passes") / "dump"
+    dumps.write(path, made=dumps.sequences(count=10))
+    dump, files = Dump.open(path), {".jsonl": io.BytesIO(), ".parquet": io.BytesIO()}
+    drafters = [
+        rows.paths(Rescorer(), {"base": 1}, everywhere=True),
+        rows.trees(Rescorer(), {"heads-tree 2": 2, "heads-tree 6": 6}),
+        OracleReplay(widths={"oracle": None}),
+    ]
+    with ExitStack() as stack:
+        writers = [stack.enter_context(RecordWriter(file, suffix, PASSES)) for suffix, file in files.items()]
+        listeners = [partial(write_passes, writer, dump) for writer in writers]
+        result = replay_dump(dump, drafters, listeners=listeners)
+    return dump, result, [json.loads(line) for line in files[".jsonl"].getvalue().splitlines()], files[".parquet"]
+
+
+def test_measures_are_sums_over_the_lines(passes):
+    """Counted here line by line, of the passes that decoding makes."""
+    _, result, lines, _ = passes
+    assert all(list(line) == list(PASSES) for line in lines)
+    for task in result.tasks:
+        for name, tally in task.tallies.items():
+            stem, budget = names.split(name)
+            own = [
+                one
+                for one in lines
+                if (one["task"], one["drafter"], one["budget"]) == (task.task, stem, budget) and one["visited"]
+            ]
+            assert sum(one["tokens"] for one in own) / len(own) == tally.block_efficiency
+            assert sum(one["drafted"] for one in own) == tally.verified
+            assert sum(one["accepted"] for one in own) == tally.accepted
+            by_sequence = Counter(one["sequence"] for one in own)
+            assert [by_sequence[number] for number in sorted(by_sequence)] == tally.passes.tolist()
+
+
+def test_lines_follow_the_texts(passes):
+    """A pass begins where the one before ends; the last one ends with the text; the prompt's yields one token."""
+    dump, _, lines, _ = passes
+    lengths = {
+        (block.task, dump.number_of(block) + place): int(length)
+        for block in dump.blocks(rows=20)
+        for place, length in enumerate(np.diff(block.offsets))
+    }
+    found = defaultdict(list)
+    for one in lines:
+        if one["visited"]:
+            found[one["task"], one["sequence"], one["drafter"], one["budget"]].append(one)
+    assert {key[:2] for key in found} == set(lengths)
+    for (task, sequence, *_), own in found.items():
+        at = -1
+        for one in own:
+            assert one["position"] == at and one["accepted"] <= one["drafted"]
+            at += one["tokens"]
+        assert at == lengths[task, sequence] - 1
+        first = own[0]
+        assert (first["position"], first["tokens"], first["drafted"], first["seconds"]) == (-1, 1, 0, None)
+
+
+def test_what_is_evaluated_for_comparison_is_not_visited(passes):
+    """`base` drafts at every row here."""
+    dump, _, lines, _ = passes
+    positions = sum(task.rows - task.sequences for task in dump.header.tasks)
+    base = [one for one in lines if one["drafter"] == "base" and one["position"] >= 0]
+    assert len(base) == positions > sum(one["visited"] for one in base) > 0
+
+
+def test_the_formats_of_passes_are_equal(passes):
+    _, _, lines, file = passes
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(io.BytesIO(file.getvalue()))
+    for name in PASSES:
+        assert table.column(name).to_pylist() == [one[name] for one in lines]
