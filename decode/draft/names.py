@@ -20,6 +20,11 @@ PARALLEL = (PARALLEL_BASE, PARALLEL_RESCORED, PARALLEL_RESCORED + TUNED)  # seve
 NEURAL_BEAM = "neural beam"  # `neural` of several paths, in a report
 
 
+def bounded(name: str) -> bool:
+    """Whether a drafter's drafts are of the heads' candidates alone, so that the oracle bounds what they gain."""
+    return not name.startswith((BLEND, LM_ALONE))
+
+
 def sized(name: str, budget: int | None) -> str:
     """The name of a row: "tree tuned 16". budget: nodes or paths; None for the drafter's own."""
     return name if budget is None else f"{name} {budget}"

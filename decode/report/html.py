@@ -34,7 +34,7 @@ def _tile(tile: Tile) -> str:
 
 
 def _section(section: Section) -> Iterator[str]:
-    cites = f' <span class="cites">{text(section.cites)}</span>' if section.cites else ""
+    cites = f' <span class="cites">{text(section.cites)} of Kim et al. 2024</span>' if section.cites else ""
     yield f'<section id="{section.key}" aria-labelledby="{section.key}-title">'
     yield f'<h2 id="{section.key}-title">{text(section.title)}{cites}</h2>'
     prose = '<div class="prose">' + "".join(f"<p>{text(paragraph)}</p>" for paragraph in section.prose) + "</div>"

@@ -22,7 +22,7 @@ def markdown(report: Report) -> str:
 
 
 def _section(section: Section, parts: list[Table | Facts]) -> Iterator[str]:
-    cites = f" ({plain(section.cites)})" if section.cites else ""
+    cites = f" ({plain(section.cites)} of Kim et al. 2024)" if section.cites else ""
     yield from (f"## {plain(section.title)}{cites}", "")
     for paragraph in section.prose:
         yield from (plain(paragraph), "")

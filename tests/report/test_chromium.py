@@ -160,6 +160,10 @@ def test_the_address_leads_to_a_lattice(visit, browser, path):
     assert page.locator("#browser").bounding_box()["y"] < 800
     page.evaluate(f"location.hash = 'lattices?task={quote(HOSTILE_TASK)}&sequence=99&position=x'")
     assert page.locator(".browser output").inner_text().startswith("pass 2 of ")
+    notice = page.locator(".browser [role=status]")
+    assert notice.inner_text() == f"This page has no sequence 99 of {HOSTILE_TASK}; this is another one."
+    page.get_by_role("button", name="Next pass").click()
+    assert notice.inner_text() == ""
     page.close()
 
 

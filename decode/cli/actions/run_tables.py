@@ -23,6 +23,7 @@ from rescore.decode.draft.names import (
     TREE,
     TUNED,
     WITHOUT_HEADS,
+    bounded,
     sized,
     split,
 )
@@ -153,8 +154,9 @@ def means_columns(report: Report) -> list[Column]:
 
 
 def headroom_cells(report: Report, overall: Report) -> list[str]:
-    values = [overall["headroom_recovered"].get(name) for name in report["settings"]["drafters"]]
-    return ["" if value is None else f"{value:.0%}" for value in values]
+    """Of drafters that the oracle bounds."""
+    values = {name: overall["headroom_recovered"].get(name) for name in report["settings"]["drafters"]}
+    return ["" if value is None or not bounded(name) else f"{value:.0%}" for name, value in values.items()]
 
 
 def half_widths(report: Report, overall: Report) -> list[str]:

@@ -21,6 +21,7 @@ from rescore.decode.draft.names import (
     TUNED,
     TUNED_BLEND,
     TUNED_TREE,
+    bounded,
     sized,
     split,
 )
@@ -113,7 +114,7 @@ def tiles(overall: Values) -> tuple[Tile, ...]:
     )
 
     def tile(name: str) -> Tile:
-        share = headroom.get(name)
+        share = headroom.get(name) if bounded(name) else None
         beside = f"{verified[name]:.0f} verified" + ("" if share is None else f", headroom {share:.0%}")
         return Tile(name=name, figure=f"{efficiency[name]:.2f}", beside=beside)
 

@@ -31,6 +31,7 @@
   const trees = make("div", { class: "trees" });
   const kinds = { tree: "tree of the lattice", open: "open tree" };
   const kind = make("select", { "aria-label": "Tree" }, ...Object.entries(kinds).map(([key, name]) => new Option(name, key)));
+  const notice = make("p", { class: "gist", role: "status" });
   const more = make("button", { type: "button", class: "more" });
 
   function showText(pass, truth) {
@@ -126,13 +127,16 @@
     const [, query] = location.hash.match(/^#lattices\?(.*)$/) ?? [];
     if (query === undefined) return false;
     const state = new URLSearchParams(query);
-    sequence = data.sequences.find((one) => one.task === state.get("task") && String(one.number) === state.get("sequence")) ?? sequence;
+    const named = data.sequences.find((one) => one.task === state.get("task") && String(one.number) === state.get("sequence"));
+    notice.textContent = named ? "" : `This page has no sequence ${state.get("sequence")} of ${state.get("task")}; this is another one.`;
+    sequence = named ?? sequence;
     step = Math.max(0, sequence.passes.findLastIndex((pass) => pass.row <= Number(state.get("position"))));
     tree = state.get("tree") === "open" && data.lm ? "open" : "tree";
     allRanks = state.get("ranks") === "all";
     return true;
   }
   function change() {
+    notice.textContent = "";
     show();
     tell();
   }
@@ -176,7 +180,7 @@
   place.setAttribute("aria-label", "Lattice browser: arrow keys step through the passes");
   place.append(
     make("div", { class: "controls" }, task, number, make("span", { class: "steps" }, back, slider, on), count, ...(data.lm ? [kind] : [])),
-    text, verdict, make("div", { class: "beside" }, make("div", { class: "lattice" }, grid, more), trees),
+    notice, text, verdict, make("div", { class: "beside" }, make("div", { class: "lattice" }, grid, more), trees),
   );
   arrive();
   plots.started.then(() => follow() && place.scrollIntoView()); // again, when the plots above have their height
