@@ -20,7 +20,7 @@ from rescore.decode.draft.names import (
 )
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.bootstrap import Resampled, pair
+from rescore.decode.replay.figures import Resampled, pair
 from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump

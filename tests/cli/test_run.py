@@ -9,7 +9,7 @@ from support import cli, dumps
 
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.figures import Resampled
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.lattice.dump import Dump

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rescore.decode.replay.bootstrap import Resampled, p_value, resampled_sums
+from rescore.decode.replay.figures import Resampled, p_value, resampled_sums
 from rescore.decode.replay.measures import Tally
 from rescore.decode.replay.run import DumpResult, TaskResult
 
@@ -115,7 +115,7 @@ def test_the_seed_decides_and_chunks_do_not(monkeypatch):
     assert same == again != other
     counts = np.random.default_rng(0).integers(0, 9, (7, 3)).astype(float)
     whole = resampled_sums(counts, 100, np.random.default_rng(4))
-    monkeypatch.setattr("rescore.decode.replay.bootstrap.CELLS", 20)
+    monkeypatch.setattr("rescore.decode.replay.figures.CELLS", 20)
     np.testing.assert_array_equal(resampled_sums(counts, 100, np.random.default_rng(4)), whole)
 
 

@@ -11,7 +11,7 @@ from rescore.decode.replay.analyses.models import compare_models, compare_orders
 from rescore.decode.replay.analyses.oracle_efficiency import multiples, oracle_efficiency, powers_of_two
 from rescore.decode.replay.analyses.parallel import parallel_drafts
 from rescore.decode.replay.analyses.weights import GRID, best_draft, weights_by_task
-from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.figures import Resampled
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.build import build

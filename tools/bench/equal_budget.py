@@ -17,7 +17,7 @@ from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay import rows
-from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.figures import Resampled
 from rescore.decode.replay.replay import Replay
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump

@@ -49,7 +49,7 @@ from rescore.decode.models.exit_heads import exits_of
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
-from rescore.decode.replay.bootstrap import resampled_sums
+from rescore.decode.replay.figures import resampled_sums
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 

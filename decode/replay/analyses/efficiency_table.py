@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rescore.decode.replay.bootstrap import Resampled, pair
+from rescore.decode.replay.figures import Resampled, pair
 from rescore.decode.replay.run import DumpResult
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
-from rescore.decode.replay.bootstrap import Difference, Resampled, pair
+from rescore.decode.replay.figures import Difference, Resampled, pair
 from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rescore.decode.draft.names import BASE, NEURAL, NEURAL_BEAM
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.replay.bootstrap import Difference, Resampled
+from rescore.decode.replay.figures import Difference, Resampled
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.report import numbers
 from rescore.decode.report.content import Cell, Section, Table
