@@ -10,9 +10,9 @@ from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
 Evaluate all drafters on a dump and write one self-contained HTML page: a
-verdict, tokens per pass against verified tokens, sortable tables, a browser
-that steps through lattices, settings and provenance. Plots and tables can be
-saved as PNG and CSV. docs/use/report.md describes the page and the JSON.
+verdict, how much faster, tokens per pass against verified tokens, sortable
+tables, a browser that steps through lattices, settings and provenance.
+docs/use/report.md describes the page and the JSON.
 
 The browser shows tokens as text if the (first) n-gram model holds the words of
 its vocabulary, or with --tokenizer.
@@ -28,7 +28,7 @@ examples:
       --tokenizer tokenizer.json -o report.html --markdown tables.md
   rescore report DUMP --settings settings.json -o report.html --json report.json
   rescore report DUMP --lm LM --model 7b --gpu h100
-  rescore report HEADLESS_DUMP --lm LM -o report.html
+  rescore report HEADLESS_DUMP --lm LM --bench rounds.parquet -o report.html
   rescore report DUMP --lm LM --neural SMALL --neural-paths 4 -o report.html
 """
 
@@ -144,6 +144,12 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="passes measured by `rescore bench passes --json FILE`, instead of --gpu",
+    )
+    parser.add_argument(
+        "--bench",
+        type=Path,
+        metavar="FILE",
+        help="lines of `rescore bench decode -o FILE`: the page begins with the measured speed",
     )
     parser.add_argument(
         "--length",

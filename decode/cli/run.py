@@ -30,9 +30,9 @@ columns  verified           draft tokens verified per target pass
          one per task       block efficiency
          mean               over the tasks
          ±                  half of its 95% interval (bootstrap over sequences)
-         headroom           (B - B_base) / (B_oracle - B_base), mean over tasks, of
-                            drafts of the heads' candidates: the oracle is the
-                            best of these. Blends also draft other tokens
+         headroom           (B - B_base) / (B_oracle - B_base), mean over tasks,
+                            of drafts of the heads' candidates: the oracle is
+                            the best of these. Blends also draft other tokens
 below    loops              sequences with fewer than 8 distinct tokens in
                             their last 24
          repeats            share of neighbouring draft tokens that are equal

@@ -215,6 +215,18 @@ class Stopwatch:
         return float(self.passes[batch].at(batch * way.tokens))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CostOptions:
+    """A model's shape and its name, a clock and the name of its machine, and the tokens in the cache."""
+
+    name: str
+    shape: ModelShape
+    machine: str
+    clock: Clock
+    length: int = 1024
+    precision: Precision = Precision()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """The predicted speed of a way to decode.

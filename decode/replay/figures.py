@@ -47,6 +47,7 @@ from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
 RESAMPLES = 2000
 LEVEL = 0.95
+SIGNIFICANT = 0.05
 CELLS = 1 << 16  # draws held in memory at once, about 2 MB
 
 
@@ -70,6 +71,13 @@ class Difference:
 
     interval: Interval
     p_value: float | None
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 if the difference is significant, else 0."""
+        if self.p_value is None or self.p_value >= SIGNIFICANT:
+            return 0
+        return 1 if self.interval.value > 0 else -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -236,6 +244,33 @@ class Figures:
             resamples=len(resampled.samples),
             level=resampled.level,
         )
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.overall["block_efficiency"])
+
+    @property
+    def task_names(self) -> list[str]:
+        return [task["task"] for task in self.tasks]
+
+    def at(self, task: str | None) -> dict[str, Any]:
+        """The figures of a task, or the means over tasks."""
+        return self.overall if task is None else next(one for one in self.tasks if one["task"] == task)
+
+    def value(self, name: str, task: str | None = None, measure: str = "block_efficiency") -> Interval | None:
+        """A drafter's measure on a task or as the mean over tasks; None if it has none."""
+        found = self.at(task)
+        value, ends = found[measure].get(name), found["interval"].get(measure, {}).get(name)
+        low, high = ends or (None, None)
+        return None if value is None else Interval(value=value, low=low, high=high)
+
+    def difference(self, name: str, against: str, task: str | None = None) -> Difference | None:
+        """Block efficiency minus that of another drafter; None if the two are not compared."""
+        for one in self.at(task)["differences"]:
+            if (one["drafter"], one["against"]) == (name, against):
+                interval = Interval(**{key: one[key] for key in ("value", "low", "high")})
+                return Difference(interval=interval, p_value=one["p_value"])
+        return None
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.table import Lines
 from rescore.lattice.short_repr import short_repr
+
+SLOTS, LENGTHS = 32, 48  # counted slots of drafts, and powers of two of lengths of texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,6 +25,10 @@ class Tally:
     accepted  draft tokens accepted
     verified  draft tokens verified
     timed     drafts that were timed, and their seconds
+    by_slot   int64 [3, SLOTS], of slot t + 1 in column t: drafts whose true continuation has a token there, those
+              accepted up to it, and those accepted up to the slot before it, so that it is tested
+    by_length  int64 [2, LENGTHS], passes that verify a draft and the tokens they yield; column b is of passes after
+               2^b to 2^(b + 1) - 1 generated tokens
     """
 
     tokens: NDArray[np.int32]
@@ -31,6 +37,8 @@ class Tally:
     verified: int
     timed: int = 0
     seconds: float = 0.0
+    by_slot: NDArray[np.int64] = field(default_factory=lambda: np.zeros((3, SLOTS), np.int64))
+    by_length: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, LENGTHS), np.int64))
 
     __repr__ = short_repr
 
@@ -39,13 +47,18 @@ class Tally:
         """Counts the passes that decoding makes, of the sequences of a block."""
         made, sequence = lines.visited, lines.sequence - lines.sequence[:1]
         timed = np.isfinite(lines.seconds)
+        tokens = np.bincount(sequence[made], weights=lines.tokens[made]).astype(np.int32)
+        drafts = made & (lines.position >= 0)
+        left = tokens[sequence[drafts]] - 1 - lines.position[drafts]
         return cls(
-            tokens=np.bincount(sequence[made], weights=lines.tokens[made]).astype(np.int32),
+            tokens=tokens,
             passes=np.bincount(sequence[made]).astype(np.int32),
             accepted=int(lines.accepted[made].sum(dtype=np.int64)),
             verified=int(lines.drafted[made].sum(dtype=np.int64)),
             timed=int(timed.sum()),
             seconds=float(lines.seconds[timed].sum(dtype=np.float64)),
+            by_slot=_by_slot(lines.accepted[drafts], left),
+            by_length=_by_length(lines.position[drafts] + 1, lines.tokens[drafts]),
         )
 
     @classmethod
@@ -56,7 +69,7 @@ class Tally:
             passes=np.concatenate([part.passes for part in parts]),
             **{
                 name: sum(getattr(part, name) for part in parts)
-                for name in ("accepted", "verified", "timed", "seconds")
+                for name in ("accepted", "verified", "timed", "seconds", "by_slot", "by_length")
             },
         )
 
@@ -84,6 +97,21 @@ class Tally:
     def acceptance_length(self) -> float:
         """1 + accepted / drafts, as serving engines print it."""
         return 1 + self.accepted / max(self.steps, 1)
+
+
+def _by_slot(accepted: NDArray[np.int32], left: NDArray[np.int32]) -> NDArray[np.int64]:
+    """`Tally.by_slot` of accepted lengths and of the tokens that the text still has, [n] each."""
+    lengths, whole = (np.bincount(np.minimum(of, SLOTS), minlength=SLOTS + 1) for of in (accepted, left))
+    ended = np.bincount(np.minimum(accepted[accepted == left], SLOTS), minlength=SLOTS + 1)
+    at_least = lengths[::-1].cumsum()[::-1]
+    return np.stack((whole[::-1].cumsum()[::-1][1:], at_least[1:], (at_least - ended)[:-1]))
+
+
+def _by_length(before: NDArray[np.int32], tokens: NDArray[np.int32]) -> NDArray[np.int64]:
+    """`Tally.by_length` of the tokens before passes and those they yield, [n] each."""
+    place = np.frexp(before)[1] - 1
+    counts = [np.bincount(place, weights=weights, minlength=LENGTHS) for weights in (None, tokens)]
+    return np.array(counts).astype(np.int64)
 
 
 def headroom_recovered(value: float, base: float, oracle: float) -> float | None:

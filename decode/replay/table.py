@@ -6,9 +6,11 @@ Also the drafts themselves, a line each. Both are written as Parquet, or as JSON
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
@@ -23,6 +25,7 @@ from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
 
 SUFFIXES = (".parquet", ".jsonl")
+CHUNK = 1 << 14  # lines of JSON read at once
 PASSES = {
     "dump": "string",
     "task": "string",
@@ -36,6 +39,7 @@ PASSES = {
     "tokens": "int32",
     "seconds": "float",
 }
+ROUNDS = PASSES | {"batch": "int32", "round": "int32"}  # of `rescore bench decode`, whose seconds are of whole passes
 DRAFTS = {
     "dump": "string",
     "task": "string",
@@ -164,6 +168,81 @@ def write_passes(writer: RecordWriter, dump: Dump, block: DumpBlock, outcomes: M
                 "seconds": [None if second != second else second for second in lines.seconds.tolist()],
             }
         )
+
+
+def read_table(path: Path) -> Iterator[tuple[dict[str, Any], Lines]]:
+    """Reads a table of results: the lines of one drafter that follow each other, with what they have in common (`dump`,
+    `task`, `drafter`, `budget`, and `batch` and `round` if the table has them).
+
+    ValueError if the file is no such table.
+    """
+    numbers = {one.name: PASSES[one.name] for one in fields(Lines)}
+    before: dict[str, Any] | None = None
+    held: list[Lines] = []
+    for part in _parts(path):
+        if missing := [name for name in PASSES if name not in part]:
+            raise ValueError(f"{path}: expected the columns of a table of results, got none named {missing[0]!r}")
+        shared = [name for name in ROUNDS if name in part and name not in numbers]
+        keys = list(zip(*(part[name] for name in shared)))
+        starts = [place for place, key in enumerate(keys) if place == 0 or key != keys[place - 1]]
+        arrays = {name: _array(path, name, part[name], kind) for name, kind in numbers.items()}
+        for start, end in zip(starts, [*starts[1:], len(keys)]):
+            group = dict(zip(shared, keys[start]))
+            if before not in (None, group):
+                yield before, _joined(held)
+                held = []
+            before = group
+            held.append(Lines(**{name: array[start:end] for name, array in arrays.items()}))
+    if before is not None:
+        yield before, _joined(held)
+
+
+def _parts(path: Path) -> Iterator[dict[str, list[Any]]]:
+    """The columns of a file, some lines at a time."""
+    if path.suffix == ".jsonl":
+        with path.open(encoding="utf-8") as file:
+            for number, lines in enumerate(iter(lambda: list(islice(file, CHUNK)), [])):
+                rows = [_row(path, line, place) for place, line in enumerate(lines, number * CHUNK + 1)]
+                yield {name: [row.get(name) for row in rows] for name in ROUNDS if name in rows[0]}
+        return
+    with needed_for("reading Parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield {name: column.to_pylist() for name, column in zip(batch.column_names, batch.columns)}
+    except pa.ArrowException as error:
+        raise ValueError(f"{path}: expected a table of results as {' or '.join(SUFFIXES)}: {error}") from None
+
+
+def _row(path: Path, line: str, number: int) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{path}:{number}: expected a line of JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"{path}:{number}: expected an object, got {type(row).__name__}")
+    return row
+
+
+def _array(path: Path, name: str, values: list[Any], kind: str) -> NDArray[Any]:
+    """A column; NaN for null seconds."""
+    of_type = {"int64": np.int64, "int32": np.int32, "bool": np.bool_, "float": np.float32}[kind]
+    wrong = next((value for value in values if not _fits(value, kind)), None)
+    if wrong is not None or (None in values and kind != "float"):
+        raise ValueError(f"{path}: {name}: expected {kind}, got {wrong!r}")
+    return np.array(values, of_type)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    return value is None or (isinstance(value, int | float if kind == "float" else int) and not isinstance(value, bool))
+
+
+def _joined(parts: list[Lines]) -> Lines:
+    return Lines(**{one.name: np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Lines)})
 
 
 def write_drafts(

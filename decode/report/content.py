@@ -6,9 +6,19 @@ All texts are plain and untrusted (names of tasks and tokens come from files); t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from rescore.decode.replay.figures import Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Names and values, one pair per line."""
+
+    title: str
+    rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,31 @@ class Cell:
     text: str
     value: float | None = None
     note: str = ""
+
+    @classmethod
+    def of(cls, value: str | float | Interval | None, form: str = ".2f") -> Cell:
+        """The cell of a text, or of a number in a format: of Python's, or "p" for a p-value. Whole numbers are counts.
+        The ends of an interval are the note.
+        """
+        if value is None:
+            return cls("–")
+        if isinstance(value, str):
+            return cls(value)
+        if isinstance(value, Interval):
+            return cls(format(value.value, form), float(value.value), ends(value, form))
+        if isinstance(value, int):
+            return cls(f"{value:,}", float(value))
+        if form == "p":
+            return cls("< 0.001" if value < 0.001 else f"{value:.3f}", float(value))
+        return cls(format(value, form), float(value))
+
+
+def ends(interval: Interval, form: str) -> str:
+    """An interval's ends, such as "1.2–1.4"; empty without them."""
+    if interval.low is None or interval.high is None:
+        return ""
+    low, high = format(interval.low, form), format(interval.high, form)
+    return f"{low.rstrip('%')}{' to ' if interval.low < 0 else '–'}{high}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +76,20 @@ class Table:
                     f"table {self.title!r}, row {number}: expected {len(self.headers)} cells, got {len(row)}"
                 )
 
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        headers: Sequence[str],
+        rows: Sequence[Sequence[str | float | Interval | None]],
+        forms: Mapping[str, str] | str = ".2f",
+        **more: Any,
+    ) -> Table:
+        """The table of these values. forms: of the columns by header (others: two decimals), or of all."""
+        of_columns = [forms if isinstance(forms, str) else forms.get(header, ".2f") for header in headers]
+        cells = [[Cell.of(value, form) for value, form in zip(row, of_columns, strict=True)] for row in rows]
+        return cls(title=title, headers=headers, rows=cells, **more)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotView:
@@ -54,24 +103,13 @@ class PlotView:
 class Plot:
     """A plot with its views, and plotly's layout for all of them.
 
-    alt       describes the plot in words
-    labelled  curves are named at their ends instead of in a legend, and those marked by `plots.further` are shown on
-              demand
+    alt  describes the plot in words
     """
 
     title: str
     alt: str
     views: Sequence[PlotView]
     layout: dict[str, Any] = field(default_factory=dict)
-    labelled: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Names and values, one pair per line."""
-
-    title: str
-    rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +117,8 @@ class Section:
     """A titled section of the page.
 
     prose  how to read it
-    cites  the corresponding table or figure of the paper
-    lead   whether the page shows it in full width with its prose unfolded
+    cites  the corresponding tables and figures of the paper
+    lead   whether the page shows its prose unfolded
     """
 
     key: str

@@ -1,11 +1,14 @@
-"""Runs all analyses of a report on a dump. Each streams over the dump's blocks."""
+"""What a report shows: all analyses of a dump. Each streams over the dump's blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from rescore.decode.cost.cost_model import CostOptions, Roofline
+from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.names import (
     BASE,
     BLEND,
@@ -24,13 +27,14 @@ from rescore.decode.draft.names import (
 )
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.analyses.acceptance import Acceptance, AcceptanceCounts
-from rescore.decode.replay.analyses.along_text import AlongText, AlongTexts
-from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
+from rescore.decode.replay.analyses.efficiency import (
+    EfficiencyTable,
+    compare_models,
+    compare_orders,
+    oracle_efficiency,
+)
 from rescore.decode.replay.analyses.entropies import Entropies, entropies
 from rescore.decode.replay.analyses.lost_tokens import LostCounts, LostTokens
-from rescore.decode.replay.analyses.models import compare_models, compare_orders
-from rescore.decode.replay.analyses.oracle_efficiency import oracle_efficiency
 from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.reliability import Reliability, reliability
 from rescore.decode.replay.analyses.weights import Weights, best_draft, weights_by_task
@@ -38,16 +42,15 @@ from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.report.neural import Neural
-from rescore.decode.report.timing import drafting_seconds
+from rescore.decode.report.browser import BrowserOptions
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
 from rescore.lm.ngram import NGram
 
 NODES = (8, 16, 32, 64, 128)
+PATHS = (2, 4, 8, 16, 32)  # replayed beside 1 and p
 BUDGET, LARGER = 16, 128  # nodes of the tree whose lost tokens are analysed, and of the tree it is compared with
 OF_Q = 64  # nodes of the tree whose q is checked against acceptance
-SLOTS = 16  # in the plot of acceptance by position, without heads
 EVERYWHERE = (BASE, PARALLEL_BASE, RESCORED, PARALLEL_RESCORED, HEADS_TREE, TREE)  # for comparisons row by row
 # Drafters in the plots of acceptance by position and of tokens per pass along the text.
 SHOWN = (
@@ -66,19 +69,76 @@ SHOWN = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """split    of the dump; part: name of its part to report on
+    tasks    to report on; None for all
+    seed     of the intervals
+    tuned    weights to report on besides the default, their models if these are open, and their source as a phrase
+    budgets  of the drafters
+    browser  contents of the lattice browser
+    cost     model and machine of the predicted cost; None for no such section
+    bench    lines of `rescore bench decode`, None without
+    """
+
+    split: Split
+    part: str = "heldout"
+    tasks: tuple[str, ...] | None = None
+    seed: int = 0
+    tuned: Settings | None = None
+    tuned_models: Sequence[NGram] | None = None
+    source: str = "the default, not tuned"
+    budgets: Budgets = field(default_factory=lambda: Budgets(nodes=NODES, paths=PATHS))
+    browser: BrowserOptions = field(default_factory=BrowserOptions)
+    cost: CostOptions | None = None
+    bench: Path | None = None
+
+    def tasks_of(self, dump: Dump) -> list[str]:
+        return [name for name in dump.tasks if self.tasks is None or name in self.tasks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Neural:
+    """A small neural rescorer (`open_neural`, which alone needs PyTorch).
+
+    name      of the model
+    drafters  NEURAL and, with more than one path, NEURAL_BEAM; each runs once per block
+    alpha     the model's weight
+    paths     of the beam
+    machine   that ran it
+    shape     of the model, for the cost of its passes; None if unknown
+    """
+
+    name: str
+    drafters: Sequence[Replay]
+    alpha: float
+    paths: int
+    machine: str
+    shape: ModelShape | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [name for drafter in self.drafters for name in drafter.names]
+
+    def costed(self, options: CostOptions) -> ModelShape | None:
+        """The shape if its passes can be predicted; measured passes cover only the target."""
+        return self.shape if isinstance(options.clock, Roofline) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
     """The results that the sections show. What needs heads, or a language model (orders, several if there are several,
-    weights), is empty or None without. drafting: seconds per lattice, by drafter; q: of the drafter `q_of`.
+    weights), is empty or None without. q: of the drafter `q_of`.
     """
 
+    dump: Dump
+    options: ReportOptions
+    drafters: Sequence[Replay]
+    neural: Neural | None
     result: DumpResult
     figures: Figures
-    acceptance: Sequence[Acceptance]
-    along_text: Sequence[AlongText]
     q: Sequence[Reliability]
     q_of: str
-    drafting: Mapping[str, float]
     entropies: Entropies | None = None
     oracle: EfficiencyTable | None = None
     recall: Sequence[TaskRecall] = ()
@@ -91,83 +151,72 @@ class Measured:
 def measure(
     dump: Dump,
     rescorer: Rescorer,
-    budgets: Budgets,
-    split: Split,
+    options: ReportOptions,
     *,
-    settings: Settings | None = None,
-    tuned: Sequence[NGram] | None = None,
-    part: SplitPart,
-    tasks: Sequence[str],
-    seed: int,
     names: Sequence[str] = (),
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """Runs all analyses on a part of a dump.
+    """Runs all analyses.
 
-    settings  tuned weights, and their models if these are open
-    names     of the models, used if there are several
-    neural    a further rescorer
-    advance   called with numbers of rows, about `rows_to_come` in total
+    names    of the models, used if there are several
+    advance  called with numbers of rows, about `rows_to_come` in total
     """
+    tasks, part, budgets = options.tasks_of(dump), options.split.part(options.part), options.budgets
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
+    sources = RecordedSources(dump, rescorer, tuned=options.tuned_models, counts=options.split.part("tune"))
     others = neural.drafters if neural else ()
-    sources = RecordedSources(dump, rescorer, tuned=tuned, counts=split.part("tune"))
-    drafters = rows_of(sources, budgets, settings=settings, others=others, everywhere=EVERYWHERE)
-    acceptance, texts = AcceptanceCounts(dump.slots or SLOTS, SHOWN), AlongTexts(SHOWN)
+    drafters = rows_of(sources, budgets, settings=options.tuned, others=others, everywhere=EVERYWHERE)
     stem = TREE if rescorer.models else HEADS_TREE
     lost = LostCounts(
         draft=sized(stem, BUDGET), larger=sized(stem, LARGER), heads=sized(HEADS_TREE, BUDGET), oracle=ORACLE
     )
-    listeners = [acceptance.add, texts.add, *([lost.add] if dump.slots else [])]
-    result = replay_dump(dump, drafters, listeners=listeners, **common)
+    result = replay_dump(dump, drafters, listeners=[lost.add] if dump.slots else [], **common)
     found: dict[str, Any] = {}
     if dump.slots:
         found = {
-            "drafting": drafting_seconds(dump, drafters, part, tasks),
             "entropies": entropies(dump, **common),
             "oracle": oracle_efficiency(dump, **common),
             "recall": recall(dump, rescorer, top_k=budgets.top_k, **common),
             "lost": lost.result(),
         }
         if rescorer.models:
-            found |= _of_models(
-                dump, rescorer, budgets, split, tasks=tasks, seed=seed, names=names, others=others, common=common
-            )
+            found |= _of_models(dump, rescorer, options, names=names, others=others, common=common)
     q_of = next((name for one in (TUNED_BLEND, BLEND) for name in [sized(one, OF_Q)] if name in result.names), "")
     q = next((one for one in drafters if isinstance(one, DrafterReplay) and q_of in one.names), None)
     return Measured(
+        dump=dump,
+        options=options,
+        drafters=drafters,
+        neural=neural,
         result=result,
-        figures=Figures.of(result, seed=seed),
-        acceptance=acceptance.result(),
-        along_text=texts.result(),
+        figures=Figures.of(result, seed=options.seed),
         q_of=q_of,
         q=reliability(dump, replace(q, budgets={q_of: OF_Q}), **common) if q else (),
-        **{"drafting": {}, **found},
+        **found,
     )
 
 
 def _of_models(
     dump: Dump,
     rescorer: Rescorer,
-    budgets: Budgets,
-    split: Split,
+    options: ReportOptions,
     *,
-    tasks: Sequence[str],
-    seed: int,
     names: Sequence[str],
     others: Sequence[Replay],
-    common: dict[str, Any],
+    common: Mapping[str, Any],
 ) -> dict[str, Any]:
     first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]
-    ways: dict[str, Any] = {"paths": budgets.p, "top_k": budgets.top_k, "threads": rescorer.threads, **common}
-    found: dict[str, Any] = {"orders": compare_orders(dump, first, alpha=alpha[0], others=others, **ways)}
+    of_search: dict[str, Any] = {"top_k": options.budgets.top_k, "threads": rescorer.threads}
+    of_paths = {"alpha": alpha[0], "paths": options.budgets.p, **of_search, **common}
+    found: dict[str, Any] = {"orders": compare_orders(dump, first, others=others, **of_paths)}
     if len(rescorer.models) > 1:
         models = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(names, rescorer.models), 1)}
-        found["several"] = compare_models(dump, models, alpha=alpha[0], **ways)
+        found["several"] = compare_models(dump, models, **of_paths)
+    tasks, split = common["tasks"], options.split
     if any(split.tune[task] for task in tasks):
-        make = best_draft(first, top_k=budgets.top_k, threads=rescorer.threads)
-        found["weights"] = weights_by_task(dump, make, split, tasks=tasks, seed=seed, advance=common["advance"])
+        make = best_draft(first, **of_search)
+        found["weights"] = weights_by_task(dump, make, split, tasks=tasks, seed=options.seed, advance=common["advance"])
     return found
 
 

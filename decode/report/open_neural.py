@@ -15,7 +15,7 @@ from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, Outcome, Replay
-from rescore.decode.report.neural import Neural
+from rescore.decode.report.measured import Neural
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.tokenizer import TextTokenizer

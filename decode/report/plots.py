@@ -2,11 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from html import escape
 from typing import Any
 
-Interval = tuple[float, float]
+from rescore.decode.draft.names import (
+    BASE,
+    BLEND,
+    EAGLE_TREE,
+    HEADS_TREE,
+    LM_ALONE,
+    MEDUSA_TREE,
+    NEURAL,
+    NEURAL_BEAM,
+    ORACLE,
+    PARALLEL_BASE,
+    PARALLEL_RESCORED,
+    PROMPT_LOOKUP,
+    PUSHED_TREE,
+    RECYCLING,
+    RESCORED,
+    SUFFIX_DECODING,
+    TREE,
+    TUNED,
+    TUNED_BLEND,
+    TUNED_TREE,
+    WITHOUT_HEADS,
+    WITHOUT_LM,
+    split,
+)
+from rescore.decode.replay.figures import Interval
+from rescore.decode.report.content import PlotView
+
+Value = float | Interval | None
+
+# The colour, by name in the page's style, and the dash of a drafter's curve, in the legend's order.
+STYLES = {
+    TUNED_BLEND: ("tuned", "solid"),
+    BLEND: ("open", "solid"),
+    WITHOUT_HEADS: ("lm-text", "dash"),
+    WITHOUT_HEADS + TUNED: ("lm-text", "dashdot"),
+    WITHOUT_LM: ("lm-text", "dot"),
+    WITHOUT_LM + TUNED: ("lm-text", "longdash"),
+    TUNED_TREE: ("tuned", "dash"),
+    TREE: ("tree", "solid"),
+    HEADS_TREE: ("tree-base", "solid"),
+    PUSHED_TREE: ("pushed", "dot"),
+    MEDUSA_TREE: ("medusa", "dash"),
+    EAGLE_TREE: ("eagle", "dashdot"),
+    PARALLEL_RESCORED: ("paths", "solid"),
+    PARALLEL_RESCORED + TUNED: ("paths", "dash"),
+    PARALLEL_BASE: ("paths-base", "solid"),
+    NEURAL: ("neural", "dot"),
+    LM_ALONE: ("lm-alone", "solid"),
+    SUFFIX_DECODING: ("pushed", "solid"),
+    RECYCLING: ("eagle", "solid"),
+    PROMPT_LOOKUP: ("paths-base", "solid"),
+    ORACLE: ("oracle", "dash"),
+}
+# One path is a point on the curve of several.
+SEVERAL = {
+    RESCORED: PARALLEL_RESCORED,
+    RESCORED + TUNED: PARALLEL_RESCORED + TUNED,
+    BASE: PARALLEL_BASE,
+    NEURAL_BEAM: NEURAL,
+}
+
+
+def curve_of(name: str) -> str:
+    """The title of the curve that a drafter is a point of: "tree 16" and "tree 64" are on "tree"."""
+    stem, _ = split(name)
+    return SEVERAL.get(stem, stem)
+
+
+def style(name: str) -> dict[str, str]:
+    """The series and dash of a drafter's curve."""
+    series, dash = STYLES.get(curve_of(name), ("other", "solid"))
+    return {"series": series, "dash": dash}
+
+
+def curves(names: Collection[str]) -> dict[str, list[str]]:
+    """The drafters of each curve, by title, in the legend's order; others come last."""
+    titles = [curve_of(name) for name in names]
+    order = [*(title for title in STYLES if title in titles), *(title for title in titles if title not in STYLES)]
+    return {title: [name for name in names if curve_of(name) == title] for title in order}
 
 
 def caption(content: str) -> str:
@@ -17,37 +96,30 @@ def caption(content: str) -> str:
 def curve(
     name: str,
     x: Sequence[float | str],
-    y: Sequence[float | None],
+    y: Sequence[Value],
     *,
     series: str = "tree",
-    intervals: Sequence[Interval | None] | None = None,
     dash: str = "solid",
     mode: str = "lines+markers",
     texts: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Points joined by a line, with error bars where intervals are given.
+    """Points joined by a line, with error bars where y has intervals.
 
     texts   shown when the pointer is over a point
     labels  shown above a point (mode "markers+text")
     """
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": mode,
-        "name": caption(name),
-        "x": [caption(value) if isinstance(value, str) else value for value in x],
-        "y": list(y),
-        "line": {"dash": dash},
-        "meta": {"series": series},
-    }
+    trace = _trace("scatter", name, x, y, series) | {"mode": mode, "line": {"dash": dash}}
     if texts:
         trace["text"] = [caption(one) for one in texts]
         trace["hovertemplate"] = "%{text}<br>%{y}<extra></extra>"
     if labels:
         trace |= {"text": [caption(one) for one in labels], "textposition": "top center", "cliponaxis": False}
-    if intervals and any(intervals):
-        trace["error_y"] = _bars(y, intervals)
     return trace
+
+
+def bars(name: str, x: Sequence[str], y: Sequence[Value], *, series: str = "tree") -> dict[str, Any]:
+    return _trace("bar", name, x, y, series)
 
 
 def shaded(trace: dict[str, Any], share: float) -> dict[str, Any]:
@@ -56,28 +128,16 @@ def shaded(trace: dict[str, Any], share: float) -> dict[str, Any]:
 
 
 def further(trace: dict[str, Any]) -> dict[str, Any]:
-    """The trace, shown in a labelled plot only with all curves."""
-    return {**trace, "meta": {**trace["meta"], "further": True}}
+    """The trace, shown when it is chosen in the legend."""
+    return {**trace, "visible": "legendonly"}
 
 
-def bars(
-    name: str,
-    x: Sequence[str],
-    y: Sequence[float | None],
-    *,
-    series: str = "tree",
-    intervals: Sequence[Interval | None] | None = None,
-) -> dict[str, Any]:
-    trace: dict[str, Any] = {
-        "type": "bar",
-        "name": caption(name),
-        "x": [caption(value) for value in x],
-        "y": list(y),
-        "meta": {"series": series},
-    }
-    if intervals and any(intervals):
-        trace["error_y"] = _bars(y, intervals)
-    return trace
+def views(
+    tasks: Sequence[str], traces: Callable[[str | None], list[dict[str, Any]]], whole: str = "mean over tasks"
+) -> list[PlotView]:
+    """A view of all tasks together and, if there are several, one of each. traces: of a task, or of all (None)."""
+    each = [PlotView(name=task, traces=traces(task)) for task in tasks] if len(tasks) > 1 else []
+    return [PlotView(name=whole, traces=traces(None)), *each]
 
 
 def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
@@ -92,13 +152,30 @@ def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
     return layout
 
 
-def powers(values: Sequence[float], **more: Any) -> dict[str, Any]:
-    """Options of a logarithmic x axis with a tick at each value."""
+def powers(values: Sequence[float], axis: str = "x") -> dict[str, Any]:
+    """Options of a logarithmic axis with a tick at each value."""
     ticks = sorted(set(values))
-    return {"x_type": "log", "x_tickvals": ticks, "x_ticktext": [f"{tick:g}" for tick in ticks], **more}
+    return {f"{axis}_type": "log", f"{axis}_tickvals": ticks, f"{axis}_ticktext": [f"{tick:g}" for tick in ticks]}
 
 
-def _bars(y: Sequence[float | None], intervals: Sequence[Interval | None]) -> dict[str, Any]:
-    above = [0.0 if pair is None or value is None else max(0.0, pair[1] - value) for value, pair in zip(y, intervals)]
-    below = [0.0 if pair is None or value is None else max(0.0, value - pair[0]) for value, pair in zip(y, intervals)]
-    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.2, "width": 3}
+def _trace(kind: str, name: str, x: Sequence[float | str], y: Sequence[Value], series: str) -> dict[str, Any]:
+    trace: dict[str, Any] = {
+        "type": kind,
+        "name": caption(name),
+        "x": [caption(value) if isinstance(value, str) else value for value in x],
+        "y": [value.value if isinstance(value, Interval) else value for value in y],
+        "meta": {"series": series},
+    }
+    bars = [_bar(value) for value in y]
+    if any(map(any, bars)):
+        below, above = zip(*bars)
+        trace["error_y"] = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+        trace["error_y"] |= {"thickness": 1.2, "width": 3}
+    return trace
+
+
+def _bar(value: Value) -> tuple[float, float]:
+    """The lengths of an error bar, below and above."""
+    if not isinstance(value, Interval) or value.low is None or value.high is None:
+        return 0.0, 0.0
+    return max(0.0, value.value - value.low), max(0.0, value.high - value.value)

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.analyses.oracle_efficiency import oracle_efficiency
+from rescore.decode.replay.analyses.efficiency import oracle_efficiency
 from rescore.decode.replay.analyses.recall import recall
 from rescore.lattice.dump import Dump
 

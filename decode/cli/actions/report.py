@@ -11,19 +11,16 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.cost import chosen
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
-from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
+from rescore.decode.cost.cost_model import Clock, CostOptions, Roofline, Stopwatch
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.content import Report
 from rescore.decode.report.markdown import markdown
-from rescore.decode.report.measured import NODES, rows_to_come
-from rescore.decode.report.neural import Neural
+from rescore.decode.report.measured import NODES, PATHS, Neural, ReportOptions, rows_to_come
 from rescore.decode.report.page import page, plotly_source
-from rescore.decode.report.report import ReportOptions, ReportSources, report
+from rescore.decode.report.report import ReportSources, report
 from rescore.decode.report.report_json import report_json
-from rescore.decode.report.sections.cost import CostOptions
-from rescore.decode.report.sections.parallel import PATHS
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
@@ -84,6 +81,7 @@ def reported(args: argparse.Namespace, dump: Dump) -> Report:
         part=args.part,
         seed=args.seed,
         cost=told,
+        bench=args.bench,
         budgets=Budgets(nodes=NODES, p=args.paths, paths=PATHS, top_k=args.top_k),
         browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
         **tuned,
@@ -182,6 +180,7 @@ def command(args: argparse.Namespace) -> Sequence[str]:
         "tokenizer",
         "tune_sequences",
         "settings",
+        "bench",
         "passes",
         "neural",
         "neural_alpha",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
 
 from rescore.decode.cost.cost_model import (
     PLAIN,
-    Clock,
+    CostOptions,
     Forecast,
-    Precision,
     Roofline,
     Stopwatch,
     Way,
@@ -17,7 +17,6 @@ from rescore.decode.cost.cost_model import (
     forecast,
     per_token,
 )
-from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.names import (
     BASE,
     LM_ALONE,
@@ -29,69 +28,25 @@ from rescore.decode.draft.names import (
     WITHOUT_HEADS,
     split,
 )
-from rescore.decode.replay.figures import EQUAL, Figures
-from rescore.decode.report import families, numbers, plots
-from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table
-from rescore.decode.report.timing import is_costed
+from rescore.decode.replay.figures import EQUAL
+from rescore.decode.replay.replay import DrafterReplay
+from rescore.decode.report import plots
+from rescore.decode.report.content import Plot, PlotView, Section, Table
+from rescore.decode.report.measured import Measured
 
 HEADLESS = (LM_ALONE, WITHOUT_HEADS, WITHOUT_HEADS + TUNED)
 SHOWN = (1, 8, 64)  # batches of the table
 BATCHES = tuple(2**i for i in range(11))  # of the plot
 LENGTHS = (128, 2048)  # of the cache in the table of bytes
+ROWS = 1024  # lattices searched together, when a search is timed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CostOptions:
-    """A model's shape and its name, a clock and the name of its machine, and the tokens in the cache."""
-
-    name: str
-    shape: ModelShape
-    machine: str
-    clock: Clock
-    length: int = 1024
-    precision: Precision = Precision()
-
-
-def ways(
-    figures: Figures, drafting: Mapping[str, float], slots: int, paths: int, small: ModelShape | None = None
-) -> list[tuple[str, Way]]:
-    """The drafters with a predicted cost, by family: one and p paths, trees, the language model alone, greedy neural
-    rescoring.
-
-    drafting  seconds per lattice
-    small     the neural rescorer's shape; without it the rescorer is left out
-
-    The neural beam is left out: the cost model has no passes of several rows.
-    """
-    found = []
-    for name, efficiency in figures.overall["block_efficiency"].items():
-        stem, _ = split(name)
-        if name == ORACLE or not is_costed(name):
-            continue
-        if name == NEURAL_BEAM or (name == NEURAL and small is None):
-            continue
-        family = families.family_of(name)
-        way = Way(
-            name=name,
-            tokens_per_pass=efficiency,
-            verified=figures.overall["verified_per_pass"][name],
-            rows=paths if stem in PARALLEL else 1,
-            shared_cache=stem not in PARALLEL,
-            slots=0 if stem in HEADLESS else slots,
-            drafting=0.0 if name == BASE else drafting.get(name, 0.0),
-            small=small if name == NEURAL else None,
-            small_passes=slots if name == NEURAL else 1,
-        )
-        found.append((family.key, way))
-    return found
-
-
-def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Section:
-    all_ways = [way for _, way in drafters]
-    batches = _batches(options, SHOWN)
-    by_batch = {
-        batch: forecast(options.shape, all_ways, options.clock, batch=batch, length=options.length) for batch in batches
-    }
+def section(measured: Measured) -> Section | None:
+    options = measured.options.cost
+    if not options:
+        return None
+    drafters = ways(measured, options)
+    by_batch = {batch: _forecast(options, drafters, batch) for batch in _batches(options, SHOWN)}
     best = "; ".join(
         f"{batch} text{'s' if batch > 1 else ''} at once: {fastest(found).way.name}, "
         f"{fastest(found).times_plain:.2f} times plain decoding"
@@ -99,7 +54,7 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
     )
     modelled = (
         ", except for the neural rescorer's passes, which are predicted too"
-        if any(way.small for way in all_ways)
+        if any(way.small for way in drafters)
         else ""
     )
     source = (
@@ -119,8 +74,67 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
             f"Fastest: {best}. Drafts pay while passes are bound by memory. With many texts at once they are bound by "
             "arithmetic, and every verified token costs time.",
         ),
-        parts=(_plot(options, drafters), _times(by_batch), _bytes(options, all_ways)),
+        parts=(_plot(options, drafters), _times(by_batch), _bytes(options, drafters)),
     )
+
+
+def ways(measured: Measured, options: CostOptions) -> list[Way]:
+    """The drafters with a predicted cost: one and p paths, trees, the language model alone, greedy neural rescoring.
+
+    The neural beam is left out: the cost model has no passes of several rows.
+    """
+    found, drafting, slots = [], drafting_seconds(measured), measured.dump.slots
+    small = measured.neural.costed(options) if measured.neural else None
+    for name in measured.figures.names:
+        stem, _ = split(name)
+        if name in (ORACLE, NEURAL_BEAM) or not is_costed(name) or (name == NEURAL and small is None):
+            continue
+        found.append(
+            Way(
+                name=name,
+                tokens_per_pass=measured.figures.overall["block_efficiency"][name],
+                verified=measured.figures.overall["verified_per_pass"][name],
+                rows=measured.options.budgets.p if stem in PARALLEL else 1,
+                shared_cache=stem not in PARALLEL,
+                slots=0 if stem in HEADLESS else slots,
+                drafting=0.0 if name == BASE else drafting.get(name, 0.0),
+                small=small if name == NEURAL else None,
+                small_passes=slots if name == NEURAL else 1,
+            )
+        )
+    return found
+
+
+def is_costed(name: str) -> bool:
+    """Whether a drafter's cost is predicted; of p paths, only for one p."""
+    stem, budget = split(name)
+    return budget is None or stem not in PARALLEL
+
+
+def drafting_seconds(measured: Measured) -> Mapping[str, float]:
+    """Wall-clock seconds per lattice, by drafter, on the first lattices of the part.
+
+    Each budget is timed separately, since a search for 128 nodes says nothing about one for 8, and warmed up on the
+    first sequence. Drafters without `budgets` or a measured search time are left out.
+    """
+    part = measured.options.split.part(measured.options.part)
+    block = next(block for task in measured.figures.task_names for block in part.blocks(measured.dump, task))
+    block = block.part(0, max(1, int((block.offsets <= ROWS).sum()) - 1))
+    found = {}
+    for drafter in measured.drafters:
+        for name, budget in drafter.budgets.items() if isinstance(drafter, DrafterReplay) else ():
+            if is_costed(name):
+                alone = replace(drafter, budgets={name: budget})
+                alone.outcomes(block.part(0, 1))
+                outcome = alone.outcomes(block)[name]
+                if outcome.seconds is not None and len(outcome.evaluated):
+                    found[name] = float(outcome.seconds[outcome.evaluated].mean())
+    return found
+
+
+def _forecast(options: CostOptions, drafters: Sequence[Way], batch: int) -> list[Forecast]:
+    """Of plain decoding, then of the drafters."""
+    return forecast(options.shape, drafters, options.clock, batch=batch, length=options.length)
 
 
 def _batches(options: CostOptions, wanted: Sequence[int]) -> Sequence[int]:
@@ -128,81 +142,48 @@ def _batches(options: CostOptions, wanted: Sequence[int]) -> Sequence[int]:
     return sorted(options.clock.passes) if isinstance(options.clock, Stopwatch) else wanted
 
 
-def _plot(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Plot:
+def _plot(options: CostOptions, drafters: Sequence[Way]) -> Plot:
     batches = _batches(options, BATCHES)
-    found = {
-        batch: forecast(options.shape, [way for _, way in drafters], options.clock, batch=batch, length=options.length)[
-            1:
-        ]
-        for batch in batches
-    }
-    views = []
-    for wanted in dict.fromkeys(round(way.verified) for _, way in drafters):
-        places = [place for place, (_, way) in enumerate(drafters) if round(way.verified) == wanted]
-        traces = [
-            plots.curve(
-                drafters[place][1].name,
-                [float(batch) for batch in batches],
-                [found[batch][place].times_plain for batch in batches],
-                series=drafters[place][0],
-            )
-            for place in places
-        ]
-        even = plots.curve(
-            PLAIN.name,
-            [float(batch) for batch in batches],
-            [1.0] * len(batches),
-            series="oracle",
-            dash="dash",
-            mode="lines",
-        )
-        views.append(PlotView(name=f"{wanted} verified tokens", traces=[*traces, even]))
-    views.sort(key=lambda view: view.name != "16 verified tokens")
+    of_batches = [_forecast(options, drafters, batch)[1:] for batch in batches]
+    even = plots.curve(PLAIN.name, batches, [1.0] * len(batches), series="oracle", dash="dash", mode="lines")
+    traces: dict[int, list[dict[str, Any]]] = {}
+    for place, way in enumerate(drafters):
+        y, series = [found[place].times_plain for found in of_batches], plots.style(way.name)["series"]
+        traces.setdefault(round(way.verified), []).append(plots.curve(way.name, batches, y, series=series))
+    views = [PlotView(name=f"{n} verified tokens", traces=[*found, even]) for n, found in traces.items()]
     return Plot(
         title="Speed relative to plain decoding",
         alt=(
             "Curves of tokens per second, as a multiple of plain decoding, over the number of texts decoded at once. "
             "Below 1, drafts do not pay."
         ),
-        views=views,
-        layout=plots.axes("texts at once", "times plain decoding", **plots.powers([float(batch) for batch in batches])),
+        views=sorted(views, key=lambda view: view.name != "16 verified tokens"),
+        layout=plots.axes("texts at once", "times plain decoding", **plots.powers(batches)),
     )
 
 
 def _times(by_batch: dict[int, list[Forecast]]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    strong: set[int] = set()
-    best = {fastest(found).way.name for found in by_batch.values()}
-    for place, one in enumerate(next(iter(by_batch.values()))):
-        if not _tabled(one.way, best):
-            continue
-        cells: list[Cell] = []
-        for found in by_batch.values():
-            here = found[place]
-            cells += [
-                numbers.decimal(1e3 * here.step_s),
-                numbers.count(here.tokens_per_s),
-                numbers.decimal(here.times_plain),
-            ]
-            if here is fastest(found):
-                strong.add(len(rows))
-        rows.append((numbers.text(one.way.name), *cells))
-    headers = [
-        "way",
-        *(
-            f"{batch} text{'s' if batch > 1 else ''}: {name}"
-            for batch in by_batch
-            for name in ("ms", "tokens/s", "× plain")
-        ),
+    best = {batch: fastest(found) for batch, found in by_batch.items()}
+    shown = [
+        found for found in zip(*by_batch.values()) if _tabled(found[0].way, {one.way.name for one in best.values()})
     ]
-    return Table(
-        title="Time of a step, with 1, 8 and 64 texts at once"
-        if tuple(by_batch) == SHOWN
-        else "Time of a step, by texts at once",
-        headers=headers,
-        rows=rows,
-        strong=frozenset(strong),
+    columns = {
+        f"{batch} text{'s' if batch > 1 else ''}: {name}": form
+        for batch in by_batch
+        for name, form in (("ms", ".2f"), ("tokens/s", ",.0f"), ("× plain", ".2f"))
+    }
+    rows = [
+        (
+            found[0].way.name,
+            *(value for one in found for value in (1e3 * one.step_s, one.tokens_per_s, one.times_plain)),
+        )
+        for found in shown
+    ]
+    title = ", with 1, 8 and 64 texts at once" if tuple(by_batch) == SHOWN else ", by texts at once"
+    strong = frozenset(
+        place for place, found in enumerate(shown) if any(one is wins for one, wins in zip(found, best.values()))
     )
+    return Table.of(f"Time of a step{title}", ("way", *columns), rows, columns, strong=strong)
 
 
 def _tabled(way: Way, best: Collection[str] = ()) -> bool:
@@ -212,28 +193,18 @@ def _tabled(way: Way, best: Collection[str] = ()) -> bool:
 
 def _bytes(options: CostOptions, drafters: Sequence[Way]) -> Table:
     """The paper's table 11 for this dump."""
+    caches = {f"GB cache, {length}": length for length in LENGTHS}
     rows = []
     for way in (PLAIN, *(way for way in drafters if _tabled(way))):
-        own = per_token(options.shape, way, length=options.length, precision=options.precision)
-        cache = [
-            per_token(options.shape, way, length=length, precision=options.precision).cache_bytes for length in LENGTHS
-        ]
-        rows.append(
-            (
-                numbers.text(way.name),
-                numbers.decimal(way.tokens_per_pass, 3),
-                numbers.decimal(way.verified, 0),
-                numbers.decimal(own.parameter_bytes / 1e9, 3),
-                *(numbers.decimal(value / 1e9, 3) for value in cache),
-                numbers.decimal(own.flops / 1e9, 1),
-            )
+        own, *cached = (
+            per_token(options.shape, way, length=length, precision=options.precision)
+            for length in (options.length, *caches.values())
         )
-    headers = (
-        "way",
-        "tokens/pass",
-        "verified",
-        "GB parameters",
-        *(f"GB cache, {length}" for length in LENGTHS),
-        "GFLOP",
+        gigabytes = [1e-9 * value for value in (own.parameter_bytes, *(one.cache_bytes for one in cached))]
+        rows.append((way.name, way.tokens_per_pass, way.verified, *gigabytes, own.flops / 1e9))
+    return Table.of(
+        "Bytes moved and operations per decoded token, one text at a time",
+        ("way", "tokens/pass", "verified", "GB parameters", *caches, "GFLOP"),
+        rows,
+        dict.fromkeys(("tokens/pass", "GB parameters", *caches), ".3f") | {"verified": ".0f", "GFLOP": ".1f"},
     )
-    return Table(title="Bytes moved and operations per decoded token, one text at a time", headers=headers, rows=rows)

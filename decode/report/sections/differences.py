@@ -1,56 +1,70 @@
-"""Paired differences between drafters: the gain of the language model over heads, and of heads over the model."""
+"""Paired differences between drafters, and the gain of each source of the blend, by leaving one out at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from rescore.decode.replay.figures import Figures
-from rescore.decode.report import numbers
-from rescore.decode.report.content import Cell, Section, Table
+from rescore.decode.draft.names import BLEND, LM_ALONE, TUNED, WITHOUT_HEADS, WITHOUT_LM, sized
+from rescore.decode.replay.figures import EQUAL, SIGNIFICANT, Figures
+from rescore.decode.report import plots
+from rescore.decode.report.content import Plot, PlotView, Section, Table
+from rescore.decode.report.measured import Measured
 
-SIGNIFICANT = 0.05
+SOURCES = (WITHOUT_LM, WITHOUT_HEADS, BLEND)
 
 
-def section(figures: Figures, keep: Callable[[str, str], bool] = lambda drafter, against: True) -> Section:
-    """keep: selects the pairs to show."""
+def section(measured: Measured) -> Section:
+    figures = measured.figures
     return Section(
         key="differences",
-        title="Differences",
+        title="What each source adds",
         prose=(
-            "The block efficiency of a drafter minus that of another at the same budget, on the same sequences: mean "
-            "over tasks, its interval, and the two-sided p-value. The last columns count the tasks on which the first "
-            "is better or worse with p below 0.05. P-values are not corrected for multiple comparisons.",
+            "The plot: the n-gram model alone, the blend of all sources, and the blend without one of them. The table: "
+            "the block efficiency of a drafter minus that of another at the same budget, on the same sequences, as the "
+            "mean over tasks with its interval and two-sided p-value, and the number of tasks on which the first is "
+            f"better or worse with p below {SIGNIFICANT}. P-values are not corrected for multiple comparisons.",
         ),
-        parts=(table(figures, keep),),
+        parts=(*([_plot(figures)] if sized(BLEND, EQUAL[0]) in figures.names else []), _table(figures)),
     )
 
 
-def table(figures: Figures, keep: Callable[[str, str], bool]) -> Table:
-    kept = [
-        (mean, [task["differences"][place] for task in figures.tasks])
-        for place, mean in enumerate(figures.overall["differences"])
-        if keep(mean["drafter"], mean["against"])
+def _plot(figures: Figures) -> Plot:
+    views = [
+        PlotView(name=f"{n} nodes{told.replace(' ', ', ')}", traces=_bars(figures, told, n))
+        for told in ("", TUNED)
+        for n in EQUAL
+        if sized(BLEND + told, n) in figures.names
     ]
-    sure = sum(mean["p_value"] is not None and mean["p_value"] < SIGNIFICANT for mean, _ in kept)
-    return Table(
-        title="Paired differences of block efficiency",
-        headers=("drafter", "against", "difference", "p", "better", "worse", "tasks"),
-        rows=[row(mean, tasks) for mean, tasks in kept],
-        gist=f"{sure} of {len(kept)} with p below {SIGNIFICANT}",
+    return Plot(
+        title="Tokens per pass with and without each source",
+        alt="Bars of tokens per pass by task: the n-gram model alone, the blend without a source, the blend.",
+        views=views,
+        layout=plots.axes("", "tokens per target pass", barmode="group", y_rangemode="tozero"),
     )
 
 
-def row(mean: dict[str, Any], tasks: list[dict[str, Any]]) -> tuple[Cell, ...]:
-    """The row of one pair: its mean over tasks, and the number of tasks it is better or worse on."""
-    sure = [one["value"] for one in tasks if one["p_value"] is not None and one["p_value"] < SIGNIFICANT]
-    interval = None if mean["low"] is None else (mean["low"], mean["high"])
-    return (
-        numbers.text(mean["drafter"]),
-        numbers.text(mean["against"]),
-        numbers.decimal(mean["value"], 3, interval),
-        numbers.p_value(mean["p_value"]),
-        numbers.count(sum(value > 0 for value in sure)),
-        numbers.count(sum(value < 0 for value in sure)),
-        numbers.count(len(tasks)),
+def _bars(figures: Figures, told: str, n: int) -> list[dict[str, Any]]:
+    tasks, stems = figures.task_names, (LM_ALONE, *(name + told for name in SOURCES))
+    return [
+        plots.bars(stem, tasks, [figures.value(name, task) for task in tasks], series=plots.style(stem)["series"])
+        for stem in stems
+        for name in [sized(stem, n)]
+        if name in figures.names
+    ]
+
+
+def _table(figures: Figures) -> Table:
+    rows, sure = [], 0
+    for one in figures.overall["differences"]:
+        pair = one["drafter"], one["against"]
+        whole, *each = (figures.difference(*pair, task) for task in (None, *figures.task_names))
+        signs = [found.sign for found in each]
+        sure += bool(whole.sign)
+        rows.append((*pair, whole.interval, whole.p_value, signs.count(1), signs.count(-1), len(each)))
+    return Table.of(
+        "Paired differences of block efficiency",
+        ("drafter", "against", "difference", "p", "better", "worse", "tasks"),
+        rows,
+        {"difference": ".3f", "p": "p"},
+        gist=f"{sure} of {len(rows)} with p below {SIGNIFICANT}",
     )

@@ -1,8 +1,7 @@
-"""Block efficiency against verified tokens per pass, and the paper's table 4 for this dump."""
+"""Block efficiency against verified tokens per pass: of all drafters, of parallel paths, and of the paper's table 4."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import Any
 
 from rescore.decode.draft.names import (
@@ -16,6 +15,7 @@ from rescore.decode.draft.names import (
     PARALLEL_RESCORED,
     PROMPT_LOOKUP,
     RECYCLING,
+    RESCORED,
     SUFFIX_DECODING,
     TREE,
     TUNED,
@@ -26,8 +26,9 @@ from rescore.decode.draft.names import (
     split,
 )
 from rescore.decode.replay.figures import EQUAL, Figures
-from rescore.decode.report import families, numbers, plots
-from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table, Tile
+from rescore.decode.report import plots
+from rescore.decode.report.content import Plot, Section, Table, Tile
+from rescore.decode.report.measured import PATHS, Measured
 
 # Table 4 of Kim et al.: dataset, base, 4-gram, neural 61M, parallel base, parallel 4-gram, oracle (k = 16).
 PAPER = (
@@ -39,7 +40,6 @@ PAPER = (
     ("XSUM", 1.13, 1.16, 1.23, 1.18, 1.26, 1.55),
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
-MEAN = "mean over tasks"
 STRONG = tuple(sized(name, n) for name in (TREE, BLEND, TUNED_BLEND) for n in EQUAL)
 TILES = (
     (BASE,),
@@ -67,69 +67,66 @@ HEADLINE = (
     (RECYCLING,),
     (PROMPT_LOOKUP,),
 )
-Values = dict[str, Any]
 
 
-def section(figures: Figures) -> Section:
-    overall, tasks = figures.overall, figures.tasks
-    heads, ranges = (
-        bool(overall["headroom_recovered"]),
-        f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
-        f"seed {figures.seed}).",
-    )
-    meant = (
+def section(measured: Measured) -> Section:
+    figures = measured.figures
+    prose = [
         "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
-        "cheaper, further up is better: compare drafters at the same number of verified tokens per pass."
-    )
-    if heads:
-        prose = (
-            f"{meant} The oracle (shown with all curves) is the upper bound of any choice among the heads' candidates. "
-            "Blends and the LM alone also draft other tokens and may exceed it.",
-            "Headroom is the distance from the base draft to the oracle, in tokens per pass. In the paper, 16 rescored "
-            f"paths recover 17–55% of it, 33% on average, with 128 verified tokens. {ranges}",
-        )
+        "cheaper, further up is better: compare drafters at the same number of verified tokens per pass. Ranges are "
+        f"{figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, seed "
+        f"{figures.seed})."
+    ]
+    if ORACLE not in figures.names:
+        prose.append("A replay lacks the predictions after rejected nodes, which decoding also counts.")
+        parts: list[Plot | Table] = [_plot(figures), _by_task(figures)]
     else:
-        prose = (
-            f"{meant} {ranges}",
-            "A replay lacks the predictions after rejected nodes, which decoding also counts.",
+        prose.append(
+            "The oracle (chosen in the legend) bounds any choice among the heads' candidates. Headroom is the distance "
+            "from the base draft to it; in the paper, 16 rescored paths recover 17–55% of it, 33% on average, with 128 "
+            "verified tokens. Blends and the LM alone also draft other tokens and may exceed the oracle. Parallel "
+            "paths are the paper's method: each adds T tokens to verify, although most share a prefix."
         )
+        parts = [
+            _plot(figures),
+            _by_task(figures),
+            _headroom(figures),
+            paper_table(),
+            *_of_paths(figures, measured.options.budgets.p),
+        ]
     return Section(
         lead=True,
         key="efficiency",
-        title="Block efficiency" if heads else "Tokens per pass",
-        cites="table 4" if heads else "",
+        title="Tokens per pass",
+        cites="table 4, figure 7" if ORACLE in figures.names else "",
         prose=prose,
-        parts=(
-            plot(overall, tasks),
-            table(overall, tasks),
-            *((_headroom(overall, tasks), paper_table()) if heads else ()),
-        ),
+        parts=parts,
     )
 
 
-def tiles(overall: Values) -> tuple[Tile, ...]:
+def tiles(figures: Figures) -> tuple[Tile, ...]:
     """The headline figures."""
-    efficiency, headroom, verified = (
-        overall[name] for name in ("block_efficiency", "headroom_recovered", "verified_per_pass")
-    )
+    overall = figures.overall
 
     def tile(name: str) -> Tile:
-        share = headroom.get(name) if bounded(name) else None
-        beside = f"{verified[name]:.0f} verified" + ("" if share is None else f", headroom {share:.0%}")
-        return Tile(name=name, figure=f"{efficiency[name]:.2f}", beside=beside)
+        share = overall["headroom_recovered"].get(name) if bounded(name) else None
+        beside = f"{overall['verified_per_pass'][name]:.0f} verified"
+        beside += "" if share is None else f", headroom {share:.0%}"
+        return Tile(name=name, figure=f"{overall['block_efficiency'][name]:.2f}", beside=beside)
 
-    shown = (next((name for name in names if name in efficiency), None) for names in TILES)
+    shown = (next((name for name in names if name in figures.names), None) for names in TILES)
     return tuple(tile(name) for name in shown if name)
 
 
-def plot(overall: Values, tasks: Sequence[Values]) -> Plot:
-    views = [
-        PlotView(name=MEAN, traces=_curves(overall)),
-        *(PlotView(name=task["task"], traces=_curves(task)) for task in tasks),
-    ]
-    budgets = [
-        value for name, value in overall["verified_per_pass"].items() if families.family_of(name).key != "oracle"
-    ]
+def headline(figures: Figures) -> list[str]:
+    """The titles of the curves that are shown first."""
+    stems = {split(name)[0] for name in figures.names}
+    found = (next((name for name in group if name in stems), None) for group in HEADLINE)
+    return [plots.curve_of(name) for name in found if name][:CURVES]
+
+
+def _plot(figures: Figures) -> Plot:
+    budgets = [value for name, value in figures.overall["verified_per_pass"].items() if name != ORACLE]
     ticks = [2.0**i for i in range(11) if min(budgets) / 1.5 <= 2**i <= max(budgets) * 1.5]
     return Plot(
         title="Tokens per pass against verified tokens per pass",
@@ -137,147 +134,123 @@ def plot(overall: Values, tasks: Sequence[Values]) -> Plot:
             "Curves of tokens per pass over verified tokens per pass, one per kind of drafter; "
             "the tables below have the same figures."
         ),
-        labelled=True,
-        views=views,
+        views=plots.views(figures.task_names, lambda task: _curves(figures, task)),
         layout=plots.axes("verified tokens per pass", "tokens per target pass", **plots.powers(ticks)),
     )
 
 
-def _curves(figures: Values) -> list[dict[str, Any]]:
-    efficiency, verified = figures["block_efficiency"], figures["verified_per_pass"]
-    first = headline([split(name)[0] for name in efficiency])
-    traces, budgets = [], []
-    for family, names in families.curves(list(efficiency)):
-        if family.key != "oracle":
-            names = sorted(names, key=verified.__getitem__)
-            budgets += [verified[name] for name in names]
-            intervals = [_interval(figures, name) for name in names]
-            trace = plots.curve(
-                family.title,
-                [verified[name] for name in names],
-                [efficiency[name] for name in names],
-                series=family.key,
-                dash=family.dash,
-                texts=names,
-                intervals=intervals,
-            )
-            traces.append(trace if family.title in first else plots.further(trace))
-    if ORACLE in efficiency:
-        ends, level = [min(budgets), max(budgets)], efficiency[ORACLE]
-        line = plots.curve(ORACLE, ends, [level, level], series="oracle", dash="dash", mode="lines", texts=[ORACLE] * 2)
-        traces.append(plots.further(line))
+def _curves(figures: Figures, task: str | None) -> list[dict[str, Any]]:
+    verified, first = figures.at(task)["verified_per_pass"], headline(figures)
+    known = [name for name in figures.names if name in verified]
+    ends = [pick(verified[name] for name in known if name != ORACLE) for pick in (min, max)]
+    traces = []
+    for title, names in plots.curves(known).items():
+        names = sorted(names, key=verified.__getitem__)
+        x, shown = [verified[name] for name in names], {"mode": "lines+markers", "texts": names}
+        if title == ORACLE:
+            names, x, shown = [ORACLE] * 2, ends, {"mode": "lines", "texts": [ORACLE] * 2}
+        y = [figures.value(name, task) for name in names]
+        trace = plots.curve(title, x, y, **plots.style(title), **shown)
+        traces.append(trace if title in first else plots.further(trace))
     return traces
 
 
-def headline(names: Collection[str]) -> list[str]:
-    """The drafters, without budget, whose curves are shown first; at most CURVES."""
-    found = (next((name for name in others if name in names), None) for others in HEADLINE)
-    return [name for name in found if name is not None][:CURVES]
+def tabled(figures: Figures) -> list[str]:
+    """The drafters of the tables: those of `rescore run`, and baselines at two budgets; the plot has all."""
+    return [name for name in figures.names if split(name)[1] in TABLED.get(split(name)[0], (None, *EQUAL))]
 
 
-def table(overall: Values, tasks: Sequence[Values]) -> Table:
-    share = ("headroom",) if overall["headroom_recovered"] else ()
-    rows = []
-    for name in tabled(overall):
-        per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, _interval(task, name)) for task in tasks]
-        mean = numbers.decimal(overall["block_efficiency"][name], 3, _interval(overall, name))
-        headroom = numbers.percent(
-            overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")
-        )
-        rows.append(
-            (
-                _drafter(name),
-                numbers.decimal(overall["verified_per_pass"][name], 0),
-                *per_task,
-                mean,
-                *(headroom for _ in share),
-                numbers.decimal(overall["accepted_per_verified"][name] if name != ORACLE else None, 3),
-            )
-        )
-    headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", *share, "accepted / verified")
-    return Table(
-        title="Block efficiency per task",
-        headers=headers,
-        rows=rows,
-        strong=_strong(overall),
-        gist=_most(overall["block_efficiency"], ".2f"),
-    )
-
-
-def _most(values: dict[str, float | None], form: str) -> str:
-    """The drafter with the largest value, the oracle excluded."""
-    known = {name: value for name, value in values.items() if value is not None and name != ORACLE}
-    best = max(known, key=known.__getitem__, default=None)
-    return "" if best is None else f"best: {best}, {known[best]:{form}}"
-
-
-def _headroom(overall: Values, tasks: Sequence[Values]) -> Table:
+def _by_task(figures: Figures) -> Table:
+    names, heads, overall = tabled(figures), ORACLE in figures.names, figures.overall
     rows = [
         (
-            _drafter(name),
-            numbers.decimal(overall["verified_per_pass"][name], 0),
-            *(
-                numbers.percent(task["headroom_recovered"].get(name), 0, _interval(task, name, "headroom_recovered"))
-                for task in tasks
-            ),
-            numbers.percent(mean, 0, _interval(overall, name, "headroom_recovered")),
+            name,
+            overall["verified_per_pass"][name],
+            *(figures.value(name, task) for task in figures.task_names),
+            figures.value(name),
+            *([figures.value(name, measure="headroom_recovered") if bounded(name) else None] if heads else []),
+            overall["accepted_per_verified"][name] if name != ORACLE else None,
         )
-        for name in tabled(overall)
-        if (mean := overall["headroom_recovered"].get(name)) is not None
+        for name in names
     ]
-    return Table(
-        title="Headroom recovered",
-        headers=("drafter", "verified", *(task["task"] for task in tasks), "mean"),
-        rows=rows,
-        gist=_most(overall["headroom_recovered"], ".0%"),
+    return Table.of(
+        "Block efficiency per task",
+        ("drafter", "verified", *figures.task_names, "mean", *(["headroom"] * heads), "accepted / verified"),
+        rows,
+        {"verified": ".0f", "mean": ".3f", "headroom": ".0%", "accepted / verified": ".3f"},
+        strong=frozenset(place for place, name in enumerate(names) if name in STRONG),
+        gist=_best(overall["block_efficiency"], ".2f"),
     )
 
 
-def _interval(figures: Values, name: str, measure: str = "block_efficiency") -> tuple[float, float] | None:
-    """The bootstrap interval, if there is one."""
-    return numbers.interval(figures["interval"].get(measure, {}).get(name))
+def _best(values: dict[str, float], form: str) -> str:
+    """The drafter with the largest value, the oracle excluded."""
+    best = max((name for name in values if name != ORACLE), key=values.__getitem__, default=None)
+    return "" if best is None else f"best: {best}, {values[best]:{form}}"
 
 
-def _drafter(name: str) -> Cell:
-    return numbers.text(name)
-
-
-def tabled(overall: Values) -> list[str]:
-    """The rows of the paper and of `rescore run`, and baselines at two budgets; the plot has all."""
-    return [
-        name for name in overall["block_efficiency"] if split(name)[1] in TABLED.get(split(name)[0], (None, *EQUAL))
+def _headroom(figures: Figures) -> Table:
+    shares = {name: value for name, value in figures.overall["headroom_recovered"].items() if bounded(name)}
+    rows = [
+        (
+            name,
+            figures.overall["verified_per_pass"][name],
+            *(figures.value(name, task, "headroom_recovered") for task in (*figures.task_names, None)),
+        )
+        for name in tabled(figures)
+        if name in shares
     ]
-
-
-def _strong(overall: Values) -> frozenset[int]:
-    return frozenset(place for place, name in enumerate(tabled(overall)) if name in STRONG)
+    return Table.of(
+        "Headroom recovered",
+        ("drafter", "verified", *figures.task_names, "mean"),
+        rows,
+        dict.fromkeys((*figures.task_names, "mean"), ".0%") | {"verified": ".0f"},
+        gist=_best(shares, ".0%"),
+    )
 
 
 def paper_table() -> Table:
     """Table 4 of the paper, with the headroom computed from its figures."""
-    rows = []
-    for name, base, ngram, neural, parallel, rescored, oracle in PAPER:
-        share = (rescored - base) / (oracle - base)
-        rows.append(
-            (
-                numbers.text(name),
-                *(numbers.decimal(value) for value in (base, ngram, neural, parallel, rescored, oracle)),
-                numbers.percent(share),
-            )
-        )
-    headers = (
-        "dataset",
-        "base",
-        "4-gram",
-        "neural 61M",
-        "parallel base",
-        "parallel 4-gram",
-        "oracle k = 16",
-        "headroom, parallel 4-gram",
-    )
-    return Table(
-        title="The paper's table 4: a 1.5B-parameter model with 9 heads, greedy text",
-        headers=headers,
-        rows=rows,
+    share = "headroom, parallel 4-gram"
+    return Table.of(
+        "Kim et al. 2024, table 4: a 1.5B-parameter model with 9 heads, greedy text",
+        ("dataset", "base", "4-gram", "neural 61M", "parallel base", "parallel 4-gram", "oracle k = 16", share),
+        [(*row, (row[5] - row[1]) / (row[6] - row[1])) for row in PAPER],
+        {share: ".0%"},
         gist="16 rescored paths recover 17 to 55% of the headroom",
     )
+
+
+def _of_paths(figures: Figures, p: int) -> tuple[Plot, Table]:
+    """Figure 7 of the paper: block efficiency by the number of paths, with the language model and without."""
+    budgets = sorted({1, p, *PATHS})
+    found = {
+        many: {
+            budget: name
+            for budget in budgets
+            for name in [one if budget == 1 else many if budget == p else sized(many, budget)]
+            if name in figures.names
+        }
+        for one, many in ((RESCORED, PARALLEL_RESCORED), (BASE, PARALLEL_BASE))
+    }
+    tasks = figures.task_names
+    plot = Plot(
+        title="Block efficiency against paths",
+        alt="Two curves over the number of paths: with the language model and without.",
+        views=plots.views(
+            tasks,
+            lambda task: [
+                plots.curve(many, [*names], [figures.value(name, task) for name in names.values()], **plots.style(many))
+                for many, names in found.items()
+                if names
+            ],
+        ),
+        layout=plots.axes("paths, p", "tokens per target pass", **plots.powers(budgets)),
+    )
+    rows = [
+        (many, budget, *(figures.value(name, task) for task in (*tasks, None)))
+        for many, names in found.items()
+        for budget, name in names.items()
+    ]
+    title = "Block efficiency of the p best paths"
+    return plot, Table.of(title, ("draft", "p", *tasks, "mean"), rows, {"mean": ".3f"})

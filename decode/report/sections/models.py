@@ -1,76 +1,187 @@
-"""Comparison of language models: orders of the first, and several models."""
+"""The language models: orders of the first, several side by side, a small neural model, and their weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.report import numbers, plots
+from rescore.decode.draft.calibration import DEFAULT
+from rescore.decode.draft.names import BASE, BLEND, NEURAL, NEURAL_BEAM, TUNED_BLEND, TUNED_TREE
+from rescore.decode.draft.settings import Settings
+from rescore.decode.replay.analyses.efficiency import EfficiencyTable
+from rescore.decode.replay.analyses.weights import Weights
+from rescore.decode.replay.figures import Resampled
+from rescore.decode.report import plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
+from rescore.decode.report.measured import Measured, Neural
+
+TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-def section(orders: EfficiencyTable, several: EfficiencyTable | None, seed: int) -> Section:
-    """orders: the first model truncated to each order; several: each model alone, if there are several."""
-    parts: list[Plot | Table] = [
-        _plot(orders.to_json(seed), "Orders of the first language model"),
-        _table(orders.to_json(seed), "Orders of the first language model"),
-    ]
-    if several:
-        parts += [
-            _plot(several.to_json(seed), "Each language model alone"),
-            _table(several.to_json(seed), "Each language model alone"),
-        ]
+def section(measured: Measured) -> Section | None:
+    options, neural = measured.options, measured.neural
+    prose: list[str] = []
+    parts: list[Plot | Table] = []
+    if measured.orders:
+        prose.append(
+            "The best path and the p best paths of the lattice with the language model truncated to lower orders, "
+            "which shows how much of the gain needs longer contexts, at the same weight alpha. In the paper, 2-grams "
+            "do nearly as well as 4-grams, and in-domain models no better than general ones."
+        )
+        parts += _compared(measured.orders, "Orders of the first language model", options.seed)
+        if measured.several:
+            parts += _compared(measured.several, "Each language model alone", options.seed)
+    if neural:
+        prose += _how_neural(neural)
+        parts += [_times(neural, measured), _against(neural, measured)]
+    if measured.weights:
+        prose.append(
+            "The weights: block efficiency of the best path over the paper's grid of alpha, on each task's tuning "
+            "sequences, relative to the best alpha, and the gain of the chosen weight on the held-out sequences. If "
+            "the curves are flat at the top, one weight suits all tasks. Trees under a calibrated q have four weights "
+            f"per head ({options.source}): those of the head and of the language model (alpha), a correction for the "
+            "heads' bias towards frequent tokens (prior), and an extra cost of tokens that the head does not list "
+            "(floor)."
+        )
+        parts += [*_weights(measured.weights), _calibrations(options.tuned)]
+    if not parts:
+        return None
     return Section(
         key="models",
-        title="Language models",
-        cites="tables 7, 9",
-        prose=(
-            "The best path and the p best paths of the lattice with the language model truncated to lower orders, "
-            "which shows how much of the gain needs longer contexts. All have the same weight alpha.",
-            "In the paper, 2-grams do nearly as well as 4-grams, and in-domain models no better than general ones.",
-        ),
+        title="Language models and weights",
+        cites="tables 7, 8, 9" + (", algorithm 2" if neural else ""),
+        prose=prose,
         parts=parts,
     )
 
 
-def _plot(table: dict[str, Any], title: str) -> Plot:
-    names = list(dict.fromkeys(row["model"] for row in table["rows"] if row["model"]))
-    budgets = list(dict.fromkeys(row["p"] for row in table["rows"] if row["model"]))
+def _compared(found: EfficiencyTable, title: str, seed: int) -> tuple[Plot, Table]:
+    resampled, tasks = found.resampled(seed), found.tasks
+    names = {(facts["model"], facts["p"]): name for name, facts in found.rows.items() if facts["model"]}
+    models, budgets = ([*dict.fromkeys(pair[place] for pair in names)] for place in (0, 1))
 
-    def traces(task: str | None) -> list[dict[str, Any]]:
-        found = {(row["model"], row["p"]): row for row in table["rows"]}
-        out = []
-        for p, series in zip(budgets, ("paths-base", "paths")):
-            rows = [found[name, p] for name in names]
-            y = [row["mean"] if task is None else row["block_efficiency"][task] for row in rows]
-            intervals = [
-                numbers.interval(row["mean_interval"] if task is None else row["interval"][task]) for row in rows
-            ]
-            out.append(plots.curve("1 path" if p == 1 else f"{p} paths", names, y, series=series, intervals=intervals))
-        return out
+    def curves(task: str | None) -> list[dict[str, Any]]:
+        return [
+            plots.curve(
+                "1 path" if p == 1 else f"{p} paths",
+                models,
+                [resampled.efficiency(names[model, p], task) for model in models],
+                series=series,
+            )
+            for p, series in zip(budgets, ("paths-base", "paths"))
+        ]
 
-    return Plot(
+    plot = Plot(
         title=title,
         alt="Block efficiency of the best path and of the p best paths with each language model.",
-        views=[
-            PlotView(name="mean over tasks", traces=traces(None)),
-            *(PlotView(name=task, traces=traces(task)) for task in table["tasks"]),
-        ],
+        views=plots.views(tasks, curves),
         layout=plots.axes("", "tokens per target pass", x_type="category"),
+    )
+    rows = [(name, *(resampled.efficiency(name, task) for task in (*tasks, None))) for name in found.rows]
+    return plot, Table.of(title, ("draft", *tasks, "mean"), rows, {"mean": ".3f"})
+
+
+def _how_neural(neural: Neural) -> list[str]:
+    found = [
+        f"The lattice is also rescored slot by slot with {neural.name} at weight {neural.alpha:g}, which is not tuned: "
+        "each slot takes the best candidate given the earlier choices. Paths share no states of a neural model, so "
+        "its globally best path cannot be searched for.",
+        f"It ran on {neural.machine} with all sequences of a block as a batch. Only lattices that decoding visits are "
+        "rescored. Times are wall-clock times and include reading the text.",
+    ]
+    if NEURAL_BEAM in neural.names:
+        found[0] += (
+            f" The beam holds {neural.paths} paths. All prefixes it held are verified as a tree, so compare it with "
+            "trees of as many nodes rather than with paths."
+        )
+    return found
+
+
+def _times(neural: Neural, measured: Measured) -> Table:
+    overall = measured.figures.overall
+    rows = [
+        (
+            name,
+            sum(task.tallies[name].steps for task in measured.result.tasks),
+            measured.result.ms_per_lattice(name),
+            overall["verified_per_pass"][name],
+            overall["block_efficiency"][name],
+        )
+        for name in neural.names
+    ]
+    headers = ("draft", "lattices", "ms per lattice", "verified", "block efficiency")
+    return Table.of("Time of neural rescoring", headers, rows, {"verified": ".1f", "block efficiency": ".3f"})
+
+
+def _against(neural: Neural, measured: Measured) -> Table:
+    """The greedy draft against every best path; the beam against the p best paths and the greedy draft."""
+    orders = measured.orders
+    result = orders.result if orders else measured.result
+    resampled, tasks = Resampled.of(result, seed=measured.options.seed), measured.figures.task_names
+    facts = {name: one for name, one in (orders.rows if orders else {}).items() if one["model"]}
+    pairs = [(NEURAL, BASE), *((NEURAL, name) for name, one in facts.items() if one["p"] == 1)]
+    if NEURAL_BEAM in neural.names:
+        pairs += [(NEURAL_BEAM, NEURAL), *((NEURAL_BEAM, name) for name, one in facts.items() if one["p"] != 1)]
+    rows = []
+    for pair in pairs:
+        *each, whole = (resampled.difference(*pair, task) for task in (*tasks, None))
+        rows.append((*pair, *(one.interval for one in each), whole.interval, whole.p_value))
+    return Table.of(
+        "Neural rescoring minus others, block efficiency on the same sequences",
+        ("draft", "against", *tasks, "mean", "p of the mean"),
+        rows,
+        dict.fromkeys((*tasks, "mean"), ".3f") | {"p of the mean": "p"},
     )
 
 
-def _table(table: dict[str, Any], title: str) -> Table:
+def _weights(found: Weights) -> tuple[Plot, Table]:
+    last = max(len(found.tasks) - 1, 1)
+    traces = [
+        plots.shaded(
+            plots.curve(task.task, found.grid, [round(value / max(task.tuned), 5) for value in task.tuned]),
+            place / last,
+        )
+        for place, task in enumerate(found.tasks)
+    ]
+    plot = Plot(
+        title="Block efficiency on the tuning sequences, relative to the best weight",
+        alt="Curves over alpha, one per task, with 100% at the best weight.",
+        views=[PlotView(name="all tasks", traces=traces)],
+        layout=plots.axes(
+            "alpha",
+            "share of the best",
+            **plots.powers([alpha for alpha in found.grid if alpha in TICKS]),
+            y_tickformat=".1%",
+        ),
+    )
+    rows = [
+        (task.task, task.best, max(task.tuned), task.heldout, task.gain.interval, task.gain.p_value)
+        for task in found.tasks
+    ]
+    table = Table.of(
+        "The weight chosen on the tuning sequences, and its gain on the held-out sequences",
+        ("task", "alpha chosen", "tuning", "held out", "gain over base, held out", "p"),
+        rows,
+        {"tuning": ".3f", "held out": ".3f", "gain over base, held out": ".3f", "p": "p"},
+    )
+    return plot, table
+
+
+def _calibrations(settings: Settings | None) -> Table:
+    """The weights of closed and open trees for each slot, and whether the running text is read."""
+    trees = {BLEND: DEFAULT}
+    if settings and settings.trees:
+        trees |= {TUNED_TREE: settings.calibration("closed"), TUNED_BLEND: settings.calibration("open")}
     rows = [
         (
-            # Names of models are the user's.
-            numbers.text(row["name"] if row["model"] else row["name"]),
-            *(
-                numbers.decimal(row["block_efficiency"][task], 2, numbers.interval(row["interval"][task]))
-                for task in table["tasks"]
-            ),
-            numbers.decimal(row["mean"], 3, numbers.interval(row["mean_interval"])),
+            name,
+            slot if len(calibration.head) > 1 else "all",
+            *values,
+            "not used" if calibration.text is None else "used",
         )
-        for row in table["rows"]
+        for name, calibration in trees.items()
+        for slot, values in enumerate(
+            zip(*(getattr(calibration, weight) for weight in ("head", "alpha", "prior", "floor"))), 2
+        )
     ]
-    return Table(title=title, headers=("draft", *table["tasks"], "mean"), rows=rows)
+    headers = ("trees", "head", "heads' weight", "alpha", "prior", "floor", "running text")
+    return Table.of("Weights of calibrated trees", headers, rows)

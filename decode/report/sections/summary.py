@@ -1,233 +1,178 @@
-"""The main results in a few sentences."""
+"""The report's first answer: how much faster, and what the drafts owe to each source."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from pathlib import Path
 from typing import Any
 
 from rescore.decode.draft.names import (
     BASE,
     BLEND,
     HEADS_TREE,
-    LM_ALONE,
-    NEURAL,
     ORACLE,
-    PARALLEL_RESCORED,
     PROMPT_LOOKUP,
     RECYCLING,
-    RESCORED,
     SUFFIX_DECODING,
     TREE,
     TUNED_BLEND,
-    TUNED_TREE,
     WITHOUT_HEADS,
     WITHOUT_LM,
     sized,
+    split,
 )
-from rescore.decode.replay.figures import EQUAL, Figures
-from rescore.decode.report.content import Section
-from rescore.decode.report.sections.differences import SIGNIFICANT
+from rescore.decode.replay.figures import EQUAL, Difference, Figures, Interval
+from rescore.decode.replay.table import read_table
+from rescore.decode.report.content import Section, Table, ends
+from rescore.decode.report.measured import Measured
 
-PUBLISHED = {
-    PROMPT_LOOKUP: "prompt lookup",
-    RECYCLING: "Token Recycling with its static tree of 80",
-    sized(SUFFIX_DECODING, 16): "suffix decoding",
-}
-SOURCES = {
-    sized(LM_ALONE, 16): "the n-gram model alone",
-    sized(WITHOUT_LM, 16): "the blend without the n-gram model",
-    sized(WITHOUT_HEADS, 16): "the blend without the heads",
-}
+VERIFIED = 16  # tokens per pass of the verdict
+REFERENCES = (BASE, PROMPT_LOOKUP)  # the best drafter is compared with the first replayed
+EXPLAINED = {BASE: ", the heads' own draft"}
+COSTS = (1.1, 1.25, 1.5, 2.0)  # of a pass with a draft, in passes of one token
+PLAIN = "plain"
+CONTROLS = {WITHOUT_LM: "the n-gram model", WITHOUT_HEADS: "the model's heads"}
+PUBLISHED = (PROMPT_LOOKUP, RECYCLING, sized(SUFFIX_DECODING, VERIFIED))
 
 
-def section(figures: Figures) -> Section:
-    found = (
-        _headroom(figures),
-        *(_trees(figures, n) for n in EQUAL),
-        _calibrated(figures),
-        _paths(figures),
-        _neural(figures),
-        _control(figures),
-        _blend(figures),
-        _against(figures, PUBLISHED, "The blend with 16 nodes and default weights, in tokens per pass:"),
-        _against(figures, SOURCES, "What its sources add to the blend with 16 nodes and default weights:"),
-        _tuned(figures),
-        _loops(figures),
-    )
-    return Section(key="summary", title="In short", prose=[text for text in found if text], lead=True)
-
-
-def _blend(figures: Figures) -> str:
-    efficiency = figures.overall["block_efficiency"]
-    name = TUNED_BLEND if sized(TUNED_BLEND, 16) in efficiency else BLEND
-    if sized(name, 16) not in efficiency:
-        return ""
-    yields = [f"{efficiency[one]:.2f}{_range(figures, one)} with {n} nodes" for n in EQUAL for one in [sized(name, n)]]
+def verdict(overall: dict[str, Any]) -> str:
+    """Compares the best drafter with at most VERIFIED tokens per pass with the reference; means over tasks."""
+    efficiency, verified = overall["block_efficiency"], overall["verified_per_pass"]
+    within = [name for name in efficiency if name != ORACLE and round(verified[name]) <= VERIFIED]
+    best = max(within, key=efficiency.__getitem__)
+    reference = next(name for name in REFERENCES if name in efficiency)
     return (
-        f"Tokens per pass of the {'tuned ' if name == TUNED_BLEND else ''}blend of all sources: {', '.join(yields)}. "
-        "Plain decoding has 1."
+        f"Best with {VERIFIED} verified tokens: {split(best)[0]}, {efficiency[best]:.2f} tokens per pass, "
+        f"{_gain(efficiency[best] / efficiency[reference] - 1)} {reference} "
+        f"({efficiency[reference]:.2f}{EXPLAINED.get(reference, '')})."
     )
 
 
-def _against(figures: Figures, others: Mapping[str, str], told: str) -> str:
-    parts = [
-        f"{_signed(one)} {text}{_p(one)}"
-        for other, text in others.items()
-        if (one := _difference(figures, sized(BLEND, 16), other))
+def _gain(share: float) -> str:
+    return "the same as" if round(100 * share) == 0 else f"{share:.0%} over"
+
+
+def section(measured: Measured) -> Section:
+    figures, bench = measured.figures, measured.options.bench
+    fast = _measured_speed(bench) if bench else _needed_speed(figures)
+    prose = [text for text in (fast[0], yields(figures), sources(figures), loops(figures)) if text]
+    return Section(key="summary", title="How much faster", prose=prose, parts=fast[1:], lead=True)
+
+
+def _needed_speed(figures: Figures) -> tuple[str, Table]:
+    """What passes may cost: without times of passes, a drafter's tokens per pass bound its speed."""
+    names = _blends(figures) or [BASE]
+    first = names[0]
+    value = figures.overall["block_efficiency"][first]
+    rows = [
+        (name, figures.overall["verified_per_pass"][name], figures.value(name), *(at / cost for cost in COSTS))
+        for name in [*names, *(name for name in (BASE, *PUBLISHED) if name in figures.names and name not in names)]
+        for at in [figures.overall["block_efficiency"][name]]
     ]
-    return f"{told} {'; '.join(parts)}." if parts else ""
-
-
-def _tuned(figures: Figures) -> str:
-    found = [(n, one) for n in EQUAL if (one := _difference(figures, sized(TUNED_BLEND, n), sized(BLEND, n)))]
-    parts = [f"with {n} nodes {_signed(one)} the default{_p(one)}" for n, one in found]
-    return f"Tuned weights, in tokens per pass: {'; '.join(parts)}." if parts else ""
-
-
-def _headroom(figures: Figures) -> str:
-    efficiency = figures.overall["block_efficiency"]
-    if ORACLE not in efficiency:
-        return ""
-    base, oracle = efficiency[BASE], efficiency[ORACLE]
-    tasks = [
-        (task["block_efficiency"][ORACLE] - task["block_efficiency"][BASE], task["task"]) for task in figures.tasks
-    ]
-    most = (
-        f" {max(tasks)[1]} has the most headroom ({max(tasks)[0]:.2f}), {min(tasks)[1]} the least "
-        f"({min(tasks)[0]:.2f})."
-        if len(tasks) > 1
-        else ""
+    table = Table.of(
+        "Times as fast as plain decoding, by the time of a pass with a draft",
+        ("drafter", "verified", "break-even", *(f"{cost:g} × a plain pass" for cost in COSTS)),
+        rows,
+        {"verified": ".0f"},
+        gist=f"{first} pays up to {value:.2f} × a plain pass",
     )
-    return (
-        f"The base draft yields {base:.2f} tokens per pass{_range(figures, BASE)}, the best choice among the heads' "
-        f"candidates {oracle:.2f}: a headroom of {oracle - base:.2f}.{most}"
+    text = (
+        f"Speed is tokens per pass divided by the time of a pass, drafting included, in plain passes. {first} pays "
+        f"while a pass takes less than {value:.2f} plain ones; at {COSTS[1]:g} it decodes {value / COSTS[1]:.2f} "
+        "times as fast. `rescore bench passes` measures what passes cost on a machine, `rescore bench decode` the "
+        "speed itself."
     )
+    return text, table
 
 
-def _trees(figures: Figures, n: int) -> str:
-    """The gain of the language model in a tree of n nodes."""
-    overall = figures.overall
-    if sized(TREE, n) not in overall["block_efficiency"] or sized(TREE, n) not in overall["headroom_recovered"]:
-        return ""
-    share, alone = (overall["headroom_recovered"][sized(name, n)] for name in (TREE, HEADS_TREE))
-    difference = _difference(figures, sized(TREE, n), sized(HEADS_TREE, n))
-    return (
-        f"A tree of {n} nodes recovers {share:.0%}{_range(figures, sized(TREE, n), 'headroom_recovered')} of the "
-        f"headroom with the language model and {alone:.0%} without it: the language model {_effect(difference)}."
+def _measured_speed(path: Path) -> tuple[str, Table]:
+    """Tokens per second from the lines of `rescore bench decode`: the ratio to plain decoding of every round."""
+    found: dict[tuple[int, str], dict[int, list[float]]] = {}  # (batch, drafter): round: tokens, passes, seconds
+    for group, lines in read_table(path):
+        if "round" not in group:
+            raise ValueError(f"{path}: expected lines of `rescore bench decode -o`, got a table without rounds")
+        name = sized(group["drafter"], group["budget"])
+        own = found.setdefault((group["batch"], name), {}).setdefault(group["round"], [0.0, 0.0, 0.0])
+        for place, value in enumerate((lines.tokens.sum(), len(lines.tokens), lines.seconds.sum(dtype=float))):
+            own[place] += float(value)
+    if not any(name == PLAIN for _, name in found):
+        raise ValueError(f"{path}: expected lines of plain decoding to compare with, got none")
+    rows, best = [], ("", 0.0)
+    for (batch, name), rounds in found.items():
+        pace = [tokens / seconds for tokens, _, seconds in rounds.values()]
+        plain = [tokens / seconds for tokens, _, seconds in found[batch, PLAIN].values()]
+        times = [mine / theirs for mine, theirs in zip(pace, plain)]
+        middle = Interval(value=statistics.median(times), low=min(times), high=max(times))
+        best = max(best, (f"{name}, {batch} text{'s' * (batch > 1)} at once", middle.value), key=lambda one: one[1])
+        tokens, passes, _ = (sum(of[place] for of in rounds.values()) for place in range(3))
+        rows.append((name, batch, statistics.median(pace), middle, tokens / passes))
+    text = (
+        f"Measured by `rescore bench decode`: the fastest, {best[0]}, decodes {best[1]:.2f} times as many tokens per "
+        "second as plain decoding. The range is that of the rounds."
     )
+    headers = ("drafter", "texts at once", "tokens/s", "× plain", "tokens/pass")
+    return text, Table.of(f"Measured speed ({path})", headers, rows, {"tokens/s": ",.1f"}, gist=best[0])
 
 
-def _calibrated(figures: Figures) -> str:
-    """The gain of calibration in the same trees."""
+def _blends(figures: Figures) -> list[str]:
+    """The blend of all sources, tuned if it was, or the tree of the heads' lattice, at the budgets compared first."""
+    for stem in (TUNED_BLEND, BLEND, TREE, HEADS_TREE):
+        if names := [name for n in EQUAL for name in [sized(stem, n)] if name in figures.names]:
+            return names
+    return []
+
+
+def yields(figures: Figures) -> str:
+    """Tokens per pass, and how much of the gain that the heads' candidates allow the trees reach."""
+    found = [(n, name) for name in _blends(figures) for stem, n in [split(name)]]
+    text = ""
+    if found:
+        each = " and ".join(f"{_with_ends(figures, name)} with {n} nodes" for n, name in found)
+        text = f"{split(found[0][1])[0].capitalize()} yields {each} tokens per pass; plain decoding has 1."
+    if ORACLE not in figures.names:
+        return text
+    text += (
+        f" The heads' base draft has {_with_ends(figures, BASE)}, the best choice among their candidates "
+        f"{_with_ends(figures, ORACLE)}"
+    )
     shares = figures.overall["headroom_recovered"]
-    found = [
-        (n, name, difference)
-        for n in EQUAL
-        for name in [sized(TUNED_TREE, n)]
-        if name in shares and (difference := _difference(figures, name, sized(TREE, n)))
+    trees = " and ".join(
+        f"{shares[name]:.0%} {told} the n-gram model"
+        for stem, told in ((TREE, "with"), (HEADS_TREE, "without"))
+        for name in [sized(stem, VERIFIED)]
+        if name in shares
+    )
+    return text.strip() + (f"; trees of {VERIFIED} nodes recover {trees} of that headroom." if trees else ".")
+
+
+def sources(figures: Figures) -> str:
+    """What the blend of VERIFIED nodes owes to each source, and its lead over published drafters."""
+    blend = sized(BLEND, VERIFIED)
+    owed = [
+        f"{told} gives {_effect(one)}"
+        for stem, told in CONTROLS.items()
+        if (one := figures.difference(blend, sized(stem, VERIFIED)))
     ]
-    parts = [
-        f"{shares[name]:.0%}{_range(figures, name, 'headroom_recovered')} with {n} nodes, {one['value']:.2f} tokens "
-        f"per pass more than uncalibrated ones{_p(one)}"
-        for n, name, one in found
-    ]
-    return (
-        f"Calibrated trees recover more of the headroom: {'; '.join(parts)}."
-        if parts and all(_sign(one) > 0 for *_, one in found)
-        else ""
-    )
+    behind = [f"{name} is {_effect(one)} behind" for name in PUBLISHED if (one := figures.difference(blend, name))]
+    return f"Of {blend}'s tokens per pass, {', '.join([*owed, *behind])}." if owed or behind else ""
 
 
-def _paths(figures: Figures) -> str:
-    difference = _difference(figures, sized(TREE, 16), PARALLEL_RESCORED)
-    if difference is None:
-        return ""
-    verified = figures.overall["verified_per_pass"]
-    if not verified[sized(TREE, 16)]:  # sequences of one token leave nothing to draft
-        return ""
-    word = {1: "beats", 0: "does not differ significantly from", -1: "is worse than"}[_sign(difference)]
-    return (
-        f"The tree of 16 nodes {word} the p best paths{_p(difference)}, which verify "
-        f"{verified[PARALLEL_RESCORED] / verified[sized(TREE, 16)]:.0f} times as many tokens."
-    )
-
-
-def _neural(figures: Figures) -> str:
-    """Compares the paper's two ways to rescore, one path each."""
-    difference = _difference(figures, NEURAL, RESCORED)
-    if difference is None:
-        return ""
-    efficiency = figures.overall["block_efficiency"]
-    return (
-        f"The draft rescored slot by slot with the neural model yields {efficiency[NEURAL]:.2f} tokens per "
-        f"pass{_range(figures, NEURAL)}, {_signed(difference)} the best path with the language model{_p(difference)}."
-    )
-
-
-def _control(figures: Figures) -> str:
-    """Whether heads and language model together beat the language model alone."""
-    found = [(n, difference) for n in EQUAL if (difference := _difference(figures, sized(TREE, n), sized(LM_ALONE, n)))]
+def loops(figures: Figures) -> str:
+    found = {task["task"]: task["loop_share"] for task in figures.tasks if task["loop_share"] > 0.05}
     if not found:
         return ""
-    parts = [f"with {n} nodes {_beats(difference)}{_p(difference)}" for n, difference in found]
-    weak = any(_sign(difference) < 0 for _, difference in found)
-    moral = " In that case the heads' candidates add nothing to those of the language model." if weak else ""
-    return f"The control, the language model drafting without heads: {', '.join(parts)}.{moral}"
-
-
-def _loops(figures: Figures) -> str:
-    loops = {task["task"]: task["loop_share"] for task in figures.tasks if task["loop_share"] > 0.05}
-    if not loops:
-        return ""
     return (
-        f"Caution: text loops in {', '.join(f'{share:.0%} of {task}' for task, share in loops.items())}, which "
+        f"Caution: text loops in {', '.join(f'{share:.0%} of {task}' for task, share in found.items())}, which "
         "inflates the tokens per pass of every drafter."
     )
 
 
-def _beats(difference: dict[str, Any]) -> str:
-    word = {
-        1: "heads and language model together beat it",
-        0: "heads and language model together do not differ significantly from it",
-        -1: "it beats heads and language model together",
-    }[_sign(difference)]
-    return f"{word} by {abs(difference['value']):.2f}" if _sign(difference) else word
+def _effect(difference: Difference) -> str:
+    return f"{difference.interval.value:.2f}{'' if difference.sign else ' (not significant)'}"
 
 
-def _effect(difference: dict[str, Any] | None) -> str:
-    if difference is None or _sign(difference) == 0:
-        return "makes no significant difference"
-    change = "adds" if difference["value"] > 0 else "costs"
-    return f"{change} {abs(difference['value']):.3f} tokens per pass{_p(difference)}"
-
-
-def _signed(difference: dict[str, Any]) -> str:
-    if _sign(difference) == 0:
-        return "not significantly different from"
-    return f"{abs(difference['value']):.2f} {'more' if difference['value'] > 0 else 'less'} than"
-
-
-def _difference(figures: Figures, name: str, against: str) -> dict[str, Any] | None:
-    return next(
-        (one for one in figures.overall["differences"] if (one["drafter"], one["against"]) == (name, against)), None
-    )
-
-
-def _sign(difference: dict[str, Any]) -> int:
-    """1 or -1 if the difference is significant, else 0."""
-    if difference["p_value"] is None or difference["p_value"] >= SIGNIFICANT:
-        return 0
-    return 1 if difference["value"] > 0 else -1
-
-
-def _p(difference: dict[str, Any]) -> str:
-    value = difference["p_value"]
-    return "" if value is None else " (p < 0.001)" if value < 0.001 else f" (p = {value:.3f})"
-
-
-def _range(figures: Figures, name: str, measure: str = "block_efficiency") -> str:
-    pair = figures.overall["interval"].get(measure, {}).get(name)
-    if pair is None or None in pair:
-        return ""
-    low, high = pair
-    return f" ({100 * low:.0f}–{high:.0%})" if measure == "headroom_recovered" else f" ({low:.2f}–{high:.2f})"
+def _with_ends(figures: Figures, name: str) -> str:
+    found = figures.value(name)
+    if not found:
+        return "–"
+    return f"{found.value:.2f}" + (f" ({ends(found, '.2f')})" if found.low is not None else "")
