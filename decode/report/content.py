@@ -81,11 +81,14 @@ class Table:
         cls,
         title: str,
         headers: Sequence[str],
-        rows: Sequence[Sequence[str | float | Interval | None]],
+        rows: Sequence[Sequence[Any]],
         forms: Mapping[str, str] | str = ".2f",
         **more: Any,
     ) -> Table:
-        """The table of these values. forms: of the columns by header (others: two decimals), or of all."""
+        """The table of these values, as `Cell.of` takes them.
+
+        forms: of the columns by header, others with two decimals; or of all columns.
+        """
         of_columns = [forms if isinstance(forms, str) else forms.get(header, ".2f") for header in headers]
         cells = [[Cell.of(value, form) for value, form in zip(row, of_columns, strict=True)] for row in rows]
         return cls(title=title, headers=headers, rows=cells, **more)

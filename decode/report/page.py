@@ -38,7 +38,6 @@ def data(report: Report) -> dict[str, Any]:
         f"{section.key}-{number}": {
             "views": [{"name": view.name, "traces": list(view.traces)} for view in part.views],
             "layout": part.layout,
-            "labelled": part.labelled,
         }
         for section in report.sections
         for number, part in enumerate(section.parts)

@@ -3,7 +3,7 @@
 import pytest
 from support import cli, dumps
 
-from rescore.decode.replay.analyses.oracle_efficiency import powers_of_two
+from rescore.decode.replay.analyses.efficiency import powers_of_two
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,13 @@ from support.slow_replay import block_efficiency, matched
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
-from rescore.decode.replay.analyses.models import compare_models, compare_orders
-from rescore.decode.replay.analyses.oracle_efficiency import multiples, oracle_efficiency, powers_of_two
-from rescore.decode.replay.analyses.parallel import parallel_drafts
+from rescore.decode.replay.analyses.efficiency import (
+    compare_models,
+    compare_orders,
+    multiples,
+    oracle_efficiency,
+    powers_of_two,
+)
 from rescore.decode.replay.analyses.weights import GRID, best_draft, weights_by_task
 from rescore.decode.replay.figures import Resampled
 from rescore.lattice.dump import Dump
@@ -70,15 +74,6 @@ def test_oracle_by_default(dump):
         oracle_efficiency(dump, widths=[7])
     with pytest.raises(ValueError, match=r"expected heads in 2\.\.4, got 5"):
         oracle_efficiency(dump, heads=[3, 5])
-
-
-def test_parallel_drafts(dump, model):
-    rescorer = Rescorer(model, alpha=0.4)
-    table = parallel_drafts(dump, rescorer, sizes=(1, 3, 20))
-    for name, facts in table.rows.items():
-        assert table.efficiency(name) == slow(
-            dump, best_of(rescorer if facts["rescored"] else Rescorer(), facts["p"])
-        ), name
 
 
 def test_orders(dump, model):

@@ -7,8 +7,9 @@ from support.slow_replay import matched, steps
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
-from rescore.decode.replay.analyses.acceptance import acceptance_by_position
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, count_causes, lost_tokens
+from rescore.decode.replay.measures import SLOTS
+from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 
@@ -94,19 +95,18 @@ def test_budgets_are_checked(dump, rescorer):
         lost_tokens(dump, rescorer, budget=16, larger=16)
 
 
-def test_acceptance_by_position(dump, rescorer):
+def test_acceptance_by_slot(dump, rescorer):
     ways = {"tree": ("tree", 4), "best": ("paths", 1)}
-    drafters = [rows.trees(rescorer, {"tree": 4}), rows.paths(rescorer, {"best": 1})]
-    found = acceptance_by_position(dump, drafters)
-    assert [(one.task, one.drafter) for one in found] == [(task, name) for task in dump.tasks for name in ways]
-    for one in found:
-        drafts, accepted, reached = ([0] * (dumps.H - 1) for _ in range(3))
-        for step in steps(dump.blocks(one.task), accepted_by(rescorer, *ways[one.drafter])):
-            for slot in range(len(step.truth)):
-                drafts[slot] += 1
-                accepted[slot] += step.accepted > slot
-                reached[slot] += step.accepted >= slot
-        assert (one.drafts.tolist(), one.accepted.tolist(), one.reached.tolist()) == (drafts, accepted, reached)
-        report = one.to_json()
-        assert report["share"] == [a / n if n else None for a, n in zip(accepted, drafts)]
-        assert report["conditional"] == [a / n if n else None for a, n in zip(accepted, reached)]
+    result = replay_dump(dump, [rows.trees(rescorer, {"tree": 4}), rows.paths(rescorer, {"best": 1})])
+    for task in result.tasks:
+        for name, tally in task.tallies.items():
+            drafts, accepted, reached = np.zeros((3, SLOTS), int)
+            for step in steps(dump.blocks(task.task), accepted_by(rescorer, *ways[name])):
+                for slot in range(dumps.H - 1):
+                    if slot < len(step.truth):
+                        drafts[slot] += 1
+                        accepted[slot] += step.accepted > slot
+                        reached[slot] += step.accepted >= slot
+            own = tally.by_slot[:, : dumps.H - 1]
+            np.testing.assert_array_equal(own, np.stack((drafts, accepted, reached))[:, : dumps.H - 1])
+            assert drafts[0] == tally.steps and accepted.sum() == tally.accepted

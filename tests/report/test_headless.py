@@ -10,18 +10,19 @@ from support.reports import check_schema, rows
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
-from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
-from rescore.decode.replay.analyses.along_text import AlongTexts
 from rescore.decode.replay.analyses.reliability import EDGES, reliability
+from rescore.decode.replay.measures import LENGTHS
 from rescore.decode.replay.replay import visited_rows
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.report.content import Plot, Table
-from rescore.decode.report.sections import along_text
-from rescore.decode.report.sections import reliability as reliability_section
+from rescore.decode.report.measured import ReportOptions, measure
+from rescore.decode.report.sections import drafts
 from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
 from rescore.lm.ngram import NGram
 
 NODES = 12
+BY_TASK = "Accepted tokens per pass, expected and observed"
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +36,10 @@ def world(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def replayed(world):
-    """(dump, drafter, result, acceptance, along the text)"""
-    dump, depths, texts = Dump.open(world / "dump"), AcceptanceCounts(NODES), AlongTexts()
-    lm = NGram.open(world / "lm.ngram")
-    drafter = replays.trees(Rescorer(lm, calibration=HEADLESS), {"blend 12": NODES})
-    result = replay_dump(dump, [drafter], listeners=[depths.add, texts.add])
-    return dump, (drafter, Rescorer(lm, calibration=HEADLESS)), result, depths.result(), texts.result()
+    """(dump, drafter, rescorer, result)"""
+    dump, rescorer = Dump.open(world / "dump"), Rescorer(NGram.open(world / "lm.ngram"), calibration=HEADLESS)
+    drafter = replays.trees(rescorer, {"blend 12": NODES})
+    return dump, drafter, rescorer, replay_dump(dump, [drafter])
 
 
 def visited_trees(dump, rescorer, task):
@@ -53,7 +52,7 @@ def visited_trees(dump, rescorer, task):
 
 
 def test_reliability_counts_nodes(replayed):
-    dump, (drafter, rescorer), result, _, _ = replayed
+    dump, drafter, rescorer, result = replayed
     for found, task in zip(reliability(dump, drafter), result.tasks):
         nodes, expected, accepted, passes = np.zeros(14, int), np.zeros(14), np.zeros(14, int), 0
         for ahead, tree in visited_trees(dump, rescorer, task.task):
@@ -73,52 +72,48 @@ def test_reliability_counts_nodes(replayed):
 
 
 def test_along_the_text(replayed):
-    dump, (_, rescorer), result, _, found = replayed
-    for one, task in zip(found, result.tasks):
-        assert (one.task, one.drafter) == (task.task, "blend 12")
-        passes, tokens, read = np.zeros((3, 48), int)
+    dump, _, rescorer, result = replayed
+    for task in result.tasks:
+        passes, tokens = np.zeros((2, LENGTHS), int)
         for block in dump.blocks(task.task):
             trees, truth = every_row.trees_of(rescorer, block, NODES, heads=False), block.truth(slots=NODES)
             for s in range(block.sequences):
                 begin, end = block.offsets[s : s + 2].tolist()
-                prompt, row = int(np.diff(block.prompt_offsets)[s]), begin
+                row = begin
                 while row < end - 1:
-                    behind = row + 1 - begin
+                    place = (row + 1 - begin).bit_length() - 1
                     step = trees[row].accepted(truth[row]) + 1
-                    passes[behind.bit_length() - 1] += 1
-                    tokens[behind.bit_length() - 1] += min(step, end - 1 - row)
-                    read[(behind + prompt).bit_length() - 1] += 1
+                    passes[place] += 1
+                    tokens[place] += min(step, end - 1 - row)
                     row += step
-        assert one.generated.tolist() == passes.tolist() and one.generated_tokens.tolist() == tokens.tolist()
-        assert one.read.tolist() == read.tolist() and one.read_tokens.sum() == one.generated_tokens.sum()
+        np.testing.assert_array_equal(task.tallies["blend 12"].by_length, np.stack((passes, tokens)))
         assert tokens.sum() == task.tokens.sum() - len(task.tokens)  # all but those of the prompts' passes
 
 
 def test_acceptance_of_slots_beyond_the_heads(replayed):
-    _, _, result, found, _ = replayed
-    for one, task in zip(found, result.tasks):
-        assert one.drafts.shape == (NODES,) and one.accepted.sum() == task.tallies["blend 12"].accepted
-        assert one.drafts[0] == one.reached[0] == task.tallies["blend 12"].steps
+    for task in replayed[-1].tasks:
+        tally = task.tallies["blend 12"]
+        drafts, accepted, reached = tally.by_slot
+        assert accepted.sum() == tally.accepted and drafts[0] == reached[0] == tally.steps
 
 
-def test_sections_hold_the_counts(replayed):
-    dump, (drafter, _), _, _, texts = replayed
-    found = reliability(dump, drafter)
-    section = reliability_section.section(found, "blend 12")
-    bins, tasks = (part for part in section.parts if isinstance(part, Table))
+def test_section_of_drafts_holds_the_counts(world):
+    dump, rescorer = Dump.open(world / "dump"), Rescorer(NGram.open(world / "lm.ngram"), calibration=HEADLESS)
+    measured = measure(dump, rescorer, ReportOptions(split=Split.of_dump(dump), part="all"))
+    section = drafts.section(measured)
+    parts = {(type(part), part.title): part for part in section.parts}
+    bins, tasks = parts[Table, "Nodes by q, all tasks together"], parts[Table, BY_TASK]
+    found = measured.q
     assert [row[1].value for row in bins.rows] == np.sum([one.nodes for one in found], axis=0).tolist()
     assert sum(row[4].value for row in bins.rows) == sum(int(one.accepted.sum()) for one in found)
     for row, one in zip(tasks.rows, found):
         wanted = one.expected.sum() / one.passes, one.accepted.sum() / one.passes
         assert (row[2].value, row[3].value) == pytest.approx(wanted)
-    (plot,) = (part for part in section.parts if isinstance(part, Plot))
-    points, diagonal = plot.views[0].traces
+    points, diagonal = parts[Plot, "Accepted share of nodes against their q"].views[0].traces
     assert diagonal["x"] == diagonal["y"] and all(0 < x <= 1 and 0 < y <= 1 for x, y in zip(points["x"], points["y"]))
-    section = along_text.section(texts)
-    for part in section.parts:
-        for view in part.views if isinstance(part, Plot) else ():
-            for trace in view.traces:
-                assert all(1 <= y <= NODES + 1 for y in trace["y"])
+    for view in parts[Plot, "Tokens per pass by tokens generated before the pass"].views:
+        for trace in view.traces:
+            assert all(1 <= y <= 65 for y in trace["y"])
 
 
 def test_figures_are_those_of_run(world, capsys):
@@ -149,7 +144,7 @@ def test_figures_are_those_of_run(world, capsys):
     )
     assert pair.split("|")[3].strip().startswith(f"{own['value']:.3f}")
     page = (world / "r.html").read_text()
-    for key in ("summary", "efficiency", "sources", "differences", "reliability", "acceptance", "along-text"):
+    for key in ("summary", "efficiency", "differences", "drafts", "provenance"):
         assert f'<section id="{key}"' in page
     assert "headroom" not in tables.lower() and "16 nodes, tuned" not in page and len(page) < 10 << 20
     assert f"rescore report {world / 'dump'} --lm {world / 'lm.ngram'} --paths 16 --part all --seed 0" in page
@@ -160,7 +155,7 @@ def test_json(world, capsys):
     check_schema(report)
     values = report["figures"]["overall"]["block_efficiency"]
     assert f"({values['prompt-lookup']:.2f})" in report["verdict"]
-    assert [one["key"] for one in report["sections"]][:3] == ["summary", "efficiency", "sources"]
+    assert [one["key"] for one in report["sections"]][:4] == ["summary", "efficiency", "differences", "drafts"]
 
 
 def test_without_a_model_and_of_one_task(world, capsys):
@@ -179,7 +174,7 @@ def test_settings(world, capsys):
     assert run["part"] == "heldout" and "held-out sequences" in tables
     cell = rows(tables, "Block efficiency per task")["blend tuned 64"][-2]
     assert cell.startswith(f"{run['block_efficiency']['blend tuned 64']:.3f}")
-    assert re.search("Tokens per pass of the tuned blend of all sources: .* with 16 nodes", tables)
+    assert re.search("Tokens per pass of blend tuned: .* with 16 nodes", tables)
     assert "nodes drafted by blend tuned 64" in tables
     assert "16 nodes, tuned" in (world / "t.html").read_text()
     refused = cli.refusal(capsys, "report", world / "heads", "--settings", world / "s.json", "-o", world / "h.html")

@@ -14,13 +14,11 @@ from support import tiny_transformers
 from support.reports import rows
 from support.tiny_blockwise import CONFIG, untrained
 
-from rescore.decode.cost.cost_model import Roofline, Stopwatch
+from rescore.decode.cost.cost_model import CostOptions, Roofline, Stopwatch
 from rescore.decode.cost.hardware import ACCELERATORS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report.measured import rows_to_come
 from rescore.decode.report.open_neural import Remembered, open_neural
-from rescore.decode.report.report import small_shape
-from rescore.decode.report.sections.cost import CostOptions
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 
@@ -132,7 +130,7 @@ def test_the_same_row_beside_the_orders(tables):
 
 def test_page_tells_model_time_and_command(world, tables):
     page = (world / "report.html").read_text()
-    assert len(page) < 10 << 20 and 'id="neural"' in page and "--series-neural" in page
+    assert len(page) < 10 << 20 and 'id="models"' in page and "--series-neural" in page
     assert (
         f"slot by slot with {world / 'small'} at weight 0.7, which is not tuned" in page
         and "The beam holds 2 paths" in page
@@ -216,4 +214,4 @@ def test_measured_passes_are_the_target_s_alone(world, clock, wanted):
     neural = open_neural(world / "small", Dump.open(world / "dump"))
     assert neural.shape is not None
     options = CostOptions(name="x", shape=neural.shape, machine="y", clock=clock)
-    assert (small_shape(options, neural) is not None) == wanted and small_shape(options, None) is None
+    assert (neural.costed(options) is not None) == wanted

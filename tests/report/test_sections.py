@@ -2,6 +2,8 @@
 is true.
 """
 
+import json
+
 import numpy as np
 import pytest
 from support import cli
@@ -11,21 +13,9 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.content import Plot, Section, Table
-from rescore.decode.report.families import curves, family_of
-from rescore.decode.report.measured import NODES, measure, rows_to_come
-from rescore.decode.report.sections import (
-    acceptance,
-    differences,
-    efficiency,
-    entropies,
-    lost,
-    oracle,
-    parallel,
-    recall,
-    repetition,
-    summary,
-    weights,
-)
+from rescore.decode.report.measured import NODES, PATHS, ReportOptions, measure, rows_to_come
+from rescore.decode.report.plots import curve_of, curves
+from rescore.decode.report.sections import differences, drafts, efficiency, heads, models, summary
 from rescore.decode.report.sections.efficiency import paper_table
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
@@ -39,17 +29,10 @@ def made(tmp_path_factory):
     sequences = cli.make_dump(folder / "dump")
     model = cli.make_model(folder / "lm.ngram", sequences)
     dump, done = Dump.open(folder / "dump"), []
-    split = Split.of_dump(dump)
-    measured = measure(
-        dump,
-        Rescorer(model, alpha=0.5),
-        Budgets(nodes=NODES, p=4, paths=parallel.PATHS),
-        split,
-        part=split.part("all"),
-        tasks=dump.tasks,
-        seed=1,
-        advance=done.append,
+    options = ReportOptions(
+        split=Split.of_dump(dump), part="all", seed=1, budgets=Budgets(nodes=NODES, p=4, paths=PATHS)
     )
+    measured = measure(dump, Rescorer(model, alpha=0.5), options, advance=done.append)
     return sequences, dump, measured, sum(done)
 
 
@@ -66,7 +49,7 @@ def plot(section: Section, title: str) -> Plot:
 
 def test_efficiency(made):
     _, _, measured, _ = made
-    section, overall = efficiency.section(measured.figures), measured.figures.overall
+    section, overall = efficiency.section(measured), measured.figures.overall
     rows = table(section, "Block efficiency per task")
     for name in ("base", "rescored", "tree 16", "lm-alone 64", "oracle"):
         row = rows[name]
@@ -89,7 +72,7 @@ def test_paper_table():
 
 def test_differences(made):
     _, _, measured, _ = made
-    (part,) = differences.section(measured.figures).parts
+    (part,) = (one for one in differences.section(measured).parts if isinstance(one, Table))
     found = {(row[0].text, row[1].text): row for row in part.rows}
     row = found["tree 16", "heads-tree 16"]
     efficiency = measured.figures.overall["block_efficiency"]
@@ -102,7 +85,7 @@ def test_oracle_and_base_agree_with_the_rows(made):
     over the rows.
     """
     sequences, _, measured, _ = made
-    rows = table(oracle.section(measured.oracle, 0), "Oracle block efficiency of all")
+    rows = table(heads.section(measured), "Oracle block efficiency of all")
     for k, name in ((1, "base"), (cli.dumps.K, "oracle")):
         slow = [block_efficiency([one for one in sequences if one["task"] == task], k) for task in ("first", "second")]
         assert rows[str(k)][:2] == pytest.approx(slow)
@@ -128,7 +111,7 @@ def block_efficiency(sequences, k: int) -> float:
 
 def test_recall_of_all_positions(made):
     sequences, _, measured, _ = made
-    rows = table(recall.section(measured.recall), "Recall@k")
+    rows = table(heads.section(measured), "Recall@k")
     for head in range(1, cli.dumps.H + 1):
         asked = [
             (one["tokens"][row + head - 1], one["topk_ids"][row, head - 1])
@@ -142,7 +125,7 @@ def test_recall_of_all_positions(made):
 
 def test_acceptance_falls(made):
     _, _, measured, _ = made
-    section = acceptance.section(measured.acceptance)
+    section = drafts.section(measured)
     for values in table(section, "Drafts accepted").values():
         assert all(isinstance(value, float) for value in values) and values == sorted(values, reverse=True)
     assert len(plot(section, "Drafts accepted").views) == 3  # both tasks, and all of them
@@ -150,13 +133,13 @@ def test_acceptance_falls(made):
 
 def test_lost_tokens_sum_to_one(made):
     _, _, measured, _ = made
-    for task, values in table(lost.section(measured.lost, budget=16, larger=128), "Lost tokens").items():
+    for task, values in table(drafts.section(measured), "Lost tokens").items():
         assert sum(values[3:]) == pytest.approx(1), task
 
 
 def test_entropies(made):
     sequences, _, measured, _ = made
-    rows = table(entropies.section(measured.entropies), "Mean entropy")
+    rows = table(heads.section(measured), "Mean entropy")
     for task, values in rows.items():
         means = np.mean(np.concatenate([one["entropy"] for one in sequences if one["task"] == task]), axis=0)
         np.testing.assert_allclose(values[:-2], means, rtol=1e-3)
@@ -164,12 +147,14 @@ def test_entropies(made):
 
 def test_weights_and_parallel_and_repetition(made):
     _, _, measured, _ = made
-    assert set(table(weights.section(measured.weights, None, "not tuned"), "The weight chosen")) == {"first", "second"}
-    (found,) = [part for part in parallel.section(measured.figures, 4).parts if isinstance(part, Table)]
+    assert set(table(models.section(measured), "The weight chosen")) == {"first", "second"}
+    (found,) = [
+        part for part in efficiency.section(measured).parts if part.title == "Block efficiency of the p best paths"
+    ]
     assert [(row[0].text, row[1].text) for row in found.rows] == [
         (name, str(p)) for name in ("parallel-rescored", "parallel-base") for p in (1, 2, 4, 8, 16, 32)
     ]
-    duels = table(repetition.section(measured.figures), "Steps at which")
+    duels = table(heads.section(measured), "Steps at which")
     for task in measured.figures.tasks:
         assert duels[task["task"]][:3] == [task["rescored_against_base"][key] for key in ("wins", "ties", "losses")]
 
@@ -182,24 +167,17 @@ def test_progress_comes_to_what_was_said(made):
 
 
 def figures(**changes) -> Figures:
-    """Of one drafter pair: a tree of 16 at 1.5 with the model, 1.4 without, between 1.2 and 1.6."""
-    values = {"base": 1.2, "heads-tree 16": 1.4, "tree 16": 1.5, "lm-alone 16": 1.45, "oracle": 1.6}
+    """Blends of 16 nodes at 1.5, between the base draft's 1.2 and the oracle's 1.6 of a task that loops."""
+    values = {"base": 1.2, "heads-tree 16": 1.4, "tree 16": 1.5, "blend 16": 1.55, "oracle": 1.6}
     differences = [
-        {
-            "drafter": "tree 16",
-            "against": "heads-tree 16",
-            "value": 0.1,
-            "low": 0.05,
-            "high": 0.15,
-            "p_value": 0.0004,
-        },
-        {"drafter": "tree 16", "against": "lm-alone 16", "value": 0.05, "low": -0.01, "high": 0.11, "p_value": 0.09},
+        {"drafter": "blend 16", "against": against, "value": value, "low": 0.0, "high": 1.0, "p_value": p}
+        for against, value, p in (("blend-without-lm 16", 0.1, 0.0004), ("blend-without-heads 16", 0.05, 0.09))
     ]
-    headroom = {"heads-tree 16": 0.5, "tree 16": 0.75, "lm-alone 16": 0.625}
     overall = {
         "block_efficiency": values,
-        "headroom_recovered": headroom,
-        "interval": {"block_efficiency": {}},
+        "headroom_recovered": {"heads-tree 16": 0.5, "tree 16": 0.75, "blend 16": 0.875},
+        "verified_per_pass": dict.fromkeys(values, 16.0),
+        "interval": {"block_efficiency": {"blend 16": [1.5, 1.6]}},
         "differences": differences,
         **changes,
     }
@@ -208,38 +186,58 @@ def figures(**changes) -> Figures:
 
 
 def test_sentences_say_what_is_so():
-    text = " ".join(summary.section(figures()).prose)
-    assert "the base draft yields 1.20 tokens per pass" in text.lower() and "a headroom of 0.40" in text
-    assert (
-        "recovers 75% of the headroom with the language model and 50% without it: the language model adds 0.100 tokens "
-        "per pass (p < 0.001)" in text
+    found = figures()
+    assert summary.yields(found) == (
+        "Tokens per pass of blend: 1.55 (1.50–1.60) with 16 nodes. Plain decoding has 1. The heads' base draft has "
+        "1.20, the best choice among their candidates 1.60. Of the headroom between them, trees of 16 nodes recover "
+        "50% without the n-gram model, 75% with the n-gram model."
     )
-    assert "with 16 nodes heads and language model together do not differ significantly from it (p = 0.090)" in text
-    assert "loops in 90% of one" in text
-    assert "candidates add nothing" not in text
-
-
-def test_sentences_of_a_loss():
-    lost_to = [
-        {"drafter": "tree 16", "against": "lm-alone 16", "value": -0.2, "low": -0.3, "high": -0.1, "p_value": 0.001}
-    ]
-    text = " ".join(summary.section(figures(differences=lost_to)).prose)
-    assert "it beats heads and language model together by 0.20 (p = 0.001)" in text and "candidates add nothing" in text
-    assert "the language model makes no significant difference" in text
-
-
-def test_sentence_of_a_neural_rescorer():
-    differences = [
-        {"drafter": "neural", "against": "rescored", "value": 0.04, "low": 0.02, "high": 0.06, "p_value": 0.002}
-    ]
-    values = {"base": 1.2, "rescored": 1.26, "neural": 1.3, "oracle": 1.6}
-    interval = {"block_efficiency": {"neural": [1.28, 1.32]}}
-    text = " ".join(summary.section(figures(differences=differences, block_efficiency=values, interval=interval)).prose)
-    assert (
-        "slot by slot with the neural model yields 1.30 tokens per pass (1.28–1.32), "
-        "0.04 more than the best path with the language model (p = 0.002)" in text
+    assert summary.sources(found) == (
+        "Of blend 16's tokens per pass, the n-gram model gives 0.10, the model's heads give 0.05 (not significant)."
     )
-    assert "neural" not in " ".join(summary.section(figures()).prose)
+    assert "loops in 90% of one" in summary.loops(found)
+    assert summary.sources(figures(differences=[])) == ""
+
+
+def test_speed_by_the_cost_of_a_pass():
+    """1.55 tokens per pass: 1.55 times plain decoding if passes cost the same, 1.24 times at 1.25."""
+    text, table = summary.needed_speed(figures())
+    assert "blend 16 pays while a pass takes less than 1.55 plain ones; at 1.25 it decodes 1.24 times as fast" in text
+    (row,) = (row for row in table.rows if row[0].text == "blend 16")
+    assert [cell.value for cell in row[2:]] == pytest.approx([1.55, 1.55 / 1.1, 1.24, 1.55 / 1.5, 0.775])
+
+
+def lines(path, *rounds):
+    """A table of `rescore bench decode`: (drafter, round, tokens, seconds) a text."""
+    rows = [
+        {"dump": "prompts", "task": "one", "sequence": 0, "position": -1, "drafter": name, "budget": budget}
+        | {"visited": True, "drafted": 0, "accepted": 0, "tokens": tokens, "seconds": seconds, "batch": 1, "round": n}
+        for name, budget, n, tokens, seconds in rounds
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_measured_speed(tmp_path):
+    """100 tokens in 2 s against 100 in 4 and 3 s: 2 and 1.5 times as fast."""
+    plain, fast = ("plain", None), ("blend", 16)
+    path = lines(
+        tmp_path / "b.jsonl", (*plain, 0, 100, 4.0), (*fast, 0, 100, 2.0), (*plain, 1, 100, 3.0), (*fast, 1, 100, 2.0)
+    )
+    text, table = summary.measured_speed(path)
+    assert "the fastest, blend 16, 1 text at once, decodes 1.75 times" in text
+    (row,) = (row for row in table.rows if row[0].text == "blend 16")
+    assert [cell.value for cell in row[1:4]] == [1, 50, 1.75] and row[3].note == "1.50–2.00"
+
+
+def test_measured_speed_of_another_table_is_refused(tmp_path):
+    rows = [json.loads(line) for line in lines(tmp_path / "b.jsonl", ("blend", 16, 0, 1, 1.0)).read_text().splitlines()]
+    with pytest.raises(ValueError, match="expected lines of plain decoding"):
+        summary.measured_speed(tmp_path / "b.jsonl")
+    without = [{key: value for key, value in row.items() if key not in ("round", "batch")} for row in rows]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in without))
+    with pytest.raises(ValueError, match="a table without rounds"):
+        summary.measured_speed(tmp_path / "c.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -252,12 +250,9 @@ def test_sentence_of_a_neural_rescorer():
     ],
 )
 def test_budgets_of_names(name, stem, budget):
-    assert names.split(name) == (stem, budget) and family_of(name).title == family_of(stem).title
+    assert names.split(name) == (stem, budget) and curve_of(name) == curve_of(stem)
 
 
 def test_unknown_drafters_have_a_curve_of_their_own():
     found = curves(["tree 8", "my way 3", "tree 16", "my way 5"])
-    assert [(family.title, names) for family, names in found] == [
-        ("tree", ["tree 8", "tree 16"]),
-        ("my way", ["my way 3", "my way 5"]),
-    ]
+    assert [*found.items()] == [("tree", ["tree 8", "tree 16"]), ("my way", ["my way 3", "my way 5"])]

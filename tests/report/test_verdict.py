@@ -1,6 +1,6 @@
 """The report's one sentence, worked out by hand."""
 
-from rescore.decode.report.report import verdict
+from rescore.decode.report.sections.summary import verdict
 
 
 def overall(**drafters: tuple[float, float]) -> dict:

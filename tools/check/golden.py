@@ -84,14 +84,13 @@ def of_tune(command: str, tuned: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def of_sections(sections: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
-    """The tables of a report, but those of times."""
+    """The tables of a report, by title, but those of times."""
     for section in sections:
-        for table in section["tables"] if section["key"] not in ("cost", "latency") else ():
+        for table in section["tables"] if section["key"] != "cost" else ():
             for row in table["rows"]:
                 for header, cell in zip(table["headers"], row):
                     if cell["value"] is not None:
-                        place = f"report | {section['key']} | {table['title']} | {row[0]['text']} | {header}"
-                        yield place, cell["value"]
+                        yield f"report | {table['title']} | {row[0]['text']} | {header}", cell["value"]
 
 
 def figures(folder: Path) -> Iterator[tuple[str, float]]:

@@ -121,8 +121,8 @@ def drafting_seconds(measured: Measured) -> Mapping[str, float]:
     block = next(block for task in measured.figures.task_names for block in part.blocks(measured.dump, task))
     block = block.part(0, max(1, int((block.offsets <= ROWS).sum()) - 1))
     found = {}
-    for drafter in measured.drafters:
-        for name, budget in drafter.budgets.items() if isinstance(drafter, DrafterReplay) else ():
+    for drafter in (one for one in measured.drafters if isinstance(one, DrafterReplay)):
+        for name, budget in drafter.budgets.items():
             if is_costed(name):
                 alone = replace(drafter, budgets={name: budget})
                 alone.outcomes(block.part(0, 1))

@@ -57,8 +57,9 @@ def _table(figures: Figures) -> Table:
     rows, sure = [], 0
     for one in figures.overall["differences"]:
         pair = one["drafter"], one["against"]
-        whole, *each = (figures.difference(*pair, task) for task in (None, *figures.task_names))
-        signs = [found.sign for found in each]
+        found = [figures.difference(*pair, task) for task in (None, *figures.task_names)]
+        whole, *each = (one for one in found if one)
+        signs = [difference.sign for difference in each]
         sure += bool(whole.sign)
         rows.append((*pair, whole.interval, whole.p_value, signs.count(1), signs.count(-1), len(each)))
     return Table.of(

@@ -145,12 +145,12 @@ def _curves(figures: Figures, task: str | None) -> list[dict[str, Any]]:
     ends = [pick(verified[name] for name in known if name != ORACLE) for pick in (min, max)]
     traces = []
     for title, names in plots.curves(known).items():
-        names = sorted(names, key=verified.__getitem__)
-        x, shown = [verified[name] for name in names], {"mode": "lines+markers", "texts": names}
+        names, mode = sorted(names, key=verified.__getitem__), "lines+markers"
+        x = [verified[name] for name in names]
         if title == ORACLE:
-            names, x, shown = [ORACLE] * 2, ends, {"mode": "lines", "texts": [ORACLE] * 2}
+            names, x, mode = [ORACLE] * 2, ends, "lines"
         y = [figures.value(name, task) for name in names]
-        trace = plots.curve(title, x, y, **plots.style(title), **shown)
+        trace = plots.curve(title, x, y, mode=mode, texts=names, **plots.style(title))
         traces.append(trace if title in first else plots.further(trace))
     return traces
 

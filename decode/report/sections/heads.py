@@ -206,8 +206,8 @@ def _entropies(found: Entropies) -> tuple[Plot, Plot, Table]:
 
 def _repetition(figures: Figures) -> list[Plot | Table]:
     """Of the base draft and of the rescored one, the best path of the lattice with the language model."""
-    tasks, keys = figures.task_names, [key for key in (BASE, RESCORED) if key in figures.tasks[0]["repetition"]]
-    of = {task["task"]: task["repetition"] for task in figures.tasks}
+    tasks, of = figures.task_names, {task["task"]: task["repetition"] for task in figures.tasks}
+    keys = [key for key in (BASE, RESCORED) if all(key in task for task in of.values())]
     plot = Plot(
         title="Neighbouring draft tokens that are equal",
         alt="Bars of the share of equal neighbours in the base and the rescored draft, one pair per task.",
@@ -231,7 +231,11 @@ def _repetition(figures: Figures) -> list[Plot | Table]:
         [(task, *(of[task][key][name] for name, _ in measures.values() for key in keys)) for task in tasks],
         {f"{title}, {key}": form for title, (_, form) in measures.items() for key in keys},
     )
-    return [plot, repetition, *([_duels(figures)] if "rescored_against_base" in figures.tasks[0] else [])]
+    return [
+        plot,
+        repetition,
+        *([_duels(figures)] if all("rescored_against_base" in task for task in figures.tasks) else []),
+    ]
 
 
 def _duels(figures: Figures) -> Table:

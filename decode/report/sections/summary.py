@@ -31,7 +31,7 @@ REFERENCES = (BASE, PROMPT_LOOKUP)  # the best drafter is compared with the firs
 EXPLAINED = {BASE: ", the heads' own draft"}
 COSTS = (1.1, 1.25, 1.5, 2.0)  # of a pass with a draft, in passes of one token
 PLAIN = "plain"
-CONTROLS = {WITHOUT_LM: "the n-gram model", WITHOUT_HEADS: "the model's heads"}
+CONTROLS = {WITHOUT_LM: "the n-gram model gives", WITHOUT_HEADS: "the model's heads give"}
 PUBLISHED = (PROMPT_LOOKUP, RECYCLING, sized(SUFFIX_DECODING, VERIFIED))
 
 
@@ -54,12 +54,12 @@ def _gain(share: float) -> str:
 
 def section(measured: Measured) -> Section:
     figures, bench = measured.figures, measured.options.bench
-    fast = _measured_speed(bench) if bench else _needed_speed(figures)
+    fast = measured_speed(bench) if bench else needed_speed(figures)
     prose = [text for text in (fast[0], yields(figures), sources(figures), loops(figures)) if text]
     return Section(key="summary", title="How much faster", prose=prose, parts=fast[1:], lead=True)
 
 
-def _needed_speed(figures: Figures) -> tuple[str, Table]:
+def needed_speed(figures: Figures) -> tuple[str, Table]:
     """What passes may cost: without times of passes, a drafter's tokens per pass bound its speed."""
     names = _blends(figures) or [BASE]
     first = names[0]
@@ -77,7 +77,7 @@ def _needed_speed(figures: Figures) -> tuple[str, Table]:
         gist=f"{first} pays up to {value:.2f} × a plain pass",
     )
     text = (
-        f"Speed is tokens per pass divided by the time of a pass, drafting included, in plain passes. {first} pays "
+        f"Speed is tokens per pass divided by the time of a pass, drafting included, in plain passes: {first} pays "
         f"while a pass takes less than {value:.2f} plain ones; at {COSTS[1]:g} it decodes {value / COSTS[1]:.2f} "
         "times as fast. `rescore bench passes` measures what passes cost on a machine, `rescore bench decode` the "
         "speed itself."
@@ -85,7 +85,7 @@ def _needed_speed(figures: Figures) -> tuple[str, Table]:
     return text, table
 
 
-def _measured_speed(path: Path) -> tuple[str, Table]:
+def measured_speed(path: Path) -> tuple[str, Table]:
     """Tokens per second from the lines of `rescore bench decode`: the ratio to plain decoding of every round."""
     found: dict[tuple[int, str], dict[int, list[float]]] = {}  # (batch, drafter): round: tokens, passes, seconds
     for group, lines in read_table(path):
@@ -124,32 +124,32 @@ def _blends(figures: Figures) -> list[str]:
 
 def yields(figures: Figures) -> str:
     """Tokens per pass, and how much of the gain that the heads' candidates allow the trees reach."""
-    found = [(n, name) for name in _blends(figures) for stem, n in [split(name)]]
-    text = ""
+    found = [(name, *split(name)) for name in _blends(figures)]
+    texts = []
     if found:
-        each = " and ".join(f"{_with_ends(figures, name)} with {n} nodes" for n, name in found)
-        text = f"{split(found[0][1])[0].capitalize()} yields {each} tokens per pass; plain decoding has 1."
-    if ORACLE not in figures.names:
-        return text
-    text += (
-        f" The heads' base draft has {_with_ends(figures, BASE)}, the best choice among their candidates "
-        f"{_with_ends(figures, ORACLE)}"
-    )
-    shares = figures.overall["headroom_recovered"]
-    trees = " and ".join(
-        f"{shares[name]:.0%} {told} the n-gram model"
-        for stem, told in ((TREE, "with"), (HEADS_TREE, "without"))
-        for name in [sized(stem, VERIFIED)]
-        if name in shares
-    )
-    return text.strip() + (f"; trees of {VERIFIED} nodes recover {trees} of that headroom." if trees else ".")
+        each = " and ".join(f"{_with_ends(figures, name)} with {n} nodes" for name, _, n in found)
+        texts = [f"Tokens per pass of {found[0][1]}: {each}. Plain decoding has 1."]
+    if ORACLE in figures.names:
+        texts.append(
+            f"The heads' base draft has {_with_ends(figures, BASE)}, the best choice among their candidates "
+            f"{_with_ends(figures, ORACLE)}."
+        )
+        shares = figures.overall["headroom_recovered"]
+        trees = [
+            f"{shares[name]:.0%} {told} the n-gram model"
+            for stem, told in ((HEADS_TREE, "without"), (TREE, "with"))
+            for name in [sized(stem, VERIFIED)]
+            if name in shares
+        ]
+        texts += [f"Of the headroom between them, trees of {VERIFIED} nodes recover {', '.join(trees)}."] * bool(trees)
+    return " ".join(texts)
 
 
 def sources(figures: Figures) -> str:
     """What the blend of VERIFIED nodes owes to each source, and its lead over published drafters."""
     blend = sized(BLEND, VERIFIED)
     owed = [
-        f"{told} gives {_effect(one)}"
+        f"{told} {_effect(one)}"
         for stem, told in CONTROLS.items()
         if (one := figures.difference(blend, sized(stem, VERIFIED)))
     ]
