@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Generation, Request, Statistics
 from rescore.decode.models.target import Target
+from rescore.decode.replay.table import Lines
 
 PLAIN = "plain"
 
@@ -57,6 +58,7 @@ class Measurement:
     tokens, passes, drafted, steps  counts of one round: decoded tokens; passes, per text; draft tokens; verifying
                                     passes, per text
     texts      statistics of each text, over all rounds
+    lengths    tokens of each text, over all rounds; text_s: its share of the wall time
     different  number of texts that differ from the plain ones; None if sampled texts agree in distribution only
     """
 
@@ -66,6 +68,8 @@ class Measurement:
     drafted: int = 0
     steps: int = 0
     texts: list[Statistics] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    text_s: list[float] = field(default_factory=list)
     different: int | None = 0
 
     @classmethod
@@ -76,6 +80,13 @@ class Measurement:
         different = None if parts[0].different is None else sum(part.different or 0 for part in parts)
         seconds = [sum(times) for times in zip(*(part.seconds for part in parts))]
         return cls(seconds=seconds, texts=texts, different=different, **sums)
+
+    def lines(self) -> Iterator[Lines]:
+        """The passes of each round, a line each; a line a text where passes were not timed."""
+        size = len(self.texts) // len(self.seconds)
+        for start in range(0, len(self.texts), size):
+            every = zip(self.texts[start : start + size], self.lengths[start:], self.text_s[start:])
+            yield Lines.joined([lines_of_text(number, *one) for number, one in enumerate(every)])
 
     def times(self, plain: Measurement) -> list[float]:
         """Returns the speedup over plain decoding, in tokens per second, for each round."""
@@ -188,10 +199,35 @@ def _round(
     requests, out = _requests(prompts), []
     began = time.perf_counter()
     for start in range(0, len(requests), batch):
-        out += one.write(requests[start : start + batch], options)
+        before, several = time.perf_counter(), requests[start : start + batch]
+        out += one.write(several, options)
+        result.text_s += [(time.perf_counter() - before) / len(several)] * len(several)
     result.seconds.append(time.perf_counter() - began)
     result.texts += [text.statistics for text in out]
+    result.lengths += [len(text.tokens) for text in out]
     return out
+
+
+def lines_of_text(sequence: int, cost: Statistics, tokens: int, seconds: float) -> Lines:
+    """The passes of one text of so many tokens.
+
+    Passes that were not timed are one line, of `seconds`; its tokens less those accepted are then the passes.
+    """
+    accepted, drafted, times = [0, *cost.accepted], [0, *cost.drafted], [1e-6 * us for us in cost.pass_us]
+    ends = np.minimum(np.cumsum(np.array(accepted) + 1), tokens)
+    if len(times) != len(accepted):
+        accepted, drafted, times = [max(0, tokens - cost.passes)], [sum(drafted)], [seconds]
+        ends = np.array([tokens])
+    before = np.concatenate(([0], ends[:-1]))
+    return Lines(
+        sequence=np.full(len(times), sequence, np.int64),
+        position=(before - 1).astype(np.int32),
+        visited=np.ones(len(times), bool),
+        drafted=np.array(drafted, np.int32),
+        accepted=np.array(accepted, np.int32),
+        tokens=(ends - before).astype(np.int32),
+        seconds=np.array(times, np.float32),
+    )
 
 
 def _requests(prompts: Sequence[NDArray[np.integer]]) -> list[Request]:

@@ -19,7 +19,7 @@ from rescore.decode.draft import DEFAULT_ALPHA
 
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
 RENAMED = {"--memory": "--ram"}  # options by the names that they had in some verbs
-
+LINES = (".parquet", ".jsonl")  # of the table of results
 
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 

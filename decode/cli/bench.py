@@ -37,7 +37,7 @@ examples:
   rescore bench decode --model DIR --heads MEDUSA --draft-model SMALL \\
       --prompts prompts.jsonl --device cuda --dtype bfloat16 --json bench.json
   rescore bench decode --model model.gguf --engine llama.cpp --chat \\
-      --prompts prompts.jsonl --lm LM --batch 1
+      --prompts prompts.jsonl --lm LM --batch 1 -o rounds.parquet
 """
 
 
@@ -239,6 +239,13 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="a row of the table, or a drafter with all of its rows, to measure beside plain decoding; repeatable",
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=arguments.Written(arguments.LINES),
+        metavar="FILE",
+        help="write a line for each pass of every round, for `rescore report --bench` and DuckDB (.parquet or .jsonl)",
     )
     arguments.add_threads(parser)
     add_output(parser)

@@ -8,8 +8,6 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
-LINES = (".parquet", ".jsonl")
-
 DESCRIPTION = """\
 Replay dumps with every drafter and print the block efficiency of the main ones,
 generated tokens per target pass; with --all, of every drafter on every task.
@@ -93,7 +91,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=arguments.seed, default=0, help="seed of the bootstrap (default: 0)")
     parser.add_argument(
         "--drafts",
-        type=arguments.Written(LINES),
+        type=arguments.Written(arguments.LINES),
         metavar="FILE",
         help="write the p best paths, their costs and accepted lengths, of every step (.parquet or .jsonl)",
     )
@@ -103,7 +101,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--out",
-        type=arguments.Written(LINES),
+        type=arguments.Written(arguments.LINES),
         metavar="FILE",
         help="write a line for each pass of every drafter, for DuckDB, Polars and the like (.parquet or .jsonl)",
     )

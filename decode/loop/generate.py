@@ -206,6 +206,7 @@ class _Call:
         for one in active:
             one.statistics.prompt_us = 1e6 * (time.perf_counter() - began) / len(active)
             one.statistics.verifying_us = one.statistics.prompt_us
+            one.statistics.pass_us = [one.statistics.prompt_us]
         last = [LastPass(tree=EMPTY, accepted=()) for _ in active]
         return active, _Read(fresh=fresh, last=last, logits=list(logits)), chunks
 
@@ -224,7 +225,8 @@ class _Call:
             statistics = active[row].statistics
             statistics.accepted.append(0)
             statistics.drafted.append(0)
-            statistics.verifying_us += 1e6 * (time.perf_counter() - began) / len(rows)
+            statistics.pass_us.append(1e6 * (time.perf_counter() - began) / len(rows))
+            statistics.verifying_us += statistics.pass_us[-1]
 
     def _drafts(self, active: list[Running], read: _Read) -> Sequence[Draft]:
         if self.session is None:
@@ -327,6 +329,7 @@ class _Call:
             one.statistics.opening_us = one.statistics.opening_us or 1e6 * drafting / len(active)
             one.statistics.drafting_us += 1e6 * drafting / len(active)
             one.statistics.verifying_us += 1e6 * verifying / len(active)
+            one.statistics.pass_us.append(1e6 * (drafting + verifying) / len(active))
 
 
 def _up_to_switch(verdict: Verdict, tree: TokenTree, one: Running) -> Verdict:

@@ -61,6 +61,7 @@ class Statistics:
     drafting_us, verifying_us  wall time of drafting and of passes; a batch's divided by its requests
     opening_us   share of drafting_us for the first drafts, when a drafter reads the prompt
     prompt_us    share of verifying_us for the prompt's pass
+    pass_us      wall time of every pass with its drafting, the prompt's first; empty where it was not measured
     plain_us     of verifying_us, every pass in which no request drafted anything, the prompt's excluded
     rested       passes without a draft because a plain one was expected to be faster (`Draft.rested`)
     """
@@ -71,6 +72,7 @@ class Statistics:
     verifying_us: float = 0.0
     opening_us: float = 0.0
     prompt_us: float = 0.0
+    pass_us: list[float] = field(default_factory=list)
     plain_us: list[float] = field(default_factory=list)
     rested: int = 0
 
@@ -82,6 +84,7 @@ class Statistics:
         self.verifying_us += later.verifying_us
         self.opening_us = self.opening_us or later.opening_us
         self.prompt_us = self.prompt_us or later.prompt_us
+        self.pass_us += later.pass_us
         self.plain_us += later.plain_us
         self.rested += later.rested
 

@@ -6,7 +6,7 @@ Also the drafts themselves, a line each. Both are written as Parquet, or as JSON
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -70,6 +70,10 @@ class Lines:
     accepted: NDArray[np.int32]
     tokens: NDArray[np.int32]
     seconds: NDArray[np.float32]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Lines]) -> Lines:
+        return cls(**{one.name: np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)})
 
 
 def lines_of(block: DumpBlock, outcome: Outcome, first: int = 0) -> Lines:
@@ -151,23 +155,17 @@ def write_passes(writer: RecordWriter, dump: Dump, block: DumpBlock, outcomes: M
     """Writes the passes of every drafter over a block."""
     first = dump.number_of(block)
     for name, outcome in outcomes.items():
-        lines, (drafter, budget) = lines_of(block, outcome, first), split(name)
-        count = len(lines.sequence)
-        writer.write(
-            {
-                "dump": [_plain(dump.path)] * count,
-                "task": [block.task] * count,
-                "sequence": lines.sequence,
-                "position": lines.position,
-                "drafter": [drafter] * count,
-                "budget": [budget] * count,
-                "visited": lines.visited,
-                "drafted": lines.drafted,
-                "accepted": lines.accepted,
-                "tokens": lines.tokens,
-                "seconds": [None if second != second else second for second in lines.seconds.tolist()],
-            }
-        )
+        write_lines(writer, {"dump": dump.path, "task": block.task}, name, lines_of(block, outcome, first))
+
+
+def write_lines(writer: RecordWriter, group: Mapping[str, Any], name: str, lines: Lines) -> None:
+    """Writes the passes of one drafter. group: their common columns; name: the drafter's, with its budget."""
+    drafter, budget = split(name)
+    own = {one.name: getattr(lines, one.name) for one in fields(Lines)}
+    own["seconds"] = [None if second != second else second for second in lines.seconds.tolist()]
+    shared = {**group, "dump": _plain(group["dump"]), "drafter": drafter, "budget": budget}
+    every = own | {column: [value] * len(lines.sequence) for column, value in shared.items()}
+    writer.write({column: every[column] for column in ROUNDS if column in every})
 
 
 def read_table(path: Path) -> Iterator[tuple[dict[str, Any], Lines]]:
@@ -189,12 +187,12 @@ def read_table(path: Path) -> Iterator[tuple[dict[str, Any], Lines]]:
         for start, end in zip(starts, [*starts[1:], len(keys)]):
             group = dict(zip(shared, keys[start]))
             if before not in (None, group):
-                yield before, _joined(held)
+                yield before, Lines.joined(held)
                 held = []
             before = group
             held.append(Lines(**{name: array[start:end] for name, array in arrays.items()}))
     if before is not None:
-        yield before, _joined(held)
+        yield before, Lines.joined(held)
 
 
 def _parts(path: Path) -> Iterator[dict[str, list[Any]]]:
@@ -239,10 +237,6 @@ def _fits(value: Any, kind: str) -> bool:
     if kind == "bool":
         return isinstance(value, bool)
     return value is None or (isinstance(value, int | float if kind == "float" else int) and not isinstance(value, bool))
-
-
-def _joined(parts: list[Lines]) -> Lines:
-    return Lines(**{one.name: np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Lines)})
 
 
 def write_drafts(

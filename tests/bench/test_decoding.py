@@ -17,7 +17,10 @@ from support.tiny_blockwise import END, V, text, trained, write_prompts, write_s
 
 from rescore.decode.bench import decoding as bench
 from rescore.decode.cost import model_shape
+from rescore.decode.draft import names
 from rescore.decode.loop.request import Statistics
+from rescore.decode.replay.table import Lines, read_table
+from rescore.decode.report.sections.summary import measured_speed
 from rescore.lm.build import build
 
 
@@ -254,3 +257,31 @@ def test_hugging_face_takes_part(capsys, tmp_path):
     chosen = cli.figures(capsys, *call[:-2], "--only", "blend")
     assert list(chosen["results"][0]["engines"]) == ["plain", "blend 16", "blend 64", "blend auto"]
     assert "--only 'tree': expected one of prompt-lookup" in cli.refusal(capsys, *call, "--only", "tree", status=2)
+
+
+def test_lines_of_the_rounds(world, capsys, tmp_path):
+    """A line a pass for our loop; they sum to the tokens and passes of the table, and the report reads them."""
+    path = tmp_path / "rounds.jsonl"
+    arguments = words(world, "--batch", 1, "--limit", 2, "--repeats", 2, "-o", path)
+    report = cli.figures(capsys, *arguments)
+    (engines,) = [row["engines"] for row in report["results"]]
+    found = {}
+    for group, lines in read_table(path):
+        name = names.sized(group["drafter"], group["budget"])
+        assert group["dump"] == str(world / "prompts.jsonl") and group["batch"] == 1
+        assert np.isfinite(lines.seconds).all() and (lines.tokens >= 1).all()
+        for s in np.unique(lines.sequence):
+            own = lines.sequence == s
+            np.testing.assert_array_equal(lines.position[own], np.cumsum([0, *lines.tokens[own][:-1]]) - 1)
+        found.setdefault(name, {}).setdefault(group["round"], []).append(lines)
+    assert found.keys() == engines.keys()
+    for name, rounds in found.items():
+        assert rounds.keys() == {0, 1}
+        for parts in rounds.values():
+            every = Lines.joined(parts)
+            assert every.tokens.sum() == engines[name]["tokens"]
+            passes = np.maximum(every.tokens - every.accepted, 1).sum()
+            if "auto" not in name:  # whose passes differ from round to round
+                assert every.tokens.sum() / passes == pytest.approx(engines[name]["tokens_per_pass"])
+    text, table = measured_speed(path)
+    assert "the fastest, " in text and {row[0].text for row in table.rows} == set(engines)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from functools import partial
@@ -12,10 +13,11 @@ from support import dumps
 
 from rescore.decode.draft import names
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay import rows
+from rescore.decode.replay import rows, table
+from rescore.decode.replay.measures import Tally
 from rescore.decode.replay.replay import OracleReplay, accepted_of_drafts
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, write_drafts, write_passes
+from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, read_table, write_drafts, write_passes
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 
@@ -158,6 +160,50 @@ def test_measures_are_sums_over_the_lines(passes):
             assert [by_sequence[number] for number in sorted(by_sequence)] == tally.passes.tolist()
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_read_again(passes, tmp_path, monkeypatch, suffix):
+    """Measures of the lines read from a file, some at a time, are those of the replay."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(table, "CHUNK", 7)
+    _, result, lines, file = passes
+    path = tmp_path / f"passes{suffix}"
+    path.write_bytes(
+        file.getvalue() if suffix == ".parquet" else "".join(json.dumps(one) + "\n" for one in lines).encode()
+    )
+    found = defaultdict(list)
+    for group, own in read_table(path):
+        assert set(group) == {"dump", "task", "drafter", "budget"}
+        found[group["task"], names.sized(group["drafter"], group["budget"])].append(Tally.of_lines(own))
+    for task in result.tasks:
+        for name, tally in task.tallies.items():
+            again = Tally.joined(found[task.task, name])
+            assert (again.accepted, again.verified) == (tally.accepted, tally.verified)
+            for counts in ("tokens", "passes", "by_slot", "by_length"):
+                np.testing.assert_array_equal(getattr(again, counts), getattr(tally, counts))
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        ("nothing", "b.jsonl:1: expected a line of JSON"),
+        ("[1]", "b.jsonl:1: expected an object, got list"),
+        ('{"dump": "d"}', "got none named 'task'"),
+        ({"tokens": 1.5}, "tokens: expected int32, got 1.5"),
+        ({"visited": 1}, "visited: expected bool, got 1"),
+        ({"position": None}, "position: expected int32, got None"),
+    ],
+)
+def test_what_is_no_table_is_refused(passes, tmp_path, content, told):
+    path = tmp_path / "b.jsonl"
+    path.write_text(content if isinstance(content, str) else json.dumps({**passes[2][0], **content}))
+    with pytest.raises(ValueError, match=re.escape(told)):
+        list(read_table(path))
+    path = tmp_path / "b.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match="expected a table of results"):
+        list(read_table(path))
+
+
 def test_lines_follow_the_texts(passes):
     """A pass begins where the one before ends; the last one ends with the text; the prompt's yields one token."""
     dump, _, lines, _ = passes
@@ -192,6 +238,6 @@ def test_what_is_evaluated_for_comparison_is_not_visited(passes):
 def test_the_formats_of_passes_are_equal(passes):
     _, _, lines, file = passes
     parquet = pytest.importorskip("pyarrow.parquet")
-    table = parquet.read_table(io.BytesIO(file.getvalue()))
+    found = parquet.read_table(io.BytesIO(file.getvalue()))
     for name in PASSES:
-        assert table.column(name).to_pylist() == [one[name] for one in lines]
+        assert found.column(name).to_pylist() == [one[name] for one in lines]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.located import located
 from rescore.decode.models.model_facts import ModelFacts
 from rescore.decode.models.target import Target
+from rescore.decode.replay.table import ROUNDS, RecordWriter, write_lines
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
@@ -58,7 +61,12 @@ def call(args: argparse.Namespace) -> int:
         shaping=Shaping(sampling=sampling),
         stopping=Stopping(tokens=frozenset(decoder.ends)),
     )
-    with output.progress_bar() as bar:
+    with ExitStack() as stack:
+        lines = None
+        if args.out:
+            stream = stack.enter_context(output.writing(args.out))
+            lines = stack.enter_context(RecordWriter(stream, args.out.suffix, ROUNDS))
+        bar = stack.enter_context(output.progress_bar())
         rounds = bar.add_task("rounds", total=len(batches) * args.repeats * len(tasks) * (1 + len(contenders)))
         found = bench(
             decoder.model.target,
@@ -69,6 +77,9 @@ def call(args: argparse.Namespace) -> int:
             repeats=args.repeats,
             advance=lambda: bar.advance(rounds),
         )
+        if lines:
+            for measured in found:
+                write_rounds(lines, args.prompts, measured)
         rows = bench_tables.of_drafters(
             figures for measured in found for figures in figures_of(args, decoder.model.target, plans, measured)
         )
@@ -107,6 +118,14 @@ def call(args: argparse.Namespace) -> int:
         return 0
     print(f"rescore: {different} texts differ from plain decoding", file=sys.stderr)
     return 1
+
+
+def write_rounds(writer: RecordWriter, prompts: Path, measured: Sequence[Contest]) -> None:
+    for contest in measured:
+        for task, one in contest.tasks.items():
+            for number, lines in enumerate(one.lines()):
+                group = {"dump": prompts, "task": task, "batch": contest.batch, "round": number}
+                write_lines(writer, group, contest.name, lines)
 
 
 def facts_of(device: torch.device) -> dict[str, object]:

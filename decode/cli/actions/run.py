@@ -21,7 +21,6 @@ from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, write_drafts, write_passes
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lattice.extras import needed_for
 from rescore.lattice.split import SplitPart
 
 LARGEST = 128  # nodes
@@ -29,9 +28,6 @@ TIMED = {"paths": PARALLEL_RESCORED, "tree": sized(TREE, LARGEST), "blend": size
 
 
 def call(args: argparse.Namespace) -> None:
-    if any(path and path.suffix == ".parquet" for path in (args.out, args.drafts)):
-        with needed_for("writing Parquet"):
-            import pyarrow  # noqa: F401
     dumps = models.open_dumps(args.dumps, args)
     settings = models.open_settings(args)
     rescorer = models.open_rescorer(args, dumps)

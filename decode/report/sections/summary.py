@@ -6,6 +6,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rescore.decode.draft.names import (
     BASE,
     BLEND,
@@ -93,8 +95,9 @@ def measured_speed(path: Path) -> tuple[str, Table]:
             raise ValueError(f"{path}: expected lines of `rescore bench decode -o`, got a table without rounds")
         name = sized(group["drafter"], group["budget"])
         own = found.setdefault((group["batch"], name), {}).setdefault(group["round"], [0.0, 0.0, 0.0])
-        for place, value in enumerate((lines.tokens.sum(), len(lines.tokens), lines.seconds.sum(dtype=float))):
-            own[place] += float(value)
+        passes = np.maximum(lines.tokens - lines.accepted, 1)  # of a text whose passes were not timed: several
+        for place, values in enumerate((lines.tokens, passes, lines.seconds)):
+            own[place] += float(values.sum(dtype=np.float64))
     if not any(name == PLAIN for _, name in found):
         raise ValueError(f"{path}: expected lines of plain decoding to compare with, got none")
     rows, best = [], ("", 0.0)
