@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.lm.columns import Columns, Memory, in_order
-from rescore.lm.tables import Tables
+from rescore.lm.tables import Columns, Memory, Tables, in_order
 
 
 def with_backoff(tables: Tables, columns: Columns | None = None) -> Tables:

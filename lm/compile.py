@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rescore import _core
-from rescore.lm.columns import Columns, Memory, blocks, in_order
 from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams
-from rescore.lm.tables import MAX_COST, NEVER, ROUNDING, Tables, links
+from rescore.lm.tables import MAX_COST, NEVER, ROUNDING, Columns, Memory, Tables, blocks, in_order, links
 
 
 class Arrays(NamedTuple):

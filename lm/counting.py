@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import replacing
-from rescore.lm.columns import ending
 from rescore.lm.counts import CountOptions
 from rescore.lm.runs import Run, merged, slice_starts
+from rescore.lm.tables import ending
 from rescore.lm.vocabulary import Skipped
 from rescore.lm.work import WorkFolder, expect_bytes
 

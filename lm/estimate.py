@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rescore.lm.columns import Columns
 from rescore.lm.counts import Counts
 from rescore.lm.katz import KatzOptions, katz
 from rescore.lm.kneser_ney import KneserNeyOptions, kneser_ney
-from rescore.lm.tables import Tables
+from rescore.lm.tables import Columns, Tables
 
 EstimateOptions = KatzOptions | KneserNeyOptions
 

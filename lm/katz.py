@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.lm.columns import Columns, Memory, in_order
 from rescore.lm.counts import MOST, Counts
-from rescore.lm.tables import MAX_COST, NEVER, Tables
+from rescore.lm.tables import MAX_COST, NEVER, Columns, Memory, Tables, in_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

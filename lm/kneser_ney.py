@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.lm.columns import Columns, Memory, in_order
 from rescore.lm.counts import AdjustedCounts, Counts
-from rescore.lm.tables import NEVER, Histories, Tables
+from rescore.lm.tables import NEVER, Columns, Histories, Memory, Tables, in_order
 
 REMEDY = "give --discount-fallback 0.5,1,1.5, or estimate with --method katz"
 

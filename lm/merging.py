@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import naming
-from rescore.lm.columns import Folder, ending, in_order
 from rescore.lm.counts import AdjustedCounts, CountOptions, Counts, of_counts
 from rescore.lm.grams import NO_CONTEXT, Grams
 from rescore.lm.runs import Run, SlicePart, SliceSums, slice_levels
+from rescore.lm.tables import Folder, ending, in_order
 from rescore.lm.work import WorkFolder, expect_bytes
 
 TYPES: dict[str, type[np.unsignedinteger[Any]]] = {

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.lm.backoff import with_backoff
-from rescore.lm.columns import Columns, Memory, blocks, in_order
 from rescore.lm.grams import NOTHING, Grams
-from rescore.lm.tables import Histories, Tables, links
+from rescore.lm.tables import Columns, Histories, Memory, Tables, blocks, in_order, links
 
 NO_VALUES = np.zeros(0)
 

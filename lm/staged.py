@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rescore.lm.columns import Folder
 from rescore.lm.compile import compile_tables
 from rescore.lm.counting import Source, bytes_per_token, count_pieces
 from rescore.lm.counts import CountOptions, Counts
@@ -26,7 +25,7 @@ from rescore.lm.merging import merge_runs
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
 from rescore.lm.runs import Run
-from rescore.lm.tables import Tables
+from rescore.lm.tables import Folder, Tables
 from rescore.lm.work import WorkFolder
 
 RESERVE_BYTES = 200 << 20  # for the tokenizer and buffers, beside the runs

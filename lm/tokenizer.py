@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import repeat
 from pathlib import Path
 from threading import Lock
@@ -17,8 +18,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.extras import needed_for
-from rescore.lm.hub import hub_folder, is_hub_name
 from rescore.lm.vocabulary import Vocabulary
+
+_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@[\w./-]+)?", re.ASCII)
+_FILES = (".arpa", ".gguf", ".json", ".ngram", ".npy", ".safetensors")  # suffixes that no name has
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """Whether this may be a name on the Hub: it is none of an existing file or folder."""
+    given = str(name)
+    return bool(_NAME.fullmatch(given)) and not given.endswith(_FILES) and not Path(name).exists()
+
+
+def hub_folder(name: str | Path, patterns: Sequence[str]) -> Path:
+    """The folder with those files of a model that match `patterns`, downloaded unless the cache has them.
+
+    FileNotFoundError if neither the Hub nor the cache has the model; ValueError if the Hub refuses it.
+    """
+    with needed_for(f"{name}: a model of the Hugging Face Hub"):
+        from huggingface_hub import constants
+        from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    repository, _, revision = str(name).partition("@")
+    try:
+        return _snapshot(repository, revision or None, tuple(patterns), constants.HF_HUB_CACHE)
+    except GatedRepoError as error:
+        raise ValueError(
+            f"{name}: expected access to this model, got a refusal of the Hub: accept its terms there, and set "
+            f"HF_TOKEN or call `hf auth login` ({_first_line(error)})"
+        ) from None
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        unreached = isinstance(error, LocalEntryNotFoundError)
+        why = "the Hub is not reached, and its cache (HF_HOME) has none" if unreached else _first_line(error)
+        raise FileNotFoundError(
+            f"{name}: expected a path, or a model of the Hugging Face Hub, got nothing of that name: {why}"
+        ) from None
+
+
+@cache
+def _snapshot(repository: str, revision: str | None, patterns: tuple[str, ...], folder: str) -> Path:
+    """A command needs the same files several times; the Hub is asked for them once."""
+    from huggingface_hub import snapshot_download
+
+    # Folders in a repository hold its weights in other formats.
+    ignored = ["*/*", "consolidated*"]
+    return Path(
+        snapshot_download(
+            repository, revision=revision, allow_patterns=list(patterns), ignore_patterns=ignored, cache_dir=folder
+        )
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
 
 WORDS = 1 << 19  # cached, in about 80 MB
 LONGEST = 64  # characters of a cached word
@@ -200,7 +252,7 @@ class TextTokenizer:
 
     @classmethod
     def open(cls, path: str | Path, end_of_text: str | int | None = None) -> TextTokenizer:
-        """Opens a tokenizer file, or the tokenizer.json of a folder or of a model of the Hub (`rescore.lm.hub`).
+        """Opens a tokenizer file, or the tokenizer.json of a folder or of a model of the Hub (`rescore.lm.tokenizer`).
 
         end_of_text: name of the end-of-text token, or its id; None tries the usual names. ValueError if there is none.
         """

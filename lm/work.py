@@ -25,7 +25,7 @@ import numpy as np
 
 from rescore.lattice.atomic import replacing, sync
 from rescore.lattice.unfinished import LOCK, difference, locked, refuse_others
-from rescore.lm.columns import Folder
+from rescore.lm.tables import Folder
 
 STAGES = ("words", "count", "merge", "estimate", "prune", "compile")
 COUNTS = STAGES[:2]  # the stages that read the text

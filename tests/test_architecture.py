@@ -24,7 +24,7 @@ ROOMS = {
     "replay": "draft models.draft_step verify.shaping",
     "tuning": "replay draft",
     "cost": "draft.pace draft.names",
-    "bench": "engines loop draft models",
+    "bench": "replay engines loop draft models",
     "report": "replay draft models cost",
     "cli": "report bench calm training tuning replay engines loop draft models verify cost",
 }

@@ -18,10 +18,10 @@ from torch import Tensor
 from rescore.decode.calm.confidence import Confidence
 from rescore.decode.calm.gates import ExitPass, GatedDecoder
 from rescore.decode.calm.threshold import Threshold
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncodedCache, EncoderDecoderTarget
 from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.target import Block
 
 
 class LayeredModel:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rescore.decode.calm.early_exit import LayeredModel
 from rescore.decode.calm.gates import ExitPass
-from rescore.decode.models.block import Block
 from rescore.decode.models.exit_heads import scaled
+from rescore.decode.models.target import Block
 
 CHUNK = 256  # positions whose logits are computed at once
 

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
-from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Trees
+from rescore.lattice.trees import Drafts, Trees
 
 if TYPE_CHECKING:
     from rescore.decode.verify.shaping import Shaping

@@ -16,9 +16,8 @@ from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Trees
+from rescore.lattice.trees import Drafts, Trees
 
 
 class Beam:

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.drafts import SampledDrafts
 from rescore.lattice.token_ids import token_ids
 from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Trees
+from rescore.lattice.trees import SampledDrafts, Trees
 
 
 class NormalisedLattice:

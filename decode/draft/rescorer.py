@@ -20,11 +20,10 @@ from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.token_ids import ALL, token_ids
 from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Trees
+from rescore.lattice.trees import Drafts, Trees
 from rescore.lm.ngram import NGram
 
 MOST = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible

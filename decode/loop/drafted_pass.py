@@ -9,10 +9,9 @@ from torch import Tensor
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.models.block import Block
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Block, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

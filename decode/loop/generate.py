@@ -22,9 +22,8 @@ from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.predicted import of_passes, of_prompt
 from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.block import Block
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
-from rescore.decode.models.target import Switching, Target
+from rescore.decode.models.target import Block, Switching, Target
 from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.greedy import Greedy

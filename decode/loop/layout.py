@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.block import Block
 from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.target import Block
 from rescore.lattice.tensors import TensorTrees
 from rescore.lattice.tree import TokenTree
 

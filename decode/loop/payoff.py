@@ -15,8 +15,7 @@ from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.speedup import ENOUGH, Speedup
-from rescore.decode.models.block import Block
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Block, Target
 from rescore.lattice.tree import TokenTree
 
 SIZES = (1, 3, 7, 15, 31, 63)  # nodes of the smaller trees considered

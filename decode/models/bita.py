@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import read_config, read_floats, write_folder
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers
+from rescore.decode.models.target import Block
 
 SPREAD = 0.02  # standard deviation of the random initialisation (section 4.1.2)
 

@@ -21,10 +21,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
-from rescore.decode.models.block import Block
 from rescore.decode.models.checkpoint import read_floats
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.target import Block
 from rescore.lattice.atomic import replacing
 
 MOST = {

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.block import Block
 from rescore.decode.models.decoder_layers import LONG, LongRope, is_rotary, rope_types, switch_of, with_modules
 from rescore.decode.models.model_check import (
     check_attention_model,
@@ -28,6 +27,7 @@ from rescore.decode.models.model_check import (
     vocab_size_of,
 )
 from rescore.decode.models.slot_cache import CACHE, SlotCache, SlotLayers, attention_mask
+from rescore.decode.models.target import Block
 
 
 class MaskTable:

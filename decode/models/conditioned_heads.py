@@ -8,6 +8,7 @@ All heads share rows of the target's output table: those of a draft vocabulary, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rescore.decode.models.bita import holds_bita
 from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
 from rescore.decode.models.heads import DraftVocabulary, Memoryless
-from rescore.decode.models.medusa import ResidualBlock
+from rescore.decode.models.medusa import MedusaHeads, ResidualBlock
 
 
 class SlotHead(nn.Module):
@@ -196,3 +198,28 @@ def _check(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> Non
             f"{path}: {name}: expected int32 {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
             "the file is damaged or belongs to another model"
         )
+
+
+def stored_heads(
+    path: str | Path, output: Callable[[Tensor], Tensor], embedding: Tensor, table: Tensor
+) -> ConditionedHeads | MedusaHeads:
+    """Loads heads of `rescore train heads`, or Medusa's, for a target with these input and output embeddings [V,
+    width], in their dtype and on their device. output: the target's logits of a hidden state. ValueError or
+    FileNotFoundError says what is wrong.
+    """
+    path = Path(path)
+    if holds_bita(path):
+        raise ValueError(
+            f"{path}: expected heads of `rescore train heads`, or none, got mask tokens of BiTA, which only causal "
+            "language models of Hugging Face can read"
+        )
+    if path.is_dir() and holds_heads(path):
+        return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype, device=table.device)
+    return MedusaHeads.load(
+        path,
+        width=table.shape[1],
+        vocab_size=table.shape[0],
+        output=output,
+        dtype=table.dtype,
+        device=table.device,
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rescore.decode.models.block import Block
+from rescore.decode.models.target import Block
 
 LONG = "longrope"
 _ROTARY = "rotary_emb"

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.block import Block
 from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out, vocab_size_of
 from rescore.decode.models.slot_cache import (
     CACHE,
@@ -25,6 +24,7 @@ from rescore.decode.models.slot_cache import (
     SlotLayers,
     attention_mask,
 )
+from rescore.decode.models.target import Block
 
 
 class EncodedCache(SlotCache):

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import tensor_files
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.heads import DraftVocabulary
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers, attention_mask
+from rescore.decode.models.target import Block
 
 _FIRST_SLOTS = 256
 

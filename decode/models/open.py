@@ -12,13 +12,13 @@ import torch
 from rescore.decode.models.bita import holds_bita
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.models.checkpoint import tensor_files
+from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.gguf import converted
 from rescore.decode.models.heads import Heads
 from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import check_size, matrices_of
 from rescore.decode.models.model_facts import MTP, end_of_text, model_place, read_hugging_face_config, tokenizer_beside
-from rescore.decode.models.stored_heads import stored_heads
 from rescore.decode.models.target import Target
 
 

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.block import Block
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Block, Target
 from rescore.lattice.token_ids import token_ids
 
 NOTHING = 0  # read where no known token is left; its drafts are verified like all others

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore import _core
-from rescore.decode.models.block import Block
+from rescore.decode.models.target import Block
 from rescore.lattice.extras import needed_for
 
 with needed_for("a model of Hugging Face"):

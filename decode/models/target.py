@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,7 +11,126 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.block import Block
+from rescore.lattice.short_repr import short_repr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """L tokens for each of R rows.
+
+    ids       int64 [R, L] in [0, V); padding of shorter rows is any id
+    start     int64 [R], number of tokens in the row's cache, which is the position of column 0
+    depths    int64 [R, L]; a token's position is start + depth in the tree, not its column
+    ancestors bool [R, L, L], whether column i sees column j; None for chains, where i sees all j <= i
+    end       greatest start + L, the number of slots read
+
+    Column i of a row is stored in slot start + i of its cache; it sees every slot below `start`, and its ancestors.
+    """
+
+    ids: Tensor
+    start: Tensor
+    depths: Tensor
+    ancestors: Tensor | None
+    end: int
+
+    __repr__ = short_repr
+
+    @classmethod
+    def chain(cls, ids: Tensor, start: Tensor, end: int) -> Block:
+        """Chains: column i follows column i - 1."""
+        return cls(
+            ids=ids,
+            start=start,
+            depths=torch.arange(ids.shape[1], device=ids.device).expand(ids.shape),
+            ancestors=None,
+            end=end,
+        )
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[NDArray[np.integer]], starts: Sequence[int], device: torch.device) -> Block:
+        """Chains of different lengths, texts[r] after starts[r] tokens.
+
+        Padding takes the position of the row's last token, so that it never exceeds the model's context.
+        """
+        lengths = np.array([[len(text)] for text in texts])
+        columns = np.arange(lengths.max())
+        ids = np.zeros((len(texts), len(columns)), np.int64)
+        for row, text in zip(ids, texts):
+            row[: len(text)] = text
+        return cls(
+            ids=torch.from_numpy(ids).to(device),
+            start=torch.tensor(starts, device=device),
+            depths=torch.from_numpy(np.minimum(columns, np.maximum(lengths, 1) - 1)).to(device),
+            ancestors=None,
+            end=max(starts) + len(columns),
+        )
+
+    @property
+    def rows(self) -> int:
+        return self.ids.shape[0]
+
+    @property
+    def width(self) -> int:
+        """L."""
+        return self.ids.shape[1]
+
+    @property
+    def common_start(self) -> int | None:
+        """Number of tokens in every row's cache, if known on the host and equal for all rows."""
+        if self.start.device.type != "cpu":
+            return None
+        starts = self.start.tolist()
+        return starts[0] if starts.count(starts[0]) == len(starts) else None
+
+    @property
+    def positions(self) -> Tensor:
+        """int64 [R, L]."""
+        return self.start[:, None] + self.depths
+
+    @property
+    def last(self) -> Tensor:
+        """The greatest position of each row's tokens, int64 [R]."""
+        return self.positions.amax(dim=1)
+
+    @property
+    def slots(self) -> Tensor:
+        """Slots of the tokens' keys and values, int64 [R, L]."""
+        return self.start[:, None] + torch.arange(self.width, device=self.ids.device)
+
+    def seen(self, window: int | None = None) -> Tensor:
+        """The attention mask, bool [R, 1, L, end]: the slots that each token attends to. A `window` limits them to
+        fewer than so many positions back.
+        """
+        if window is None and self.ids.device.type == "cpu":
+            return torch.from_numpy(self._seen_on_host())
+        slot = torch.arange(self.end, device=self.ids.device)
+        column = slot - self.start[:, None]  # [R, end]: negative for earlier text
+        inside = (column >= 0) & (column < self.width)
+        seen = (column < 0)[:, None] | (inside[:, None] & self._among_columns(column))
+        if window is not None:
+            seen &= self.positions[:, :, None] - self._positions_of_slots(slot, column, inside)[:, None] < window
+        return seen[:, None]
+
+    def _seen_on_host(self) -> NDArray[np.bool_]:
+        """As `seen`, on the host: only the block's columns differ between tokens, so other slots are filled at once."""
+        among = np.tri(self.width, dtype=bool)[None] if self.ancestors is None else self.ancestors.numpy()
+        seen = np.zeros((self.rows, 1, self.width, self.end), bool)
+        for row, start in enumerate(self.start.tolist()):
+            seen[row, 0, :, :start] = True
+            seen[row, 0, :, start : start + self.width] = among[row % len(among)]
+        return seen
+
+    def _among_columns(self, column: Tensor) -> Tensor:
+        """bool [R, L, end]: whether token i sees the column in slot s."""
+        if self.ancestors is None:
+            return column[:, None] <= torch.arange(self.width, device=column.device)[:, None]
+        index = column.clamp(0, self.width - 1)[:, None].expand(-1, self.width, -1)
+        return self.ancestors.gather(2, index)
+
+    def _positions_of_slots(self, slot: Tensor, column: Tensor, inside: Tensor) -> Tensor:
+        """int64 [R, end]: slots of earlier text have their own position, columns that of their depth."""
+        depth = self.depths.gather(1, column.clamp(0, self.width - 1))
+        return torch.where(inside, self.start[:, None] + depth, slot)
 
 
 class Target(Protocol):

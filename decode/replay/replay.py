@@ -19,11 +19,10 @@ from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.recorded import RecordedTexts, parts_of, text_of
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.drafts import Drafts
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.oracle import oracle_by_width
 from rescore.lattice.tree import TokenTree, accepted_by_size
-from rescore.lattice.trees import Trees
+from rescore.lattice.trees import Drafts, Trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.names import split
 from rescore.decode.replay.replay import Outcome
-from rescore.lattice.drafts import Drafts
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
+from rescore.lattice.trees import Drafts
 
 SUFFIXES = (".parquet", ".jsonl")
 CHUNK = 1 << 14  # lines of JSON read at once

@@ -7,7 +7,7 @@ from typing import Any
 
 from rescore.decode.report.content import Cell, Facts, Plot, Report, Section, Table
 
-FORMAT, VERSION = "rescore-report", 1
+FORMAT, VERSION = "rescore-report", 2
 
 
 def report_json(report: Report) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.bita import BitaTokens, same_group
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.slot_cache import CACHE, Cache, SlotCache
+from rescore.decode.models.target import Block
 from rescore.decode.training.state_store import Shard
 
 

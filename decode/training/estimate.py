@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from rescore.decode.loop.prompts import Prompt
-from rescore.decode.models.block import Block
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Block, Target
 from rescore.decode.training.distil import Distillation
 from rescore.decode.training.own_texts import TextOptions
 

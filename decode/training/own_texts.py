@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from rescore.decode.loop.prompts import Prompt
-from rescore.decode.models.block import Block
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Block, Target
 from rescore.decode.training.states import States, TextStates
 from rescore.decode.verify.sampling import Sampling, uniform
 

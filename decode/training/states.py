@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.loop.prompts import Prompt
-from rescore.decode.models.block import Block
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Block, Target
 
 CHUNK = 256  # positions whose logits are computed at once
 LARGEST = float(np.finfo(np.float16).max)

@@ -11,7 +11,7 @@ import numpy as np
 from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.names import BASE, ORACLE, PARALLEL_RESCORED, RESCORED, TREE, sized
-from rescore.decode.draft.settings_parts import HEADLESS_KINDS, PathWeights
+from rescore.decode.draft.settings import HEADLESS_KINDS, PathWeights
 from rescore.decode.replay import rows
 from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.run import DumpResult, replay_blocks

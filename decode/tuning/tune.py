@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from rescore.decode.draft.calibration import SHARES, Calibration, Share
-from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.settings_parts import BLEND, HEADLESS_KINDS, KINDS, ModelFile, TreeWeights
+from rescore.decode.draft.settings import BLEND, HEADLESS_KINDS, KINDS, ModelFile, Settings, TreeWeights
 from rescore.decode.replay.recorded import fitted_models
-from rescore.decode.tuning.fit import fit_calibration
-from rescore.decode.tuning.fit_shares import fit_shares
+from rescore.decode.tuning.fit import fit_calibration, fit_shares
 from rescore.decode.tuning.trial_replays import TrialReplays, log_efficiency
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
 from rescore.lattice.dump import Dump

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rescore.decode.draft.names import PARALLEL_RESCORED, TREE, sized
-from rescore.decode.draft.settings_parts import PathWeights
+from rescore.decode.draft.settings import PathWeights
 from rescore.decode.replay.analyses.weights import GRID
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.tuning.fit import fit_weights

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.verify.chain import AcceptanceLaw, Chain, longest, tests_and_draw
-from rescore.decode.verify.checked import Array
 from rescore.decode.verify.rule import StatelessRule, Verdict
+from rescore.decode.verify.sampling import Array
 
 if TYPE_CHECKING:
     from rescore.decode.verify.scored_draft import ScoredDraft

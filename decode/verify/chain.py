@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.verify.checked import Array, ids, numbers, probabilities, shaped
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import Verdict
-from rescore.decode.verify.sampling import sample
+from rescore.decode.verify.sampling import Array, ids, numbers, probabilities, sample, shaped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

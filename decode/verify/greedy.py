@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.verify.checked import ids
 from rescore.decode.verify.rule import StatelessRule, Verdict
+from rescore.decode.verify.sampling import ids
 from rescore.lattice.tree import ROOT, TokenTree
 
 if TYPE_CHECKING:

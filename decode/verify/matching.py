@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rescore.decode.verify.checked import Array, numbers, probabilities, shaped
 from rescore.decode.verify.greedy import follow
 from rescore.decode.verify.rule import StatelessRule, Verdict
-from rescore.decode.verify.sampling import sample, uniform
+from rescore.decode.verify.sampling import Array, numbers, probabilities, sample, shaped, uniform
 from rescore.lattice.tree import TokenTree
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rescore.decode.verify.checked import Array, ids, probabilities, shaped
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import Verdict
+from rescore.decode.verify.sampling import Array, ids, probabilities, shaped
 
 LARGEST = 1e300  # limit of a ratio: beyond it only M matters, and products must stay finite
 

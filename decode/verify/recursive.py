@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from rescore.decode.verify.checked import Array, ids, numbers, probabilities, shaped
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import StatelessRule, Verdict
-from rescore.decode.verify.sampling import sample
+from rescore.decode.verify.sampling import Array, ids, numbers, probabilities, sample, shaped
 from rescore.lattice.tree import ROOT, TokenTree
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rescore.decode.verify.checked import Array
+from rescore.decode.verify.sampling import Array
 
 
 def residual(p: Array, q: Array, scale: float = 1.0) -> Array:

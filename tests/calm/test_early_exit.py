@@ -19,10 +19,10 @@ from rescore.decode.calm.threshold import Threshold
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.slot_cache import CACHE
+from rescore.decode.models.target import Block
 from rescore.lm.ngram import NGram
 
 DEPTH = 5

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from support import cli
+from support.reports import rows
 
 from rescore.lattice.dump import Dump
 
@@ -221,8 +222,8 @@ def test_every_form_goes_through_a_report(made, tmp_path, capsys, suffix, dtype)
         capsys, "report", dump, "--part", "all", "--sequences", 2, "-o", tmp_path / "report.html", "--markdown", "-"
     )
     assert result.status == 0 and (tmp_path / "report.html").stat().st_size > 1 << 20
-    (row,) = [line for line in result.out.splitlines() if line.startswith("| base |")][:1]
-    assert [cell.split()[0] for cell in row.split("|")[3:-4]] == [
+    row = rows(result.out, "Block efficiency per task")["base"]
+    assert [cell.split()[0] for cell in row[1:-3]] == [
         f"{task['base']:.2f}" for task in efficiencies(capsys, dump).values()
     ]
 

@@ -102,12 +102,12 @@ def test_top(capsys):
 
 
 def test_formats_are_those_of_the_library():
-    from rescore.decode.cli import lm_arguments, run
+    from rescore.decode.cli import arguments, lm_arguments
     from rescore.decode.replay import table
     from rescore.lm import formats
 
     assert lm_arguments.WRITTEN == (*formats.SUFFIXES, formats.LOOKUP)
-    assert run.LINES == table.SUFFIXES
+    assert arguments.LINES == table.SUFFIXES
 
 
 def test_debug_shows_the_traceback(capsys, tmp_path):

@@ -149,7 +149,7 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     assert {name: row[2]["text"] for name, row in cells.items()} == {
         name: row[1].split()[0] for name, row in told.items()
     }
-    (plot,) = sections["efficiency"]["plots"]
+    plot, _ = sections["efficiency"]["plots"]
     curve = {one["name"]: one for one in plot["views"][0]["curves"]}["tree"]
     assert curve["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     assert report["verdict"] in (files / "report.html").read_text().replace("&#x27;", "'")

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from rescore.decode.cost import paper_cost
 from rescore.decode.cost.cost_model import (
+    ACCELERATORS,
     PLAIN,
+    Accelerator,
     Precision,
     Roofline,
     Stopwatch,
     Way,
+    accelerator,
     fastest,
     forecast,
     held_bytes,
@@ -23,7 +26,6 @@ from rescore.decode.cost.cost_model import (
     step_work,
     stops_paying,
 )
-from rescore.decode.cost.hardware import ACCELERATORS, Accelerator, accelerator
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.draft.pace import PassCosts
 
@@ -208,7 +210,7 @@ def test_measured_passes():
         ),
         (
             lambda: accelerator("abacus"),
-            "expected one of h200, h100, .*, got 'abacus'; or give bandwidth and operations per second",
+            "accelerator abacus: expected one of h200, h100, .*, or its GB/s, TFLOPS and GB of memory",
         ),
         (lambda: per_token(SHAPE, TREE, batch=0, length=1), "batch: expected a finite number of at least 1, got 0"),
         (lambda: per_token(SHAPE, TREE, length=-1), "length: expected a finite number of at least 0, got -1"),

@@ -21,9 +21,8 @@ from support.problems import VOCAB, problems
 
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Trees
+from rescore.lattice.trees import Drafts, Trees
 from rescore.lm.ngram import NGram
 
 

@@ -24,10 +24,10 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.models.bita import BitaTarget, BitaTokens
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.target import Block
 from rescore.lm.ngram import NGram
 
 KNOWN, V, WIDTH = 40, 48, 32

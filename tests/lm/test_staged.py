@@ -13,7 +13,8 @@ from support.oracle_lm import from_tables
 from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight, windows_of
 
 from rescore.lattice import atomic
-from rescore.lm import columns, counting, merging
+from rescore.lm import counting, merging
+from rescore.lm import tables as columns
 from rescore.lm.counts import CountOptions
 from rescore.lm.kneser_ney import KneserNeyOptions
 from rescore.lm.prune import PruneOptions

@@ -14,9 +14,10 @@ from support.staged import EOT, ListSource, assert_equal, build, in_memory, text
 from support.tiny_disk import tiny_disk
 
 from rescore.lattice import unfinished
-from rescore.lm import columns, work
-from rescore.lm.columns import Folder, Memory, in_order
+from rescore.lm import tables as columns
+from rescore.lm import work
 from rescore.lm.counts import CountOptions
+from rescore.lm.tables import Folder, Memory, in_order
 from rescore.lm.work import WorkFolder
 
 OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)

@@ -64,7 +64,7 @@ def test_a_pass_drafts_what_it_verifies(lm):
 
 
 def block_of(prompts):
-    from rescore.decode.models.block import Block
+    from rescore.decode.models.target import Block
 
     return Block.of_texts(prompts, [0] * len(prompts), CPU)
 

@@ -20,8 +20,8 @@ from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Request
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.matching import Matching

@@ -16,11 +16,11 @@ from support.blocks import chain, path_tokens, tree_block
 from support.tiny_transformers import V, shared
 
 from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.open import open_model
 from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.target import Block
 from rescore.lattice.tree import TokenTree
 
 PLAIN = ["llama", "llama-tied", "llama-eager", "qwen3", "gpt2", "gpt-neox", "granite", "cohere", "deepseek-v3"]

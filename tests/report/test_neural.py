@@ -14,8 +14,7 @@ from support import tiny_transformers
 from support.reports import rows
 from support.tiny_blockwise import CONFIG, untrained
 
-from rescore.decode.cost.cost_model import CostOptions, Roofline, Stopwatch
-from rescore.decode.cost.hardware import ACCELERATORS
+from rescore.decode.cost.cost_model import ACCELERATORS, CostOptions, Roofline, Stopwatch
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report.measured import rows_to_come
 from rescore.decode.report.open_neural import Remembered, open_neural

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rescore.decode.models.block import Block
+from rescore.decode.models.target import Block
 from rescore.lattice.tree import TokenTree
 
 

@@ -13,10 +13,9 @@ import torch
 from tokenizers import Tokenizer, models
 
 from rescore.decode.draft.calibration import HEADLESS, TOP, Calibration
-from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.settings_parts import ModelFile, PathWeights
-from rescore.decode.models.block import Block
+from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
+from rescore.decode.models.target import Block
 from rescore.decode.tuning.tune import TreeWeights
 from rescore.lattice.split import Split
 

@@ -14,8 +14,8 @@ from support.bita import plain_reading, tokens_for
 from support.tiny_transformers import V, build, shared
 
 from rescore.decode.models.bita import BitaTarget, BitaTokens
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.target import Block
 from rescore.decode.training.bita_groups import Groups, TaughtText, group_states, taught_texts
 from rescore.decode.training.bita_training import BitaOptions, BitaTraining
 from rescore.decode.training.training_run import best_of

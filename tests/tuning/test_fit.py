@@ -10,16 +10,17 @@ from support import dumps
 from support.running_text import Text
 
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.tuning.choices import (
+from rescore.decode.tuning.fit import (
     RIDGE,
     Choices,
     Thinned,
     calibration_choices,
+    fit_calibration,
     fit_logit,
+    fit_weights,
     likelihood,
     path_choices,
 )
-from rescore.decode.tuning.fit import fit_calibration, fit_weights
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram

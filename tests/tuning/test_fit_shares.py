@@ -7,8 +7,8 @@ import pytest
 from support import dumps
 from support.running_text import Text, share
 
-from rescore.decode.tuning import fit_shares as module
-from rescore.decode.tuning.fit_shares import PULL, WITTEN_BELL, fit_gates, fit_shares
+from rescore.decode.tuning import fit as module
+from rescore.decode.tuning.fit import PULL, WITTEN_BELL, fit_gates, fit_shares
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lm.build import build

@@ -8,12 +8,10 @@ import pytest
 from support import cli
 
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.settings_parts import ModelFile, PathWeights
+from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
 from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.tuning.fit import fit_calibration
-from rescore.decode.tuning.fit_shares import fit_shares
+from rescore.decode.tuning.fit import fit_calibration, fit_shares
 from rescore.decode.tuning.trial_replays import mean_efficiency
 from rescore.decode.tuning.tune import tune
 from rescore.decode.tuning.tune_paths import GRID

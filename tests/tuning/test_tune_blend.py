@@ -13,13 +13,12 @@ from support import cli, dumps, headless_dumps
 from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.settings import Settings
-from rescore.decode.draft.settings_parts import ModelFile, TreeWeights
+from rescore.decode.draft.settings import ModelFile, Settings, TreeWeights
 from rescore.decode.replay import rows
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning import tune as module
-from rescore.decode.tuning.fit_shares import fit_shares
+from rescore.decode.tuning.fit import fit_shares
 from rescore.decode.tuning.tune import tune
 from rescore.decode.tuning.tune_report import evaluate, heldout_json
 from rescore.lattice.dump import Dump

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.trees import Drafts
 from rescore.lm.fst import const_parts
 from rescore.lm.ngram import NGram
 

@@ -21,13 +21,13 @@ from rescore.decode.cost.cost_model import (
     Roofline,
     Stopwatch,
     Way,
+    accelerator,
     fastest,
     forecast,
     held_bytes,
     per_token,
     stops_paying,
 )
-from rescore.decode.cost.hardware import Accelerator, accelerator
 from rescore.decode.cost.model_shape import ModelShape
 
 BATCHES = (1, 8, 64)
@@ -116,24 +116,12 @@ def clock_of(args: argparse.Namespace, precision: Precision) -> Clock:
             raise Misuse(f"--batch {missing}: {args.passes} has passes of {', '.join(map(str, clock.passes))} texts")
         return clock
     return Roofline(
-        accelerator=chosen(args.gpu or "h100"),
+        accelerator=accelerator(args.gpu or "h100"),
         precision=precision,
         bandwidth_share=args.bandwidth_share,
         compute_share=args.compute_share,
         overhead=1e-6 * args.overhead_us,
     )
-
-
-def chosen(text: str) -> Accelerator:
-    """An accelerator by its name, or by three numbers: GB/s, TFLOPS, GB."""
-    parts = text.split(",")
-    try:
-        if len(parts) != 3:
-            return accelerator(text)
-        bandwidth, tflops, gigabytes = map(float, parts)
-        return Accelerator(name=text, bandwidth=1e9 * bandwidth, flops=1e12 * tflops, memory=1e9 * gigabytes)
-    except ValueError as error:
-        raise Misuse(f"--gpu {text:.80}: {error}") from None
 
 
 def machine(args: argparse.Namespace, clock: Clock) -> dict[str, Any]:

@@ -313,13 +313,11 @@ def column_tables(
     columns: Sequence[Column],
     *,
     width: int,
-    gap: int | None = None,
     bold: Collection[str] = (),
 ) -> list[Table]:
     """The columns as one or more tables that fit into the width. Each table repeats the labels on the left."""
     header, labels = printable(header), [printable(label) for label in labels]
-    if gap is None:
-        gap = next((gap for gap in GAPS if columns_width(header, labels, columns, gap) <= width), GAPS[-1])
+    gap = next((gap for gap in GAPS if columns_width(header, labels, columns, gap) <= width), GAPS[-1])
     tables, rest = [], list(columns)
     while rest:
         number = max(

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rescore.decode.cli.actions import models, output
-from rescore.decode.cli.actions.cost import chosen
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
-from rescore.decode.cost.cost_model import Clock, CostOptions, Roofline, Stopwatch
+from rescore.decode.cost.cost_model import Clock, CostOptions, Roofline, Stopwatch, accelerator
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.browser import BrowserOptions
@@ -137,8 +136,8 @@ def costs(args: argparse.Namespace) -> CostOptions | None:
         machine = f"the machine of {args.passes}"
     else:
         args.gpu = args.gpu or GPU
-        accelerator = chosen(args.gpu)
-        clock, machine = Roofline(accelerator=accelerator), accelerator.name
+        clock = Roofline(accelerator=accelerator(args.gpu))
+        machine = clock.accelerator.name
     return CostOptions(name=args.model, shape=shape, machine=machine, clock=clock, length=args.length)
 
 

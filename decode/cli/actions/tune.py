@@ -10,7 +10,7 @@ from typing import Any
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.tune_tables import tables
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.draft.settings_parts import ModelFile
+from rescore.decode.draft.settings import ModelFile
 from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.tuning.trial_replays import mean_efficiency
 from rescore.decode.tuning.tune import Tuned, tune

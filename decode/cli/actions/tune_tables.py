@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.names import BY_TASK, TUNED, split
-from rescore.decode.draft.settings_parts import BLEND
+from rescore.decode.draft.settings import BLEND
 from rescore.lattice.dump import Dump
 
 Report = dict[str, Any]

@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.slot_cache import CACHE, SlotCache
+from rescore.decode.models.target import Block
 
 Layers = list[tuple[Tensor, Tensor]]
 """Keys and values [1, attention heads, slots, head width] of one row, one pair per layer."""

@@ -34,9 +34,9 @@ from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.totals import Totals
 from rescore.decode.models.bita import holds_bita, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.model_check import matrices_of
-from rescore.decode.models.stored_heads import stored_heads
 from rescore.decode.verify.rule import Rule
 from rescore.lm.formats import is_model_file, load
 from rescore.lm.ngram import NGram

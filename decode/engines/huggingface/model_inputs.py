@@ -25,10 +25,10 @@ from transformers.generation import (
     StoppingCriteriaList,
 )
 
-from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.model_check import check_logits, trying_out
 from rescore.decode.models.slot_cache import CACHE
+from rescore.decode.models.target import Block
 
 _READ = ("attention_mask", "position_ids")
 _FREE = {"use_cache", "logits_to_keep", "return_dict", "cache_position"}  # change no token's logits

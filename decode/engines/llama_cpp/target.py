@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, SEQUENCES, LlamaContext, LlamaWeights
-from rescore.decode.models.block import Block
+from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.heads import DraftVocabulary, Heads, HeadsSession, Memoryless
 from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel
-from rescore.decode.models.stored_heads import stored_heads
+from rescore.decode.models.target import Block
 from rescore.lattice.extras import needed_for
 
 NOTHING = np.ones((1, 1), bool)  # no block read since the accepted tokens were kept
