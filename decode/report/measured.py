@@ -181,7 +181,7 @@ def measure(
             "lost": lost.result(),
         }
         if rescorer.models:
-            found |= _of_models(dump, rescorer, options, names=names, others=others, common=common)
+            found |= _of_models(dump, rescorer, options, names=names, common=common)
     q_of = next((name for one in (TUNED_BLEND, BLEND) for name in [sized(one, OF_Q)] if name in result.names), "")
     q = next((one for one in drafters if isinstance(one, DrafterReplay) and q_of in one.names), None)
     return Measured(
@@ -203,13 +203,12 @@ def _of_models(
     options: ReportOptions,
     *,
     names: Sequence[str],
-    others: Sequence[Replay],
     common: Mapping[str, Any],
 ) -> dict[str, Any]:
     first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]
     of_search: dict[str, Any] = {"top_k": options.budgets.top_k, "threads": rescorer.threads}
     of_paths = {"alpha": alpha[0], "paths": options.budgets.p, **of_search, **common}
-    found: dict[str, Any] = {"orders": compare_orders(dump, first, others=others, **of_paths)}
+    found: dict[str, Any] = {"orders": compare_orders(dump, first, **of_paths)}
     if len(rescorer.models) > 1:
         models = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(names, rescorer.models), 1)}
         found["several"] = compare_models(dump, models, **of_paths)

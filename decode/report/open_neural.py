@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ from rescore.decode.draft.names import NEURAL, NEURAL_BEAM
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.replay.recorded import RecordedHeads
-from rescore.decode.replay.replay import DrafterReplay, Outcome, Replay
+from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.report.measured import Neural
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
@@ -44,7 +43,7 @@ def open_neural(
     for name, p in ((NEURAL, 1), (NEURAL_BEAM, paths)):
         if name == NEURAL or p > 1:
             rescorer = NeuralRescorer(model.target, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
-            drafters.append(Remembered(drafter=neural_replay(name, rescorer, top_k=top_k, advance=advance)))
+            drafters.append(neural_replay(name, rescorer, top_k=top_k, advance=advance))
     machine = f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device
     return Neural(name=str(path), drafters=drafters, alpha=alpha, paths=paths, machine=machine, shape=_shape(path))
 
@@ -65,24 +64,6 @@ def neural_replay(
         return NeuralDrafter(RecordedHeads(block, top_k), rescorer)
 
     return DrafterReplay(budgets={name: None}, make=make, at_once=max(1, rows // rescorer.paths), advance=advance)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
-    """Keeps the outcomes of a slow drafter, for several replays of one dump, by a block's place in its shards."""
-
-    drafter: Replay
-    known: dict[tuple[str, int, int], Mapping[str, Outcome]] = field(default_factory=dict)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.drafter.names
-
-    def outcomes(self, block: DumpBlock) -> Mapping[str, Outcome]:
-        place = (block.file, block.first_row, block.rows)
-        if place not in self.known:
-            self.known[place] = self.drafter.outcomes(block)
-        return self.known[place]
 
 
 def check(path: Path, model: OpenModel, dump: Dump) -> None:

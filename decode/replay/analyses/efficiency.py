@@ -108,7 +108,6 @@ def compare_models(
     *,
     alpha: float | Sequence[float],
     paths: int = 16,
-    others: Sequence[Replay] = (),
     top_k: int | None = None,
     threads: int = 1,
     tasks: Collection[str] | None = None,
@@ -118,8 +117,8 @@ def compare_models(
 ) -> EfficiencyTable:
     """Replays the best path and the p best paths with each model, beside the base draft and the oracles of k = 2 and K.
 
-    alpha: one weight, or one per slot [T], the same for all models. others: drafters to compare with, such as a neural
-    rescorer. Rows give the model (None: no model) and p. ValueError if a model's vocabulary is not the dump's.
+    alpha: one weight, or one per slot [T], the same for all models. Rows give the model (None: no model) and p.
+    ValueError if a model's vocabulary is not the dump's.
     """
     k = top_k or dump.header.top_k
     rows: dict[str, dict[str, Any]] = {"base": {"model": None, "p": 1}}
@@ -130,12 +129,10 @@ def compare_models(
         budgets = {name: 1, f"{name} p={paths}": paths}
         rows |= {row: {"model": name, "p": p} for row, p in budgets.items()}
         drafters.append(replays.paths(rescorer, budgets, top_k=top_k))
-    rows |= {name: {"model": None, "p": None} for other in others for name in other.names}
     oracles = {f"oracle k={n}": n for n in (2, k) if n <= k}
     rows |= {name: {"model": None, "p": 1} for name in oracles}
-    result = replay_dump(
-        dump, [*drafters, *others, OracleReplay(widths=oracles)], tasks=tasks, split=split, advance=advance
-    )
+    drafters.append(OracleReplay(widths=oracles))
+    result = replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance)
     return EfficiencyTable(cites=cites, rows=rows, result=result)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rescore.decode.draft.calibration import DEFAULT
-from rescore.decode.draft.names import BASE, BLEND, NEURAL, NEURAL_BEAM, TUNED_BLEND, TUNED_TREE
+from rescore.decode.draft.names import BLEND, NEURAL_BEAM, TUNED_BLEND, TUNED_TREE
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.analyses.efficiency import EfficiencyTable
 from rescore.decode.replay.analyses.weights import Weights
-from rescore.decode.replay.figures import Resampled
 from rescore.decode.report import plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.measured import Measured, Neural
@@ -32,7 +31,7 @@ def section(measured: Measured) -> Section | None:
             parts += _compared(measured.several, "Each language model alone", options.seed)
     if neural:
         prose += _how_neural(neural)
-        parts += [_times(neural, measured), _against(neural, measured)]
+        parts.append(_times(neural, measured))
     if measured.weights:
         prose.append(
             "The weights: block efficiency of the best path over the paper's grid of alpha, on each task's tuning "
@@ -86,7 +85,8 @@ def _how_neural(neural: Neural) -> list[str]:
         "each slot takes the best candidate given the earlier choices. Paths share no states of a neural model, so "
         "its globally best path cannot be searched for.",
         f"It ran on {neural.machine} with all sequences of a block as a batch. Only lattices that decoding visits are "
-        "rescored. Times are wall-clock times and include reading the text.",
+        "rescored. Times are wall-clock times and include reading the text. Its differences from the best paths with "
+        "the language model are in the table of paired differences.",
     ]
     if NEURAL_BEAM in neural.names:
         found[0] += (
@@ -110,27 +110,6 @@ def _times(neural: Neural, measured: Measured) -> Table:
     ]
     headers = ("draft", "lattices", "ms per lattice", "verified", "block efficiency")
     return Table.of("Time of neural rescoring", headers, rows, {"verified": ".1f", "block efficiency": ".3f"})
-
-
-def _against(neural: Neural, measured: Measured) -> Table:
-    """The greedy draft against every best path; the beam against the p best paths and the greedy draft."""
-    orders = measured.orders
-    result = orders.result if orders else measured.result
-    resampled, tasks = Resampled.of(result, seed=measured.options.seed), measured.figures.task_names
-    facts = {name: one for name, one in (orders.rows if orders else {}).items() if one["model"]}
-    pairs = [(NEURAL, BASE), *((NEURAL, name) for name, one in facts.items() if one["p"] == 1)]
-    if NEURAL_BEAM in neural.names:
-        pairs += [(NEURAL_BEAM, NEURAL), *((NEURAL_BEAM, name) for name, one in facts.items() if one["p"] != 1)]
-    rows = []
-    for pair in pairs:
-        *each, whole = (resampled.difference(*pair, task) for task in (*tasks, None))
-        rows.append((*pair, *(one.interval for one in each), whole.interval, whole.p_value))
-    return Table.of(
-        "Neural rescoring minus others, block efficiency on the same sequences",
-        ("draft", "against", *tasks, "mean", "p of the mean"),
-        rows,
-        dict.fromkeys((*tasks, "mean"), ".3f") | {"p of the mean": "p"},
-    )
 
 
 def _weights(found: Weights) -> tuple[Plot, Table]:
