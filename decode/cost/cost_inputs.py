@@ -10,13 +10,12 @@ from typing import Any
 
 from rescore.decode.cost.cost_model import Way
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
-from rescore.decode.draft.names import LM_ALONE, WITHOUT_HEADS
 from rescore.decode.draft.pace import PassCosts
 from rescore.lm.tokenizer import hub_folder, is_hub_name
 
 BOUND = ("oracle",)  # rows of a report that are bounds, not drafters
 PATHS = ("base", "rescored", "parallel")  # rows of paths; the others are trees
-HEADLESS = (LM_ALONE, WITHOUT_HEADS)  # rows of drafters without heads
+HEADLESS = ("lm-alone", "blend-without-heads")  # rows of drafters without heads
 
 
 def open_shape(name: str) -> ModelShape:

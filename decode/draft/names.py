@@ -1,28 +1,20 @@
-"""The names of drafters, and of the rows of tables, JSON and reports."""
+"""Names of rows in tables, JSON and reports: a drafter's (`registry.SPECS`), then what it drafts with, then its budget.
+
+    blend 16                    16 nodes or paths
+    blend tuned 16              with the weights of settings; "tuned by task": with those of its task
+    blend tuned with memory 16  with earlier texts as a further source
+
+"oracle" is no drafter but the best choice in the lattice, "neural beam" is `neural` with several paths.
+"""
 
 from __future__ import annotations
 
 import re
 
-# Drafts of the heads' lattice.
-BASE, PARALLEL_BASE, RESCORED, PARALLEL_RESCORED = "base", "parallel-base", "rescored", "parallel-rescored"
-NEURAL, MEDUSA_TREE, EAGLE_TREE = "neural", "medusa-tree", "eagle-2-tree"
-HEADS_TREE, TREE, PUSHED_TREE = "heads-tree", "tree", "pushed-tree"
-# Without heads, or with and without.
-LM_ALONE, PROMPT_LOOKUP, SUFFIX_DECODING, RECYCLING = "lm-alone", "prompt-lookup", "suffix-decoding", "token-recycling"
-BLEND, WITHOUT_HEADS, WITHOUT_LM = "blend", "blend-without-heads", "blend-without-lm"
-ORACLE = "oracle"  # of the lattice: no drafter
-
-# What may follow in a row's name: weights of settings, a further source.
-TUNED, BY_TASK, WITH_MEMORY = " tuned", " tuned by task", " with memory"
-TUNED_TREE, TUNED_BLEND = TREE + TUNED, BLEND + TUNED
-PARALLEL = (PARALLEL_BASE, PARALLEL_RESCORED, PARALLEL_RESCORED + TUNED)  # several drafts as a batch
-NEURAL_BEAM = "neural beam"  # `neural` of several paths, in a report
-
 
 def bounded(name: str) -> bool:
     """Whether a drafter's drafts are of the heads' candidates alone, so that the oracle bounds what they gain."""
-    return not name.startswith((BLEND, LM_ALONE))
+    return not name.startswith(("blend", "lm-alone"))
 
 
 def sized(name: str, budget: int | None) -> str:

@@ -10,26 +10,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.draft.names import (
-    BASE,
-    BLEND,
-    EAGLE_TREE,
-    HEADS_TREE,
-    LM_ALONE,
-    MEDUSA_TREE,
-    NEURAL,
-    PARALLEL_BASE,
-    PARALLEL_RESCORED,
-    PROMPT_LOOKUP,
-    PUSHED_TREE,
-    RECYCLING,
-    RESCORED,
-    SUFFIX_DECODING,
-    TREE,
-    WITHOUT_HEADS,
-    WITHOUT_LM,
-)
-
 if TYPE_CHECKING:
     from rescore.decode.draft.drafter import Drafter
     from rescore.decode.draft.sources import DraftSources, Options
@@ -87,17 +67,22 @@ SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
         _spec(
-            BASE, "decode.draft.path_drafter", "the first candidate of every head", LATTICE, needs=("heads",), leaves=1
+            "base",
+            "decode.draft.path_drafter",
+            "the first candidate of every head",
+            LATTICE,
+            needs=("heads",),
+            leaves=1,
         ),
         _spec(
-            PARALLEL_BASE,
+            "parallel-base",
             "decode.draft.path_drafter",
             "the P best paths of the heads' lattice",
             {"paths": PATHS, **LATTICE},
             needs=("heads",),
         ),
         _spec(
-            RESCORED,
+            "rescored",
             "decode.draft.path_drafter",
             "the best path of the heads' lattice, rescored by --lm",
             WEIGHTED,
@@ -106,7 +91,7 @@ SPECS: dict[str, Spec] = {
             leaves=1,
         ),
         _spec(
-            PARALLEL_RESCORED,
+            "parallel-rescored",
             "decode.draft.path_drafter",
             "its P best paths",
             {**WEIGHTED, "settings": None, "paths": PATHS},
@@ -122,7 +107,7 @@ SPECS: dict[str, Spec] = {
             replayed=False,
         ),
         _spec(
-            NEURAL,
+            "neural",
             "decode.draft.neural_drafter",
             "P paths of the lattice, rescored by a small model",
             {"neural": None, "alpha": None, "paths": 1, **LATTICE},
@@ -131,7 +116,7 @@ SPECS: dict[str, Spec] = {
             cites="Kim et al. 2024, section 7.1",
         ),
         _spec(
-            MEDUSA_TREE,
+            "medusa-tree",
             "decode.draft.lattice_tree_drafter",
             "the tree of ranks that a dump's text most often follows (--counts)",
             {"nodes": 64, "counts": None, **LATTICE},
@@ -139,7 +124,7 @@ SPECS: dict[str, Spec] = {
             cites="Cai et al. 2024, Medusa",
         ),
         _spec(
-            EAGLE_TREE,
+            "eagle-2-tree",
             "decode.draft.lattice_tree_drafter",
             "a tree grown layer by layer from the heads' probabilities",
             {"nodes": 64, **LATTICE},
@@ -147,21 +132,21 @@ SPECS: dict[str, Spec] = {
             cites="Li et al. 2024, EAGLE-2",
         ),
         _spec(
-            HEADS_TREE,
+            "heads-tree",
             "decode.draft.tree_drafter",
             "the N most probable prefixes of the heads' lattice",
             {"nodes": "auto", **LATTICE},
             needs=("heads",),
         ),
         _spec(
-            TREE,
+            "tree",
             "decode.draft.tree_drafter",
             "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
             {**WEIGHTED, "settings": None, "nodes": "auto"},
             needs=("heads", "lm"),
         ),
         _spec(
-            PUSHED_TREE,
+            "pushed-tree",
             "decode.draft.tree_drafter",
             "the same, under the q of whole paths",
             {**WEIGHTED, "nodes": 64},
@@ -169,14 +154,14 @@ SPECS: dict[str, Spec] = {
             needs=("heads", "lm"),
         ),
         _spec(
-            LM_ALONE,
+            "lm-alone",
             "decode.draft.ngram_drafter",
             "a tree from --lm alone",
             {"lm": (), "nodes": 16, "ahead": None},
             needs=("lm",),
         ),
         _spec(
-            PROMPT_LOOKUP,
+            "prompt-lookup",
             "decode.draft.prompt_lookup",
             "what follows the first earlier occurrence of the last tokens, at most 10",
             {"ahead": 10},
@@ -184,7 +169,7 @@ SPECS: dict[str, Spec] = {
             leaves=1,
         ),
         _spec(
-            RECYCLING,
+            "token-recycling",
             "decode.draft.token_recycling",
             "the published tree, of 80, of the model's last predictions after each token; with --nodes the best one",
             {"nodes": None},
@@ -192,7 +177,7 @@ SPECS: dict[str, Spec] = {
             cites="Luo et al. 2024",
         ),
         _spec(
-            SUFFIX_DECODING,
+            "suffix-decoding",
             "decode.draft.suffix_decoding",
             "the most frequent continuations of what matches the end of the text",
             {"nodes": 16},
@@ -200,7 +185,7 @@ SPECS: dict[str, Spec] = {
             cites="Oliaro et al. 2024",
         ),
         _spec(
-            WITHOUT_LM,
+            "blend-without-lm",
             "decode.draft.blended_drafter",
             "blend without --lm",
             BLENDED,
@@ -208,7 +193,7 @@ SPECS: dict[str, Spec] = {
             needs=("lm",),
         ),
         _spec(
-            WITHOUT_HEADS,
+            "blend-without-heads",
             "decode.draft.blended_drafter",
             "blend without the heads",
             BLENDED,
@@ -216,7 +201,7 @@ SPECS: dict[str, Spec] = {
             needs=("heads",),
         ),
         _spec(
-            BLEND,
+            "blend",
             "decode.draft.blended_drafter",
             "the N most probable continuations under all sources: the running text, the model's predictions after "
             "rejected drafts, --lm, and heads if there are any",

@@ -16,33 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.names import (
-    BASE,
-    BLEND,
-    BY_TASK,
-    EAGLE_TREE,
-    HEADS_TREE,
-    LM_ALONE,
-    MEDUSA_TREE,
-    NEURAL,
-    NEURAL_BEAM,
-    ORACLE,
-    PARALLEL_BASE,
-    PARALLEL_RESCORED,
-    PROMPT_LOOKUP,
-    PUSHED_TREE,
-    RECYCLING,
-    RESCORED,
-    SUFFIX_DECODING,
-    TREE,
-    TUNED,
-    TUNED_BLEND,
-    TUNED_TREE,
-    WITH_MEMORY,
-    WITHOUT_HEADS,
-    WITHOUT_LM,
-    sized,
-)
+from rescore.decode.draft.names import sized
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
 RESAMPLES = 2000
@@ -131,7 +105,7 @@ class Resampled:
 
     def headroom(self, name: str, task: str | None = None) -> Interval | None:
         """Returns headroom recovered on a task, or its mean over the tasks with headroom; None if there is none."""
-        at, base, oracle = self._name(name), self._name(BASE), self._name(ORACLE)
+        at, base, oracle = self._name(name), self._name("base"), self._name("oracle")
         room = self.value[:, oracle] - self.value[:, base]
         has = room > 0 if task is None else (room > 0) & (np.array(self.tasks) == task)
         if not has.any():
@@ -148,9 +122,9 @@ class Resampled:
     def to_json(self, task: str | None = None) -> dict[str, Any]:
         """Returns every drafter's intervals of block efficiency and, with base and oracle present, of headroom."""
         out: dict[str, Any] = {"block_efficiency": {name: pair(self.efficiency(name, task)) for name in self.names}}
-        if {BASE, ORACLE} <= set(self.names):
+        if {"base", "oracle"} <= set(self.names):
             out["headroom_recovered"] = {
-                name: pair(self.headroom(name, task)) for name in self.names if name not in (BASE, ORACLE)
+                name: pair(self.headroom(name, task)) for name in self.names if name not in ("base", "oracle")
             }
         return out
 
@@ -201,23 +175,35 @@ EQUAL = (16, 64)  # nodes at which drafters are compared first
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 # What drafters are compared with: each with the same number of nodes, and whole drafts.
 AGAINST = {
-    TREE: (HEADS_TREE, LM_ALONE, MEDUSA_TREE, EAGLE_TREE, PUSHED_TREE),
-    TUNED_TREE: (TREE,),
-    BLEND: (TREE, HEADS_TREE, WITHOUT_HEADS, WITHOUT_LM, LM_ALONE, SUFFIX_DECODING, RECYCLING),
-    TUNED_BLEND: (BLEND, TUNED_TREE, WITHOUT_HEADS + TUNED, WITHOUT_LM + TUNED),
-    BLEND + BY_TASK: (TREE + BY_TASK, WITHOUT_HEADS + BY_TASK),
-    BLEND + WITH_MEMORY: (BLEND,),
+    "tree": ("heads-tree", "lm-alone", "medusa-tree", "eagle-2-tree", "pushed-tree"),
+    "tree tuned": ("tree",),
+    "blend": (
+        "tree",
+        "heads-tree",
+        "blend-without-heads",
+        "blend-without-lm",
+        "lm-alone",
+        "suffix-decoding",
+        "token-recycling",
+    ),
+    "blend tuned": ("blend", "tree tuned", "blend-without-heads tuned", "blend-without-lm tuned"),
+    "blend tuned by task": ("tree tuned by task", "blend-without-heads tuned by task"),
+    "blend with memory": ("blend",),
 }
 PAIRS = (
-    (RESCORED, BASE),
-    (PARALLEL_RESCORED, PARALLEL_BASE),
-    (PARALLEL_RESCORED + TUNED, PARALLEL_RESCORED),
-    (sized(TREE, 16), PARALLEL_RESCORED),
-    (NEURAL, BASE),
-    (NEURAL, RESCORED),
-    (NEURAL_BEAM, NEURAL),
-    (NEURAL_BEAM, PARALLEL_RESCORED),
-    *((sized(name, 16), other) for name in (BLEND, BLEND + WITH_MEMORY) for other in (PROMPT_LOOKUP, RECYCLING)),
+    ("rescored", "base"),
+    ("parallel-rescored", "parallel-base"),
+    ("parallel-rescored tuned", "parallel-rescored"),
+    ("tree 16", "parallel-rescored"),
+    ("neural", "base"),
+    ("neural", "rescored"),
+    ("neural beam", "neural"),
+    ("neural beam", "parallel-rescored"),
+    *(
+        (sized(name, 16), other)
+        for name in ("blend", "blend with memory")
+        for other in ("prompt-lookup", "token-recycling")
+    ),
     *((sized(name, n), sized(other, n)) for name, others in AGAINST.items() for other in others for n in (16, 32, 64)),
 )
 

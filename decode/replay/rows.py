@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from rescore.decode.draft.drafter import Drafter
-from rescore.decode.draft.names import BY_TASK, ORACLE, TUNED, WITH_MEMORY, sized
+from rescore.decode.draft.names import sized
 from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.draft.registry import SPECS, Spec
 from rescore.decode.draft.rescorer import Rescorer
@@ -153,7 +153,7 @@ def rows_of(
         if wanted and spec.replayed:
             for variant, options in _variants(spec, budgets, settings, memory):
                 found += _replays(spec, variant, options, sources, budgets, everywhere=name in everywhere)
-    oracle = [OracleReplay(widths={ORACLE: budgets.top_k})] if sources.slots else []
+    oracle = [OracleReplay(widths={"oracle": budgets.top_k})] if sources.slots else []
     return [*found, *others, *oracle]
 
 
@@ -169,11 +169,11 @@ def _variants(
     """What follows the drafter's name, and its options."""
     yield "", {"top_k": budgets.top_k}
     if settings and "settings" in spec.options:
-        yield TUNED, {"settings": settings}
+        yield " tuned", {"settings": settings}
         if "nodes" in spec.options and any(one.by_task for one in (settings.trees or {}).values()):
-            yield BY_TASK, {"settings": settings}
+            yield " tuned by task", {"settings": settings}
     if memory and "memory" in spec.options:
-        yield WITH_MEMORY, {"top_k": budgets.top_k, "settings": settings, "memory": memory}
+        yield " with memory", {"top_k": budgets.top_k, "settings": settings, "memory": memory}
 
 
 def _replays(
@@ -192,7 +192,7 @@ def _replays(
         own = {**options, option: largest} if option else dict(options)
 
         def make(block: DumpBlock, own: dict[str, Any] = own) -> Drafter:
-            here = sources.of(block, block.task if variant == BY_TASK else None)
+            here = sources.of(block, block.task if variant == " tuned by task" else None)
             drafter = spec.make(here, own)
             assert drafter is not None
             return drafter

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.names import BASE, ORACLE, RESCORED
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.replay import Outcome, Replay
 from rescore.decode.replay.table import lines_of
@@ -111,13 +110,13 @@ class DumpResult:
 
 def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
     """Returns headroom recovered by every drafter except base and oracle; empty unless both are present."""
-    if not {BASE, ORACLE} <= set(efficiency):
+    if not {"base", "oracle"} <= set(efficiency):
         return {}
-    base, oracle = efficiency[BASE], efficiency[ORACLE]
+    base, oracle = efficiency["base"], efficiency["oracle"]
     return {
         name: headroom_recovered(value, base, oracle)
         for name, value in efficiency.items()
-        if name not in (BASE, ORACLE)
+        if name not in ("base", "oracle")
     }
 
 
@@ -194,15 +193,15 @@ class _Builder:
         self.parts.append({name: Tally.of_lines(lines_of(block, one)) for name, one in outcomes.items()})
         best = {
             name: one.drafts.tokens[:, 0]
-            for name in (BASE, RESCORED)
+            for name in ("base", "rescored")
             if name in outcomes and (one := outcomes[name]).drafts
         }
         for name, drafts in best.items():
             self.repetition.setdefault(name, Repetition()).add(drafts[outcomes[name].visited])
         if len(best) == 2:
-            self.duel, steps = self.duel or Duel(), outcomes[BASE].visited
-            base, rescored = (outcomes[name].accepted[steps] for name in (BASE, RESCORED))
-            self.duel.add(base, rescored, best[BASE][steps], best[RESCORED][steps])
+            self.duel, steps = self.duel or Duel(), outcomes["base"].visited
+            base, rescored = (outcomes[name].accepted[steps] for name in ("base", "rescored"))
+            self.duel.add(base, rescored, best["base"][steps], best["rescored"][steps])
 
     def result(self) -> TaskResult:
         tallies = {name: Tally.joined([part[name] for part in self.parts]) for name in self.parts[0]}

@@ -9,22 +9,7 @@ from typing import Any
 
 from rescore.decode.cost.cost_model import CostOptions, Roofline
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.draft.names import (
-    BASE,
-    BLEND,
-    HEADS_TREE,
-    LM_ALONE,
-    ORACLE,
-    PARALLEL_BASE,
-    PARALLEL_RESCORED,
-    PROMPT_LOOKUP,
-    RECYCLING,
-    RESCORED,
-    SUFFIX_DECODING,
-    TREE,
-    TUNED_BLEND,
-    sized,
-)
+from rescore.decode.draft.names import sized
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.analyses.efficiency import (
@@ -51,21 +36,28 @@ NODES = (8, 16, 32, 64, 128)
 PATHS = (2, 4, 8, 16, 32)  # replayed beside 1 and p
 BUDGET, LARGER = 16, 128  # nodes of the tree whose lost tokens are analysed, and of the tree it is compared with
 OF_Q = 64  # nodes of the tree whose q is checked against acceptance
-EVERYWHERE = (BASE, PARALLEL_BASE, RESCORED, PARALLEL_RESCORED, HEADS_TREE, TREE)  # for comparisons row by row
+EVERYWHERE = (
+    "base",
+    "parallel-base",
+    "rescored",
+    "parallel-rescored",
+    "heads-tree",
+    "tree",
+)  # for comparisons row by row
 # Drafters in the plots of acceptance by position and of tokens per pass along the text.
 SHOWN = (
-    BASE,
-    RESCORED,
-    PARALLEL_RESCORED,
-    sized(TREE, 16),
-    sized(TREE, 64),
-    sized(LM_ALONE, 16),
-    *(sized(name, n) for name in (BLEND, TUNED_BLEND) for n in (16, 64)),
-    sized(SUFFIX_DECODING, 16),
-    sized(RECYCLING, 16),
-    RECYCLING,
-    PROMPT_LOOKUP,
-    ORACLE,
+    "base",
+    "rescored",
+    "parallel-rescored",
+    "tree 16",
+    "tree 64",
+    "lm-alone 16",
+    *(sized(name, n) for name in ("blend", "blend tuned") for n in (16, 64)),
+    "suffix-decoding 16",
+    "token-recycling 16",
+    "token-recycling",
+    "prompt-lookup",
+    "oracle",
 )
 
 
@@ -167,9 +159,9 @@ def measure(
     sources = RecordedSources(dump, rescorer, tuned=options.tuned_models, counts=options.split.part("tune"))
     others = neural.drafters if neural else ()
     drafters = rows_of(sources, budgets, settings=options.tuned, others=others, everywhere=EVERYWHERE)
-    stem = TREE if rescorer.models else HEADS_TREE
+    stem = "tree" if rescorer.models else "heads-tree"
     lost = LostCounts(
-        draft=sized(stem, BUDGET), larger=sized(stem, LARGER), heads=sized(HEADS_TREE, BUDGET), oracle=ORACLE
+        draft=sized(stem, BUDGET), larger=sized(stem, LARGER), heads=sized("heads-tree", BUDGET), oracle="oracle"
     )
     result = replay_dump(dump, drafters, listeners=[lost.add] if dump.slots else [], **common)
     found: dict[str, Any] = {}
@@ -182,7 +174,7 @@ def measure(
         }
         if rescorer.models:
             found |= _of_models(dump, rescorer, options, names=names, common=common)
-    q_of = next((name for one in (TUNED_BLEND, BLEND) for name in [sized(one, OF_Q)] if name in result.names), "")
+    q_of = next((name for one in ("blend tuned", "blend") for name in [sized(one, OF_Q)] if name in result.names), "")
     q = next((one for one in drafters if isinstance(one, DrafterReplay) and q_of in one.names), None)
     return Measured(
         dump=dump,

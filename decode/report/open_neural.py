@@ -9,7 +9,6 @@ import torch
 
 from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.draft.names import NEURAL, NEURAL_BEAM
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.replay.recorded import RecordedHeads
@@ -40,8 +39,8 @@ def open_neural(
     model = open_model(path, dtype=torch.float32, device=device)
     check(path, model, dump)
     drafters = []
-    for name, p in ((NEURAL, 1), (NEURAL_BEAM, paths)):
-        if name == NEURAL or p > 1:
+    for name, p in (("neural", 1), ("neural beam", paths)):
+        if name == "neural" or p > 1:
             rescorer = NeuralRescorer(model.target, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
             drafters.append(neural_replay(name, rescorer, top_k=top_k, advance=advance))
     machine = f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device

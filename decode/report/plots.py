@@ -6,31 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from html import escape
 from typing import Any
 
-from rescore.decode.draft.names import (
-    BASE,
-    BLEND,
-    EAGLE_TREE,
-    HEADS_TREE,
-    LM_ALONE,
-    MEDUSA_TREE,
-    NEURAL,
-    NEURAL_BEAM,
-    ORACLE,
-    PARALLEL_BASE,
-    PARALLEL_RESCORED,
-    PROMPT_LOOKUP,
-    PUSHED_TREE,
-    RECYCLING,
-    RESCORED,
-    SUFFIX_DECODING,
-    TREE,
-    TUNED,
-    TUNED_BLEND,
-    TUNED_TREE,
-    WITHOUT_HEADS,
-    WITHOUT_LM,
-    split,
-)
+from rescore.decode.draft.names import split
 from rescore.decode.replay.figures import Interval
 from rescore.decode.report.content import PlotView
 
@@ -38,34 +14,34 @@ Value = float | Interval | None
 
 # The colour, by name in the page's style, and the dash of a drafter's curve, in the legend's order.
 STYLES = {
-    TUNED_BLEND: ("tuned", "solid"),
-    BLEND: ("open", "solid"),
-    WITHOUT_HEADS: ("lm-text", "dash"),
-    WITHOUT_HEADS + TUNED: ("lm-text", "dashdot"),
-    WITHOUT_LM: ("lm-text", "dot"),
-    WITHOUT_LM + TUNED: ("lm-text", "longdash"),
-    TUNED_TREE: ("tuned", "dash"),
-    TREE: ("tree", "solid"),
-    HEADS_TREE: ("tree-base", "solid"),
-    PUSHED_TREE: ("pushed", "dot"),
-    MEDUSA_TREE: ("medusa", "dash"),
-    EAGLE_TREE: ("eagle", "dashdot"),
-    PARALLEL_RESCORED: ("paths", "solid"),
-    PARALLEL_RESCORED + TUNED: ("paths", "dash"),
-    PARALLEL_BASE: ("paths-base", "solid"),
-    NEURAL: ("neural", "dot"),
-    LM_ALONE: ("lm-alone", "solid"),
-    SUFFIX_DECODING: ("pushed", "solid"),
-    RECYCLING: ("eagle", "solid"),
-    PROMPT_LOOKUP: ("paths-base", "solid"),
-    ORACLE: ("oracle", "dash"),
+    "blend tuned": ("tuned", "solid"),
+    "blend": ("open", "solid"),
+    "blend-without-heads": ("lm-text", "dash"),
+    "blend-without-heads tuned": ("lm-text", "dashdot"),
+    "blend-without-lm": ("lm-text", "dot"),
+    "blend-without-lm tuned": ("lm-text", "longdash"),
+    "tree tuned": ("tuned", "dash"),
+    "tree": ("tree", "solid"),
+    "heads-tree": ("tree-base", "solid"),
+    "pushed-tree": ("pushed", "dot"),
+    "medusa-tree": ("medusa", "dash"),
+    "eagle-2-tree": ("eagle", "dashdot"),
+    "parallel-rescored": ("paths", "solid"),
+    "parallel-rescored tuned": ("paths", "dash"),
+    "parallel-base": ("paths-base", "solid"),
+    "neural": ("neural", "dot"),
+    "lm-alone": ("lm-alone", "solid"),
+    "suffix-decoding": ("pushed", "solid"),
+    "token-recycling": ("eagle", "solid"),
+    "prompt-lookup": ("paths-base", "solid"),
+    "oracle": ("oracle", "dash"),
 }
 # One path is a point on the curve of several.
 SEVERAL = {
-    RESCORED: PARALLEL_RESCORED,
-    RESCORED + TUNED: PARALLEL_RESCORED + TUNED,
-    BASE: PARALLEL_BASE,
-    NEURAL_BEAM: NEURAL,
+    "rescored": "parallel-rescored",
+    "rescored tuned": "parallel-rescored tuned",
+    "base": "parallel-base",
+    "neural beam": "neural",
 }
 
 

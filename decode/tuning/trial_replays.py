@@ -10,7 +10,7 @@ import numpy as np
 
 from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.names import BASE, ORACLE, PARALLEL_RESCORED, RESCORED, TREE, sized
+from rescore.decode.draft.names import sized
 from rescore.decode.draft.settings import HEADLESS_KINDS, PathWeights
 from rescore.decode.replay import rows
 from rescore.decode.replay.replay import OracleReplay, Replay
@@ -59,11 +59,11 @@ class TrialReplays:
     @property
     def bounds(self) -> DumpResult:
         """The replay of base and oracle."""
-        return self._once("bounds", self.tasks, lambda threads: OracleReplay(widths={BASE: 1, ORACLE: self.top_k}))
+        return self._once("bounds", self.tasks, lambda threads: OracleReplay(widths={"base": 1, "oracle": self.top_k}))
 
     def of_paths(self, weights: PathWeights) -> DumpResult:
-        """Replays RESCORED and PARALLEL_RESCORED."""
-        budgets = {RESCORED: 1, PARALLEL_RESCORED: self.paths}
+        """Replays "rescored" and "parallel-rescored"."""
+        budgets = {"rescored": 1, "parallel-rescored": self.paths}
         return self._once(
             ("paths", weights),
             self.tasks,
@@ -71,8 +71,8 @@ class TrialReplays:
         )
 
     def of_trees(self, weights: PathWeights) -> DumpResult:
-        """Replays TREE, uncalibrated, with all SIZES."""
-        budgets = {sized(TREE, n): n for n in SIZES}
+        """Replays "tree", uncalibrated, with all SIZES."""
+        budgets = {sized("tree", n): n for n in SIZES}
         return self._once(
             ("trees", weights),
             self.tasks,

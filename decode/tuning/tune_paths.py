@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rescore.decode.draft.names import PARALLEL_RESCORED, TREE, sized
+from rescore.decode.draft.names import sized
 from rescore.decode.draft.settings import PathWeights
 from rescore.decode.replay.analyses.weights import GRID
 from rescore.decode.replay.run import DumpResult
@@ -105,8 +105,8 @@ class PathTuning:
 def tune_paths(replays: TrialReplays, *, advance: Callable[[str], None]) -> PathTuning:
     """Tunes the weights of heads and models for the p best paths. advance: called before each trial."""
     models = len(replays.models)
-    scalar = tune_scalar(replays.of_paths, models, (PARALLEL_RESCORED,), advance)
-    scalar_trees = tune_scalar(replays.of_trees, models, tuple(sized(TREE, n) for n in SIZES), advance)
+    scalar = tune_scalar(replays.of_paths, models, ("parallel-rescored",), advance)
+    scalar_trees = tune_scalar(replays.of_trees, models, tuple(sized("tree", n) for n in SIZES), advance)
     advance("fit of the paths' weights")
     head, alpha = fit_weights(
         replays.blocks(replays.tasks), replays.models, top_k=replays.top_k, workers=replays.threads

@@ -6,18 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.names import (
-    BASE,
-    BLEND,
-    BY_TASK,
-    PARALLEL_RESCORED,
-    RESCORED,
-    TREE,
-    TUNED,
-    WITHOUT_HEADS,
-    sized,
-    split,
-)
+from rescore.decode.draft.names import sized, split
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.figures import Resampled, pair
@@ -28,7 +17,7 @@ from rescore.decode.tuning.trial_replays import SIZES
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
-COMPARED = (BASE, RESCORED, PARALLEL_RESCORED, TREE, WITHOUT_HEADS, BLEND)
+COMPARED = ("base", "rescored", "parallel-rescored", "tree", "blend-without-heads", "blend")
 
 
 def evaluate(
@@ -54,7 +43,7 @@ def evaluate(
 def compared(name: str) -> str | None:
     """The drafter to compare a tuned one with: the default one or, for weights per task, the tuned one."""
     stem, budget = split(name)
-    for variant, other in ((BY_TASK, TUNED), (TUNED, "")):
+    for variant, other in ((" tuned by task", " tuned"), (" tuned", "")):
         if stem.endswith(variant):
             return sized(stem.removesuffix(variant) + other, budget)
     return None

@@ -3,15 +3,18 @@ is true.
 """
 
 import json
+import re
 
 import numpy as np
 import pytest
 from support import cli
 
 from rescore.decode.draft import names
+from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.rows import Budgets
+from rescore.decode.report import plots
 from rescore.decode.report.content import Plot, Section, Table
 from rescore.decode.report.measured import NODES, PATHS, ReportOptions, measure, rows_to_come
 from rescore.decode.report.plots import curve_of, curves
@@ -256,3 +259,34 @@ def test_budgets_of_names(name, stem, budget):
 def test_unknown_drafters_have_a_curve_of_their_own():
     found = curves(["tree 8", "my way 3", "tree 16", "my way 5"])
     assert [*found.items()] == [("tree", ["tree 8", "tree 16"]), ("my way", ["my way 3", "my way 5"])]
+
+
+def test_lists_of_names_hold_drafters():
+    """Every drafter that a table, plot or comparison singles out is one of the registry, or a row beside them."""
+    from rescore.decode.cli.actions import run
+    from rescore.decode.replay import figures as compared
+    from rescore.decode.report import measured
+    from rescore.decode.report.sections import cost
+
+    lists = (
+        plots.STYLES,
+        plots.SEVERAL,
+        [*plots.SEVERAL.values()],
+        *compared.PAIRS,
+        measured.EVERYWHERE,
+        measured.SHOWN,
+    )
+    lists += (*run.ROWS, *run.ROWS_WITHOUT_HEADS, run.BEST, run.BASELINES, run.BOLD, [*run.TIMED.values()])
+    lists += (
+        *efficiency.TILES,
+        *efficiency.HEADLINE,
+        efficiency.TABLED,
+        efficiency.STRONG,
+        cost.PARALLEL,
+        cost.HEADLESS,
+    )
+    lists += (summary.REFERENCES, summary.CONTROLS, summary.PUBLISHED, differences.SOURCES)
+    stems = {
+        re.sub("( tuned by task| tuned)?( with memory)?( [0-9]+)?$", "", name) for names in lists for name in names
+    }
+    assert stems - {"oracle", "neural beam"} <= SPECS.keys() and len(stems) > 15

@@ -13,7 +13,6 @@ from typing import Any
 from rescore.decode.cli.actions import models, output, pictures
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cli.draw import OUT
-from rescore.decode.draft.names import BLEND, HEADS_TREE, TREE, TUNED_BLEND, TUNED_TREE
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.replay import accepted_of_drafts, tree_at, visited_rows
 from rescore.decode.replay.rows import check_dump
@@ -129,25 +128,25 @@ def drafting(args: argparse.Namespace, dump: Dump) -> tuple[Drawn, Rescorer]:
     found = models.open_settings(args)
     rescorer = models.open_rescorer(args, [dump])
     if found is None:
-        name = TREE if rescorer.models else HEADS_TREE
+        name = "tree" if rescorer.models else "heads-tree"
         trees: dict[str, TreeDrafting] = {"tree": TreeDrafting(name=name, rescorer=rescorer)}
         if len(rescorer.models) == 1:
             untuned = Rescorer(rescorer.models[0], threads=args.threads)
-            trees["blend"] = TreeDrafting(name=BLEND, rescorer=untuned)
+            trees["blend"] = TreeDrafting(name="blend", rescorer=untuned)
         return Drawn(strings=rescorer, trees=trees, top_k=args.top_k), rescorer
     check_dump(found, dump)
     assert found.paths is not None, "settings for a model with heads have weights of paths"
     strings = found.paths.rescorer(rescorer.models, args.threads)
     if not found.trees:
         return Drawn(
-            strings=strings, trees={"tree": TreeDrafting(name=TREE, rescorer=strings)}, top_k=found.top_k
+            strings=strings, trees={"tree": TreeDrafting(name="tree", rescorer=strings)}, top_k=found.top_k
         ), rescorer
     trees = {
         ending: TreeDrafting(
             name=name,
             rescorer=Rescorer(rescorer.models[0], calibration=found.calibration(kind), threads=args.threads),
         )
-        for ending, kind, name in (("tree", "closed", TUNED_TREE), ("blend", "open", TUNED_BLEND))
+        for ending, kind, name in (("tree", "closed", "tree tuned"), ("blend", "open", "blend tuned"))
     }
     return Drawn(strings=strings, trees=trees, top_k=found.top_k), rescorer
 

@@ -13,25 +13,7 @@ from rich.console import RenderableType
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.draft.names import (
-    BASE,
-    BLEND,
-    HEADS_TREE,
-    LM_ALONE,
-    ORACLE,
-    PARALLEL_BASE,
-    PARALLEL_RESCORED,
-    PROMPT_LOOKUP,
-    RECYCLING,
-    RESCORED,
-    SUFFIX_DECODING,
-    TREE,
-    TUNED,
-    WITHOUT_HEADS,
-    bounded,
-    sized,
-    split,
-)
+from rescore.decode.draft.names import bounded, sized, split
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.replay.figures import Figures
@@ -44,7 +26,7 @@ from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import SplitPart
 
 LARGEST = 128  # nodes
-TIMED = {"paths": PARALLEL_RESCORED, "tree": sized(TREE, LARGEST), "blend": sized(BLEND, LARGEST)}
+TIMED = {"paths": "parallel-rescored", "tree": sized("tree", LARGEST), "blend": sized("blend", LARGEST)}
 
 
 def call(args: argparse.Namespace) -> None:
@@ -81,7 +63,7 @@ def replayed(args: argparse.Namespace, passes: RecordWriter | None, drafts: Reco
             with models.naming(dump):
                 counts = part.split.part("tune") if part and part.name == "heldout" else None
                 sources = RecordedSources(dump, rescorer, counts=counts)
-                drafters = rows_of(sources, budgets, settings=settings, memory=memory, everywhere=(BASE, RESCORED))
+                drafters = rows_of(sources, budgets, settings=settings, memory=memory, everywhere=("base", "rescored"))
                 results.append(
                     replay_dump(
                         dump,
@@ -106,7 +88,7 @@ def open_memory(args: argparse.Namespace, dumps: Sequence[Dump]) -> TextMemory |
 
 def write_paths(writer: RecordWriter, dump: Dump, block: DumpBlock, outcomes: Mapping[str, Outcome]) -> None:
     """Writes the p best paths of every row they visit."""
-    one = next((outcomes[name] for name in (PARALLEL_RESCORED, PARALLEL_BASE) if name in outcomes), None)
+    one = next((outcomes[name] for name in ("parallel-rescored", "parallel-base") if name in outcomes), None)
     if one is None or one.drafts is None:
         raise Misuse(f"--drafts: {dump.path} is of a model without heads, and so without paths to write")
     write_drafts(writer, dump, block, one.drafts, one.visited)
@@ -168,34 +150,34 @@ def to_json(
 
 
 Report = dict[str, Any]
-BOLD = (TREE, TREE + TUNED, BLEND, BLEND + TUNED)
+BOLD = ("tree", "tree tuned", "blend", "blend tuned")
 
 
 def either(name: str, nodes: int) -> tuple[str, str]:
     """A drafter's rows of one size, the better one first."""
-    return sized(name + TUNED, nodes), sized(name, nodes)
+    return sized(name + " tuned", nodes), sized(name, nodes)
 
 
 # The rows that are printed unasked, each the first of its alternatives that was replayed: with heads and without.
 ROWS = (
-    (BASE,),
-    (PARALLEL_RESCORED, PARALLEL_BASE),
-    (*either(TREE, 16), sized(HEADS_TREE, 16)),
-    either(WITHOUT_HEADS, 16),
-    either(BLEND, 16),
-    either(BLEND, 64),
-    (ORACLE,),
+    ("base",),
+    ("parallel-rescored", "parallel-base"),
+    (*either("tree", 16), "heads-tree 16"),
+    either("blend-without-heads", 16),
+    either("blend", 16),
+    either("blend", 64),
+    ("oracle",),
 )
 ROWS_WITHOUT_HEADS = (
-    (PROMPT_LOOKUP,),
-    (sized(SUFFIX_DECODING, 16),),
-    (sized(RECYCLING, 16),),
-    (sized(LM_ALONE, 16),),
-    either(BLEND, 16),
-    either(BLEND, 64),
+    ("prompt-lookup",),
+    ("suffix-decoding 16",),
+    ("token-recycling 16",),
+    ("lm-alone 16",),
+    either("blend", 16),
+    either("blend", 64),
 )
-BEST = (*either(BLEND, 16), *either(TREE, 16), sized(HEADS_TREE, 16))  # there is no blend with several models
-BASELINES = (BASE, PROMPT_LOOKUP)
+BEST = (*either("blend", 16), *either("tree", 16), "heads-tree 16")  # there is no blend with several models
+BASELINES = ("base", "prompt-lookup")
 
 
 def summary(report: Report, width: int) -> list[RenderableType]:
@@ -215,7 +197,7 @@ def summary(report: Report, width: int) -> list[RenderableType]:
 
 def shown_rows(report: Report) -> list[str]:
     replayed = report["settings"]["drafters"]
-    wanted = ROWS if BASE in replayed else ROWS_WITHOUT_HEADS
+    wanted = ROWS if "base" in replayed else ROWS_WITHOUT_HEADS
     found = [next((name for name in names if name in replayed), None) for names in wanted]
     return [name for name in found if name]
 
@@ -359,7 +341,7 @@ def settings_line(report: Report) -> str:
     weight = f"alpha {alpha:g}" if isinstance(alpha, float) else "alpha " + ",".join(f"{value:g}" for value in alpha)
     candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
     tuned = f"; tuned as in {settings['tuned']}" if settings["tuned"] else ""
-    if all(BASE not in one["block_efficiency"] for one in report["overall"]):
+    if all("base" not in one["block_efficiency"] for one in report["overall"]):
         return f"model without heads; {models or 'no n-gram model (--lm)'}{tuned}"
     if not models:
         return f"no n-gram model (--lm); {candidates}p = {settings['paths']}{tuned}"

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from rescore.decode.cli.actions.output import Column, column_tables
 from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.draft.names import BY_TASK, TUNED, split
+from rescore.decode.draft.names import split
 from rescore.decode.draft.settings import BLEND
 from rescore.lattice.dump import Dump
 
@@ -64,7 +64,7 @@ def heldout_tables(report: Report, dump: Dump, width: int) -> list[RenderableTyp
     columns.append(Column("change", [change(row) for row in rows.values()]))
     columns.append(Column("interval", [interval(row) for row in rows.values()]))
     columns.append(Column("p", [p_value(row) for row in rows.values()]))
-    bold = {name for name in rows if split(name)[0].endswith((TUNED, BY_TASK))}
+    bold = {name for name in rows if split(name)[0].endswith((" tuned", " tuned by task"))}
     sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
     lines: list[RenderableType] = [
         f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest",

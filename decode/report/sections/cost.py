@@ -17,24 +17,15 @@ from rescore.decode.cost.cost_model import (
     forecast,
     per_token,
 )
-from rescore.decode.draft.names import (
-    BASE,
-    LM_ALONE,
-    NEURAL,
-    NEURAL_BEAM,
-    ORACLE,
-    PARALLEL,
-    TUNED,
-    WITHOUT_HEADS,
-    split,
-)
+from rescore.decode.draft.names import split
 from rescore.decode.replay.figures import EQUAL
 from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.report import plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.measured import Measured
 
-HEADLESS = (LM_ALONE, WITHOUT_HEADS, WITHOUT_HEADS + TUNED)
+PARALLEL = ("parallel-base", "parallel-rescored", "parallel-rescored tuned")  # several drafts as a batch
+HEADLESS = ("lm-alone", "blend-without-heads", "blend-without-heads tuned")
 SHOWN = (1, 8, 64)  # batches of the table
 BATCHES = tuple(2**i for i in range(11))  # of the plot
 LENGTHS = (128, 2048)  # of the cache in the table of bytes
@@ -87,7 +78,7 @@ def ways(measured: Measured, options: CostOptions) -> list[Way]:
     small = measured.neural.costed(options) if measured.neural else None
     for name in measured.figures.names:
         stem, _ = split(name)
-        if name in (ORACLE, NEURAL_BEAM) or not is_costed(name) or (name == NEURAL and small is None):
+        if name in ("oracle", "neural beam") or not is_costed(name) or (name == "neural" and small is None):
             continue
         found.append(
             Way(
@@ -97,9 +88,9 @@ def ways(measured: Measured, options: CostOptions) -> list[Way]:
                 rows=measured.options.budgets.p if stem in PARALLEL else 1,
                 shared_cache=stem not in PARALLEL,
                 slots=0 if stem in HEADLESS else slots,
-                drafting=0.0 if name == BASE else drafting.get(name, 0.0),
-                small=small if name == NEURAL else None,
-                small_passes=slots if name == NEURAL else 1,
+                drafting=0.0 if name == "base" else drafting.get(name, 0.0),
+                small=small if name == "neural" else None,
+                small_passes=slots if name == "neural" else 1,
             )
         )
     return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.draft.names import BLEND, LM_ALONE, TUNED, WITHOUT_HEADS, WITHOUT_LM, sized
+from rescore.decode.draft.names import sized
 from rescore.decode.replay.figures import EQUAL, SIGNIFICANT, Figures
 from rescore.decode.report import plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.measured import Measured
 
-SOURCES = (WITHOUT_LM, WITHOUT_HEADS, BLEND)
+SOURCES = ("blend-without-lm", "blend-without-heads", "blend")
 
 
 def section(measured: Measured) -> Section:
@@ -24,16 +24,16 @@ def section(measured: Measured) -> Section:
             "mean over tasks with its interval and two-sided p-value, and the number of tasks on which the first is "
             f"better or worse with p below {SIGNIFICANT}. P-values are not corrected for multiple comparisons.",
         ),
-        parts=(*([_plot(figures)] if sized(BLEND, EQUAL[0]) in figures.names else []), _table(figures)),
+        parts=(*([_plot(figures)] if sized("blend", EQUAL[0]) in figures.names else []), _table(figures)),
     )
 
 
 def _plot(figures: Figures) -> Plot:
     views = [
         PlotView(name=f"{n} nodes{told.replace(' ', ', ')}", traces=_bars(figures, told, n))
-        for told in ("", TUNED)
+        for told in ("", " tuned")
         for n in EQUAL
-        if sized(BLEND + told, n) in figures.names
+        if sized("blend" + told, n) in figures.names
     ]
     return Plot(
         title="Tokens per pass with and without each source",
@@ -44,7 +44,7 @@ def _plot(figures: Figures) -> Plot:
 
 
 def _bars(figures: Figures, told: str, n: int) -> list[dict[str, Any]]:
-    tasks, stems = figures.task_names, (LM_ALONE, *(name + told for name in SOURCES))
+    tasks, stems = figures.task_names, ("lm-alone", *(name + told for name in SOURCES))
     return [
         plots.bars(stem, tasks, [figures.value(name, task) for task in tasks], series=plots.style(stem)["series"])
         for stem in stems

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.names import ORACLE, split
+from rescore.decode.draft.names import split
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, LostTokens
 from rescore.decode.replay.analyses.reliability import EDGES, Reliability
 from rescore.decode.replay.run import DumpResult
@@ -81,7 +81,7 @@ def _acceptance(measured: Measured) -> tuple[Plot, Table]:
         traces, seen = [], Counter[str]()
         for name, values in shares(task).items():
             series = plots.style(name)["series"]
-            dash = "dash" if name == ORACLE else DASHES[seen[series] % len(DASHES)]
+            dash = "dash" if name == "oracle" else DASHES[seen[series] % len(DASHES)]
             seen[series] += 1
             rounded = [None if value is None else round(value, 5) for value in values]
             traces.append(plots.curve(name, list(slots), rounded, series=series, dash=dash))

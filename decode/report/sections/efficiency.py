@@ -4,27 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.draft.names import (
-    BASE,
-    BLEND,
-    EAGLE_TREE,
-    HEADS_TREE,
-    MEDUSA_TREE,
-    ORACLE,
-    PARALLEL_BASE,
-    PARALLEL_RESCORED,
-    PROMPT_LOOKUP,
-    RECYCLING,
-    RESCORED,
-    SUFFIX_DECODING,
-    TREE,
-    TUNED,
-    TUNED_BLEND,
-    TUNED_TREE,
-    bounded,
-    sized,
-    split,
-)
+from rescore.decode.draft.names import bounded, sized, split
 from rescore.decode.replay.figures import EQUAL, Figures
 from rescore.decode.report import plots
 from rescore.decode.report.content import Plot, Section, Table, Tile
@@ -40,32 +20,32 @@ PAPER = (
     ("XSUM", 1.13, 1.16, 1.23, 1.18, 1.26, 1.55),
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
-STRONG = tuple(sized(name, n) for name in (TREE, BLEND, TUNED_BLEND) for n in EQUAL)
+STRONG = tuple(sized(name, n) for name in ("tree", "blend", "blend tuned") for n in EQUAL)
 TILES = (
-    (BASE,),
-    (PARALLEL_RESCORED, PARALLEL_BASE),
-    *((sized(TUNED_TREE, n), sized(TREE, n), sized(HEADS_TREE, n)) for n in EQUAL),
-    *((sized(TUNED_BLEND, n), sized(BLEND, n)) for n in EQUAL),
-    (PROMPT_LOOKUP,),
-    (RECYCLING,),
-    *((sized(SUFFIX_DECODING, n),) for n in EQUAL),
-    (ORACLE,),
+    ("base",),
+    ("parallel-rescored", "parallel-base"),
+    *((sized("tree tuned", n), sized("tree", n), sized("heads-tree", n)) for n in EQUAL),
+    *((sized("blend tuned", n), sized("blend", n)) for n in EQUAL),
+    ("prompt-lookup",),
+    ("token-recycling",),
+    *((sized("suffix-decoding", n),) for n in EQUAL),
+    ("oracle",),
 )  # of each group the first that was replayed
 TABLED: dict[str, tuple[int | None, ...]] = dict.fromkeys(
-    (TUNED_BLEND, BLEND, TUNED_TREE, TREE, HEADS_TREE), (16, 32, 64, 128)
-) | dict.fromkeys((PARALLEL_BASE, PARALLEL_RESCORED, PARALLEL_RESCORED + TUNED), (None,))
+    ("blend tuned", "blend", "tree tuned", "tree", "heads-tree"), (16, 32, 64, 128)
+) | dict.fromkeys(("parallel-base", "parallel-rescored", "parallel-rescored tuned"), (None,))
 CURVES = 4
 # Curves shown first: of each group the first that was replayed.
 HEADLINE = (
-    (TUNED_BLEND, BLEND),
-    (TUNED_TREE, TREE),
-    (HEADS_TREE,),
-    (PARALLEL_RESCORED, PARALLEL_BASE),
-    (MEDUSA_TREE,),
-    (EAGLE_TREE,),
-    (SUFFIX_DECODING,),
-    (RECYCLING,),
-    (PROMPT_LOOKUP,),
+    ("blend tuned", "blend"),
+    ("tree tuned", "tree"),
+    ("heads-tree",),
+    ("parallel-rescored", "parallel-base"),
+    ("medusa-tree",),
+    ("eagle-2-tree",),
+    ("suffix-decoding",),
+    ("token-recycling",),
+    ("prompt-lookup",),
 )
 
 
@@ -77,7 +57,7 @@ def section(measured: Measured) -> Section:
         f"{figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, seed "
         f"{figures.seed})."
     ]
-    if ORACLE not in figures.names:
+    if "oracle" not in figures.names:
         prose.append("A replay lacks the predictions after rejected nodes, which decoding also counts.")
         parts: list[Plot | Table] = [_plot(figures), _by_task(figures)]
     else:
@@ -98,7 +78,7 @@ def section(measured: Measured) -> Section:
         lead=True,
         key="efficiency",
         title="Tokens per pass",
-        cites="table 4, figure 7" if ORACLE in figures.names else "",
+        cites="table 4, figure 7" if "oracle" in figures.names else "",
         prose=prose,
         parts=parts,
     )
@@ -126,7 +106,7 @@ def headline(figures: Figures) -> list[str]:
 
 
 def _plot(figures: Figures) -> Plot:
-    budgets = [value for name, value in figures.overall["verified_per_pass"].items() if name != ORACLE]
+    budgets = [value for name, value in figures.overall["verified_per_pass"].items() if name != "oracle"]
     ticks = [2.0**i for i in range(11) if min(budgets) / 1.5 <= 2**i <= max(budgets) * 1.5]
     return Plot(
         title="Tokens per pass against verified tokens per pass",
@@ -142,13 +122,13 @@ def _plot(figures: Figures) -> Plot:
 def _curves(figures: Figures, task: str | None) -> list[dict[str, Any]]:
     verified, first = figures.at(task)["verified_per_pass"], headline(figures)
     known = [name for name in figures.names if name in verified]
-    ends = [pick(verified[name] for name in known if name != ORACLE) for pick in (min, max)]
+    ends = [pick(verified[name] for name in known if name != "oracle") for pick in (min, max)]
     traces = []
     for title, names in plots.curves(known).items():
         names, mode = sorted(names, key=verified.__getitem__), "lines+markers"
         x = [verified[name] for name in names]
-        if title == ORACLE:
-            names, x, mode = [ORACLE] * 2, ends, "lines"
+        if title == "oracle":
+            names, x, mode = ["oracle"] * 2, ends, "lines"
         y = [figures.value(name, task) for name in names]
         trace = plots.curve(title, x, y, mode=mode, texts=names, **plots.style(title))
         traces.append(trace if title in first else plots.further(trace))
@@ -161,7 +141,7 @@ def tabled(figures: Figures) -> list[str]:
 
 
 def _by_task(figures: Figures) -> Table:
-    names, heads, overall = tabled(figures), ORACLE in figures.names, figures.overall
+    names, heads, overall = tabled(figures), "oracle" in figures.names, figures.overall
     rows = [
         (
             name,
@@ -169,7 +149,7 @@ def _by_task(figures: Figures) -> Table:
             *(figures.value(name, task) for task in figures.task_names),
             figures.value(name),
             *([figures.value(name, measure="headroom_recovered") if bounded(name) else None] if heads else []),
-            overall["accepted_per_verified"][name] if name != ORACLE else None,
+            overall["accepted_per_verified"][name] if name != "oracle" else None,
         )
         for name in names
     ]
@@ -185,7 +165,7 @@ def _by_task(figures: Figures) -> Table:
 
 def _best(values: dict[str, float], form: str) -> str:
     """The drafter with the largest value, the oracle excluded."""
-    best = max((name for name in values if name != ORACLE), key=values.__getitem__, default=None)
+    best = max((name for name in values if name != "oracle"), key=values.__getitem__, default=None)
     return "" if best is None else f"best: {best}, {values[best]:{form}}"
 
 
@@ -231,7 +211,7 @@ def _of_paths(figures: Figures, p: int) -> tuple[Plot, Table]:
             for name in [one if budget == 1 else many if budget == p else sized(many, budget)]
             if name in figures.names
         }
-        for one, many in ((RESCORED, PARALLEL_RESCORED), (BASE, PARALLEL_BASE))
+        for one, many in (("rescored", "parallel-rescored"), ("base", "parallel-base"))
     }
     tasks = figures.task_names
     plot = Plot(

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.names import BASE, RESCORED
 from rescore.decode.replay.analyses.efficiency import EfficiencyTable
 from rescore.decode.replay.analyses.entropies import Entropies
 from rescore.decode.replay.analyses.recall import TaskRecall
@@ -207,7 +206,7 @@ def _entropies(found: Entropies) -> tuple[Plot, Plot, Table]:
 def _repetition(figures: Figures) -> list[Plot | Table]:
     """Of the base draft and of the rescored one, the best path of the lattice with the language model."""
     tasks, of = figures.task_names, {task["task"]: task["repetition"] for task in figures.tasks}
-    keys = [key for key in (BASE, RESCORED) if all(key in task for task in of.values())]
+    keys = [key for key in ("base", "rescored") if all(key in task for task in of.values())]
     plot = Plot(
         title="Neighbouring draft tokens that are equal",
         alt="Bars of the share of equal neighbours in the base and the rescored draft, one pair per task.",

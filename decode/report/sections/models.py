@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rescore.decode.draft.calibration import DEFAULT
-from rescore.decode.draft.names import BLEND, NEURAL_BEAM, TUNED_BLEND, TUNED_TREE
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.analyses.efficiency import EfficiencyTable
 from rescore.decode.replay.analyses.weights import Weights
@@ -88,7 +87,7 @@ def _how_neural(neural: Neural) -> list[str]:
         "rescored. Times are wall-clock times and include reading the text. Its differences from the best paths with "
         "the language model are in the table of paired differences.",
     ]
-    if NEURAL_BEAM in neural.names:
+    if "neural beam" in neural.names:
         found[0] += (
             f" The beam holds {neural.paths} paths. All prefixes it held are verified as a tree, so compare it with "
             "trees of as many nodes rather than with paths."
@@ -147,9 +146,9 @@ def _weights(found: Weights) -> tuple[Plot, Table]:
 
 def _calibrations(settings: Settings | None) -> Table:
     """The weights of closed and open trees for each slot, and whether the running text is read."""
-    trees = {BLEND: DEFAULT}
+    trees = {"blend": DEFAULT}
     if settings and settings.trees:
-        trees |= {TUNED_TREE: settings.calibration("closed"), TUNED_BLEND: settings.calibration("open")}
+        trees |= {"tree tuned": settings.calibration("closed"), "blend tuned": settings.calibration("open")}
     rows = [
         (
             name,

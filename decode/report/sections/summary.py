@@ -8,39 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.draft.names import (
-    BASE,
-    BLEND,
-    HEADS_TREE,
-    ORACLE,
-    PROMPT_LOOKUP,
-    RECYCLING,
-    SUFFIX_DECODING,
-    TREE,
-    TUNED_BLEND,
-    WITHOUT_HEADS,
-    WITHOUT_LM,
-    sized,
-    split,
-)
+from rescore.decode.draft.names import sized, split
 from rescore.decode.replay.figures import EQUAL, Difference, Figures, Interval
 from rescore.decode.replay.table import read_table
 from rescore.decode.report.content import Section, Table, ends
 from rescore.decode.report.measured import Measured
 
 VERIFIED = 16  # tokens per pass of the verdict
-REFERENCES = (BASE, PROMPT_LOOKUP)  # the best drafter is compared with the first replayed
-EXPLAINED = {BASE: ", the heads' own draft"}
+REFERENCES = ("base", "prompt-lookup")  # the best drafter is compared with the first replayed
+EXPLAINED = {"base": ", the heads' own draft"}
 COSTS = (1.1, 1.25, 1.5, 2.0)  # of a pass with a draft, in passes of one token
 PLAIN = "plain"
-CONTROLS = {WITHOUT_LM: "the n-gram model gives", WITHOUT_HEADS: "the model's heads give"}
-PUBLISHED = (PROMPT_LOOKUP, RECYCLING, sized(SUFFIX_DECODING, VERIFIED))
+CONTROLS = {"blend-without-lm": "the n-gram model gives", "blend-without-heads": "the model's heads give"}
+PUBLISHED = ("prompt-lookup", "token-recycling", sized("suffix-decoding", VERIFIED))
 
 
 def verdict(overall: dict[str, Any]) -> str:
     """Compares the best drafter with at most VERIFIED tokens per pass with the reference; means over tasks."""
     efficiency, verified = overall["block_efficiency"], overall["verified_per_pass"]
-    within = [name for name in efficiency if name != ORACLE and round(verified[name]) <= VERIFIED]
+    within = [name for name in efficiency if name != "oracle" and round(verified[name]) <= VERIFIED]
     best = max(within, key=efficiency.__getitem__)
     reference = next(name for name in REFERENCES if name in efficiency)
     return (
@@ -63,12 +49,12 @@ def section(measured: Measured) -> Section:
 
 def needed_speed(figures: Figures) -> tuple[str, Table]:
     """What passes may cost: without times of passes, a drafter's tokens per pass bound its speed."""
-    names = _blends(figures) or [BASE]
+    names = _blends(figures) or ["base"]
     first = names[0]
     value = figures.overall["block_efficiency"][first]
     rows = [
         (name, figures.overall["verified_per_pass"][name], figures.value(name), *(at / cost for cost in COSTS))
-        for name in [*names, *(name for name in (BASE, *PUBLISHED) if name in figures.names and name not in names)]
+        for name in [*names, *(name for name in ("base", *PUBLISHED) if name in figures.names and name not in names)]
         for at in [figures.overall["block_efficiency"][name]]
     ]
     table = Table.of(
@@ -119,7 +105,7 @@ def measured_speed(path: Path) -> tuple[str, Table]:
 
 def _blends(figures: Figures) -> list[str]:
     """The blend of all sources, tuned if it was, or the tree of the heads' lattice, at the budgets compared first."""
-    for stem in (TUNED_BLEND, BLEND, TREE, HEADS_TREE):
+    for stem in ("blend tuned", "blend", "tree", "heads-tree"):
         if names := [name for n in EQUAL for name in [sized(stem, n)] if name in figures.names]:
             return names
     return []
@@ -132,15 +118,15 @@ def yields(figures: Figures) -> str:
     if found:
         each = " and ".join(f"{_with_ends(figures, name)} with {n} nodes" for name, _, n in found)
         texts = [f"Tokens per pass of {found[0][1]}: {each}. Plain decoding has 1."]
-    if ORACLE in figures.names:
+    if "oracle" in figures.names:
         texts.append(
-            f"The heads' base draft has {_with_ends(figures, BASE)}, the best choice among their candidates "
-            f"{_with_ends(figures, ORACLE)}."
+            f"The heads' base draft has {_with_ends(figures, 'base')}, the best choice among their candidates "
+            f"{_with_ends(figures, 'oracle')}."
         )
         shares = figures.overall["headroom_recovered"]
         trees = [
             f"{shares[name]:.0%} {told} the n-gram model"
-            for stem, told in ((HEADS_TREE, "without"), (TREE, "with"))
+            for stem, told in (("heads-tree", "without"), ("tree", "with"))
             for name in [sized(stem, VERIFIED)]
             if name in shares
         ]
@@ -150,7 +136,7 @@ def yields(figures: Figures) -> str:
 
 def sources(figures: Figures) -> str:
     """What the blend of VERIFIED nodes owes to each source, and its lead over published drafters."""
-    blend = sized(BLEND, VERIFIED)
+    blend = sized("blend", VERIFIED)
     owed = [
         f"{told} {_effect(one)}"
         for stem, told in CONTROLS.items()
