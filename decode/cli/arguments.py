@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -68,7 +68,11 @@ class Parser(argparse.ArgumentParser):
     guessed from their first letters.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, doc: Callable[..., Any] | None = None, **options: Any) -> None:
+        """doc: the function that adds the arguments; its docstring has the description and the examples."""
+        if doc and doc.__doc__:
+            text, start, examples = doc.__doc__.rstrip().replace("\n    ", "\n").partition("\nexamples:\n")
+            options = {"description": text, "epilog": start + examples, **options}
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
         self.register("type", Path, path)
 

@@ -10,85 +10,6 @@ from rescore.decode.cli import arguments, model_arguments
 
 SHAPES = ("tiny", "1.5b", "7b")
 
-DESCRIPTION = """\
-Decode prompts plainly and with every drafter that the arguments allow, in
-turns, and print tokens per second and tokens per pass. Greedy texts must equal
-those of plain decoding, or the exit status is 1. Sampled texts may differ where
-passes of two widths round differently (docs/use/decoding.md).
-
-columns  tokens/s    median of the rounds, with their minimum and maximum
-         x plain     ratio to plain decoding in the same round
-         tokens/pass generated tokens per pass, the prompt's pass included
-         drafted     draft tokens verified per pass
-         drafting    share of the time spent on drafting
-         needed      tokens per pass, after the prompt, at which the drafts
-                     would pay; below the tables, for drafters that fall short:
-                     why, and what to try
-         differ      texts that differ from plain decoding; - for sampled
-                     drafts, whose texts only have the same distribution
-Ratios after the prompt leave out the prompts' passes, which weigh more in
-shorter texts; - where another library hides its passes.
-"""
-
-EXAMPLES = """\
-examples:
-  rescore bench decode --model smollm2 --heads data/demo/heads \\
-      --lm data/demo/demo.ngram --prompts data/demo/greedy --limit 2
-  rescore bench decode --model DIR --heads MEDUSA --draft-model SMALL \\
-      --prompts prompts.jsonl --device cuda --dtype bfloat16 --json bench.json
-  rescore bench decode --model model.gguf --engine llama.cpp --chat \\
-      --prompts prompts.jsonl --lm LM --batch 1 -o rounds.parquet
-"""
-
-
-PASSES = """\
-Time a model's passes at several widths, after texts of a given length: the cost
-of wide passes on this machine, for `rescore cost --passes`. With --shape the
-weights are random.
-
-columns  tokens   read by the pass, summed over the texts
-         ms       median of the repeats; that of a wider pass if it is smaller
-         trees    the same for a tree in which every node has two children; the
-                  other columns are for chains
-"""
-
-PASSES_EXAMPLES = """\
-examples:
-  rescore bench passes --model smollm2 --length 256 \\
-      --json passes.json
-  rescore bench passes --shape 7b --device cuda --dtype bfloat16 --batch 1 \\
-      --batch 8 --length 512 --json passes.json
-"""
-
-LM = """\
-Compare ours, KenLM and OpenFst on one model: time to open it, memory to hold
-it, and time to score text, each engine in a separate process, all built from
-the same n-grams. Costs of the text's first 10,000 tokens must agree to 1e-4
-nats, or the exit status is 1.
-
-columns  file MiB    size of the file
-         B/n-gram    bytes per n-gram: of the file if it is mapped, else of the
-                     memory that opening took
-         open ms     wall-clock time to open it; ours and KenLM's binary files
-                     are mapped, the others are read whole
-         opened MiB  growth of the process after opening the model
-         read MiB    and after scoring the text
-         token us    microseconds per scored token of the text; p99 over calls
-         x           ratio to ours
-         n-gram us   microseconds per n-gram at a random position, without
-                     context
-         start us    microseconds per state of a history, in a batch
-KenLM's Python package loads ARPA into its probing form. If KenLM's build_binary
-is on the path, its binary files are measured too. OpenFst's models are opened
-but not scored.
-"""
-
-LM_EXAMPLES = """\
-examples:
-  rescore bench lm --lm data/demo/demo.ngram --text data/demo/greedy
-  rescore bench lm --lm LM --text TOKENS.npy --json lm.json --markdown lm.md
-"""
-
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     bench = verbs.add_parser(
@@ -110,9 +31,22 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
-    parser = actions.add_parser(
-        "passes", parents=[common], help="time passes of several widths", description=PASSES, epilog=PASSES_EXAMPLES
-    )
+    r"""Time a model's passes at several widths, after texts of a given length: the cost
+    of wide passes on this machine, for `rescore cost --passes`. With --shape the
+    weights are random.
+
+    columns  tokens   read by the pass, summed over the texts
+             ms       median of the repeats; that of a wider pass if it is smaller
+             trees    the same for a tree in which every node has two children; the
+                      other columns are for chains
+
+    examples:
+      rescore bench passes --model smollm2 --length 256 \
+          --json passes.json
+      rescore bench passes --shape 7b --device cuda --dtype bfloat16 --batch 1 \
+          --batch 8 --length 512 --json passes.json
+    """
+    parser = actions.add_parser("passes", parents=[common], help="time passes of several widths", doc=add_passes)
     parser.add_argument(
         "--model",
         type=Path,
@@ -150,12 +84,36 @@ def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_lm(actions: Any, common: argparse.ArgumentParser) -> None:
+    """Compare ours, KenLM and OpenFst on one model: time to open it, memory to hold
+    it, and time to score text, each engine in a separate process, all built from
+    the same n-grams. Costs of the text's first 10,000 tokens must agree to 1e-4
+    nats, or the exit status is 1.
+
+    columns  file MiB    size of the file
+             B/n-gram    bytes per n-gram: of the file if it is mapped, else of the
+                         memory that opening took
+             open ms     wall-clock time to open it; ours and KenLM's binary files
+                         are mapped, the others are read whole
+             opened MiB  growth of the process after opening the model
+             read MiB    and after scoring the text
+             token us    microseconds per scored token of the text; p99 over calls
+             x           ratio to ours
+             n-gram us   microseconds per n-gram at a random position, without
+                         context
+             start us    microseconds per state of a history, in a batch
+    KenLM's Python package loads ARPA into its probing form. If KenLM's build_binary
+    is on the path, its binary files are measured too. OpenFst's models are opened
+    but not scored.
+
+    examples:
+      rescore bench lm --lm data/demo/demo.ngram --text data/demo/greedy
+      rescore bench lm --lm LM --text TOKENS.npy --json lm.json --markdown lm.md
+    """
     parser = actions.add_parser(
         "lm",
         parents=[common],
         help="compare an n-gram model with KenLM's and OpenFst's",
-        description=LM,
-        epilog=LM_EXAMPLES,
+        doc=add_lm,
     )
     parser.add_argument(
         "--lm", type=Path, required=True, metavar="LM", help="n-gram model: an .ngram, .arpa or .fst file"
@@ -193,12 +151,37 @@ def add_lm(actions: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
+    r"""Decode prompts plainly and with every drafter that the arguments allow, in
+    turns, and print tokens per second and tokens per pass. Greedy texts must equal
+    those of plain decoding, or the exit status is 1. Sampled texts may differ where
+    passes of two widths round differently (docs/use/decoding.md).
+
+    columns  tokens/s    median of the rounds, with their minimum and maximum
+             x plain     ratio to plain decoding in the same round
+             tokens/pass generated tokens per pass, the prompt's pass included
+             drafted     draft tokens verified per pass
+             drafting    share of the time spent on drafting
+             needed      tokens per pass, after the prompt, at which the drafts
+                         would pay; below the tables, for drafters that fall short:
+                         why, and what to try
+             differ      texts that differ from plain decoding; - for sampled
+                         drafts, whose texts only have the same distribution
+    Ratios after the prompt leave out the prompts' passes, which weigh more in
+    shorter texts; - where another library hides its passes.
+
+    examples:
+      rescore bench decode --model smollm2 --heads data/demo/heads \
+          --lm data/demo/demo.ngram --prompts data/demo/greedy --limit 2
+      rescore bench decode --model DIR --heads MEDUSA --draft-model SMALL \
+          --prompts prompts.jsonl --device cuda --dtype bfloat16 --json bench.json
+      rescore bench decode --model model.gguf --engine llama.cpp --chat \
+          --prompts prompts.jsonl --lm LM --batch 1 -o rounds.parquet
+    """
     parser = actions.add_parser(
         "decode",
         parents=[common],
         help="compare drafters by tokens per second",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+        doc=add_decode,
     )
     model_arguments.add_model(parser)
     model_arguments.add_engine(parser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +19,6 @@ lossless, including `rescore generate --heads early:L`, where early layers only
 draft.
 """
 
-TRAIN = """\
-Train exits for a frozen causal language model from Hugging Face. For each layer
-of --layers: a linear map of its states to the last layer's, and a classifier
-that predicts whether the early token is the model's own. The training texts are
-the model's answers to the prompts. Each fit takes seconds
-(docs/use/early-exit.md).
-
-columns  layers     layers run before the exit
-         plain      share of held-out tokens that equal the model's own, from
-                    the layer's state without the map
-         agreement  the same with the map
-         accuracy   of the classifier
-         area       area under the classifier's ROC curve
-"""
-
-CALIBRATE = """\
-Find the smallest safe threshold: with probability 1 - EPSILON or more, the mean
-dissimilarity between the LOSSY texts and the model's own is at most DELTA, for
-prompts from the same distribution as these. Thresholds are tested from the
-largest down, and the first that fails ends the tests (Learn then Test).
-
-columns  threshold  confidence at which a token exits
-         risk       mean dissimilarity on these prompts
-         p-value    of the hypothesis that the risk exceeds DELTA
-         layers     mean number of layers run per token
-         valid      whether the bound holds
-"""
-
-GENERATE = """\
-Continue prompts LOSSILY: tokens exit the model early, so the text may differ
-from the model's own. The threshold comes from `rescore calm calibrate`, or from
---threshold, for which no bound is known.
-"""
 
 EXAMPLES = """\
 examples:
@@ -66,21 +34,35 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     calm = verbs.add_parser("calm", help="LOSSY decoding with calibrated early exits", description=TOP)
     actions = calm.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    def add(name: str, help: str, description: str) -> argparse.ArgumentParser:
-        parser = actions.add_parser(name, parents=[common], help=help, description=description, epilog=EXAMPLES)
+    def add(arguments_of: Callable[[argparse.ArgumentParser], None], help: str) -> None:
+        name = arguments_of.__name__.removeprefix("add_")
+        parser = actions.add_parser(name, parents=[common], help=help, doc=arguments_of, epilog=EXAMPLES)
         parser.add_argument("model", type=Path, metavar="MODEL", help=model_arguments.MODEL)
         model_arguments.add_opening(parser)
         arguments.add_threads(parser)
         arguments.add_json(parser)
         parser.set_defaults(does=f"calm_{name}", heads=None)
-        return parser
+        arguments_of(parser)
 
-    add_train(add("train", "train the exits of layers", TRAIN))
-    add_calibrate(add("calibrate", "find a threshold with a bound on the loss", CALIBRATE))
-    add_generate(add("generate", "continue prompts, LOSSY", GENERATE))
+    add(add_train, "train the exits of layers")
+    add(add_calibrate, "find a threshold with a bound on the loss")
+    add(add_generate, "continue prompts, LOSSY")
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
+    """Train exits for a frozen causal language model from Hugging Face. For each layer
+    of --layers: a linear map of its states to the last layer's, and a classifier
+    that predicts whether the early token is the model's own. The training texts are
+    the model's answers to the prompts. Each fit takes seconds
+    (docs/use/early-exit.md).
+
+    columns  layers     layers run before the exit
+             plain      share of held-out tokens that equal the model's own, from
+                        the layer's state without the map
+             agreement  the same with the map
+             accuracy   of the classifier
+             area       area under the classifier's ROC curve
+    """
     _add_prompts(parser)
     _add_layers(parser)
     parser.add_argument(
@@ -92,6 +74,17 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def add_calibrate(parser: argparse.ArgumentParser) -> None:
+    """Find the smallest safe threshold: with probability 1 - EPSILON or more, the mean
+    dissimilarity between the LOSSY texts and the model's own is at most DELTA, for
+    prompts from the same distribution as these. Thresholds are tested from the
+    largest down, and the first that fails ends the tests (Learn then Test).
+
+    columns  threshold  confidence at which a token exits
+             risk       mean dissimilarity on these prompts
+             p-value    of the hypothesis that the risk exceeds DELTA
+             layers     mean number of layers run per token
+             valid      whether the bound holds
+    """
     _add_prompts(parser)
     _add_exits(parser)
     parser.add_argument(
@@ -119,6 +112,10 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
+    """Continue prompts LOSSILY: tokens exit the model early, so the text may differ
+    from the model's own. The threshold comes from `rescore calm calibrate`, or from
+    --threshold, for which no bound is known.
+    """
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - is standard input")
     _add_exits(parser)
     parser.add_argument("--calibration", type=Path, metavar="FILE", help="written by `rescore calm calibrate`")

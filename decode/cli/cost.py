@@ -8,41 +8,6 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
-DESCRIPTION = """\
-Predict the bytes moved and the operations per decoded token, the time of a step
-on an accelerator, and the fastest way of drafting there, from a model's shape
-and the measured block efficiency of drafters (docs/use/cost-model.md).
-
-first table   GB parameters   read per decoded token, one text at a time
-              GB cache, L     keys and values of a text of L tokens
-              GFLOP           after --length tokens; a multiply-add is two
-then, for every --batch
-              ms/step         the target's pass, its heads and the search
-              drafting        share of the step spent on the search on the CPU
-              tokens/s        of all texts together
-              x plain         ratio to autoregressive decoding
-              bound           what limits the target's pass
-              GB              parameters and cache in memory; ! does not fit
-              pays below      smallest batch at which drafts are no faster than
-                              plain decoding; - if none up to 1024
-
-Times come from a roofline model: the longer of memory time and compute time, at
-an assumed share of the data sheet's figures. --passes FILE uses passes measured
-on your machine instead (`rescore bench passes --json FILE`), without heads.
-"""
-
-EXAMPLES = """\
-examples:
-  rescore cost --model llama-3-8b --run run.json --gpu h100
-  rescore cost --model DIR --run run.json --dump data/demo/sampled \\
-      --gpu l4 --batch 1 --batch 32 --length 2048 --json cost.json
-  rescore cost --model 7b --way 'mine=2.4,64' --gpu 1008,165,24
-  rescore cost --model 7b --run run.json --neural SMALL=1.5
-  rescore cost --model model.safetensors --run run.json --passes passes.json \\
-      --length 512
-  rescore cost --paper
-"""
-
 
 def way(text: str) -> tuple[str, float, float, int]:
     """NAME=TOKENS,VERIFIED[,ROWS]."""
@@ -72,12 +37,42 @@ def rescorer(text: str) -> tuple[str, float]:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
+    r"""Predict the bytes moved and the operations per decoded token, the time of a step
+    on an accelerator, and the fastest way of drafting there, from a model's shape
+    and the measured block efficiency of drafters (docs/use/cost-model.md).
+
+    first table   GB parameters   read per decoded token, one text at a time
+                  GB cache, L     keys and values of a text of L tokens
+                  GFLOP           after --length tokens; a multiply-add is two
+    then, for every --batch
+                  ms/step         the target's pass, its heads and the search
+                  drafting        share of the step spent on the search on the CPU
+                  tokens/s        of all texts together
+                  x plain         ratio to autoregressive decoding
+                  bound           what limits the target's pass
+                  GB              parameters and cache in memory; ! does not fit
+                  pays below      smallest batch at which drafts are no faster than
+                                  plain decoding; - if none up to 1024
+
+    Times come from a roofline model: the longer of memory time and compute time, at
+    an assumed share of the data sheet's figures. --passes FILE uses passes measured
+    on your machine instead (`rescore bench passes --json FILE`), without heads.
+
+    examples:
+      rescore cost --model llama-3-8b --run run.json --gpu h100
+      rescore cost --model DIR --run run.json --dump data/demo/sampled \
+          --gpu l4 --batch 1 --batch 32 --length 2048 --json cost.json
+      rescore cost --model 7b --way 'mine=2.4,64' --gpu 1008,165,24
+      rescore cost --model 7b --run run.json --neural SMALL=1.5
+      rescore cost --model model.safetensors --run run.json --passes passes.json \
+          --length 512
+      rescore cost --paper
+    """
     parser = verbs.add_parser(
         "cost",
         parents=[common],
         help="predict the gain of drafts on an accelerator",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+        doc=add_parser,
     )
     parser.add_argument(
         "--model",

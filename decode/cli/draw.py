@@ -11,34 +11,28 @@ from rescore.decode.cli import arguments
 FORMATS = ("svg", "png")
 OUT = arguments.Written(tuple(f".{form}" for form in FORMATS), folder=True)
 
-DESCRIPTION = """\
-Draw lattices of a dump: the candidates by rank, the true continuation, the base
-draft and the best rescored paths. For each lattice also its token tree and,
-with one n-gram model, its open tree, whose tokens outside the lattice are
-dashed. With --settings, the drafts are those of the settings. Tokens are shown
-as text if the (first) n-gram model holds the words of its vocabulary, or with
---tokenizer.
-
-By default the steps are drawn at which rescoring gains the most accepted
-tokens; --position picks one. The files' names are printed:
-KIND-TASK-SEQUENCE-POSITION-lattice.svg, -tree.svg and -open-tree.svg. With
---wide there is one file per step, KIND-TASK-SEQUENCE-POSITION.svg, a 16:9 sheet
-with the lattice on the left and the trees on the right. -o FILE.svg or FILE.png
-draws one step into one file. PNG needs the extra png.
-"""
-
-EXAMPLES = """\
-examples:
-  rescore draw data/demo/sampled --lm data/demo/demo.ngram -o pictures
-  rescore draw DUMP --lm LM --task gsm8k --sequence 3 --position 17 -o pictures
-  rescore draw DUMP --settings settings.json --wide -o slide.png
-"""
-
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser(
-        "draw", parents=[common], help="draw rescored lattices and trees", description=DESCRIPTION, epilog=EXAMPLES
-    )
+    """Draw lattices of a dump: the candidates by rank, the true continuation, the base
+    draft and the best rescored paths. For each lattice also its token tree and,
+    with one n-gram model, its open tree, whose tokens outside the lattice are
+    dashed. With --settings, the drafts are those of the settings. Tokens are shown
+    as text if the (first) n-gram model holds the words of its vocabulary, or with
+    --tokenizer.
+
+    By default the steps are drawn at which rescoring gains the most accepted
+    tokens; --position picks one. The files' names are printed:
+    KIND-TASK-SEQUENCE-POSITION-lattice.svg, -tree.svg and -open-tree.svg. With
+    --wide there is one file per step, KIND-TASK-SEQUENCE-POSITION.svg, a 16:9 sheet
+    with the lattice on the left and the trees on the right. -o FILE.svg or FILE.png
+    draws one step into one file. PNG needs the extra png.
+
+    examples:
+      rescore draw data/demo/sampled --lm data/demo/demo.ngram -o pictures
+      rescore draw DUMP --lm LM --task gsm8k --sequence 3 --position 17 -o pictures
+      rescore draw DUMP --settings settings.json --wide -o slide.png
+    """
+    parser = verbs.add_parser("draw", parents=[common], help="draw rescored lattices and trees", doc=add_parser)
     arguments.add_dump(parser)
     arguments.add_rescoring(parser)
     parser.add_argument(

@@ -9,70 +9,6 @@ from typing import Any
 from rescore.decode.cli import arguments, model_arguments
 from rescore.decode.draft import DEFAULT_TOP_K
 
-DESCRIPTION = """\
-Print the model, tokenizer, kind and provenance of a dump, and its tasks:
-
-columns  sequences   continuations
-         rows        tokens of the continuations, each with its predictions
-         bytes       size of the task's files
-         loops       sequences with fewer than 8 distinct tokens in their last
-                     24
-"""
-
-EXAMPLES = """\
-examples:
-  rescore dump info data/demo/greedy
-  rescore dump info DUMP --verify --json -
-"""
-
-
-MAKE = """\
-Record what every head of a model predicts along continuations of prompts. The
-continuations do not depend on drafts, so replaying the dump gives the exact
-block efficiency of any drafter (docs/reference/dump-format.md). Resumable: each
-batch of --rows texts is kept in DIR.work, and after an interruption the same
-command continues.
-
-prompts  JSON lines with prompt or text, optionally task and reference, as text
-         or token ids; or chats: messages of role and content, whose last answer
-         is the reference; or Spec-Bench's files; also .gz
-kinds    forced   the model reads the references, one pass per text
-         greedy   the model's most probable tokens
-         sampled  tokens sampled with one random number per position
-"""
-
-MAKE_EXAMPLES = """\
-examples:
-  rescore dump make --model smollm2 --chat --heads data/demo/heads \\
-      --prompts prompts.jsonl --kind greedy -o dump.greedy
-  rescore dump make --model DIR --heads MEDUSA --kind forced \\
-      --prompts prompts.jsonl --device cuda --dtype bfloat16 -o dump.forced
-"""
-
-
-REDUCE = """\
-Make a dump from your own full-vocabulary logits. Each file of logits is a task.
-Files are read in blocks and may exceed memory (docs/reference/dump-format.md).
-
-LOGITS   .npy, .npz or .safetensors with the array logits [n, h, V], or with one
-         array: float32, float16 or bfloat16. Row i of a sequence was predicted
-         after its prompt and its first i tokens; head 1 is the model's own
-texts    integer arrays tokens [n] and offsets [S + 1], prompt_tokens [m] and
-         prompt_offsets [S + 1], and seeds [n] of sampled text, in the file of
-         the logits or in another .npz or .safetensors file (--tokens)
-kinds    greedy   every token has the largest logit of head 1
-         sampled  each token was sampled with its position's own seed
-         forced   any text
-"""
-
-REDUCE_EXAMPLES = """\
-examples:
-  rescore dump reduce logits.safetensors --kind forced -o DUMP
-  rescore dump reduce gsm8k.npy code.npy --tokens gsm8k.npz --tokens code.npz \\
-      --kind greedy --tokenizer tokenizer.json --top-k 16 -o DUMP
-  rescore run DUMP --lm LM
-"""
-
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     dump = verbs.add_parser("dump", help="make and inspect dumps", description="Make and inspect dumps.")
@@ -83,9 +19,19 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _add_info(actions: Any, common: argparse.ArgumentParser) -> None:
-    info = actions.add_parser(
-        "info", parents=[common], help="describe a dump", description=DESCRIPTION, epilog=EXAMPLES
-    )
+    """Print the model, tokenizer, kind and provenance of a dump, and its tasks:
+
+    columns  sequences   continuations
+             rows        tokens of the continuations, each with its predictions
+             bytes       size of the task's files
+             loops       sequences with fewer than 8 distinct tokens in their last
+                         24
+
+    examples:
+      rescore dump info data/demo/greedy
+      rescore dump info DUMP --verify --json -
+    """
+    info = actions.add_parser("info", parents=[common], help="describe a dump", doc=_add_info)
     arguments.add_dump(info)
     info.add_argument("--verify", action="store_true", help="read every shard and check its checksum and values")
     arguments.add_json(info)
@@ -93,12 +39,30 @@ def _add_info(actions: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _add_make(actions: Any, common: argparse.ArgumentParser) -> None:
+    r"""Record what every head of a model predicts along continuations of prompts. The
+    continuations do not depend on drafts, so replaying the dump gives the exact
+    block efficiency of any drafter (docs/reference/dump-format.md). Resumable: each
+    batch of --rows texts is kept in DIR.work, and after an interruption the same
+    command continues.
+
+    prompts  JSON lines with prompt or text, optionally task and reference, as text
+             or token ids; or chats: messages of role and content, whose last answer
+             is the reference; or Spec-Bench's files; also .gz
+    kinds    forced   the model reads the references, one pass per text
+             greedy   the model's most probable tokens
+             sampled  tokens sampled with one random number per position
+
+    examples:
+      rescore dump make --model smollm2 --chat --heads data/demo/heads \
+          --prompts prompts.jsonl --kind greedy -o dump.greedy
+      rescore dump make --model DIR --heads MEDUSA --kind forced \
+          --prompts prompts.jsonl --device cuda --dtype bfloat16 -o dump.forced
+    """
     make = actions.add_parser(
         "make",
         parents=[common],
         help="record the predictions of a model's heads",
-        description=MAKE,
-        epilog=MAKE_EXAMPLES,
+        doc=_add_make,
     )
     model_arguments.add_model(make)
     make.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="prompts, see above")
@@ -137,12 +101,30 @@ def _add_make(actions: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _add_reduce(actions: Any, common: argparse.ArgumentParser) -> None:
+    r"""Make a dump from your own full-vocabulary logits. Each file of logits is a task.
+    Files are read in blocks and may exceed memory (docs/reference/dump-format.md).
+
+    LOGITS   .npy, .npz or .safetensors with the array logits [n, h, V], or with one
+             array: float32, float16 or bfloat16. Row i of a sequence was predicted
+             after its prompt and its first i tokens; head 1 is the model's own
+    texts    integer arrays tokens [n] and offsets [S + 1], prompt_tokens [m] and
+             prompt_offsets [S + 1], and seeds [n] of sampled text, in the file of
+             the logits or in another .npz or .safetensors file (--tokens)
+    kinds    greedy   every token has the largest logit of head 1
+             sampled  each token was sampled with its position's own seed
+             forced   any text
+
+    examples:
+      rescore dump reduce logits.safetensors --kind forced -o DUMP
+      rescore dump reduce gsm8k.npy code.npy --tokens gsm8k.npz --tokens code.npz \
+          --kind greedy --tokenizer tokenizer.json --top-k 16 -o DUMP
+      rescore run DUMP --lm LM
+    """
     reduce = actions.add_parser(
         "reduce",
         parents=[common],
         help="make a dump from full-vocabulary logits",
-        description=REDUCE,
-        epilog=REDUCE_EXAMPLES,
+        doc=_add_reduce,
     )
     reduce.add_argument("logits", nargs="+", type=Path, metavar="LOGITS", help="files of logits, see above")
     reduce.add_argument(

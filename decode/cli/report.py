@@ -8,35 +8,29 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
-DESCRIPTION = """\
-Evaluate all drafters on a dump and write one self-contained HTML page: a
-verdict, how much faster, tokens per pass against verified tokens, sortable
-tables, a browser that steps through lattices, settings and provenance.
-docs/use/report.md describes the page and the JSON.
-
-The browser shows tokens as text if the (first) n-gram model holds the words of
-its vocabulary, or with --tokenizer.
-
-Weights are tuned on the first sequences of each task, the tuning part; all
-results are on the rest, the held-out part.
-"""
-
-EXAMPLES = """\
-examples:
-  rescore report data/demo/greedy --lm data/demo/demo.ngram -o report.html
-  rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \\
-      --tokenizer tokenizer.json -o report.html --markdown tables.md
-  rescore report DUMP --settings settings.json -o report.html --json report.json
-  rescore report DUMP --lm LM --model 7b --gpu h100
-  rescore report HEADLESS_DUMP --lm LM --bench rounds.parquet -o report.html
-  rescore report DUMP --lm LM --neural SMALL --neural-paths 4 -o report.html
-"""
-
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser(
-        "report", parents=[common], help="write an HTML report on a dump", description=DESCRIPTION, epilog=EXAMPLES
-    )
+    r"""Evaluate all drafters on a dump and write one self-contained HTML page: a
+    verdict, how much faster, tokens per pass against verified tokens, sortable
+    tables, a browser that steps through lattices, settings and provenance.
+    docs/use/report.md describes the page and the JSON.
+
+    The browser shows tokens as text if the (first) n-gram model holds the words of
+    its vocabulary, or with --tokenizer.
+
+    Weights are tuned on the first sequences of each task, the tuning part; all
+    results are on the rest, the held-out part.
+
+    examples:
+      rescore report data/demo/greedy --lm data/demo/demo.ngram -o report.html
+      rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \
+          --tokenizer tokenizer.json -o report.html --markdown tables.md
+      rescore report DUMP --settings settings.json -o report.html --json report.json
+      rescore report DUMP --lm LM --model 7b --gpu h100
+      rescore report HEADLESS_DUMP --lm LM --bench rounds.parquet -o report.html
+      rescore report DUMP --lm LM --neural SMALL --neural-paths 4 -o report.html
+    """
+    parser = verbs.add_parser("report", parents=[common], help="write an HTML report on a dump", doc=add_parser)
     arguments.add_dump(parser)
     arguments.add_rescoring(parser)
     arguments.add_task(parser)

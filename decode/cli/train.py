@@ -8,82 +8,47 @@ from typing import Any
 
 from rescore.decode.cli import arguments, lm_arguments, model_arguments
 
-HEADS = """\
-Train heads for a frozen causal language model from Hugging Face. The training
-data are the model's own answers to the prompts, with its hidden states and
-next-token probabilities along them (docs/use/training-heads.md). Resumable:
-after an interruption, the same command continues.
-
-stages   texts   the model's answers and its states along them, to DIR/states;
-                 with --read along the references instead
-         heads   head t learns the model's distribution t tokens after the root
-                 token, given the state and the root token, to DIR/heads
-prompts  JSON lines with prompt or text, optionally task and reference, as text
-         or token ids; or chats: messages of role and content, whose last answer
-         is the reference; or Spec-Bench's files; also .gz
-files    DIR/heads        the heads, for --heads and Drafting: the best on the
-                          held-out texts, one in 41
-         DIR/curve.jsonl  loss and recall of every slot during training
-         DIR/texts.npy    the answers, for `rescore lm build`
-"""
-
-EXAMPLES = """\
-examples:
-  rescore train heads smollm2 --chat --prompts prompts.jsonl -o trained
-  rescore train heads MODEL --prompts prompts.jsonl --tokens 200k --estimate \\
-      -o trained
-  rescore train heads MODEL --prompts texts.jsonl --read --slots 3 -o trained
-  rescore train heads smollm2 --chat --prompts more.jsonl \\
-      --start trained/heads -o further
-  rescore generate --model smollm2 --chat --heads trained/heads 'Why is ..?'
-"""
-
-
-BITA = """\
-Train mask tokens and prompt tokens for a frozen causal language model from
-Hugging Face (BiTA, Lin et al. 2024; docs/use/bita.md). Mask tokens follow every
-drafted token, so that one pass verifies a draft and makes the next one.
-Resumable: after an interruption, the same command continues.
-
-stages   texts   the model's answers, to DIR/states; those of `rescore train
-                 heads -o DIR` are reused
-         bita    mask i learns to predict the token i + 1 positions ahead, to
-                 DIR/bita
-prompts  as for `rescore train heads`
-files    DIR/bita/tokens       the tokens, for --heads and Drafting: the best on
-                               the held-out texts, one in 41
-         DIR/bita/curve.jsonl  loss and recall of every mask during training
-"""
-
-BITA_EXAMPLES = """\
-examples:
-  rescore train bita smollm2 --chat --prompts prompts.jsonl --temperature 0 \\
-      --tokens 250k -o trained
-  rescore generate --model smollm2 --chat --heads trained/bita/tokens \\
-      'Why is ..?'
-"""
-
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     train = verbs.add_parser(
         "train", help="train heads or mask tokens for a model", description="Train heads or mask tokens for a model."
     )
     kinds = train.add_subparsers(dest="action", required=True, metavar="WHAT")
-    heads = kinds.add_parser(
-        "heads", parents=[common], help="train heads for a frozen model", description=HEADS, epilog=EXAMPLES
-    )
-    _add_common(heads, "train_heads")
-    _add_training(heads)
-    heads.add_argument("--estimate", action="store_true", help="only estimate time and disk space")
-    bita = kinds.add_parser(
-        "bita",
-        parents=[common],
-        help="train mask tokens for a frozen model (BiTA)",
-        description=BITA,
-        epilog=BITA_EXAMPLES,
-    )
-    _add_common(bita, "train_bita")
-    _add_bita(bita)
+    _add_heads(kinds, common)
+    _add_bita(kinds, common)
+
+
+def _add_heads(kinds: Any, common: argparse.ArgumentParser) -> None:
+    r"""Train heads for a frozen causal language model from Hugging Face. The training
+    data are the model's own answers to the prompts, with its hidden states and
+    next-token probabilities along them (docs/use/training-heads.md). Resumable:
+    after an interruption, the same command continues.
+
+    stages   texts   the model's answers and its states along them, to DIR/states;
+                     with --read along the references instead
+             heads   head t learns the model's distribution t tokens after the root
+                     token, given the state and the root token, to DIR/heads
+    prompts  JSON lines with prompt or text, optionally task and reference, as text
+             or token ids; or chats: messages of role and content, whose last answer
+             is the reference; or Spec-Bench's files; also .gz
+    files    DIR/heads        the heads, for --heads and Drafting: the best on the
+                              held-out texts, one in 41
+             DIR/curve.jsonl  loss and recall of every slot during training
+             DIR/texts.npy    the answers, for `rescore lm build`
+
+    examples:
+      rescore train heads smollm2 --chat --prompts prompts.jsonl -o trained
+      rescore train heads MODEL --prompts prompts.jsonl --tokens 200k --estimate \
+          -o trained
+      rescore train heads MODEL --prompts texts.jsonl --read --slots 3 -o trained
+      rescore train heads smollm2 --chat --prompts more.jsonl \
+          --start trained/heads -o further
+      rescore generate --model smollm2 --chat --heads trained/heads 'Why is ..?'
+    """
+    parser = kinds.add_parser("heads", parents=[common], help="train heads for a frozen model", doc=_add_heads)
+    _add_common(parser, "train_heads")
+    _add_training(parser)
+    parser.add_argument("--estimate", action="store_true", help="only estimate time and disk space")
 
 
 def _add_common(parser: argparse.ArgumentParser, does: str) -> None:
@@ -196,7 +161,31 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_bita(parser: argparse.ArgumentParser) -> None:
+def _add_bita(kinds: Any, common: argparse.ArgumentParser) -> None:
+    r"""Train mask tokens and prompt tokens for a frozen causal language model from
+    Hugging Face (BiTA, Lin et al. 2024; docs/use/bita.md). Mask tokens follow every
+    drafted token, so that one pass verifies a draft and makes the next one.
+    Resumable: after an interruption, the same command continues.
+
+    stages   texts   the model's answers, to DIR/states; those of `rescore train
+                     heads -o DIR` are reused
+             bita    mask i learns to predict the token i + 1 positions ahead, to
+                     DIR/bita
+    prompts  as for `rescore train heads`
+    files    DIR/bita/tokens       the tokens, for --heads and Drafting: the best on
+                                   the held-out texts, one in 41
+             DIR/bita/curve.jsonl  loss and recall of every mask during training
+
+    examples:
+      rescore train bita smollm2 --chat --prompts prompts.jsonl --temperature 0 \
+          --tokens 250k -o trained
+      rescore generate --model smollm2 --chat --heads trained/bita/tokens \
+          'Why is ..?'
+    """
+    parser = kinds.add_parser(
+        "bita", parents=[common], help="train mask tokens for a frozen model (BiTA)", doc=_add_bita
+    )
+    _add_common(parser, "train_bita")
     bita = parser.add_argument_group("tokens")
     bita.add_argument(
         "--masks", type=arguments.whole(1, 63), default=3, metavar="M", help="mask tokens after each token (default: 3)"

@@ -8,44 +8,39 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
-DESCRIPTION = """\
-Fit the weights of drafters on the first sequences of every task of a dump,
-report the gain on the rest, and write a settings file for --settings of `run`
-and `generate` (docs/use/tuning.md).
-
-tuned    alpha of the p best paths: one for all slots (grid 0.1 .. 10, then
-         golden-section search), or one per slot and model with the heads'
-         temperatures (fitted); the better of the two
-         calibration of closed and open trees: temperature, alpha, prior and
-         floor of each slot, and the shares of the running text (all fitted)
-         for a dump without heads: the shares of the running text (fitted)
-rows     drafters of `rescore run` with default weights (the default alpha), and
-         tuned: the p best paths, closed trees (tree), trees with all sources
-         (blend), also for each task
-columns  tuning     mean over tasks on the tuning part; not a result
-         then       block efficiency on the held-out part, mean and half of its
-                    95% interval
-         change     difference to the default (for "by task": to the calibration
-                    on all tasks), with its interval and p-value
-"""
-
-EXAMPLES = """\
-examples:
-  rescore tune data/demo/greedy --lm data/demo/demo.ngram -o settings.json
-  rescore run data/demo/greedy --settings settings.json
-  rescore tune DUMP --lm general.ngram --lm domain.ngram -o settings.json
-  rescore tune HEADLESS_DUMP --lm general.ngram -o settings.json
-  rescore tune DUMP --lm LM --per-task --tune-sequences 50 --json tuned.json
-"""
-
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
+    """Fit the weights of drafters on the first sequences of every task of a dump,
+    report the gain on the rest, and write a settings file for --settings of `run`
+    and `generate` (docs/use/tuning.md).
+
+    tuned    alpha of the p best paths: one for all slots (grid 0.1 .. 10, then
+             golden-section search), or one per slot and model with the heads'
+             temperatures (fitted); the better of the two
+             calibration of closed and open trees: temperature, alpha, prior and
+             floor of each slot, and the shares of the running text (all fitted)
+             for a dump without heads: the shares of the running text (fitted)
+    rows     drafters of `rescore run` with default weights (the default alpha), and
+             tuned: the p best paths, closed trees (tree), trees with all sources
+             (blend), also for each task
+    columns  tuning     mean over tasks on the tuning part; not a result
+             then       block efficiency on the held-out part, mean and half of its
+                        95% interval
+             change     difference to the default (for "by task": to the calibration
+                        on all tasks), with its interval and p-value
+
+    examples:
+      rescore tune data/demo/greedy --lm data/demo/demo.ngram -o settings.json
+      rescore run data/demo/greedy --settings settings.json
+      rescore tune DUMP --lm general.ngram --lm domain.ngram -o settings.json
+      rescore tune HEADLESS_DUMP --lm general.ngram -o settings.json
+      rescore tune DUMP --lm LM --per-task --tune-sequences 50 --json tuned.json
+    """
     parser = verbs.add_parser(
         "tune",
         parents=[common],
         help="fit the weights of drafters on part of a dump, report on the rest",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+        doc=add_parser,
     )
     arguments.add_dump(parser)
     parser.add_argument(
