@@ -54,16 +54,13 @@ class PlotView:
 class Plot:
     """A plot with its views, and plotly's layout for all of them.
 
-    alt       describes the plot in words
-    labelled  curves are named at their ends instead of in a legend, and those marked by `plots.further` are shown on
-              demand
+    alt  describes the plot in words
     """
 
     title: str
     alt: str
     views: Sequence[PlotView]
     layout: dict[str, Any] = field(default_factory=dict)
-    labelled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

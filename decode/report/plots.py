@@ -56,8 +56,8 @@ def shaded(trace: dict[str, Any], share: float) -> dict[str, Any]:
 
 
 def further(trace: dict[str, Any]) -> dict[str, Any]:
-    """The trace, shown in a labelled plot only with all curves."""
-    return {**trace, "meta": {**trace["meta"], "further": True}}
+    """The trace, hidden until it is chosen in the legend."""
+    return {**trace, "visible": "legendonly"}
 
 
 def bars(

@@ -137,7 +137,6 @@ def plot(overall: Values, tasks: Sequence[Values]) -> Plot:
             "Curves of tokens per pass over verified tokens per pass, one per kind of drafter; "
             "the tables below have the same figures."
         ),
-        labelled=True,
         views=views,
         layout=plots.axes("verified tokens per pass", "tokens per target pass", **plots.powers(ticks)),
     )
