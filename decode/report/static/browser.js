@@ -82,8 +82,9 @@ function startBrowser(place, { sequences, words, lm }) {
       }));
     };
     const heads = ids.map((_, slot) => make("small", {}, `head ${slot + 2}`));
-    parts.tree.replaceChildren(
-      make("div", { class: "heads" }, ...heads), make("div", { class: "node" }, chip(root, "root", ""), children(-1, 0, true)));
+    parts.tree.replaceChildren(make("div", { class: "tree" },
+      make("div", { class: "heads" }, ...heads),
+      make("div", { class: "node" }, chip(root, "root", ""), children(-1, 0, true))));
   }
 
   function show() {

@@ -33,13 +33,13 @@ function template() {
     ["text", "muted", "grid", "border", "page"].map((name) => colour(`var(--${name})`));
   const axis = {
     gridcolor: grid, linecolor: border, zeroline: false, automargin: true, fixedrange: true,
-    title: { standoff: 10, font: { color: muted } },
+    title: { standoff: 10, font: { size: 12, color: muted } },
   };
   const layout = {
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: text },
     paper_bgcolor: page, plot_bgcolor: page, dragmode: false, hovermode: "closest",
     hoverlabel: { bgcolor: page, bordercolor: border, font: { color: text } },
-    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, maxheight: 1 },
+    legend: { orientation: "h", xref: "container", yref: "container", x: 0, y: 0, yanchor: "bottom", maxheight: 1 },
     margin: { l: 48, r: 12, t: 30, b: 48 }, xaxis: axis, yaxis: axis,
   };
   return { layout, data: { scatter: [{ line: { width: 2 }, marker: { size: 7 } }] } };
@@ -47,14 +47,14 @@ function template() {
 
 // Rows of the legend, whose columns are as wide as its longest name.
 function legendRows(traces, width) {
-  const column = 46 + 6.5 * Math.max(...traces.map(({ name }) => name.length));
+  const column = 48 + 6.5 * Math.max(...traces.map(({ name }) => name.length));
   return traces.length > 1 ? Math.ceil(traces.length / Math.max(1, Math.floor(width / column))) : 0;
 }
 
 function draw({ figure, canvas, select, title }) {
   const view = figure.views[select?.value ?? 0];
   const width = document.documentElement.classList.contains("printing") ? paperWidth : canvas.clientWidth;
-  const height = Math.min(360, Math.max(260, width * 0.42)) + 19 * legendRows(view.traces, width);
+  const height = Math.min(380, Math.max(300, width * 0.42)) + 19 * legendRows(view.traces, width);
   const layout = {
     ...figure.layout, template: template(), width, height, uirevision: view.traces.map(({ name }) => name).join(),
   };
