@@ -23,13 +23,17 @@ SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 def page(report: Report) -> str:
     """The page's HTML. ImportError if plotly or jinja2 is not installed."""
-    return templates(text).get_template("page.html").render(
-        report=report,
-        shortcuts=report.sections[:SHORTCUTS],
-        styles="\n".join(map(_static, STYLES)),
-        data=embedded(data(report)),
-        plotly=packed(plotly_source()),
-        scripts="\n".join(map(_static, SCRIPTS)),
+    return (
+        templates(text)
+        .get_template("page.html")
+        .render(
+            report=report,
+            shortcuts=report.sections[:SHORTCUTS],
+            styles="\n".join(map(_static, STYLES)),
+            data=embedded(data(report)),
+            plotly=packed(plotly_source()),
+            scripts="\n".join(map(_static, SCRIPTS)),
+        )
     )
 
 

@@ -22,9 +22,11 @@ function colourOf({ series, shade }) {
   return colour(`light-dark(hsl(${hue} 80% 40%), hsl(${hue} 85% 68%))`);
 }
 
-function coloured(trace) {
+// The uid tells plotly which curve of another view is the same one.
+function coloured(trace, number) {
   const color = colourOf(trace.meta ?? {});
-  return { ...trace, line: { ...trace.line, color }, marker: { color }, error_y: { ...trace.error_y, color } };
+  const line = { ...trace.line, color };
+  return { ...trace, uid: `curve${number}`, line, marker: { color }, error_y: { ...trace.error_y, color } };
 }
 
 // Plotly's defaults for all plots.
