@@ -147,7 +147,7 @@ def test_figures_and_pictures_are_saved(browser, path):
         assert [float(row["tokens per target pass"]) for row in first] == trace["y"]
         assert float(first[0]["low"]) == pytest.approx(trace["y"][0] - trace["error_y"]["arrayminus"][0])
         assert float(first[0]["high"]) == pytest.approx(trace["y"][0] + trace["error_y"]["array"][0])
-        name, content = saved(visit.page, plot.locator(".modebar-btn"))
+        name, content = saved(visit.page, plot.get_by_role("button", name="Save as PNG"))
         assert name.endswith("-mean-over-tasks.png") and size(content) == (2000, 1120)
 
         table = opened_table(visit)

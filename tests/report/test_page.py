@@ -75,7 +75,7 @@ def test_hostile_texts_make_no_elements(report):
     outline = Outline(page(report))
     tags = [tag for tag, _ in outline.elements]
     assert tags.count("script") == 3 and tags.count("b") == 1  # the tile's own
-    known = {"data-part", "data-plot", "data-table", "data-value", "http-equiv"}
+    known = {"data-part", "data-plot", "data-save", "data-table", "data-value", "http-equiv"}
     attributes = {name for _, own in outline.elements for name in own}
     assert not {name for name in attributes if name.startswith("on")} and {
         name for name in attributes if "-" in name

@@ -42,7 +42,7 @@ function template() {
     paper_bgcolor: page, plot_bgcolor: page, dragmode: false, hovermode: "closest",
     hoverlabel: { bgcolor: page, bordercolor: border, font: { color: text } },
     legend: { orientation: "h", xref: "container", yref: "container", x: 0, y: 0, yanchor: "bottom", maxheight: 1 },
-    margin: { l: 48, r: 12, t: 30, b: 48 }, xaxis: axis, yaxis: axis,
+    margin: { l: 48, r: 12, t: 8, b: 48 }, xaxis: axis, yaxis: axis,
   };
   return { layout, data: { scatter: [{ line: { width: 2 }, marker: { size: 7 } }] } };
 }
@@ -53,18 +53,18 @@ function legendRows(traces, width) {
   return traces.length > 1 ? Math.ceil(traces.length / Math.max(1, Math.floor(width / column))) : 0;
 }
 
-function draw({ figure, canvas, select, title }) {
-  const view = figure.views[select?.value ?? 0];
+function draw({ figure, canvas, select }) {
+  const { traces } = figure.views[select?.value ?? 0];
   const width = document.documentElement.classList.contains("printing") ? paperWidth : canvas.clientWidth;
-  const height = Math.min(380, Math.max(300, width * 0.42)) + 19 * legendRows(view.traces, width);
-  const layout = {
-    ...figure.layout, template: template(), width, height, uirevision: view.traces.map(({ name }) => name).join(),
-  };
-  const filename = fileName(select ? `${title} ${view.name}` : title);
-  return Plotly.react(canvas, view.traces.map(coloured), layout, {
-    displaylogo: false, displayModeBar: true, modeBarButtons: [["toImage"]],
-    toImageButtonOptions: { format: "png", filename, width: 1000, height: 560, scale: 2 },
-  });
+  const height = Math.min(380, Math.max(280, width * 0.42)) + 19 * legendRows(traces, width);
+  const uirevision = traces.map(({ name }) => name).join(); // choices in the legend are kept for the same curves
+  const layout = { ...figure.layout, template: template(), width, height, uirevision };
+  return Plotly.react(canvas, traces.map(coloured), layout, { displayModeBar: false });
+}
+
+function savePng({ canvas, select, title }) {
+  const filename = fileName(select ? `${title} ${select.selectedOptions[0].text}` : title);
+  Plotly.downloadImage(canvas, { format: "png", filename, width: 1000, height: 560, scale: 2 });
 }
 
 // Names are escaped for plotly.
@@ -73,9 +73,8 @@ const plain = (name) => new DOMParser().parseFromString(name, "text/html").body.
 // Every view and curve, a point a row; low and high are the ends of its interval.
 function pointsOf({ views, layout }) {
   const points = (view, { name, x, y, error_y: bars }) => y.map((value, place) => {
-    const at = typeof x[place] === "string" ? plain(x[place]) : x[place];
-    const ends = bars && value !== null ? [value - bars.arrayminus[place], value + bars.array[place]] : ["", ""];
-    return [view.name, plain(name), at, value, ...ends];
+    const ends = bars && value !== null ? [value - bars.arrayminus[place], value + bars.array[place]] : [null, null];
+    return [view.name, plain(name), typeof x[place] === "string" ? plain(x[place]) : x[place], value, ...ends];
   });
   const axes = [plain(layout.xaxis.title.text) || "x", plain(layout.yaxis.title.text) || "y"];
   const rows = views.flatMap((view) => view.traces.flatMap((trace) => points(view, trace)));
@@ -94,13 +93,12 @@ function print(now) {
 async function drawAll() {
   await unpackPlotly();
   for (const element of document.querySelectorAll("[data-plot]")) {
+    const [canvas, select] = [element.querySelector(".canvas"), element.querySelector("select")];
     const title = element.querySelector("figcaption").textContent;
-    const plot = {
-      title, figure: figures[element.dataset.plot], canvas: element.querySelector(".canvas"),
-      select: element.querySelector("select"),
-    };
-    plot.select?.addEventListener("change", () => draw(plot));
-    element.querySelector(".save").addEventListener("click", () => saveCsv(pointsOf(plot.figure), title));
+    const plot = { figure: figures[element.dataset.plot], canvas, select, title };
+    select?.addEventListener("change", () => draw(plot));
+    element.querySelector("[data-save=PNG]").addEventListener("click", () => savePng(plot));
+    element.querySelector("[data-save=CSV]").addEventListener("click", () => saveCsv(pointsOf(plot.figure), title));
     await draw(plot);
     drawn.push(plot);
   }

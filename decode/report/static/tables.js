@@ -66,7 +66,7 @@ function sort(table, column) {
 for (const folded of document.querySelectorAll("[data-table]")) {
   const table = folded.querySelector("table");
   const title = folded.querySelector(".caption").textContent;
-  folded.querySelector(".save").addEventListener("click", () => saveCsv(rowsOf(table), title));
+  folded.querySelector("[data-save=CSV]").addEventListener("click", () => saveCsv(rowsOf(table), title));
   table.querySelectorAll("thead button").forEach((button, column) =>
     button.addEventListener("click", () => sort(table, column)));
 }
