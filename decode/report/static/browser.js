@@ -1,10 +1,8 @@
-// The lattice browser: one pass of one sequence at a time, in the order of the tree's replay. Its controls are its state,
-// and so is the address: #lattices?task=..&sequence=..&position=.., with &tree=open and &ranks=all if selected.
+// The lattice browser: one pass of one sequence at a time, in the order of the tree's replay. Its controls hold its
+// state, and so does the address: #lattices?task=..&sequence=..&position=.., with &tree=open, &ranks=all if selected.
 function startBrowser(place, { sequences, words, lm }) {
   const parts = Object.fromEntries([...place.querySelectorAll("[data-part]")].map((part) => [part.dataset.part, part]));
-  const folded = 8; // ranks beyond it are shown on demand
   const names = lm ? { base: "base draft", best: "rescored draft" } : { base: "base draft" };
-  const tasks = [...new Set(sequences.map((one) => one.task))];
   const current = () => sequences[parts.number.value];
   const step = () => Number(parts.slider.value);
 
@@ -20,11 +18,10 @@ function startBrowser(place, { sequences, words, lm }) {
 
   function showText({ prompt, tokens }, { row, accepted }) {
     const end = row + 1 + accepted.tree;
-    const pieces = {
-      prompt, done: tokens.slice(0, row), root: [tokens[row]], accepted: tokens.slice(row + 1, end), rest: tokens.slice(end),
-    };
-    const spans = Object.entries(pieces).map(([kind, piece]) => make("span", { class: kind }, spelled(piece)));
-    parts.text.replaceChildren(...spans);
+    const [done, root, rest] = [tokens.slice(0, row), [tokens[row]], tokens.slice(end)];
+    const pieces = { prompt, done, root, accepted: tokens.slice(row + 1, end), rest };
+    parts.text.replaceChildren(
+      ...Object.entries(pieces).map(([kind, piece]) => make("span", { class: kind }, spelled(piece))));
     parts.text.scrollTop = parts.text.querySelector(".root").offsetTop - parts.text.clientHeight / 2;
   }
 
@@ -38,9 +35,10 @@ function startBrowser(place, { sequences, words, lm }) {
     const token = pass.ids[slot][rank];
     if (token === undefined || token < 0) return make("td");
     const isTrue = truth[slot] === token;
+    const mark = (kind, name, sign) => make("span", { class: kind, role: "img", "aria-label": name }, sign);
     const drafts = Object.keys(names).filter((draft) => pass[draft][slot] === token);
-    const marks = drafts.map((draft) => make("span", { class: `dot ${draft}`, role: "img", "aria-label": names[draft] }));
-    if (isTrue) marks.unshift(make("span", { class: "tick", role: "img", "aria-label": "the true token" }, "✓"));
+    const marks = drafts.map((draft) => mark(`dot ${draft}`, names[draft], ""));
+    if (isTrue) marks.unshift(mark("tick", "the true token", "✓"));
     const share = pass.p[slot][rank];
     const title = [label(token), ...marks.map((mark) => mark.getAttribute("aria-label"))].join(", ");
     return make("td", { class: isTrue ? "true" : "" },
@@ -50,41 +48,34 @@ function startBrowser(place, { sequences, words, lm }) {
   }
 
   function showGrid(pass, truth) {
-    const count = Math.max(...pass.ids.map((ids) => ids.length));
-    const shown = parts.ranks.checked ? count : Math.min(count, folded);
     const row = (name, cells) => make("tr", {}, make("th", { scope: "row" }, name), ...cells);
     const heads = pass.ids.map((_, slot) => make("th", { scope: "col" }, `head ${slot + 2}`));
-    const truths = pass.ids.map((ids, slot) => {
-      if (slot >= truth.length) return make("td");
-      const rank = ids.indexOf(truth[slot]);
-      const where = rank < 0 ? "not in the lattice" : rank >= shown ? `rank ${rank + 1}` : "";
-      return make("td", { class: "truth" }, label(truth[slot]), make("small", {}, where));
+    const truths = truth.map((token, slot) => {
+      const rank = pass.ids[slot].indexOf(token);
+      const where = rank < 0 ? "not in the lattice" : `rank ${rank + 1}`;
+      return make("td", { class: "truth" }, label(token), make("small", {}, where));
     });
-    const rows = Array.from({ length: shown }, (_, rank) =>
+    const rows = Array.from({ length: Math.max(...pass.ids.map((ids) => ids.length)) }, (_, rank) =>
       row(rank + 1, pass.ids.map((_, slot) => candidate(pass, slot, rank, truth))));
     parts.grid.replaceChildren(
       make("table", {}, make("thead", {}, row("rank", heads), row("truth", truths)), make("tbody", {}, ...rows)));
-    parts.more.hidden = count <= folded;
   }
 
   // Nodes are [token, parent, percent]; children are right of their parent, under their head.
   function showTree(nodes, root, truth, ids) {
-    const chip = (token, kind, share) =>
-      make("div", { class: `chip ${kind}`, title: `${label(token)} ${share}` },
-        make("span", { class: "token" }, label(token)), make("small", {}, share));
-    const children = (parent, depth, onPath) => {
-      const own = [...nodes.entries()].filter(([, [, above]]) => above === parent);
-      return make("div", { class: "children" }, ...own.map(([node, [token, , share]]) => {
-        const accepted = onPath && token === truth[depth];
-        const kind = `${accepted ? "true" : ""} ${ids[depth].includes(token) ? "" : "proposed"}`;
-        const inside = [chip(token, kind, percent(share)), children(node, depth + 1, accepted)];
-        return make("div", { class: `node ${kind}` }, ...inside);
-      }));
+    const branch = (number, depth, kind, token, share) => {
+      const chip = make("div", { class: `chip ${kind}`, title: `${label(token)} ${share}` });
+      chip.append(make("span", { class: "token" }, label(token)), make("small", {}, share));
+      const own = [...nodes.entries()].filter(([, [, parent]]) => parent === number);
+      const children = own.map(([child, [next, , percentage]]) => {
+        const accepted = /root|true/.test(kind) && next === truth[depth] ? "true" : "";
+        const proposed = ids[depth].includes(next) ? "" : "proposed";
+        return branch(child, depth + 1, `${accepted} ${proposed}`, next, percent(percentage));
+      });
+      return make("div", { class: `node ${kind}` }, chip, make("div", { class: "children" }, ...children));
     };
-    const heads = ids.map((_, slot) => make("small", {}, `head ${slot + 2}`));
-    parts.tree.replaceChildren(make("div", { class: "tree" },
-      make("div", { class: "heads" }, ...heads),
-      make("div", { class: "node" }, chip(root, "root", ""), children(-1, 0, true))));
+    parts.heads.replaceChildren(...ids.map((_, slot) => make("small", {}, `head ${slot + 2}`)));
+    parts.tree.replaceChildren(branch(-1, 0, "root", root, ""));
   }
 
   function show() {
@@ -92,7 +83,7 @@ function startBrowser(place, { sequences, words, lm }) {
     const pass = passes[step()];
     parts.back.disabled = step() === 0;
     parts.on.disabled = step() >= passes.length - 1;
-    parts.count.value = pass ? `pass ${step() + 2} of ${passes.length + 1}` : "the prompt's pass generated the whole text";
+    parts.count.value = pass ? `pass ${step() + 2} of ${passes.length + 1}` : "the prompt's pass made the whole text";
     parts.pass.hidden = !pass;
     if (!pass) return;
     const truth = tokens.slice(pass.row + 1, pass.row + 1 + pass.ids.length);
@@ -159,7 +150,7 @@ function startBrowser(place, { sequences, words, lm }) {
   addEventListener("hashchange", follow);
   plotsDrawn.then(follow); // again, when the plots above have their height
 
-  parts.task.replaceChildren(...tasks.map((task) => new Option(task, task)));
+  for (const task of new Set(sequences.map((one) => one.task))) parts.task.append(new Option(task, task));
   choose(sequences[0]);
   show();
   follow();

@@ -31,20 +31,15 @@ function coloured(trace, number) {
 
 // Plotly's defaults for all plots.
 function template() {
-  const [text, muted, grid, border, page] =
-    ["text", "muted", "grid", "border", "page"].map((name) => colour(`var(--${name})`));
-  const axis = {
-    gridcolor: grid, linecolor: border, zeroline: false, automargin: true, fixedrange: true,
-    title: { standoff: 10, font: { size: 12, color: muted } },
-  };
-  const layout = {
+  const [text, muted, grid, page] = ["text", "muted", "grid", "page"].map((name) => colour(`var(--${name})`));
+  const title = { standoff: 10, font: { size: 12, color: muted } };
+  const axis = { title, gridcolor: grid, linecolor: grid, zeroline: false, automargin: true, fixedrange: true };
+  return { layout: {
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: text },
-    paper_bgcolor: page, plot_bgcolor: page, dragmode: false, hovermode: "closest",
-    hoverlabel: { bgcolor: page, bordercolor: border, font: { color: text } },
+    paper_bgcolor: page, plot_bgcolor: page, dragmode: false, hovermode: "closest", xaxis: axis, yaxis: axis,
     legend: { orientation: "h", xref: "container", yref: "container", x: 0, y: 0, yanchor: "bottom", maxheight: 1 },
-    margin: { l: 48, r: 12, t: 8, b: 48 }, xaxis: axis, yaxis: axis,
-  };
-  return { layout, data: { scatter: [{ line: { width: 2 }, marker: { size: 7 } }] } };
+    margin: { l: 48, r: 12, t: 8, b: 48 },
+  } };
 }
 
 // Rows of the legend, whose columns are as wide as its longest name.

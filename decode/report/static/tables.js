@@ -8,23 +8,19 @@ function make(name, attributes = {}, ...children) {
 }
 
 // The name of a file with this content, without its ending.
-function fileName(content) {
-  const words = `${document.title} ${content}`.normalize("NFKD").toLowerCase().match(/[a-z0-9]+/g) ?? ["report"];
-  return words.join("-").slice(0, 120);
-}
+const fileName = (content) =>
+  `${document.title} ${content}`.normalize("NFKD").toLowerCase().match(/[a-z0-9]+/g)?.join("-").slice(0, 120) ?? "file";
 
 // A field of RFC 4180; null is empty. An apostrophe keeps spreadsheets from reading a text as a formula.
 function field(value) {
-  const text = String(value ?? "");
-  const safe = typeof value === "string" && /^([=+@\t\r]|-[^\d.])/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  const text = typeof value === "string" ? value.replace(/^([=+@\t\r]|-[^\d.])/, "'$1") : String(value ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 function saveCsv(rows, content) {
   const lines = rows.map((row) => `${row.map(field).join(",")}\r\n`);
   const href = URL.createObjectURL(new Blob(lines, { type: "text/csv" }));
   make("a", { href, download: `${fileName(content)}.csv` }).click();
-  setTimeout(() => URL.revokeObjectURL(href), 10000);
 }
 
 // A cell's figure in full precision, or its text; and its note, such as an interval.
@@ -47,18 +43,14 @@ function rowsOf(table) {
 // figure stay last.
 function sort(table, column) {
   const headers = [...table.tHead.rows[0].cells];
-  const body = table.tBodies[0];
-  const keys = new Map([...body.rows].map((row) => [row, contentOf(row.cells[column]).figure]));
-  const isFigure = (key) => typeof key === "number";
-  const numeric = [...keys.values()].some(isFigure);
-  const ways = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
-  const way = headers[column].getAttribute("aria-sort") === ways[0] ? ways[1] : ways[0];
+  const rows = [...table.tBodies[0].rows];
+  const numeric = rows.some(({ cells }) => "value" in cells[column].dataset);
+  const [first, second] = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+  const way = headers[column].getAttribute("aria-sort") === first ? second : first;
   const sign = way === "ascending" ? 1 : -1;
-  const compare = (a, b) => {
-    if (numeric) return isFigure(b) - isFigure(a) || sign * (a - b);
-    return sign * a.localeCompare(b, "en", { numeric: true });
-  };
-  body.append(...[...keys].sort(([, a], [, b]) => compare(a, b)).map(([row]) => row));
+  const key = (cell) => (numeric ? cell.dataset.value ?? sign * Infinity : cell.textContent);
+  const compare = (a, b) => sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
+  table.tBodies[0].append(...rows.sort((a, b) => compare(key(a.cells[column]), key(b.cells[column]))));
   headers.forEach((header) => header.removeAttribute("aria-sort"));
   headers[column].setAttribute("aria-sort", way);
 }
@@ -67,8 +59,7 @@ for (const folded of document.querySelectorAll("[data-table]")) {
   const table = folded.querySelector("table");
   const title = folded.querySelector(".caption").textContent;
   folded.querySelector("[data-save=CSV]").addEventListener("click", () => saveCsv(rowsOf(table), title));
-  table.querySelectorAll("thead button").forEach((button, column) =>
-    button.addEventListener("click", () => sort(table, column)));
+  table.tHead.addEventListener("click", ({ target }) => sort(table, target.closest("th").cellIndex));
 }
 
 document.querySelector("#menu nav").addEventListener("click", (event) => (event.currentTarget.parentNode.open = false));
