@@ -11,8 +11,8 @@ from rescore.decode.cli import arguments
 DESCRIPTION = """\
 Evaluate all drafters on a dump and write one self-contained HTML page: a
 verdict, tokens per pass against verified tokens, sortable tables, a browser
-that steps through lattices, settings and provenance. Plots and tables can be
-saved as PNG and CSV. docs/use/report.md describes the page and the JSON.
+that steps through lattices, settings and provenance. Plots can be saved as PNG,
+plots and tables as CSV. docs/use/report.md describes the page and the JSON.
 
 The browser shows tokens as text if the (first) n-gram model holds the words of
 its vocabulary, or with --tokenizer.

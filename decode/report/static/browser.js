@@ -69,7 +69,7 @@ function startBrowser(place, { sequences, words, lm }) {
       const own = [...nodes.entries()].filter(([, [, parent]]) => parent === number);
       const children = own.map(([child, [next, , percentage]]) => {
         const accepted = /root|true/.test(kind) && next === truth[depth] ? "true" : "";
-        const proposed = ids[depth].includes(next) ? "" : "proposed";
+        const proposed = ids[depth]?.includes(next) ? "" : "proposed";
         return branch(child, depth + 1, `${accepted} ${proposed}`, next, percent(percentage));
       });
       return make("div", { class: `node ${kind}` }, chip, make("div", { class: "children" }, ...children));
