@@ -11,6 +11,7 @@ EXTRAS = {
     "cairosvg": "png",
     "gguf": "gguf",
     "huggingface_hub": "transformers",
+    "jinja2": "report",
     "llama_cpp": "llama-cpp",
     "pandas": "spark",
     "plotly": "report",

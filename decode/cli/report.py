@@ -13,7 +13,8 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     r"""Evaluate all drafters on a dump and write one self-contained HTML page: a
     verdict, how much faster, tokens per pass against verified tokens, sortable
     tables, a browser that steps through lattices, settings and provenance.
-    docs/use/report.md describes the page and the JSON.
+    Plots can be saved as PNG, plots and tables as CSV. docs/use/report.md describes
+    the page and the JSON.
 
     The browser shows tokens as text if the (first) n-gram model holds the words of
     its vocabulary, or with --tokenizer.

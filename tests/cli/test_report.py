@@ -1,10 +1,13 @@
 """`rescore report` as called."""
 
+import html
+
 import pytest
 from support import cli
 from support.reports import check_schema, rows
 
 pytest.importorskip("plotly")
+pytest.importorskip("jinja2")
 
 
 @pytest.fixture
@@ -152,7 +155,7 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     plot, _ = sections["efficiency"]["plots"]
     curve = {one["name"]: one for one in plot["views"][0]["curves"]}["tree"]
     assert curve["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
-    assert report["verdict"] in (files / "report.html").read_text().replace("&#x27;", "'")
+    assert report["verdict"] in html.unescape((files / "report.html").read_text())
     both = cli.refusal(capsys, "report", *arguments, "--json", "-", "--markdown", "-", status=2)
     assert "--json, --markdown: expected different places" in both
 
@@ -165,12 +168,13 @@ def test_refusals(capsys, files):
     )
 
 
-def test_plotly_is_asked_for(capsys, files, monkeypatch):
+@pytest.mark.parametrize("module, use", [("plotly.offline", "a page of plots"), ("jinja2", "a report")])
+def test_a_missing_package_is_asked_for(capsys, files, monkeypatch, module, use):
     import sys
 
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setitem(sys.modules, module, None)
     told = cli.refusal(capsys, "report", files / "dump", "-o", files / "r.html")
-    assert "a page of plots needs the package plotly: pip install 'plotly" in told
+    assert f"{use} needs the package {module.partition('.')[0]}: pip install 'jinja2>=3.1' 'plotly" in told
     assert not (files / "r.html").exists()
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -9,11 +10,12 @@ from html.parser import HTMLParser
 import pytest
 
 from rescore.decode.report.content import Cell, Facts, Plot, PlotView, Report, Section, Table, Tile
-from rescore.decode.report.markdown import markdown
-from rescore.decode.report.page import embedded, packed, page
+from rescore.decode.report.page import embedded, markdown, packed, page
 from rescore.decode.report.plots import axes, curve
+from rescore.lattice.svg import clean
 
 pytest.importorskip("plotly")
+pytest.importorskip("jinja2")
 HOSTILE = "</script><!--<b>|`x`\u202e\n&"
 
 
@@ -39,7 +41,7 @@ def report():
         cites=HOSTILE,
         parts=[table, plot, Facts(title=HOSTILE, rows=[(HOSTILE, HOSTILE)])],
     )
-    shown = {"words": {"1": HOSTILE}, "sequences": []}
+    shown = {"lm": False, "words": {"1": HOSTILE}, "sequences": []}
     lattices = Section(key="two", title="two", prose=[], browser=shown)
     return Report(
         title=HOSTILE,
@@ -73,16 +75,16 @@ def test_hostile_texts_make_no_elements(report):
     outline = Outline(page(report))
     tags = [tag for tag, _ in outline.elements]
     assert tags.count("script") == 3 and tags.count("b") == 1  # the tile's own
-    known = {"data-plot", "data-table", "data-value", "http-equiv"}
+    known = {"data-part", "data-plot", "data-save", "data-table", "data-value", "http-equiv"}
     attributes = {name for _, own in outline.elements for name in own}
     assert not {name for name in attributes if name.startswith("on")} and {
         name for name in attributes if "-" in name
-    } - known <= {"aria-label", "aria-labelledby", "aria-pressed"}
+    } - known <= {"aria-label", "aria-labelledby", "aria-live"}
 
 
 def test_data_survives_its_element(report):
     data = json.loads(Outline(page(report)).scripts[0])
-    assert data["browser"] == {"words": {"1": HOSTILE}, "sequences": []}
+    assert data["browser"] == {"lm": False, "words": {"1": HOSTILE}, "sequences": []}
     assert data["plots"]["one-1"]["views"][0]["name"] == HOSTILE
 
 
@@ -116,6 +118,16 @@ def test_embedded_is_json():
     assert not set("<>&\u2028") & set(embedded(value))
     with pytest.raises(ValueError):
         embedded(float("nan"))
+
+
+def test_every_text_is_on_the_page_once_escaped(report):
+    """Whatever escapes it, what is read is what `clean` makes of it."""
+    shown = page(report)
+    body = shown[shown.index("<main>") : shown.index("</main>")]
+    assert html.escape(clean(HOSTILE)) in body and "&amp;amp;" not in body and "&amp;lt;" not in body
+    assert "\u202e" not in body
+    texts = [own.get("aria-label", "") for _, own in Outline(shown).elements]
+    assert clean(HOSTILE) in texts and f"Save as CSV: {clean(HOSTILE)}" in texts
 
 
 def test_markdown_is_escaped(report):

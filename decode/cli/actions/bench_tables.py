@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rescore.decode.bench.results import BenchReport, BenchRow
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.output import Column, column_tables
-from rescore.decode.report.markdown import plain, row_of
+from rescore.decode.report.page import plain
 
 MACHINE = ("cpu", "cores", "memory_gib", "load")
 
@@ -30,18 +30,19 @@ class TablePart:
         return ["", self.title, *column_tables(self.header, self.labels, self.columns, width=width)]
 
     def markdown(self) -> list[str]:
-        rows = [
-            row_of(plain(cell) for cell in (label, *(column.cells[i] for column in self.columns)))
-            for i, label in enumerate(self.labels)
-        ]
+        rows = [_row(label, *(column.cells[i] for column in self.columns)) for i, label in enumerate(self.labels)]
         return [
             f"**{plain(self.title)}**",
             "",
-            row_of(plain(name) for name in (self.header, *(column.header for column in self.columns))),
+            _row(self.header, *(column.header for column in self.columns)),
             "|---|" + "---:|" * len(self.columns),
             *rows,
             "",
         ]
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(map(plain, cells)) + " |"
 
 
 def finish(

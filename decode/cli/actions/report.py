@@ -15,9 +15,8 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.content import Report
-from rescore.decode.report.markdown import markdown
 from rescore.decode.report.measured import NODES, PATHS, Neural, ReportOptions, rows_to_come
-from rescore.decode.report.page import page, plotly_source
+from rescore.decode.report.page import markdown, page, plain, plotly_source, templates
 from rescore.decode.report.report import ReportSources, report
 from rescore.decode.report.report_json import report_json
 from rescore.decode.tuning.tune import tune
@@ -31,6 +30,7 @@ def call(args: argparse.Namespace) -> None:
     if args.neural is None and (args.neural_alpha is not None or args.neural_paths is not None):
         raise Misuse("--neural-alpha, --neural-paths: need --neural")
     plotly_source()  # raises before the work if it is missing
+    templates(plain)  # and so does this
     (dump,) = models.open_dumps([args.dump], args)
     if args.settings and args.lm:
         raise Misuse("--lm: --settings already has models and weights; leave it out")

@@ -1,62 +1,65 @@
-// Splits a cell into its text and its note.
-function parts(cell) {
+// The tables: sorted by a click on a header, saved as CSV. The menu of sections.
+
+function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+// The name of a file with this content, without its ending.
+const fileName = (content) =>
+  `${document.title} ${content}`.normalize("NFKD").toLowerCase().match(/[a-z0-9]+/g)?.join("-").slice(0, 120) ?? "file";
+
+// A field of RFC 4180; null is empty. An apostrophe keeps spreadsheets from reading a text as a formula.
+function field(value) {
+  const text = typeof value === "string" ? value.replace(/^([=+@\t\r]|-[^\d.])/, "'$1") : String(value ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function saveCsv(rows, content) {
+  const lines = rows.map((row) => `${row.map(field).join(",")}\r\n`);
+  const href = URL.createObjectURL(new Blob(lines, { type: "text/csv" }));
+  make("a", { href, download: `${fileName(content)}.csv` }).click();
+}
+
+// A cell's figure in full precision, or its text; and its note, such as an interval.
+function contentOf(cell) {
   const note = cell.querySelector("small")?.textContent ?? "";
-  return { text: note ? cell.textContent.slice(0, -note.length) : cell.textContent, note };
-}
-const pictureRows = (table) => [...table.rows].map((row) => [...row.cells].map(parts));
-
-// Figures in full precision. A column of notes, such as intervals, follows if cells have some.
-function figureRows(table) {
-  const body = [...table.tBodies[0].rows];
-  const noted = [...table.tHead.rows[0].cells].map((_, column) => body.some((row) => row.cells[column].querySelector("small")));
-  const spread = (row, one) => [...row.cells].flatMap((cell, column) => one(cell, noted[column]));
-  return [
-    spread(table.tHead.rows[0], (cell, more) => (more ? [parts(cell).text, `${parts(cell).text}, interval`] : [parts(cell).text])),
-    ...body.map((row) => spread(row, (cell, more) => {
-      const { text, note } = parts(cell);
-      const figure = "value" in cell.dataset ? Number(cell.dataset.value) : text;
-      return more ? [figure, note] : [figure];
-    })),
-  ];
+  const text = cell.textContent.slice(0, cell.textContent.length - note.length);
+  return { figure: "value" in cell.dataset ? Number(cell.dataset.value) : text, note };
 }
 
-// Folded tables are unfolded for printing.
-theme.onChange(() => {
-  for (const one of document.querySelectorAll("details.folded")) {
-    if (theme.printing() && !one.open) one.open = one.dataset.printed = true;
-    else if (!theme.printing() && one.dataset.printed) {
-      one.open = false;
-      delete one.dataset.printed;
-    }
-  }
-});
-
-// A click on a header sorts by its column, a second click reverses the order. Rows without a figure stay last.
-for (const table of document.querySelectorAll("table")) {
-  const title = table.closest("details").querySelector(".caption").textContent;
-  table.closest(".scroll").before(files.buttons(title, () => files.picture(pictureRows(table), title), () => files.csv(figureRows(table), title)));
-  const headers = [...table.querySelectorAll("thead th")];
-  const rows = table.tBodies[0];
-  headers.forEach((header, column) => {
-    header.querySelector("button").addEventListener("click", () => {
-      const numeric = [...rows.rows].some((row) => "value" in row.cells[column].dataset);
-      const first = numeric ? "descending" : "ascending"; // the largest figures first
-      const other = numeric ? "ascending" : "descending";
-      const way = header.getAttribute("aria-sort") === first ? other : first;
-      headers.forEach((one) => one.removeAttribute("aria-sort"));
-      header.setAttribute("aria-sort", way);
-      const key = (row) => {
-        const { dataset, textContent } = row.cells[column];
-        return numeric ? ("value" in dataset ? Number(dataset.value) : null) : textContent;
-      };
-      const sign = way === "ascending" ? 1 : -1;
-      const compare = (a, b) => (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
-      const sorted = [...rows.rows].sort((a, b) => {
-        const [x, y] = [key(a), key(b)];
-        if (x === null || y === null) return (x === null) - (y === null);
-        return sign * compare(x, y);
-      });
-      rows.append(...sorted);
-    });
-  });
+// The header and the rows of a table. A column of notes follows each column that has some.
+function rowsOf(table) {
+  const [headers, ...rows] = [...table.rows].map((row) => [...row.cells].map(contentOf));
+  const noted = headers.map((_, column) => rows.some((row) => row[column].note));
+  headers.forEach((header) => (header.note = `${header.figure}, interval`));
+  return [headers, ...rows].map((row) =>
+    row.flatMap(({ figure, note }, column) => (noted[column] ? [figure, note] : [figure])));
 }
+
+// Sorts by a column: the largest figures first, texts from A to Z, the second time the other way round. Rows without a
+// figure stay last.
+function sort(table, column) {
+  const headers = [...table.tHead.rows[0].cells];
+  const rows = [...table.tBodies[0].rows];
+  const numeric = rows.some(({ cells }) => "value" in cells[column].dataset);
+  const [first, second] = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+  const way = headers[column].getAttribute("aria-sort") === first ? second : first;
+  const sign = way === "ascending" ? 1 : -1;
+  const key = (cell) => (numeric ? cell.dataset.value ?? sign * Infinity : cell.textContent);
+  const compare = (a, b) => sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
+  table.tBodies[0].append(...rows.sort((a, b) => compare(key(a.cells[column]), key(b.cells[column]))));
+  headers.forEach((header) => header.removeAttribute("aria-sort"));
+  headers[column].setAttribute("aria-sort", way);
+}
+
+for (const folded of document.querySelectorAll("[data-table]")) {
+  const table = folded.querySelector("table");
+  const title = folded.querySelector(".caption").textContent;
+  folded.querySelector("[data-save=CSV]").addEventListener("click", () => saveCsv(rowsOf(table), title));
+  table.tHead.addEventListener("click", ({ target }) => sort(table, target.closest("th").cellIndex));
+}
+
+document.querySelector("#menu nav").addEventListener("click", (event) => (event.currentTarget.parentNode.open = false));
