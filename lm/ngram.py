@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.token_ids import token_ids
+from rescore.lattice.tree import token_ids
 from rescore.lm import ngram_file
 from rescore.lm.compile import BINS, Arrays, Compact, compile_tables, decompile
 from rescore.lm.grams import check_vocabulary

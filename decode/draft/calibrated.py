@@ -15,7 +15,7 @@ from rescore import _core
 from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.token_ids import token_ids
+from rescore.lattice.tree import token_ids
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.token_ids import token_ids
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import TokenTree, token_ids
 from rescore.lattice.trees import SampledDrafts, Trees
 
 

@@ -21,8 +21,7 @@ from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.token_ids import ALL, token_ids
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import ALL, TokenTree, token_ids
 from rescore.lattice.trees import Drafts, Trees
 from rescore.lm.ngram import NGram
 

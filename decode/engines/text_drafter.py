@@ -17,8 +17,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText
 from rescore.decode.engines.text_store import TextStore
-from rescore.lattice.token_ids import token_ids
-from rescore.lattice.tree import ROOT, TokenTree
+from rescore.lattice.tree import ROOT, TokenTree, token_ids
 from rescore.lattice.trees import Trees
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram

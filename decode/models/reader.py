@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.target import Block, Target
-from rescore.lattice.token_ids import token_ids
+from rescore.lattice.tree import token_ids
 
 NOTHING = 0  # read where no known token is left; its drafts are verified like all others
 

@@ -61,6 +61,7 @@ class Table:
 
     strong  numbers of the rows to emphasise
     gist    the table's main result in one line, shown while it is folded
+    open    whether the page shows it unfolded
     """
 
     title: str
@@ -68,6 +69,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     strong: frozenset[int] = frozenset()
     gist: str = ""
+    open: bool = False
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows):

@@ -1,4 +1,4 @@
-"""The report as one HTML file that works from disk and fetches nothing, and as Markdown for papers."""
+"""The report as one HTML file that works from disk and fetches nothing, as Markdown, and as JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import gzip
 import json
 import re
 from collections.abc import Callable
-from html import escape
+from html import escape, unescape
 from importlib.resources import files
 from typing import Any
 
-from rescore.decode.report.content import Facts, Plot, Report, Table
+from rescore.decode.report.content import Cell, Facts, Plot, Report, Section, Table
 from rescore.lattice.extras import needed_for
 from rescore.lattice.svg import clean
 
@@ -23,7 +23,7 @@ SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 def page(report: Report) -> str:
     """The page's HTML. ImportError if plotly or jinja2 is not installed."""
-    return (
+    found = (
         templates(text)
         .get_template("page.html")
         .render(
@@ -35,6 +35,7 @@ def page(report: Report) -> str:
             scripts="\n".join(map(_static, SCRIPTS)),
         )
     )
+    return found.lstrip()
 
 
 def markdown(report: Report) -> str:
@@ -119,3 +120,78 @@ def _texts(table: Table) -> list[bool]:
 
 def _static(name: str) -> str:
     return (files("rescore.decode.report") / "static" / name).read_text(encoding="utf-8")
+
+
+FORMAT, VERSION = "rescore-report", 2
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """The report's prose, tables, plots and facts by section, and the `figures` of every drafter, with the keys of the
+    JSON of `rescore run`. The lattice browser's data are not included.
+    """
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "title": report.title,
+        "subtitle": report.subtitle,
+        "verdict": report.verdict,
+        "tiles": [{"name": tile.name, "figure": tile.figure, "beside": tile.beside} for tile in report.tiles],
+        "figures": report.figures,
+        "sections": [_section(section) for section in report.sections],
+    }
+
+
+def _section(section: Section) -> dict[str, Any]:
+    return {
+        "key": section.key,
+        "title": section.title,
+        "cites": section.cites,
+        "prose": list(section.prose),
+        "tables": [_table(part) for part in section.parts if isinstance(part, Table)],
+        "plots": [_plot(part) for part in section.parts if isinstance(part, Plot)],
+        "facts": [{"title": part.title, "rows": dict(part.rows)} for part in section.parts if isinstance(part, Facts)],
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "gist": table.gist,
+        "headers": list(table.headers),
+        "rows": [[_cell(cell) for cell in row] for row in table.rows],
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    """The cell; `value` has full precision, None for text."""
+    return {"text": cell.text, "value": cell.value, "note": cell.note}
+
+
+def _plot(plot: Plot) -> dict[str, Any]:
+    return {
+        "title": plot.title,
+        "x": _title(plot, "xaxis"),
+        "y": _title(plot, "yaxis"),
+        "views": [{"name": view.name, "curves": [_curve(trace) for trace in view.traces]} for view in plot.views],
+    }
+
+
+def _title(plot: Plot, axis: str) -> str:
+    return unescape(plot.layout.get(axis, {}).get("title", {}).get("text", ""))
+
+
+def _curve(trace: dict[str, Any]) -> dict[str, Any]:
+    """Points of a curve or bars of a series; low and high are the interval's ends, None without one."""
+    low, high = _interval(trace)
+    x = [unescape(value) if isinstance(value, str) else value for value in trace["x"]]
+    return {"name": unescape(trace["name"]), "x": x, "y": list(trace["y"]), "low": low, "high": high}
+
+
+def _interval(trace: dict[str, Any]) -> tuple[list[float | None], list[float | None]]:
+    y, bars = trace["y"], trace.get("error_y")
+    if bars is None:
+        return [None] * len(y), [None] * len(y)
+    return (
+        [None if value is None else value - below for value, below in zip(y, bars["arrayminus"])],
+        [None if value is None else value + above for value, above in zip(y, bars["array"])],
+    )

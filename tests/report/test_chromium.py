@@ -70,8 +70,8 @@ def test_hostile_texts_stay_text(visit):
 
 
 def opened_table(visit):
-    """The first table, unfolded."""
-    folded = visit.page.locator("details.folded[data-table]").first
+    """The table of block efficiency per task, unfolded."""
+    folded = visit.page.locator("details.folded[data-table^=efficiency]").first
     folded.evaluate("one => { one.open = true; }")
     return folded.locator("table")
 
@@ -151,7 +151,7 @@ def test_figures_and_pictures_are_saved(browser, path):
         assert name.endswith("-mean-over-tasks.png") and size(content) == (2000, 1120)
 
         table = opened_table(visit)
-        folded = visit.page.locator("details[data-table]").first
+        folded = visit.page.locator("details[data-table^=efficiency]").first
         name, content = saved(visit.page, folded.get_by_role("button", name="Save as CSV"))
         assert name == "block-drafts-of-a-test-block-efficiency-per-task.csv"
         rows = list(csv.reader(io.StringIO(content.decode())))
@@ -308,10 +308,10 @@ def test_print(browser, path):
         assert not page.locator("header").is_visible() and not page.locator(".browser .controls").is_visible()
         visit.until("[...document.querySelectorAll('.main-svg')].every(one => one.clientWidth === 640)")
         assert page.evaluate(LINE) == line != screen
-        assert page.locator("[data-table] tbody tr").first.is_visible()
+        assert page.locator("[data-table^=efficiency] tbody tr").first.is_visible()
         page.emulate_media(media="screen")
         visit.until(f"{LINE} === '{screen}'")
-        assert not page.locator("[data-table] tbody tr").first.is_visible()
+        assert not page.locator("[data-table^=efficiency] tbody tr").first.is_visible()
 
 
 def test_the_events_of_printing_draw_for_paper(browser, path):
@@ -360,8 +360,8 @@ def test_the_page_of_a_model_without_heads(browser, tmp_path):
     for width in (1280, 390):
         with chromium.Visit(browser, tmp_path / "r.html", width=width) as visit:
             figures = visit.page.locator("[data-plot]").count()
-            assert figures == 6 and visit.page.locator("[data-plot] .main-svg .trace").count() >= figures
+            assert figures == 5 and visit.page.locator("[data-plot] .main-svg .trace").count() >= figures
             assert visit.page.locator("img, main b[onmouseover]").count() == 0
-            assert visit.page.locator("[data-plot=reliability-0] .lines").count() == 2
+            assert visit.page.locator("[data-plot=drafts-4] .lines").count() == 2
             assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
             assert visit.complaints == [] and visit.requests == [f"file://{tmp_path / 'r.html'}"]

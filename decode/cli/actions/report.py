@@ -16,9 +16,8 @@ from rescore.decode.replay.rows import Budgets
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.content import Report
 from rescore.decode.report.measured import NODES, PATHS, Neural, ReportOptions, rows_to_come
-from rescore.decode.report.page import markdown, page, plain, plotly_source, templates
+from rescore.decode.report.page import markdown, page, plain, plotly_source, report_json, templates
 from rescore.decode.report.report import ReportSources, report
-from rescore.decode.report.report_json import report_json
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.text_drafter import DraftRow
-from rescore.lattice.token_ids import token_ids
+from rescore.lattice.tree import token_ids
 
 
 class RequestTexts:

@@ -63,11 +63,12 @@ def needed_speed(figures: Figures) -> tuple[str, Table]:
         rows,
         {"verified": ".0f"},
         gist=f"{first} pays up to {value:.2f} × a plain pass",
+        open=True,
     )
     text = (
         f"Speed is tokens per pass divided by the time of a pass, drafting included, in plain passes: {first} pays "
         f"while a pass takes less than {value:.2f} plain ones; at {COSTS[1]:g} it decodes {value / COSTS[1]:.2f} "
-        "times as fast. `rescore bench passes` measures what passes cost on a machine, `rescore bench decode` the "
+        "times as fast. rescore bench passes measures what passes cost on a machine, rescore bench decode the "
         "speed itself."
     )
     return text, table
@@ -96,11 +97,11 @@ def measured_speed(path: Path) -> tuple[str, Table]:
         tokens, passes, _ = (sum(of[place] for of in rounds.values()) for place in range(3))
         rows.append((name, batch, statistics.median(pace), middle, tokens / passes))
     text = (
-        f"Measured by `rescore bench decode`: the fastest, {best[0]}, decodes {best[1]:.2f} times as many tokens per "
+        f"Measured by rescore bench decode: the fastest, {best[0]}, decodes {best[1]:.2f} times as many tokens per "
         "second as plain decoding. The range is that of the rounds."
     )
     headers = ("drafter", "texts at once", "tokens/s", "× plain", "tokens/pass")
-    return text, Table.of(f"Measured speed ({path})", headers, rows, {"tokens/s": ",.1f"}, gist=best[0])
+    return text, Table.of(f"Measured speed ({path})", headers, rows, {"tokens/s": ",.1f"}, gist=best[0], open=True)
 
 
 def _blends(figures: Figures) -> list[str]:
