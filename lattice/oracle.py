@@ -33,12 +33,6 @@ def oracle_by_width(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:
     return (needed[..., None] < np.arange(1, sausage.width + 1)).sum(axis=-2, dtype=np.int32)
 
 
-def oracle_path(sausage: Sausage, truth: NDArray, k: int | None = None) -> NDArray[np.int32]:
-    """The oracle's prefix of the truth (see `oracle_lengths`), int32 [T] or [B, T], padding -1."""
-    length = oracle_lengths(sausage, truth, k)
-    return np.where(np.arange(sausage.slots) < length[..., None], _fit(sausage, truth), -1).astype(np.int32)
-
-
 def _fit(sausage: Sausage, truth: NDArray) -> NDArray:
     """The truth cut or padded to the slots of the sausage."""
     truth = np.asarray(truth)

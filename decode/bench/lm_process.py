@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +25,13 @@ MIB = 1 << 20
 LN10 = float(np.log(10.0))
 
 
-class Engine(Protocol):
-    """An open model.
+class Ours:
+    """Our engine; the others have the same methods.
 
     walk, many  return functions that score a text (ids [n]), or n-grams [m, order], from the empty context
     costs       returns the cost of each token, float64 [n]
     """
 
-    order: int
-
-    def walk(self, tokens: NDArray[np.int32]) -> Callable[[], object]: ...
-    def many(self, ngrams: NDArray[np.int32]) -> Callable[[], object]: ...
-    def costs(self, tokens: NDArray[np.int32]) -> NDArray[np.float64]: ...
-
-
-class Ours:
     def __init__(self, path: str) -> None:
         from rescore.lm.ngram import NGram
 

@@ -11,14 +11,6 @@ from rescore.decode.cli import arguments, lm_arguments, model_arguments
 
 THRESHOLDS = (0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 
-TOP = """\
-LOSSY decoding with early exits (CALM): a token skips the remaining layers of
-the model once an early layer is confident enough. The text may differ from the
-model's own; `calibrate` bounds by how much. All other verbs of rescore are
-lossless, including `rescore generate --heads early:L`, where early layers only
-draft.
-"""
-
 
 EXAMPLES = """\
 examples:
@@ -31,7 +23,13 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    calm = verbs.add_parser("calm", help="LOSSY decoding with calibrated early exits", description=TOP)
+    """LOSSY decoding with early exits (CALM): a token skips the remaining layers of
+    the model once an early layer is confident enough. The text may differ from the
+    model's own; `calibrate` bounds by how much. All other verbs of rescore are
+    lossless, including `rescore generate --heads early:L`, where early layers only
+    draft.
+    """
+    calm = verbs.add_parser("calm", help="LOSSY decoding with calibrated early exits", doc=add_parser)
     actions = calm.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def add(arguments_of: Callable[[argparse.ArgumentParser], None], help: str) -> None:

@@ -9,52 +9,45 @@ from typing import Any
 from rescore.decode.cli import arguments, model_arguments
 from rescore.decode.draft.registry import SPECS
 
-DESCRIPTION = """\
-Continue prompts with a model, verifying several drafted tokens in every pass.
-Decoding is lossless: at temperature 0 the output is the model's greedy text,
-above 0 it is sampled from the model's distribution (docs/how/verification.md).
-
-The text is printed as it is generated. On a terminal, draft tokens accepted in
-one pass share a colour, and the token that each pass adds has none. Several
-prompts are decoded as a batch and shown one by one.
-
-drafters:
-{drafters}
-
-printed below the text:
-  passes    forward passes of the model, the prompt's included
-  accepted  share of drafts whose first, second, .. token was accepted
-
-with --compare, which decodes with drafts and plainly in turns, 3 to 7 rounds,
-until the interval is narrow or 20 s have passed:
-  verdict   tokens per second in times of plain decoding, its 95% interval, and
-            faster, slower, or no difference where the interval contains 1
-  why, try  what passes cost and gained, and what to change where drafting does
-            not pay; of the round of median ratio
-  plain     the first text without drafts
-"""
-
-EXAMPLES = """\
-examples:
-  rescore generate --model smollm2 --chat --compare "Why is the sky blue?"
-  rescore generate --model smollm2 --chat --heads data/demo/heads \\
-      --settings data/demo/settings.json "Tom has 3 apples, ..."
-  rescore generate --model DIR --heads MEDUSA --lm LM --compare "Once upon"
-  rescore generate --model DIR --draft-model SMALL --temperature 0.7 --seed 1 -
-  rescore generate --model MODEL --settings settings.json "Once upon"
-  rescore generate --model model.gguf --engine llama.cpp --lm LM "Once upon"
-  rescore generate --model MODEL --drafter none --json - "One" "Two"
-"""
-
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
+    r"""Continue prompts with a model, verifying several drafted tokens in every pass.
+    Decoding is lossless: at temperature 0 the output is the model's greedy text,
+    above 0 it is sampled from the model's distribution (docs/how/verification.md).
+
+    The text is printed as it is generated. On a terminal, draft tokens accepted in
+    one pass share a colour, and the token that each pass adds has none. Several
+    prompts are decoded as a batch and shown one by one.
+
+    drafters:
+    {drafters}
+
+    printed below the text:
+      passes    forward passes of the model, the prompt's included
+      accepted  share of drafts whose first, second, .. token was accepted
+
+    with --compare, which decodes with drafts and plainly in turns, 3 to 7 rounds,
+    until the interval is narrow or 20 s have passed:
+      verdict   tokens per second in times of plain decoding, its 95% interval, and
+                faster, slower, or no difference where the interval contains 1
+      why, try  what passes cost and gained, and what to change where drafting does
+                not pay; of the round of median ratio
+      plain     the first text without drafts
+
+    examples:
+      rescore generate --model smollm2 --chat --compare "Why is the sky blue?"
+      rescore generate --model smollm2 --chat --heads data/demo/heads \
+          --settings data/demo/settings.json "Tom has 3 apples, ..."
+      rescore generate --model DIR --heads MEDUSA --lm LM --compare "Once upon"
+      rescore generate --model DIR --draft-model SMALL --temperature 0.7 --seed 1 -
+      rescore generate --model MODEL --settings settings.json "Once upon"
+      rescore generate --model model.gguf --engine llama.cpp --lm LM "Once upon"
+      rescore generate --model MODEL --drafter none --json - "One" "Two"
+    """
     parser = verbs.add_parser(
-        "generate",
-        parents=[common],
-        help="continue prompts with a model and drafts",
-        description=DESCRIPTION.format(drafters=described()),
-        epilog=EXAMPLES,
+        "generate", parents=[common], help="continue prompts with a model and drafts", doc=add_parser
     )
+    parser.description = parser.description.format(drafters=described())
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - reads standard input")
     model_arguments.add_model(parser)
     model_arguments.add_engine(parser)

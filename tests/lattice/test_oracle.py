@@ -1,4 +1,4 @@
-"""The oracle path, against a loop over slots."""
+"""The oracle, against a loop over slots."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescore.lattice.oracle import oracle_by_width, oracle_lengths, oracle_path, ranks
+from rescore.lattice.oracle import oracle_by_width, oracle_lengths, ranks
 from rescore.lattice.sausage import Sausage
 from rescore.lm import example
 
@@ -43,8 +43,6 @@ def test_equals_a_loop(seed, slots, width):
         assert by_width[b].tolist() == want
         assert oracle_by_width(part, truth[b]).tolist() == want[: part.width]
         assert int(oracle_lengths(part, truth[b], k=1)) == want[0]
-        path = oracle_path(part, truth[b]).tolist()
-        assert path == truth[b].tolist()[: want[-1]] + [-1] * (part.slots - want[-1])
 
 
 def test_the_worked_example():

@@ -2,9 +2,6 @@
 
     python tools/check/golden.py write FILE      before the change
     python tools/check/golden.py compare FILE    after it; exit status 1 if a figure differs or is missing
-    python tools/check/golden.py compare FILE --names NAMES
-
-NAMES is JSON: for the beginning of a command ("" for all), {drafter: its new name}.
 
 The figures: `rescore run` on both of the demo's dumps, with an n-gram model and with the demo's settings, and on its
 greedy dump without heads; `rescore tune` on the greedy dump and on the one without heads; `rescore report --json`. They
@@ -107,32 +104,17 @@ def figures(folder: Path) -> Iterator[tuple[str, float]]:
     yield from of_sections(report["sections"])
 
 
-def renamed(golden: dict[str, float], names: dict[str, dict[str, str]]) -> dict[str, float]:
-    found = {}
-    for place, value in golden.items():
-        command, *fields = place.split(" | ")
-        own = {}
-        for start, more in names.items():
-            own |= more if command.startswith(start) else {}
-        for at, field in enumerate(fields):
-            stem = field.rstrip("0123456789").rstrip()
-            fields[at] = own.get(field) or own.get(stem, stem) + field[len(stem) :]
-        found[" | ".join((command, *fields))] = value
-    return found
-
-
 def check() -> int:
-    if len(sys.argv) not in (3, 5) or sys.argv[1] not in ("write", "compare"):
+    if len(sys.argv) != 3 or sys.argv[1] not in ("write", "compare"):
         raise SystemExit(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         found = {name: round(value, DIGITS) for name, value in figures(Path(folder))}
-    match sys.argv[1:]:
-        case ["write", path]:
-            Path(path).write_text(json.dumps(found, indent=0) + "\n")
-            print(f"{path}: {len(found)} figures")
-            return 0
-        case ["compare", path, *more]:
-            golden = renamed(json.loads(Path(path).read_text()), json.loads(Path(more[1]).read_text()) if more else {})
+    path = Path(sys.argv[2])
+    if sys.argv[1] == "write":
+        path.write_text(json.dumps(found, indent=0) + "\n")
+        print(f"{path}: {len(found)} figures")
+        return 0
+    golden = json.loads(path.read_text())
     wrong = {name for name in golden if golden[name] != found.get(name)}
     for name in sorted(wrong)[:40]:
         print(f"{name}: expected {golden[name]}, got {found.get(name)}")

@@ -141,27 +141,8 @@ def costs(args: argparse.Namespace) -> CostOptions | None:
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    alpha = models.weights(args)
-    return {
-        "command": shlex.join(command(args)),
-        "language_models": ", ".join(str(path) if weight == 1 else f"{path}={weight:g}" for path, weight in args.lm)
-        or "none",
-        "alpha": ", ".join(f"{value:g}" for value in alpha),
-        **(
-            {
-                "neural_model": str(args.neural),
-                "neural_alpha": neural_alpha(args),
-                "neural_paths": args.neural_paths or 1,
-            }
-            if args.neural
-            else {}
-        ),
-        "paths": args.paths,
-        "top_k": args.top_k or "all in the dump",
-        "part": args.part,
-        "seed": args.seed,
-        "threads": args.threads,
-    }
+    alpha = ", ".join(f"{value:g}" for value in models.weights(args))
+    return {"command": shlex.join(command(args)), "alpha": alpha, "threads": args.threads}
 
 
 def command(args: argparse.Namespace) -> Sequence[str]:
