@@ -22,6 +22,11 @@ from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
 
+# Options of the command that a page names, with those that have another form.
+REPEATED = (
+    *("top_k", "tokenizer", "tune_sequences", "settings", "bench", "passes"),
+    *("neural", "neural_alpha", "neural_paths", "model", "gpu", "length"),
+)
 MODEL, GPU, LENGTH = "7b", "h100", 1024  # defaults of the costs, if one of the three is given
 
 
@@ -154,20 +159,7 @@ def command(args: argparse.Namespace) -> Sequence[str]:
     if args.alpha is not None:
         words += ["--alpha", ",".join(f"{value:g}" for value in args.alpha)]
     words += ["--paths", str(args.paths), "--part", args.part, "--seed", str(args.seed)]
-    for name in (
-        "top_k",
-        "tokenizer",
-        "tune_sequences",
-        "settings",
-        "bench",
-        "passes",
-        "neural",
-        "neural_alpha",
-        "neural_paths",
-        "model",
-        "gpu",
-        "length",
-    ):
+    for name in REPEATED:
         if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     for task in args.task or ():
