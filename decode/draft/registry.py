@@ -66,12 +66,7 @@ def _spec(name: str, home: str, title: str, options: Mapping[str, Any], **more: 
 SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
-        _spec(
-            "base",
-            "decode.draft.path_drafter",
-            "the first candidate of every head",
-            LATTICE,
-            needs=("heads",),
+        _spec("base", "decode.draft.path_drafter", "each head's first candidate", LATTICE, needs=("heads",), leaves=1),
             leaves=1,
         ),
         _spec(

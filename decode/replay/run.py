@@ -18,6 +18,8 @@ from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import SplitPart, chosen_blocks
 
+BLOCKS = 64  # whose tallies are joined at once, as they also have counts of one size for every block
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -191,6 +193,8 @@ class _Builder:
         self.sequences += block.sequences
         self.loops += block.loops
         self.parts.append({name: Tally.of_lines(lines_of(block, one)) for name, one in outcomes.items()})
+        if len(self.parts) == BLOCKS:
+            self.parts = [self.joined()]
         best = {
             name: one.drafts.tokens[:, 0]
             for name in ("base", "rescored")
@@ -203,12 +207,14 @@ class _Builder:
             base, rescored = (outcomes[name].accepted[steps] for name in ("base", "rescored"))
             self.duel.add(base, rescored, best["base"][steps], best["rescored"][steps])
 
+    def joined(self) -> dict[str, Tally]:
+        return {name: Tally.joined([part[name] for part in self.parts]) for name in self.parts[0]}
+
     def result(self) -> TaskResult:
-        tallies = {name: Tally.joined([part[name] for part in self.parts]) for name in self.parts[0]}
         return TaskResult(
             task=self.task,
             loop_share=self.loops / self.sequences,
-            tallies=tallies,
+            tallies=self.joined(),
             repetition=self.repetition,
             duel=self.duel,
         )
