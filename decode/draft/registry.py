@@ -67,8 +67,6 @@ SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
         _spec("base", "decode.draft.path_drafter", "each head's first candidate", LATTICE, needs=("heads",), leaves=1),
-            leaves=1,
-        ),
         _spec(
             "parallel-base",
             "decode.draft.path_drafter",
