@@ -98,7 +98,7 @@ def measured_speed(path: Path) -> tuple[str, Table]:
         rows.append((name, batch, statistics.median(pace), middle, tokens / passes))
     text = (
         f"Measured by rescore bench decode: the fastest, {best[0]}, decodes {best[1]:.2f} times as many tokens per "
-        "second as plain decoding. The range is that of the rounds."
+        "second as plain decoding, over all texts together. The range is that of the rounds."
     )
     headers = ("drafter", "texts at once", "tokens/s", "× plain", "tokens/pass")
     return text, Table.of(f"Measured speed ({path})", headers, rows, {"tokens/s": ",.1f"}, gist=best[0], open=True)
