@@ -306,6 +306,8 @@ def open_tree(
     memory: ContextModel | None = None,
     least: float = 0.0,
     depth: int,
+    allowed: Callable[[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]], NDArray[np.uint32]] | None = None,
+    few: int = 256,
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
@@ -314,6 +316,12 @@ def open_tree(
     `open` searches the whole vocabulary, also past the lattices' slots, of which there may be none. Prefixes of more
     than `depth` tokens are left out, and those whose q is below `least`, which shortens the search. The memory is
     interpolated between the texts and the model; its context is the end of each history.
+
+    `allowed` restricts q after every prefix that the search opens. It is called with rows, parents and tokens, int32
+    [n]: at most one prefix of each row, by the number of the prefix that it extends and its last token, -1 for the
+    empty prefix; the prefixes of a row are numbered from 0 in the order of the calls. It returns uint32 [n, words], a
+    bit for each allowed token. q is divided by the q of all allowed tokens, summed if they are at most `few`, else 1
+    without what the slot's candidates and the texts' short lists outside have; q of a single allowed token is 1.
     """
 
 @final

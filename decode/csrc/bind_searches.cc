@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <shared_mutex>
 
@@ -95,12 +96,54 @@ class ReadTexts {
   std::vector<std::shared_lock<ManyReaders>> held_;
 };
 
+// Asks Python what is allowed after prefixes that are opened: one of each row that is not complete.
+class Structures {
+ public:
+  explicit Structures(const nb::object& allowed) : allowed_(allowed) {}
+
+  void add(int64_t row, const Opening& opening) {
+    rows_.push_back(static_cast<int32_t>(row));
+    parents_.push_back(static_cast<int32_t>(opening.number ? opening.parent : 0));
+    tokens_.push_back(opening.number ? static_cast<int32_t>(opening.offer.rank) : -1);
+  }
+  const std::vector<int32_t>& rows() const { return rows_; }
+
+  // Takes the GIL and calls `allowed`; the answer is valid until the next call.
+  void ask() {
+    const nb::gil_scoped_acquire acquire;
+    answer_ = nb::cast<In<uint32_t, 2>>(allowed_(array(rows_), array(parents_), array(tokens_)), false);
+    expect_size("allowed, one row per prefix", answer_.shape(0), rows_.size());
+  }
+  Allowed of(size_t place) const {
+    Allowed found{answer_.data() + place * answer_.shape(1), answer_.shape(1), 0};
+    for (size_t i = 0; i < found.size; ++i) found.count += __builtin_popcount(found.words[i]);
+    return found;
+  }
+  void clear() {
+    rows_.clear();
+    parents_.clear();
+    tokens_.clear();
+  }
+
+ private:
+  static Out<int32_t> array(const std::vector<int32_t>& values) {
+    auto made = make<int32_t>({values.size()});
+    std::copy(values.begin(), values.end(), made.data);
+    return made.array;
+  }
+
+  const nb::object& allowed_;
+  std::vector<int32_t> rows_, parents_, tokens_;
+  In<uint32_t, 2> answer_;
+};
+
 // weights [3, slots]: head, prior, floor; alpha [1, slots]; lattices may have 0 slots. texts: none, or one per lattice.
-// memory: earlier texts shared by all lattices; its context is the end of each history.
+// memory: earlier texts shared by all lattices; its context is the end of each history. allowed: None, or a function of
+// the openings' rows, the numbers of their parents and their tokens, int32 [n] each.
 nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                      In<double, 2> alpha, In<double, 2> weights, bool open,
                      const std::vector<const ContextModel*>& texts, const ContextModel* memory, double least, int depth,
-                     int nodes, int threads) {
+                     const nb::object& allowed, int few, int nodes, int threads) {
   const Batch batch(ModelList(model), histories, ids, cost, alpha, 0);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
@@ -112,16 +155,44 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
   expect_range("threads", threads, 1, 1024);
   expect_range("depth", depth, 1, kMaxNodes);
+  expect_range("few", few, 1, 1 << 20);
   if (!(least >= 0 && least <= 1)) throw std::invalid_argument("least: expected a probability, 0 to 1");
   return trees(batch.rows, nodes, nb::none(), [&](const Trees& trees) {
-    const ReadTexts read(texts, memory, lm.vocab_size);
-    parallel_for(batch.rows, threads, [&](int64_t b) {
-      thread_local OpenTreeSearch search;
-      std::array<TextSource, TextBlend::kMaxTexts> sources;
+    using Sources = std::array<TextSource, TextBlend::kMaxTexts>;
+    const auto begin = [&](OpenTreeSearch& search, int64_t b, Sources& sources, const ReadTexts& read) {
       const int count = read.of(b, batch, sources.data());
-      trees.counts[b] = search.run(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count,
-                                   depth, least, trees.of(b));
-    });
+      search.begin(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count, depth, least,
+                   trees.of(b), few);
+    };
+    if (allowed.is_none()) {
+      const ReadTexts read(texts, memory, lm.vocab_size);
+      parallel_for(batch.rows, threads, [&](int64_t b) {
+        thread_local OpenTreeSearch search;
+        Sources sources;
+        begin(search, b, sources, read);
+        while (search.advance()) search.open(Allowed{});
+        trees.counts[b] = search.found();
+      });
+      return;
+    }
+    std::vector<std::unique_ptr<OpenTreeSearch>> searches;
+    std::vector<Sources> sources(batch.rows);
+    Structures structures(allowed);
+    for (size_t b = 0; b < batch.rows; ++b) {
+      searches.push_back(std::make_unique<OpenTreeSearch>());
+      begin(*searches[b], b, sources[b], ReadTexts(texts, memory, lm.vocab_size));
+    }
+    while (true) {
+      structures.clear();
+      for (size_t b = 0; b < batch.rows; ++b)
+        if (searches[b]->advance()) structures.add(b, searches[b]->opening());
+      if (structures.rows().empty()) break;
+      structures.ask();
+      const ReadTexts read(texts, memory, lm.vocab_size);  // not while Python runs
+      for (size_t i = 0; i < structures.rows().size(); ++i)
+        searches[structures.rows()[i]]->open(structures.of(i));
+    }
+    for (size_t b = 0; b < batch.rows; ++b) trees.counts[b] = searches[b]->found();
   });
 }
 
@@ -136,7 +207,8 @@ void bind_searches(nb::module_& m) {
         "out"_a = nb::none());
   m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
         nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(),
-        "open"_a, "texts"_a, "memory"_a = nb::none(), "least"_a = 0.0, "depth"_a, "nodes"_a, "threads"_a = 1);
+        "open"_a, "texts"_a, "memory"_a = nb::none(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(),
+        "few"_a = 256, "nodes"_a, "threads"_a = 1);
 }
 
 }  // namespace rescore

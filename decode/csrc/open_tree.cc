@@ -23,12 +23,15 @@ double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
 
 }  // namespace
 
-int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights,
-                        bool open, const TextSource* texts, int text_count, int depth, double least, TreeOutput out) {
+void OpenTreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights,
+                           bool open, const TextSource* texts, int text_count, int depth, double least, TreeOutput out,
+                           size_t few) {
   lm_ = &lm;
   sausage_ = &sausage;
   weights_ = weights;
   open_ = open;
+  start_ = start;
+  few_ = few;
   texts_ = texts;
   text_count_ = text_count;
   blend_.begin(texts, text_count);
@@ -46,36 +49,78 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   if (least > 0) least_.assign(nodes_, to_fixed(std::max(-std::log(least), 0.0)));
   opened_.clear();
   best_.begin(open ? depth : std::min(depth, length_), out, 1);
+}
+
+bool OpenTreeSearch::advance() {
   const auto next = [this](uint32_t number, Offer& offer) { return children_.next(number, offer); };
   const auto token = [](int, const Offer& offer) { return static_cast<int32_t>(offer.rank); };
-  while (best_.advance(next, token)) {
-    const auto& [number, parent, offer, depth] = best_.openings().front();
-    opened_.push_back({});
-    opened_[number].state = number ? lm.next(opened_[parent].state, arcs_[offer.place], offer.rank) : start;
-    for (int i = 0; i < text_count; ++i)
-      opened_[number].contexts[i] =
-          number ? texts[i].text->step(opened_[parent].contexts[i], offer.rank) : texts[i].state;
-    this->open(best_.openings().front());
-  }
-  return best_.found();
+  return best_.advance(next, token);
 }
 
 // Computes the sorted children of a prefix that may belong to the tree. Children that cost more than the n least costs
 // of all children so far cannot, so one pass over a long list keeps few of its entries.
-void OpenTreeSearch::open(const Opening& opening) {
-  cost_ = opening.offer.cost;
-  state_ = opened_[opening.number].state;
-  slot_ = std::min(opening.depth, length_);
+void OpenTreeSearch::open(const Allowed& allowed) {
+  const auto& [number, parent, offer, depth] = opening();
+  opened_.push_back({});
+  opened_[number].state = number ? lm_->next(opened_[parent].state, arcs_[offer.place], offer.rank) : start_;
+  for (int i = 0; i < text_count_; ++i)
+    opened_[number].contexts[i] =
+        number ? texts_[i].text->step(opened_[parent].contexts[i], offer.rank) : texts_[i].state;
+  allowed_ = allowed;
+  cost_ = offer.cost;
+  state_ = opened_[number].state;
+  slot_ = std::min(depth, length_);
   proposals_.clear();
-  if (text_count_) blend_.read(opened_[opening.number].contexts.data());
+  if (text_count_) blend_.read(opened_[number].contexts.data());
   weigh_candidates();
-  if (open_) {
-    propose_listed();
-    find_sources();
-    propose_arcs();
-    propose_frequent();
+  if (allowed_.words && allowed_.count <= few_) {
+    propose_few();
+  } else {
+    const double of_allowed = allowed_.words ? log_allowed() : 0;
+    scale_ -= of_allowed;
+    for (const auto& [token, arc, logq] : candidates_) propose(token, arc, logq - of_allowed);
+    if (open_) {
+      propose_listed();
+      find_sources();
+      propose_arcs();
+      propose_frequent();
+    }
   }
   keep_best();
+}
+
+// Proposes all tokens that are allowed, under q summed over them.
+void OpenTreeSearch::propose_few() {
+  std::vector<Candidate> found;
+  double most = -INFINITY, sum = 0;
+  for (size_t word = 0; word < allowed_.size; ++word) {
+    for (uint32_t bits = allowed_.words[word]; bits; bits &= bits - 1) {
+      const uint32_t token = static_cast<uint32_t>(32 * word + __builtin_ctz(bits));
+      const auto same = [token](const Candidate& one) { return one.token == token; };
+      const auto listed = std::find_if(candidates_.begin(), candidates_.end(), same);
+      if (listed != candidates_.end()) {
+        found.push_back(*listed);
+      } else {
+        const Taken taken = lm_->take(state_, token);
+        found.push_back({token, taken.arc, scale_ + log_p(text_count_ ? blend_.share(token) : 0, taken.cost)});
+      }
+      most = std::max(most, found.back().logq);
+    }
+  }
+  for (const Candidate& one : found) sum += std::exp(one.logq - most);
+  for (const auto& [token, arc, logq] : found)
+    if (open_ || is_candidate(token)) propose(token, arc, found.size() == 1 ? 0 : logq - most - std::log(sum));
+}
+
+// ln q(A), as all but what the candidates and the listed tokens outside A have.
+double OpenTreeSearch::log_allowed() const {
+  double mass = 1;
+  for (const auto& [token, arc, logq] : candidates_)
+    if (!allowed_.has(token)) mass -= std::exp(logq);
+  for (const auto& [token, share] : blend_.listed())
+    if (!allowed_.has(token) && !is_candidate(token))
+      mass -= std::exp(scale_ + log_p(share, lm_->take(state_, token).cost));
+  return std::log(std::max(mass, kLeastMass));
 }
 
 double OpenTreeSearch::log_p(double seen, double lm_cost) const {
@@ -85,6 +130,7 @@ double OpenTreeSearch::log_p(double seen, double lm_cost) const {
 void OpenTreeSearch::weigh_candidates() {
   const Slot& slot = slots_[slot_];
   scale_ = 0;
+  candidates_.clear();
   if (!slot.count) return;
   std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> lm_cost;
@@ -101,7 +147,7 @@ void OpenTreeSearch::weigh_candidates() {
   cost[slot.count] = -others_[slot_] - std::log(std::max(1 - listed, kLeastMass));
   const double total = log_sum(cost.data(), slot.count + 1);
   scale_ = others_[slot_] + total;
-  for (int i = 0; i < slot.count; ++i) propose(slot.tokens[i], arc[i], total - cost[i]);
+  for (int i = 0; i < slot.count; ++i) candidates_.push_back({slot.tokens[i], arc[i], total - cost[i]});
 }
 
 void OpenTreeSearch::propose_listed() {
@@ -233,6 +279,7 @@ double OpenTreeSearch::needed() const {
 }
 
 void OpenTreeSearch::propose(uint32_t token, uint64_t arc, double logq) {
+  if (!allowed_.has(token)) return;
   const Fixed step = to_fixed(std::max(-logq, 0.0));
   if (step >= kImpossible) return;
   const Fixed total = cost_ + step;

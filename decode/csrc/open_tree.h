@@ -9,6 +9,10 @@
 // mass that they leave spread evenly. p sums to 1, so p of the candidates gives the mass of all other tokens, and q is
 // normalised over the whole vocabulary without visiting it. Without the rho arc (`open` false), the same q is searched
 // among the candidates alone. Past the lattice's last slot that has candidates, every slot is open and q is p.
+//
+// A structure bounds q: after each prefix it allows the tokens A, and q(w) is divided by q(A) for w in A, 0 elsewhere.
+// q(A) is summed where A has few tokens; q of a single one is 1. Where A has more, q(A) is 1 without what the slot's
+// candidates and the texts' short lists outside A have, so that what is left may sum to less than 1.
 #pragma once
 
 #include "best_prefixes.h"
@@ -26,12 +30,27 @@ struct OpenWeights {
   const double *head, *lm, *prior, *floor;  // [slots]
 };
 
+// What a structure allows after a prefix: `count` tokens, the bits of `size` words.
+struct Allowed {
+  const uint32_t* words = nullptr;  // null: everything
+  size_t size = 0, count = 0;
+
+  bool has(uint32_t token) const {
+    return !words || (token / 32 < size && (words[token / 32] >> (token % 32) & 1));
+  }
+};
+
 class OpenTreeSearch {
  public:
-  // texts: at most TextBlend::kMaxTexts. The sausage may have no slots. Prefixes of more than `depth` tokens, and those
-  // whose q is below `least`, are left out.
-  int run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open,
-          const TextSource* texts, int text_count, int depth, double least, TreeOutput out);
+  // Begin, then open the prefix `opening` while advance returns true. texts: at most TextBlend::kMaxTexts, which must
+  // stay as they are. The sausage may have no slots. Prefixes of more than `depth` tokens, and those whose q is below
+  // `least`, are left out. few: the most allowed tokens whose q is summed.
+  void begin(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open,
+             const TextSource* texts, int text_count, int depth, double least, TreeOutput out, size_t few);
+  bool advance();
+  const Opening& opening() const { return best_.openings().front(); }
+  void open(const Allowed& allowed);
+  int found() const { return best_.found(); }
 
  private:
   struct Opened {
@@ -43,8 +62,14 @@ class OpenTreeSearch {
     uint32_t token;
     uint64_t arc;
   };
-  void open(const Opening& opening);
+  struct Candidate {
+    uint32_t token;
+    uint64_t arc;
+    double logq;
+  };
   void weigh_candidates();
+  void propose_few();
+  double log_allowed() const;
   void propose_listed();
   void propose_arcs();
   void propose_first();
@@ -67,11 +92,15 @@ class OpenTreeSearch {
   const Sausage* sausage_;
   OpenWeights weights_;
   bool open_;
+  uint32_t start_;
+  size_t few_;
   const TextSource* texts_;
   int text_count_, length_;  // length_: slots with candidates
   size_t nodes_;
 
   // The prefix that is being opened.
+  Allowed allowed_;
+  std::vector<Candidate> candidates_;  // of its slot
   Fixed cost_;
   uint32_t state_;
   int slot_;      // length_ for all slots without candidates

@@ -3,6 +3,7 @@
 import heapq
 import itertools
 import math
+import random
 import threading
 
 import numpy as np
@@ -40,7 +41,15 @@ def problems(draw):
 
 def steps(problem, prefix, memory=None, foreseen=()):
     """-ln q of every token that may follow the prefix, at least 0."""
-    lm, sausage, weights, history, shares, opened, _ = problem
+    sausage, opened = problem[1], problem[5]
+    every = all_steps(problem, prefix, memory, foreseen)
+    proposed = every if opened else dict(sausage[len(prefix)])
+    return {w: max(every[w], 0.0) for w in proposed}
+
+
+def all_steps(problem, prefix, memory=None, foreseen=()):
+    """-ln q of every token."""
+    lm, sausage, weights, history, shares, *_ = problem
     t = len(prefix)
     slot, (head, alpha, prior, floor) = {}, (0.0, 0.0, 0.0, 0.0)
     if t < len(sausage):
@@ -63,12 +72,11 @@ def steps(problem, prefix, memory=None, foreseen=()):
     }
     left = others + math.log(max(1 - sum(p[w] for w in slot), LEAST_MASS))
     total = np.logaddexp.reduce([*weight.values(), left])
-    if opened:
-        weight |= {w: others + math.log(p[w]) for w in range(VOCAB) if w not in slot}
-    return {w: max(total - value, 0.0) for w, value in weight.items()}
+    weight |= {w: others + math.log(p[w]) for w in range(VOCAB) if w not in slot}
+    return {w: total - value for w, value in weight.items()}
 
 
-def enumerated(problem, memory=None, foreseen=()):
+def enumerated(problem, memory=None, foreseen=(), steps=steps):
     """{prefix: logq} of all prefixes."""
     sausage, *_, opened, depth = problem[1:]
     out, frontier = {}, {(): 0.0}
@@ -156,6 +164,67 @@ def test_equals_enumeration(problem, nodes):
         assert logq == pytest.approx(wanted[tokens], abs=1e-4)
     best = sorted(wanted.values(), reverse=True)[: len(found)]
     assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+
+
+class Acceptor:
+    """A random structure: of every prefix some tokens, or none. Answers the core as `allowed`, for copies of a row."""
+
+    def __init__(self, seed: int, copies: int = 1):
+        self.seed, self.prefixes = seed, [[] for _ in range(copies)]
+
+    def of(self, prefix) -> set[int]:
+        rng = random.Random(hash((self.seed, *prefix)))
+        return set(rng.sample(range(VOCAB), rng.choice([0, 1, 1, 2, 3, 4, 5])))
+
+    def __call__(self, rows, parents, tokens):
+        assert len(set(rows.tolist())) == len(rows)
+        words = np.zeros((len(rows), 1), np.uint32)
+        for place, (row, parent, token) in enumerate(zip(rows.tolist(), parents.tolist(), tokens.tolist())):
+            prefix = () if token < 0 else (*self.prefixes[row][parent], token)
+            self.prefixes[row].append(prefix)
+            words[place] = sum(1 << w for w in self.of(prefix))
+        return words
+
+
+def listed(problem, prefix) -> set[int]:
+    """The candidates of the slot after a prefix, and what the text lists after the prefix's contexts."""
+    _, sausage, _, history, shares, *_ = problem
+    text, found = Text(history, shares or (), shares), set()
+    before = (*history, *prefix)
+    for order in range(len(shares or ())):
+        if order <= len(before):
+            found |= text.followers(before[len(before) - order :]).keys()
+    return found | {w for w, _ in (sausage[len(prefix)] if len(prefix) < len(sausage) else ())}
+
+
+def bounded_steps(acceptor, few):
+    """`steps` under a structure: q divided by that of the allowed tokens."""
+
+    def steps(problem, prefix, *_):
+        sausage, opened, every = problem[1], problem[5], all_steps(problem, prefix)
+        allowed = acceptor.of(prefix)
+        if len(allowed) <= few:
+            mass = sum(math.exp(-every[w]) for w in allowed)
+        else:
+            mass = max(1 - sum(math.exp(-every[w]) for w in listed(problem, prefix) - allowed), LEAST_MASS)
+        proposed = allowed if opened else allowed & dict(sausage[len(prefix)]).keys()
+        return {w: 0.0 if len(allowed) == 1 else max(every[w] + math.log(mass), 0.0) for w in proposed}
+
+    return steps
+
+
+@settings(max_examples=600, deadline=None)
+@given(problems(), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([1, 2, 5]))
+def test_under_a_structure(problem, nodes, seed, few):
+    """Exactly the best prefixes of q restricted to an acceptor, of two rows alike."""
+    acceptor = Acceptor(seed, copies=2)
+    columns = search(problem, nodes, copies=2, allowed=acceptor, few=few)
+    wanted = enumerated(problem, steps=bounded_steps(acceptor, few))
+    best = sorted(wanted.values(), reverse=True)[:nodes]
+    for row in range(2):
+        found = prefixes(*(column[row] for column in columns))
+        assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+        assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
 
 
 @settings(max_examples=300, deadline=None)
