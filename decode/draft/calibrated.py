@@ -15,6 +15,7 @@ from rescore import _core
 from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.structure import Bounds, State
 from rescore.lattice.tree import token_ids
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
@@ -71,6 +72,7 @@ class CalibratedTrees:
         *,
         texts: Sequence[_core.ContextModel] | None = None,
         depth: int | None = None,
+        structures: Sequence[State | None] = (),
     ) -> Trees:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
@@ -78,6 +80,8 @@ class CalibratedTrees:
         texts      one for each lattice, made by `text` and extended by all of the text since; None counts the histories
                    anew, as prompts. Empty if the calibration does not use the running text
         depth      most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
+        structures  states of the structures that bound each text (None: free), or none: after each prefix q is
+                    restricted to the tokens that they allow
         """
         histories = self._ids(histories, "histories")
         if texts is None:
@@ -106,6 +110,7 @@ class CalibratedTrees:
                 memory=self.memory.counts if self.memory else None,
                 least=self.least,
                 depth=n if depth is None else depth,
+                allowed=Bounds(structures, self.model.vocab_size) if any(structures) else None,
                 nodes=n,
                 threads=self.threads,
             )

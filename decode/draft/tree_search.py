@@ -115,7 +115,7 @@ class CalibratedSearch:
         sausages = lattices.sausages(step) if lattices else blank(len(step.histories))
         histories = step.contexts(self._rescorer.context)
         texts = [self._texts.texts[request] for request in step.requests] if self._texts else []
-        return self._rescorer.trees(sausages, histories, n, texts=texts, depth=self._depth)
+        return self._rescorer.trees(sausages, histories, n, texts=texts, depth=self._depth, structures=step.structures)
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         if self._rescorer.memory:

@@ -237,6 +237,7 @@ class _Call:
             room=[one.ahead for one in active],
             random=[one.random for one in active],
             last=read.last,
+            structures=[one.state for one in active] if any(one.state for one in active) else (),
             predictions=lambda k: self._predictions(active, read, k),
         )
         drafts = drafts_of(self.session.propose(step), step.room)
@@ -372,7 +373,12 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
     random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
     shaping = options.shaping.with_processors(request.processors)
     stopping = options.stopping.with_criterion(request.criterion)
-    return Running(index, first, most, seeds, random, shaping, stopping, switch)
+    state = None
+    if request.structure is not None:
+        if not stopping.tokens:
+            raise ValueError(f"request {index}: structure: expected stop tokens, with which the text can end, got none")
+        state = request.structure.start(target.vocab_size, stopping.tokens)
+    return Running(index, first, most, seeds, random, shaping, stopping, switch, state)
 
 
 def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[np.int64]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.short_repr import short_repr
+from rescore.lattice.structure import State, Structure
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Finish(str, Enum):
@@ -33,6 +39,7 @@ class Request:
     seeds       uint64, one per position, instead of such a sequence (for example a dump's)
     processors  run after those of the options' shaping
     criterion   ends the text, in addition to the options' stopping
+    structure   bounds the text, which ends with one of the options' stop tokens where it accepts
     """
 
     prompt: ArrayLike
@@ -41,6 +48,7 @@ class Request:
     seeds: NDArray[np.uint64] | None = None
     processors: tuple[Processor, ...] = ()
     criterion: Callable[[NDArray[np.int32]], bool] | None = None
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -149,9 +157,11 @@ class Running:
         shaping: Shaping,
         stopping: Stopping,
         switch: int | None = None,
+        state: State | None = None,
     ):
         self.index = index
-        self.shaping = shaping
+        self.state = state  # of the structure, after the history
+        self.shaping = shaping.with_processors((self.bounded,)) if state else shaping
         self.stopping = stopping
         self.seeds = seeds
         self.random = random
@@ -191,11 +201,37 @@ class Running:
         """Whether the text has just become longer than the switch, where a pass ends unless it reads the prompt."""
         return self.switch is not None and self._length == self.switch + 1 > self._start
 
+    def bounded(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """The processor of the structure: without the tokens that it does not allow after the history and some drafted
+        tokens, of which those after a token that is not allowed cannot be accepted.
+        """
+        import torch
+
+        assert self.state is not None
+        state = self.state
+        for token in ids[0, self._length :].tolist():
+            if not state.allows(token):
+                return scores
+            state = state.step(token)
+        if state.ended:
+            return scores
+        allowed = np.unpackbits(state.allowed().view(np.uint8), count=scores.shape[-1], bitorder="little")
+        found = scores.masked_fill(torch.from_numpy(allowed == 0).to(scores.device), -math.inf)
+        if not found.amax() > -math.inf:
+            others = "" if len(self.shaping.processors) == 1 else " that the processors leave"
+            raise ValueError(
+                f"request {self.index}: structure: expected a token{others} after {ids.shape[1]} tokens of text, got "
+                f"{int(allowed.sum())} allowed ones{' and none of them left' if others else ''}"
+            )
+        return found
+
     def take(self, tokens: Sequence[int]) -> int:
         """Appends tokens up to the first that ends the text and sets `finish`; returns how many were appended."""
         for count, token in enumerate(tokens, 1):
             self._text[self._length] = token
             self._length += 1
+            if self.state:
+                self.state = self.state.step(token)
             self.finish = self._ended(token)
             if self.finish:
                 return count

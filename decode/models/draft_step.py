@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.short_repr import short_repr
+from rescore.lattice.structure import State
 from rescore.lattice.tree import TokenTree
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class DraftStep:
     fresh        for each request, hidden states [m, width] of the m tokens read since the previous step (in the first
                  step, of the prompt, without the part that was cached)
     last         each request's result of the last pass; empty if not kept
+    structures   states of the structures that bound each text (None: free); none where no text is bound
     predictions  returns what the last pass read for each request, with the k most probable tokens after it
     """
 
@@ -67,6 +69,7 @@ class DraftStep:
     hidden: Tensor | None = None
     fresh: Sequence[Tensor] = ()
     last: Sequence[LastPass] = ()
+    structures: Sequence[State | None] = ()
     predictions: Callable[[int], list[Read]] | None = None
 
     __repr__ = short_repr

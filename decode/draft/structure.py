@@ -1,0 +1,149 @@
+"""Structures of JSON schemas, tools, regular expressions and grammars, read by llguidance (the extra `structure`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.extras import needed_for
+from rescore.lattice.structure import State
+
+LARGEST = 1 << 20  # characters of a schema or grammar
+CACHED = 4  # tokenizers, each some 20 MB and a second
+
+
+class Grammar:
+    """A structure read by llguidance: a JSON schema, tools, a regular expression or a Lark grammar.
+
+    tokenizer: a fast one of Hugging Face (`transformers` or `tokenizers`), a tokenizer.json, or a folder with one.
+    ValueError if the grammar is not understood, and where its states become too many.
+    """
+
+    def __init__(self, grammar: str, tokenizer: Any):
+        self._grammar, self._tokenizer = grammar, _tokenizer_json(tokenizer)
+
+    @classmethod
+    def json_schema(cls, schema: Any, tokenizer: Any, *, whitespace: bool = False) -> Grammar:
+        """JSON that a schema (a dict, its text, or a pydantic model) describes.
+
+        whitespace: any between tokens; by default what `json.dumps` writes, ", " and ": " alone
+        """
+        if hasattr(schema, "model_json_schema"):
+            schema = schema.model_json_schema()
+        text = _within(schema if isinstance(schema, str) else json.dumps(schema), "schema")
+        style: dict[str, Any] = {"whitespace_flexible": whitespace}
+        style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
+        try:
+            return cls(_matchers().grammar_from_json_schema(text, style), tokenizer)
+        except ValueError as error:
+            raise ValueError(f"schema: expected a JSON schema: {str(error):.200}") from None
+
+    @classmethod
+    def tools(
+        cls, tools: Sequence[Mapping[str, Any]], tokenizer: Any, *, several: bool = False, whitespace: bool = False
+    ) -> Grammar:
+        """A call of one of these tools, {"name": .., "arguments": {..}}; `several`: a list of calls. Tools are given in
+        OpenAI's form.
+        """
+        if not tools:
+            raise ValueError("tools: expected at least one, got none")
+        calls = [_call_of(tool.get("function", tool), place) for place, tool in enumerate(tools)]
+        one = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        schema = {"type": "array", "items": one, "minItems": 1} if several else one
+        return cls.json_schema(schema, tokenizer, whitespace=whitespace)
+
+    @classmethod
+    def regex(cls, pattern: str, tokenizer: Any) -> Grammar:
+        """Texts that match a regular expression of Rust's syntax, as a whole."""
+        return cls(_matchers().grammar_from_regex(_within(pattern, "pattern")), tokenizer)
+
+    @classmethod
+    def lark(cls, grammar: str, tokenizer: Any) -> Grammar:
+        """Texts of a context-free grammar in Lark's syntax, as llguidance reads it; its start rule is `start`."""
+        return cls(_matchers().grammar_from_lark(_within(grammar, "grammar")), tokenizer)
+
+    def start(self, vocab_size: int, ends: Collection[int]) -> State:
+        tokenizer = _guided(self._tokenizer, vocab_size)
+        matcher = _Guided(_matchers()(tokenizer, self._grammar), tokenizer.eos_tokens)
+        return State(matcher, vocab_size, frozenset(ends))
+
+
+class _Guided:
+    """A state of llguidance's matcher, which copies in microseconds. ends: its own end tokens."""
+
+    def __init__(self, matcher: Any, ends: Sequence[int]):
+        if matcher.is_error():
+            raise ValueError(f"structure: {matcher.get_error():.400}")
+        self._matcher, self._ends = matcher, ends
+        self.accepting = bool(matcher.is_accepting())
+
+    def write(self, words: NDArray[np.uint32]) -> None:
+        if self._matcher.is_stopped():
+            return
+        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        if self._matcher.is_error():
+            raise ValueError(f"structure: {self._matcher.get_error():.400}")
+        for end in self._ends:
+            words[end // 32] &= ~np.uint32(1 << end % 32)
+
+    def after(self, token: int) -> _Guided:
+        matcher = self._matcher.deep_copy()
+        matcher.consume_token(token)
+        return _Guided(matcher, self._ends)
+
+
+def _call_of(function: Mapping[str, Any], place: int) -> dict[str, Any]:
+    if not isinstance(function.get("name"), str):
+        got = str(function)
+        raise ValueError(f"tools[{place}]: expected a function with a name, as in OpenAI's API, got {got:.80}")
+    arguments = function.get("parameters") or {"type": "object", "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": function["name"]}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _within(text: str, name: str) -> str:
+    if len(text) > LARGEST:
+        raise ValueError(f"{name}: expected at most {LARGEST:,} characters, got {len(text):,}")
+    return text
+
+
+def _matchers() -> Any:
+    with needed_for("a structure of JSON, regular expressions or grammars"):
+        from llguidance import LLMatcher
+    return LLMatcher
+
+
+def _tokenizer_json(tokenizer: Any) -> str:
+    """The text of a tokenizer.json."""
+    if isinstance(tokenizer, str | Path):
+        path = Path(tokenizer)
+        return (path / "tokenizer.json" if path.is_dir() else path).read_text(encoding="utf-8")
+    fast = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    fast = getattr(fast, "tokenizer", fast)  # a TextTokenizer
+    if not hasattr(fast, "to_str"):
+        raise TypeError(
+            f"tokenizer: expected a fast tokenizer of Hugging Face, got {type(tokenizer).__name__}; "
+            "open it with AutoTokenizer.from_pretrained(.., use_fast=True)"
+        )
+    plain = type(fast).from_str(fast.to_str())
+    plain.no_padding()
+    plain.no_truncation()
+    return plain.to_str()
+
+
+@lru_cache(maxsize=CACHED)
+def _guided(tokenizer: str, vocab_size: int) -> Any:
+    """llguidance's tokenizer, a second to make. Ids past those of the tokenizer are allowed nowhere."""
+    with needed_for("a structure of JSON, regular expressions or grammars"):
+        from llguidance import LLTokenizer
+    return LLTokenizer(tokenizer, n_vocab=vocab_size)

@@ -1,0 +1,157 @@
+"""Structures: automata over token ids that say which tokens may follow a text (docs/use/structure.md).
+
+A structure bounds the target's distribution, and the q of drafts: after a text in state s both are restricted to the
+tokens A(s) and renormalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Matcher(Protocol):
+    """A state of an automaton over token ids. accepting: whether the text may end here."""
+
+    @property
+    def accepting(self) -> bool: ...
+
+    def write(self, words: NDArray[np.uint32]) -> None:
+        """Sets the bits of the tokens that may follow, of words that are 0; end tokens are not the matcher's."""
+
+    def after(self, token: int) -> Matcher:
+        """The state after one of these tokens; this one stays as it is."""
+
+
+class State:
+    """A state of a structure after some text, in a vocabulary of V ids. Masks and successors are computed once.
+
+    ends: the tokens that end a text, allowed where the structure accepts.
+    """
+
+    __slots__ = ("_allowed", "_ends", "_matcher", "_next", "_vocab_size")
+
+    def __init__(self, matcher: Matcher | None, vocab_size: int, ends: Collection[int]):
+        self._matcher, self._vocab_size, self._ends = matcher, vocab_size, ends
+        self._next: dict[int, State] = {}
+        self._allowed: NDArray[np.uint32] | None = None
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the text may end here; false after its end."""
+        return self._matcher is not None and self._matcher.accepting
+
+    @property
+    def ended(self) -> bool:
+        """Whether an end token has ended the text."""
+        return self._matcher is None
+
+    def allowed(self) -> NDArray[np.uint32]:
+        """The tokens that may follow, a bit each, uint32 [ceil(V / 32)]; none after the end of the text."""
+        if self._allowed is None:
+            words = np.zeros((self._vocab_size + 31) // 32, np.uint32)
+            if self._matcher is not None:
+                self._matcher.write(words)
+                if self._vocab_size % 32:
+                    words[-1] &= np.uint32((1 << self._vocab_size % 32) - 1)
+                for end in self._ends:
+                    bit = np.uint32(1 << end % 32)
+                    words[end // 32] = words[end // 32] | bit if self._matcher.accepting else words[end // 32] & ~bit
+            words.flags.writeable = False
+            self._allowed = words
+        return self._allowed
+
+    def allows(self, token: int) -> bool:
+        return 0 <= token < self._vocab_size and bool(self.allowed()[token // 32] >> np.uint32(token % 32) & 1)
+
+    def step(self, token: int) -> State:
+        """The state after a token. ValueError unless it is allowed."""
+        found = self._next.get(token)
+        if found is None:
+            if not self.allows(token):
+                raise ValueError(f"structure: expected a token that is allowed after the text, got {token}")
+            matcher = None if token in self._ends or self._matcher is None else self._matcher.after(token)
+            found = self._next[token] = State(matcher, self._vocab_size, self._ends)
+        return found
+
+
+class Bounds:
+    """What the search of a batch of trees may propose: `allowed` of `_core.open_tree`. None: a text without bounds."""
+
+    def __init__(self, states: Sequence[State | None], vocab_size: int):
+        self._free = np.full((vocab_size + 31) // 32, 0xFFFFFFFF, np.uint32)
+        self._roots = states
+        self._opened: list[list[State | None]] = [[] for _ in states]
+
+    def __call__(
+        self, rows: NDArray[np.int32], parents: NDArray[np.int32], tokens: NDArray[np.int32]
+    ) -> NDArray[np.uint32]:
+        found = []
+        for row, parent, token in zip(rows.tolist(), parents.tolist(), tokens.tolist()):
+            opened = self._opened[row]
+            before = opened[parent] if token >= 0 else self._roots[row]
+            state = before.step(token) if before and token >= 0 else before
+            opened.append(state)
+            found.append(state.allowed() if state else self._free)
+        return np.stack(found)
+
+
+class Structure(Protocol):
+    def start(self, vocab_size: int, ends: Collection[int]) -> State:
+        """The state before the first token of a text, for a target of `vocab_size` ids whose texts end with `ends`."""
+
+
+class Acceptor:
+    """A deterministic finite acceptor over token ids: arcs (state, token, next state), its start and final states."""
+
+    def __init__(self, arcs: Iterable[tuple[int, int, int]], *, start: int = 0, final: Collection[int]):
+        self._arcs: dict[int, dict[int, int]] = {}
+        for state, token, to in arcs:
+            if token < 0:
+                raise ValueError(f"acceptor: state {state}: expected token ids from 0, got {token}")
+            if self._arcs.setdefault(state, {}).setdefault(token, to) != to:
+                raise ValueError(
+                    f"acceptor: state {state}: expected one arc for each token, got two for {token}; determinise it"
+                )
+        self._start, self._final = start, frozenset(final)
+
+    @classmethod
+    def of_fst(cls, fst: Any) -> Acceptor:
+        """Of a `pywrapfst.Fst` whose labels are token ids + 1 (0 is epsilon), as those of `NGram.to_fst`.
+
+        ValueError unless it is a deterministic acceptor without epsilons; weights are ignored.
+        """
+        arcs = []
+        for state in fst.states():
+            for arc in fst.arcs(state):
+                if arc.ilabel != arc.olabel or arc.ilabel == 0:
+                    raise ValueError(
+                        f"fst: state {state}: expected an acceptor without epsilons, got an arc {arc.ilabel}:"
+                        f"{arc.olabel}; call pywrapfst's rmepsilon and determinize"
+                    )
+                arcs.append((state, arc.ilabel - 1, arc.nextstate))
+        nowhere = type(fst.final(fst.start())).zero(fst.weight_type())
+        return cls(arcs, start=fst.start(), final=[state for state in fst.states() if fst.final(state) != nowhere])
+
+    def start(self, vocab_size: int, ends: Collection[int]) -> State:
+        return State(_Place(self, self._start), vocab_size, frozenset(ends))
+
+
+class _Place:
+    def __init__(self, acceptor: Acceptor, state: int):
+        self._acceptor, self._state = acceptor, state
+
+    @property
+    def accepting(self) -> bool:
+        return self._state in self._acceptor._final
+
+    def write(self, words: NDArray[np.uint32]) -> None:
+        for token in self._acceptor._arcs.get(self._state, ()):
+            if token // 32 < len(words):
+                words[token // 32] |= np.uint32(1 << token % 32)
+
+    def after(self, token: int) -> _Place:
+        return _Place(self._acceptor, self._acceptor._arcs[self._state][token])
