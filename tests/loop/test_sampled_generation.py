@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 from support.g_test import g_test
 from support.tiny_blockwise import END, V, text, trained
 
+from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
@@ -21,6 +23,7 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request
+from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
@@ -31,6 +34,7 @@ from rescore.decode.verify.recursive import RecursiveRejection
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
 from rescore.decode.verify.token import TokenVerification
+from rescore.lattice.structure import Acceptor
 from rescore.lm.build import build
 
 WORDS = 4
@@ -108,6 +112,23 @@ RULES = {
 }
 
 
+def check_law(out, law: dict[tuple[int, ...], float]) -> None:
+    """Tests texts against their probabilities."""
+    expected = {words: len(out) * p for words, p in law.items()}
+    observed = dict.fromkeys(expected, 0)
+    for one in out:
+        observed[tuple(one.tokens.tolist())] += 1
+    # Cells that expect little are taken together, by their first words.
+    cells = {words: words if expected[words] >= 5 else words[:2] for words in expected}
+    names = sorted(set(cells.values()), key=str)
+    place = {name: i for i, name in enumerate(names)}
+    e, o = np.zeros(len(names)), np.zeros(len(names))
+    for words, cell in cells.items():
+        e[place[cell]] += expected[words]
+        o[place[cell]] += observed[words]
+    assert g_test(o, e) > 1e-3
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_the_text_has_the_targets_law(name):
     """All texts of four words, 3,000 times: three passes and more, drafts of three words cut by the end."""
@@ -122,21 +143,11 @@ def test_the_text_has_the_targets_law(name):
         for one in generate(target, requests[first : first + 100], drafter, options)
     ]
     step = shaped_probabilities(target.table, SHAPING.sampling).numpy()
-    expected, observed = {}, {}
-    for words in itertools.product(range(WORDS), repeat=length):
-        expected[words] = count * np.prod([step[a, b] for a, b in zip((1, *words), words)])
-        observed[words] = 0
-    for one in out:
-        observed[tuple(one.tokens.tolist())] += 1
-    # Cells that expect little are taken together, by their first three words.
-    cells = {words: words if expected[words] >= 5 else words[:2] for words in expected}
-    names = sorted(set(cells.values()), key=str)
-    place = {name: i for i, name in enumerate(names)}
-    e, o = np.zeros(len(names)), np.zeros(len(names))
-    for words, cell in cells.items():
-        e[place[cell]] += expected[words]
-        o[place[cell]] += observed[words]
-    assert g_test(o, e) > 1e-3
+    expected = {
+        words: float(np.prod([step[a, b] for a, b in zip((1, *words), words)]))
+        for words in itertools.product(range(WORDS), repeat=length)
+    }
+    check_law(out, expected)
     accepted = np.mean([sum(one.statistics.accepted) for one in out])
     assert accepted > 0.5  # drafts were accepted, or the test shows nothing
 
@@ -221,3 +232,81 @@ def test_the_default_rule_goes_with_the_drafter():
         (DrawnDrafter(slots, paths=2), RecursiveRejection),
     ):
         assert isinstance(options.rule_for(drafter), rule)
+
+
+STRUCTURE = Acceptor([(0, 1, 1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0), (2, 2, 1), (2, 0, 0)], final={1})
+STOP = 3  # ends a text where the structure accepts
+BLEND = TreeDrafter(None, Rescorer(BIGRAMS.models[0], calibration=HEADLESS), nodes=6)
+
+
+def bounded_law(table, length):
+    """The probability of every text of at most `length` words under the structure, by recursion: the words outside are
+    removed before temperature and top-k.
+    """
+    law = {}
+
+    def follow(words, state, p):
+        if len(words) == length or words[-1:] == (STOP,):
+            law[words] = p
+            return
+        logits = table[words[-1] if words else 1].clone()
+        logits[[word for word in range(WORDS) if not state.allows(word)]] = -math.inf
+        for word, share in enumerate(shaped_probabilities(logits, SHAPING.sampling).tolist()):
+            if share:
+                follow((*words, word), state.step(word), p * share)
+
+    follow((), STRUCTURE.start(WORDS, {STOP}), 1.0)
+    return law
+
+
+@pytest.mark.parametrize("name", [*RULES, "blend"])
+def test_the_law_under_a_structure(name):
+    rule, drafter = RULES.get(name, (Matching(), BLEND))
+    target, count, length = Markov(), 3000, 5
+    requests = [Request(prompt=[1], sequence=i, structure=STRUCTURE) for i in range(count)]
+    options = Options(max_tokens=length, shaping=SHAPING, rule=rule, stopping=Stopping(tokens=frozenset({STOP})))
+    out = [
+        one
+        for first in range(0, count, 100)
+        for one in generate(target, requests[first : first + 100], drafter, options)
+    ]
+    law = bounded_law(target.table, length)
+    assert sum(law.values()) == pytest.approx(1) and any(words[-1] == STOP for words in law)
+    check_law(out, law)
+    assert sum(sum(one.statistics.accepted) for one in out) > count / 10
+
+
+@pytest.mark.parametrize("sampling", [None, SHAPING.sampling])
+def test_drafts_under_a_structure_change_nothing_and_stay_inside(sampling):
+    """Texts equal those without drafts, token for token; all drafted tokens are allowed."""
+    options = Options(max_tokens=24, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset({STOP})))
+    requests = [Request(prompt=[1, 2], sequence=i, structure=STRUCTURE) for i in range(40)]
+    plain, drafted = (generate(Markov(), requests, drafter, options) for drafter in (None, BLEND))
+    assert [one.tokens.tolist() for one in plain] == [one.tokens.tolist() for one in drafted]
+    for one in plain:
+        state = STRUCTURE.start(WORDS, {STOP})
+        for word in one.tokens.tolist():
+            state = state.step(word)
+        assert state.ended == (one.finish.value == "stop_token")
+    drafts = sum(sum(one.statistics.drafted) for one in drafted)
+    assert drafts and sum(one.statistics.passes for one in drafted) < sum(one.statistics.passes for one in plain)
+
+
+def test_refusals_of_structures():
+    never = Acceptor([(0, 1, 1)], final=set())
+    stopping = Stopping(tokens=frozenset({STOP}))
+    with pytest.raises(ValueError, match="request 0: structure: expected stop tokens"):
+        generate(Markov(), [Request(prompt=[1], structure=never)])
+    with pytest.raises(
+        ValueError, match="request 0: structure: expected a token after 2 tokens of text, got 0 allowed"
+    ):
+        generate(Markov(), [Request(prompt=[1], structure=never)], None, Options(max_tokens=4, stopping=stopping))
+
+    def forbid(ids, scores):
+        return scores.index_fill(1, torch.tensor([1]), -math.inf)
+
+    one = Request(prompt=[1], structure=never, processors=(forbid,))
+    with pytest.raises(
+        ValueError, match="a token that the processors leave after 1 tokens of text, got 1 allowed ones"
+    ):
+        generate(Markov(), [one], None, Options(max_tokens=4, stopping=stopping))
