@@ -13,6 +13,7 @@ EXTRAS = {
     "huggingface_hub": "transformers",
     "jinja2": "report",
     "llama_cpp": "llama-cpp",
+    "llguidance": "structure",
     "pandas": "spark",
     "plotly": "report",
     "pyarrow": "parquet",

@@ -186,6 +186,7 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
     model_arguments.add_model(parser)
     model_arguments.add_engine(parser)
     model_arguments.add_drafting(parser)
+    model_arguments.add_structure(parser)
     parser.add_argument(
         "--prompts",
         type=Path,

@@ -42,6 +42,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
       rescore generate --model DIR --draft-model SMALL --temperature 0.7 --seed 1 -
       rescore generate --model MODEL --settings settings.json "Once upon"
       rescore generate --model model.gguf --engine llama.cpp --lm LM "Once upon"
+      rescore generate --model MODEL --tools tools.json --compare "Weather in Rome?"
       rescore generate --model MODEL --drafter none --json - "One" "Two"
     """
     parser = verbs.add_parser(
@@ -67,6 +68,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="tree: one row with a tree mask; rows: one row per path (default: tree if the model supports it)",
     )
     add_decoding(parser)
+    model_arguments.add_structure(parser)
     parser.add_argument("--compare", action="store_true", help="say whether drafts make decoding faster, and why")
     parser.add_argument(
         "--no-color", action="store_true", help="no colours on a terminal, as with NO_COLOR in the environment"

@@ -13,6 +13,18 @@ def nodes(text: str) -> int | str:
     return text if text == "auto" else arguments.whole(1, 1024)(text)
 
 
+def add_structure(parser: argparse.ArgumentParser) -> None:
+    """--json-schema, --tools, --regex, --grammar: what bounds the texts."""
+    group = parser.add_argument_group(
+        "structure", "what every text must be; drafts stay inside (docs/use/structure.md, the extra structure)"
+    )
+    one = group.add_mutually_exclusive_group()
+    one.add_argument("--json-schema", type=Path, metavar="FILE", help="JSON of this schema, as `json.dumps` writes it")
+    one.add_argument("--tools", type=Path, metavar="FILE", help="a call of one of these tools, in OpenAI's form")
+    one.add_argument("--regex", metavar="PATTERN", help="text that matches, as a whole")
+    one.add_argument("--grammar", type=Path, metavar="FILE", help="text of this grammar, in Lark's syntax")
+
+
 def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False) -> None:
     """--lm, --alpha, --settings, --memory, --draft-model, --neural, --nodes, --paths, --top-k, --ahead,
     --counts.

@@ -87,10 +87,11 @@ class _Guided:
         if self._matcher.is_stopped():
             return
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        if self._matcher.is_error():
-            raise ValueError(f"structure: {self._matcher.get_error():.400}")
         for end in self._ends:
             words[end // 32] &= ~np.uint32(1 << end % 32)
+        if self._matcher.is_error() or not (self.accepting or words.any()):
+            told = self._matcher.get_error() or f"no token may follow ({self._matcher.stop_reason()})"
+            raise ValueError(f"structure: expected a grammar of bounded complexity, got: {told:.400}")
 
     def after(self, token: int) -> _Guided:
         matcher = self._matcher.deep_copy()

@@ -33,6 +33,7 @@ from rescore.decode.verify.rule import Rule, Verdict, Verifier
 from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.short_repr import short_repr
+from rescore.lattice.structure import Structure
 from rescore.lattice.tree import TokenTree
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
@@ -48,6 +49,8 @@ class Options:
                 block verification (one draft) or recursive rejection (several)
     stopping    what ends a text before max_tokens
     layout      `TreeLayout`, one row for each request's tree, or `BatchLayout`, one row for each draft
+    structure   bounds every text whose request has none of its own; texts end with one of `stopping`'s tokens, where
+                the structure accepts
     """
 
     max_tokens: int = 64
@@ -55,6 +58,7 @@ class Options:
     rule: Rule | None = None
     stopping: Stopping = Stopping()
     layout: TreeLayout | BatchLayout = field(default_factory=TreeLayout)
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         check_max_tokens(self.max_tokens)
@@ -373,11 +377,11 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
     random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
     shaping = options.shaping.with_processors(request.processors)
     stopping = options.stopping.with_criterion(request.criterion)
-    state = None
-    if request.structure is not None:
+    state, structure = None, request.structure or options.structure
+    if structure is not None:
         if not stopping.tokens:
             raise ValueError(f"request {index}: structure: expected stop tokens, with which the text can end, got none")
-        state = request.structure.start(target.vocab_size, stopping.tokens)
+        state = structure.start(target.vocab_size, stopping.tokens)
     return Running(index, first, most, seeds, random, shaping, stopping, switch, state)
 
 

@@ -39,7 +39,7 @@ class Request:
     seeds       uint64, one per position, instead of such a sequence (for example a dump's)
     processors  run after those of the options' shaping
     criterion   ends the text, in addition to the options' stopping
-    structure   bounds the text, which ends with one of the options' stop tokens where it accepts
+    structure   bounds the text; None: the options'
     """
 
     prompt: ArrayLike

@@ -19,7 +19,7 @@ from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
-from rescore.decode.cli.actions.decoders import Decoder, open_decoder
+from rescore.decode.cli.actions.decoders import Decoder, open_decoder, open_structure
 from rescore.decode.cli.actions.drafter_inputs import Drafters
 from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.actions.output import Column
@@ -50,6 +50,7 @@ PACKAGES = ("rescore", "torch", "transformers", "numpy")
 def call(args: argparse.Namespace) -> int:
     torch.set_num_threads(args.threads)
     decoder = open_decoder(args)
+    structure = open_structure(args, decoder)
     plans = chosen(args, list(plans_of(args, decoder.facts)))
     tasks = prompts_of(args, decoder)
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
@@ -60,6 +61,7 @@ def call(args: argparse.Namespace) -> int:
         max_tokens=args.max_tokens,
         shaping=Shaping(sampling=sampling),
         stopping=Stopping(tokens=frozenset(decoder.ends)),
+        structure=structure,
     )
     with ExitStack() as stack:
         lines = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,6 +16,7 @@ from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts
 from rescore.decode.models.open import OpenModel, open_model
+from rescore.lattice.structure import Structure
 from rescore.lm.tokenizer import TextTokenizer
 
 
@@ -64,6 +66,31 @@ def open_decoder(args: argparse.Namespace) -> Decoder:
         ends=(tokenizer.end_of_text,) if args.end_of_text else facts.end_of_text or (tokenizer.end_of_text,),
         load=partial(opened, args, facts, device),
     )
+
+
+def open_structure(args: argparse.Namespace, decoder: Decoder) -> Structure | None:
+    """The structure of --json-schema, --tools, --regex or --grammar. ValueError if it cannot be understood."""
+    given = {name: getattr(args, name) for name in ("json_schema", "tools", "regex", "grammar")}
+    name, value = next(((name, value) for name, value in given.items() if value is not None), ("", None))
+    if value is None:
+        return None
+    from rescore.decode.draft.structure import Grammar
+
+    text, tokenizer = value if name == "regex" else value.read_text(encoding="utf-8"), decoder.tokenizer
+    try:
+        match name:
+            case "json_schema":
+                found = Grammar.json_schema(text, tokenizer)
+            case "tools":
+                found = Grammar.tools(json.loads(text), tokenizer)
+            case "regex":
+                found = Grammar.regex(text, tokenizer)
+            case _:
+                found = Grammar.lark(text, tokenizer)
+        found.start(decoder.facts.vocab_size, decoder.ends)
+    except ValueError as error:
+        raise ValueError(f"--{name.replace('_', '-')} {value}: {error}") from None
+    return found
 
 
 def opened(args: argparse.Namespace, facts: ModelFacts, device: torch.device) -> OpenModel:

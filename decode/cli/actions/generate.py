@@ -23,7 +23,7 @@ from rescore.decode.cli.actions.comparison import (
     speedup_of,
     warm_up,
 )
-from rescore.decode.cli.actions.decoders import Decoder, open_decoder
+from rescore.decode.cli.actions.decoders import Decoder, open_decoder, open_structure
 from rescore.decode.cli.actions.drafter_inputs import Drafters, NamedDrafter
 from rescore.decode.cli.actions.explained import explained, measure_of
 from rescore.decode.cli.actions.output import check_stdin
@@ -49,9 +49,16 @@ def call(args: argparse.Namespace) -> None:
     drafters.check_used(kind)
     drafters.check_inputs()
     ids = [encoded(decoder, text, i, args.max_tokens) for i, text in enumerate(prompts)]
+    structure = open_structure(args, decoder)
     drafting = drafters.make(kind, layout=args.layout)
     stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
-    options = Options(max_tokens=args.max_tokens, shaping=shaping, stopping=stopping, layout=drafting.layout)
+    options = Options(
+        max_tokens=args.max_tokens,
+        shaping=shaping,
+        stopping=stopping,
+        layout=drafting.layout,
+        structure=structure,
+    )
     memory = drafters.inputs.memory(args.memory)
     with not_remembered(memory if args.compare else None):
         if args.compare:

@@ -1,0 +1,179 @@
+"""Structures of JSON schemas, tools, regular expressions and grammars: random walks through what they allow end in what
+they describe; states that fork equal a matcher that reads straight on.
+"""
+
+import json
+import re
+from datetime import date
+
+import numpy as np
+import pytest
+from support.paths import ROOT
+
+llguidance = pytest.importorskip("llguidance")
+tokenizers = pytest.importorskip("tokenizers")
+jsonschema = pytest.importorskip("jsonschema")
+
+from rescore.decode.draft.structure import Grammar
+from rescore.lattice.structure import State
+
+TOKENIZER = tokenizers.Tokenizer.from_file(str(ROOT / "data/demo/tokenizer.json"))
+STRING = r'"(\\.|[^"\\])*"'
+V, ENDS = 49_160, (2, 0)  # more ids than the tokenizer's, as of models with padded embeddings
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "kind": {"enum": ["a", "bc", "bcd"]},
+        "sizes": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
+    },
+    "required": ["name", "kind"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "wait", "parameters": {"type": "object", "properties": {}}}},
+    {
+        "type": "function",
+        "function": {
+            "name": "move",
+            "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]},
+        },
+    },
+]
+
+
+def allowed(state: State) -> np.ndarray:
+    return np.flatnonzero(np.unpackbits(state.allowed().view(np.uint8), count=V, bitorder="little"))
+
+
+def walk(grammar: Grammar, seed: int, most: int = 120) -> str | None:
+    """A random text of a structure; None if it does not end in time."""
+    rng, state, text = np.random.default_rng(seed), grammar.start(V, ENDS), []
+    while len(text) < most:
+        tokens = allowed(state)
+        if state.accepting and (len(tokens) == len(ENDS) or rng.random() < 0.5):
+            return TOKENIZER.decode(text)
+        token = int(rng.choice(tokens[~np.isin(tokens, ENDS)]))
+        text.append(token)
+        state = state.step(token)
+    return None
+
+
+def test_json_of_a_schema():
+    grammar = Grammar.json_schema(SCHEMA, TOKENIZER)
+    found = [text for text in (walk(grammar, seed) for seed in range(60)) if text is not None]
+    assert len(found) > 10
+    for text in found:
+        value = json.loads(text)
+        jsonschema.validate(value, SCHEMA)
+        assert re.sub(STRING, '""', text) == re.sub(STRING, '""', json.dumps(value))
+
+
+def test_what_json_dumps_writes_is_accepted():
+    value = {"name": "Zoë", "kind": "bcd", "sizes": [1, -20, 3]}
+    for text, ok in ((json.dumps(value, ensure_ascii=False), True), (json.dumps(value, separators=(",", ":")), False)):
+        state, grammar = None, Grammar.json_schema(json.dumps(SCHEMA), TOKENIZER)
+        try:
+            state = grammar.start(V, ENDS)
+            for token in TOKENIZER.encode(text).ids:
+                state = state.step(token)
+        except ValueError:
+            state = None
+        assert bool(state and state.accepting) == ok
+    free = Grammar.json_schema(SCHEMA, TOKENIZER, whitespace=True).start(V, ENDS)
+    for token in TOKENIZER.encode(json.dumps(value, indent=1, ensure_ascii=False)).ids:
+        free = free.step(token)
+    assert free.accepting
+
+
+def test_calls_of_tools():
+    one, several = (Grammar.tools(TOOLS, TOKENIZER, several=several) for several in (False, True))
+    names = set()
+    for seed in range(40):
+        if (text := walk(one, seed)) is not None:
+            call = json.loads(text)
+            names.add(call["name"])
+            assert set(call) == {"name", "arguments"}
+            assert call["name"] == "wait" or type(call["arguments"]["x"]) is int
+        if (text := walk(several, seed)) is not None:
+            assert all(call["name"] in ("wait", "move") for call in json.loads(text))
+    assert names == {"wait", "move"}
+
+
+def test_a_pydantic_model():
+    pydantic = pytest.importorskip("pydantic")
+
+    class Person(pydantic.BaseModel):
+        age: int
+        sure: bool
+
+    found = [walk(Grammar.json_schema(Person, TOKENIZER), seed) for seed in range(20)]
+    for text in filter(None, found):
+        Person.model_validate_json(text)
+    assert any(found)
+
+
+def test_regular_expressions_and_grammars():
+    dates = Grammar.regex(r"20[0-9]{2}-0[1-9]-[0-2][1-8]", TOKENIZER)
+    for seed in range(20):
+        date.fromisoformat(walk(dates, seed))
+    sums = Grammar.lark('start: NUMBER ("+" NUMBER)*\nNUMBER: /[1-9][0-9]?/', TOKENIZER)
+    found = [text for text in (walk(sums, seed) for seed in range(20)) if text]
+    assert all(re.fullmatch(r"[1-9]\d?(\+[1-9]\d?)*", text) for text in found) and any("+" in text for text in found)
+
+
+def test_states_that_fork_equal_a_matcher_that_reads_on():
+    """The masks along a text, after other branches were followed, are those of llguidance itself."""
+    tokenizer = llguidance.LLTokenizer(TOKENIZER.to_str(), n_vocab=V, eos_token=list(ENDS))
+    style = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    matcher = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA), style))
+    state, rng = Grammar.json_schema(SCHEMA, TOKENIZER).start(V, ENDS), np.random.default_rng(1)
+    for token in TOKENIZER.encode('{"name": "x", "kind": "bc", "sizes": [7]}').ids:
+        mask = np.zeros((V + 31) // 32, np.uint32)
+        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        own = allowed(state)
+        assert own.tolist() == np.flatnonzero(np.unpackbits(mask.view(np.uint8), count=V, bitorder="little")).tolist()
+        assert own.max() < TOKENIZER.get_vocab_size()
+        for other in rng.choice(own, 2):
+            assert state.step(int(other)) is state.step(int(other))
+        matcher.consume_token(token)
+        state = state.step(token)
+    assert state.accepting and {*ENDS} <= {*allowed(state).tolist()}
+    assert state.step(ENDS[0]).ended and not state.step(ENDS[0]).allowed().any()
+
+
+@pytest.mark.parametrize(
+    "make, told",
+    [
+        (lambda: Grammar.json_schema({"type": "nothing"}, TOKENIZER), "nothing"),
+        (lambda: Grammar.json_schema("{", TOKENIZER), "expected a JSON schema"),
+        (lambda: Grammar.json_schema(f'"{"x" * (1 << 20)}"', TOKENIZER), "expected at most 1,048,576 characters"),
+        (lambda: Grammar.regex("(", TOKENIZER), "invalid regex"),
+        (lambda: Grammar.lark("start: x", TOKENIZER), "unknown name"),
+        (lambda: Grammar.tools([], TOKENIZER), "tools: expected at least one, got none"),
+        (lambda: Grammar.tools([{"parameters": {}}], TOKENIZER), r"tools\[0\]: expected a function with a name"),
+        (lambda: Grammar.json_schema({"$ref": "#/$defs/none"}, TOKENIZER), "none"),
+    ],
+)
+def test_refusals(make, told):
+    with pytest.raises(ValueError, match=told):
+        make().start(V, ENDS)
+
+
+def test_other_tokenizers_are_refused():
+    class SlowTokenizer:
+        pass
+
+    with pytest.raises(TypeError, match="expected a fast tokenizer of Hugging Face, got SlowTokenizer"):
+        Grammar.regex("a", SlowTokenizer())
+
+
+@pytest.mark.parametrize("pattern", [r"((a{1,1000}){1,1000}){1,1000}", r"(a|aa)*b{0,5000}c"])
+def test_patterns_that_explode_end_or_are_refused(pattern):
+    """In bounded time: either a state that goes on, or an error."""
+    try:
+        state = Grammar.regex(pattern, TOKENIZER).start(V, ENDS)
+        for _ in range(20):
+            state = state.step(int(np.setdiff1d(allowed(state), ENDS)[0]))
+    except ValueError as error:
+        assert "structure: " in str(error)
