@@ -104,6 +104,19 @@ class Structure(Protocol):
         """The state before the first token of a text, for a target of `vocab_size` ids whose texts end with `ends`."""
 
 
+class Continued:
+    """A structure whose text has begun with some tokens. ValueError, when it starts, if they are not allowed."""
+
+    def __init__(self, structure: Structure, tokens: Sequence[int]):
+        self._structure, self._tokens = structure, tuple(tokens)
+
+    def start(self, vocab_size: int, ends: Collection[int]) -> State:
+        state = self._structure.start(vocab_size, ends)
+        for token in self._tokens:
+            state = state.step(token)
+        return state
+
+
 class Acceptor:
     """A deterministic finite acceptor over token ids: arcs (state, token, next state), its start and final states."""
 

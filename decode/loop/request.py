@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -161,7 +161,9 @@ class Running:
     ):
         self.index = index
         self.state = state  # of the structure, after the history
-        self.shaping = shaping.with_processors((self.bounded,)) if state else shaping
+        if state:  # the mask comes before all that ranks tokens, also as a processor
+            shaping = replace(shaping, processors=(self.bounded, *shaping.processors, self.some_left))
+        self.shaping = shaping
         self.stopping = stopping
         self.seeds = seeds
         self.random = random
@@ -216,14 +218,22 @@ class Running:
         if state.ended:
             return scores
         allowed = np.unpackbits(state.allowed().view(np.uint8), count=scores.shape[-1], bitorder="little")
-        found = scores.masked_fill(torch.from_numpy(allowed == 0).to(scores.device), -math.inf)
-        if not found.amax() > -math.inf:
-            others = "" if len(self.shaping.processors) == 1 else " that the processors leave"
+        if not allowed.any():
             raise ValueError(
-                f"request {self.index}: structure: expected a token{others} after {ids.shape[1]} tokens of text, got "
-                f"{int(allowed.sum())} allowed ones{' and none of them left' if others else ''}"
+                f"request {self.index}: structure: expected a token that may follow {ids.shape[1]} tokens of text, "
+                "got none, and no stop token"
             )
-        return found
+        return scores.masked_fill(torch.from_numpy(allowed == 0).to(scores.device), -math.inf)
+
+    def some_left(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """The last processor under a structure. ValueError if no token is left."""
+        if not scores.amax() > -math.inf:
+            names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in self.shaping.processors[1:-1])
+            raise ValueError(
+                f"request {self.index}: expected a token that the structure allows and the processors ({names}) leave "
+                f"after {ids.shape[1]} tokens of text, got none"
+            )
+        return scores
 
     def take(self, tokens: Sequence[int]) -> int:
         """Appends tokens up to the first that ends the text and sets `finish`; returns how many were appended."""

@@ -47,6 +47,7 @@ class GenerateCall:
     fill        padding id after a text that has ended; None: `generate` has no end-of-text token, so all rows end
                 together
     spare       the id that fills a row which ends before the others all the same
+    ends        the tokens that end a text
     sampled     whether tokens are sampled
     cache       the cache to start from and to fill; None if the caller wants none
     scores, logits, wrapped  outputs to return: processed scores, raw scores, a dict
@@ -59,6 +60,7 @@ class GenerateCall:
     criteria: list[Any]
     fill: int | None
     spare: int
+    ends: tuple[int, ...]
     sampled: bool
     cache: DynamicCache | None
     scores: bool
@@ -90,6 +92,7 @@ class GenerateCall:
             criteria=list(criteria),
             fill=_fill(criteria, config),
             spare=0 if config._pad_token_tensor is None else int(config._pad_token_tensor),
+            ends=() if config._eos_token_tensor is None else tuple(config._eos_token_tensor.flatten().tolist()),
             sampled=bool(config.do_sample),
             cache=cache,
             scores=wrapped and bool(config.output_scores),

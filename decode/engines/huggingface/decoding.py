@@ -19,11 +19,13 @@ from rescore.decode.engines.huggingface.steps import Steps, Together
 from rescore.decode.engines.huggingface.stretches import RotaryStretch, stretches
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics
+from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.target import Target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
+from rescore.lattice.structure import Continued, Structure
 
 
 class Decoding:
@@ -41,12 +43,14 @@ class Decoding:
         *,
         rule: Rule | None,
         every_state: bool,
+        structures: Sequence[Structure | None] = (),
     ):
         self.call, self.target, self.steps = call, target, steps
         self.rows = [CallRow(call, number) for number in range(call.batch)]
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule if call.sampled else None
         self.every_state = every_state
+        self.structures = structures
         sampling = Sampling(seed=0) if call.sampled else None
         check_processors(call, Options(shaping=Shaping(sampling=sampling), rule=self.rule).rule_for(drafter))
         if call.sampled and drafter.drawn:
@@ -74,7 +78,8 @@ class Decoding:
         """Decodes a stretch of some rows."""
         if self.target.angles is not None:
             self.target.angles.long = part.long
-        options = Options(shaping=self._shaping(), rule=self.rule)
+        stopping = Stopping(tokens=frozenset(self.call.ends)) if self.structures else Stopping()
+        options = Options(shaping=self._shaping(), rule=self.rule, stopping=stopping)
         statistics: dict[int, Statistics] = {}
         for chunk in stream(target, [self._request(row, part.most) for row in going], self.drafter, options):
             row, statistics[chunk.request] = going[chunk.request], chunk.statistics
@@ -99,7 +104,15 @@ class Decoding:
                 )
             most = min(most, reach + 1 - len(text))  # the last token is not read
         criterion = one.ended if self.call.fill is not None else self.together.criterion(row)
-        return Request(prompt=text, max_tokens=most, processors=one.processors(), criterion=criterion)
+        structure = self._structure(row)
+        return Request(
+            prompt=text, max_tokens=most, processors=one.processors(), criterion=criterion, structure=structure
+        )
+
+    def _structure(self, row: int) -> Structure | None:
+        """The row's structure after what the row has generated so far."""
+        structure = self.structures[row] if self.structures else None
+        return Continued(structure, self.steps.tokens[row]) if structure else None
 
     def _text(self, row: int) -> NDArray[np.int64]:
         prompt = self.call.ids[row, self.call.pads[row] :].cpu().numpy()

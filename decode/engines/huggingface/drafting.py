@@ -38,6 +38,7 @@ from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.model_check import matrices_of
 from rescore.decode.verify.rule import Rule
+from rescore.lattice.structure import Structure
 from rescore.lm.formats import is_model_file, load
 from rescore.lm.ngram import NGram
 
@@ -58,6 +59,8 @@ class Drafting:
     top_k     candidates per head
     rule      acceptance rule when sampling; None: the default of `rescore.decode.loop.generate`
     memory    texts of earlier calls; the texts of this call are added (`TextMemory`)
+    structure bounds the texts (`Grammar`): one for all rows, or one or None for each row. Texts end with an end token
+              of the generation config, where it accepts
 
     Greedy output is `generate`'s, token for token (equal arithmetic). With do_sample each token has the model's own
     distribution. The seed comes from torch's global generator, so `torch.manual_seed` makes a call reproducible, but
@@ -77,6 +80,7 @@ class Drafting:
         top_k: int = 16,
         rule: Rule | None = None,
         memory: TextMemory | None = None,
+        structure: Structure | Sequence[Structure | None] | None = None,
     ):
         if isinstance(source, (str, PathLike)) and is_model_file(source):
             source = load(source)
@@ -103,7 +107,7 @@ class Drafting:
         if nodes is not None:
             check_nodes(nodes)
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
-        self.nodes, self.top_k, self.rule = nodes, top_k, rule
+        self.nodes, self.top_k, self.rule, self.structure = nodes, top_k, rule, structure
         self.statistics: list[Statistics] = []
         self._totals: Totals | None = None
         self._plain_ms: float | None = None  # time of a plain pass in the last call, divided among its rows
@@ -136,13 +140,23 @@ class Drafting:
             opened = self._open(model, call, generation_config, model_kwargs)
             every_state = _needs_every_state(opened.drafter)
             self._undrafted = why_undrafted(call, opened.target, every_state, model_kwargs)
+        if self._undrafted and self.structure is not None:
+            raise ValueError(f"structure: expected a call that is drafted, got one that is not: {self._undrafted}")
         if self._undrafted:
             self.statistics, self._totals = [], None
             warnings.warn(f"custom_generate: decoded without drafts, since {self._undrafted}", stacklevel=2)
             given = input_ids, logits_processor, stopping_criteria, generation_config
             return type(model)._sample(model, *given, streamer=streamer, **model_kwargs)
         steps = Steps(call.batch, call.fill, streamer.put if streamer is not None else None)
-        decoding = Decoding(call, opened.target, opened.drafter, steps, rule=self.rule, every_state=every_state)
+        decoding = Decoding(
+            call,
+            opened.target,
+            opened.drafter,
+            steps,
+            rule=self.rule,
+            every_state=every_state,
+            structures=self._structures(call),
+        )
         remembering = decoding.run()
         self.statistics = decoding.statistics
         self._totals = Totals.of([len(tokens) for tokens in steps.tokens], self.statistics)
@@ -150,6 +164,19 @@ class Drafting:
         if streamer is not None:
             streamer.end()
         return output_of(call, steps, decoding.rows, remembering)
+
+    def _structures(self, call: GenerateCall) -> Sequence[Structure | None]:
+        """The structure of every row, or none."""
+        if self.structure is None:
+            return ()
+        given = self.structure if isinstance(self.structure, Sequence) else [self.structure] * call.batch
+        if len(given) != call.batch:
+            raise ValueError(f"structure: expected one for each of {call.batch} rows, got {len(given)}")
+        if not call.ends:
+            raise ValueError("structure: expected an eos_token_id in the generation config, got none")
+        if call.logits:
+            raise ValueError("structure: expected no output_logits; output_scores has the scores that tokens are of")
+        return given
 
     def summary(self) -> Explanation:
         """What drafts brought in the last call: print it, or read its figures (`totals`, `payoff`).
