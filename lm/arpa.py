@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from rescore.lm.grams import MAX_ORDER, MAX_VOCABULARY
 from rescore.lm.inputs import DAMAGE, STDIN, packing_of, standard_input, unpacked
 from rescore.lm.ngram import NGram
-from rescore.lm.rows import BadRow
-from rescore.lm.tables import NEVER, Tables
+from rescore.lm.tables import NEVER, BadRow, Tables
 
 LN10 = float(np.log(10.0))
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"

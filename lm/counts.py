@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.lattice.short_repr import short_repr
 from rescore.lm.grams import Grams, check_vocabulary
-from rescore.lm.rows import index_rows
+from rescore.lm.tables import index_rows
 
 MOST = 1001  # counts of counts are kept for counts 1..MOST
 

@@ -25,7 +25,7 @@ from rescore.lm.fst_read import (
     CONST_STATE,
     STATE_WORDS,
     WORD,
-    Acceptor,
+    FstArcs,
     events_of,
     outside,
     read,
@@ -112,7 +112,7 @@ def load_fst(path: str | os.PathLike[str]) -> NGram:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 
 
-def _failure_label(fst: Acceptor, vocab_size: int) -> int:
+def _failure_label(fst: FstArcs, vocab_size: int) -> int:
     """A label outside 1..V; 0 if there is none."""
     label = fst.arcs["input"]
     failures = label[(label < 1) | (label > vocab_size)]

@@ -50,7 +50,7 @@ SYMBOLS = 2125658996  # magic number of a symbol table
 BOUNDARY = 16  # bytes of alignment
 
 
-class Acceptor(NamedTuple):
+class FstArcs(NamedTuple):
     """An acceptor of S states and A arcs.
 
     start  its start state, in [0, S)
@@ -65,7 +65,7 @@ class Acceptor(NamedTuple):
     final: NDArray[np.float32]
 
 
-def read(data: NDArray[np.uint8]) -> Acceptor:
+def read(data: NDArray[np.uint8]) -> FstArcs:
     """The acceptor in the bytes of a file; symbol tables are skipped.
 
     ValueError unless the file is one complete vector or const FST of standard or log arcs.
@@ -86,10 +86,10 @@ def read(data: NDArray[np.uint8]) -> Acceptor:
         if flags & flag:
             cursor.skip_symbols()
     if kind == "vector":
-        found = Acceptor(start, *_read_vector(data[cursor.at :], states))
+        found = FstArcs(start, *_read_vector(data[cursor.at :], states))
     else:
         aligned = bool(flags & ALIGNED) or version == layout.CONST_ALIGNED
-        found = Acceptor(start, *_read_const(cursor, states, arcs, aligned))
+        found = FstArcs(start, *_read_const(cursor, states, arcs, aligned))
     _check(found)
     return found
 
@@ -185,7 +185,7 @@ def _read_const(cursor: _Cursor, states: int, arcs: int, aligned: bool) -> Parts
     return first, entries, np.ascontiguousarray(table["final"])
 
 
-def _check(found: Acceptor) -> None:
+def _check(found: FstArcs) -> None:
     arcs, states = found.arcs, len(found.final)
     if not states:
         raise ValueError("expected an automaton with a start state, got one without states")
@@ -199,7 +199,7 @@ def _check(found: Acceptor) -> None:
         raise ValueError(f"state {state}: expected a final cost, got {found.final[state]}")
 
 
-def refuse_arcs(found: Acceptor, wrong: NDArray[np.bool_], expected: str) -> None:
+def refuse_arcs(found: FstArcs, wrong: NDArray[np.bool_], expected: str) -> None:
     """ValueError that names the first wrong arc and its state; {input}, {output}, {cost} and {next} are the arc's."""
     if wrong.any():
         number = int(wrong.argmax())
@@ -234,7 +234,7 @@ class Events(NamedTuple):
     final: NDArray[np.float32]
 
 
-def events_of(fst: Acceptor, vocab_size: int, failure_label: int) -> Events:
+def events_of(fst: FstArcs, vocab_size: int, failure_label: int) -> Events:
     """Separates token arcs from failure arcs. ValueError for other labels, for costs that no model has, and unless one
     state has no failure arc.
     """

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescore.lm.arpa import ArpaOptions
+from rescore.lm.contexts import Contexts
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
-from rescore.lm.structure import Structure
 
 # Of the sum of probabilities after a context. With float32 costs the error is about 1e-6; with quantised costs it is up
 # to a tenth if one word has nearly all of the mass.
@@ -52,7 +52,7 @@ def verify_model(model: NGram, *, tolerance: float | None = None) -> list[Check]
         return [entries]
     if tolerance is None:
         tolerance = QUANTISED_TOLERANCE if model.metadata.get("quantised") else TOLERANCE
-    structure = Structure(model.arrays, order=model.order, words=model.words)
+    structure = Contexts(model.arrays, order=model.order, words=model.words)
     checks = [entries, *verify_structure(structure, tolerance)]
     return [
         *checks,
@@ -60,7 +60,7 @@ def verify_model(model: NGram, *, tolerance: float | None = None) -> list[Check]
     ]
 
 
-def verify_structure(structure: Structure, tolerance: float = TOLERANCE) -> list[Check]:
+def verify_structure(structure: Contexts, tolerance: float = TOLERANCE) -> list[Check]:
     """Runs the checks of states and n-grams. Each needs those before it; after a failure the rest are skipped."""
     found: list[Check] = []
     for name, check in (
@@ -86,7 +86,7 @@ def check_entries(model: NGram) -> str:
     return f"{model.core.num_arcs:,} n-grams and {model.core.num_states:,} states, each id's unigram among them"
 
 
-def check_sums(structure: Structure, tolerance: float) -> str:
+def check_sums(structure: Contexts, tolerance: float) -> str:
     """The probabilities of all words after each context sum to one."""
     arrays = structure.arrays
     p, bow = (np.exp(np.minimum(-cost.astype(np.float64), HUGE)) for cost in (arrays.arc_cost, arrays.backoff_cost))
@@ -105,7 +105,7 @@ def check_sums(structure: Structure, tolerance: float) -> str:
     return found
 
 
-def check_metadata(model: NGram, structure: Structure) -> str:
+def check_metadata(model: NGram, structure: Contexts) -> str:
     """The metadata agree with the model."""
     said, size = model.metadata, model.vocab_size
     for name in ("end_of_text", "bos", "eos"):

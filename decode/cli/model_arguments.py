@@ -15,10 +15,7 @@ def nodes(text: str) -> int | str:
 
 def add_structure(parser: argparse.ArgumentParser) -> None:
     """--json-schema, --tools, --regex, --grammar: what bounds the texts."""
-    group = parser.add_argument_group(
-        "structure", "what every text must be; drafts stay inside (docs/use/structure.md, the extra structure)"
-    )
-    one = group.add_mutually_exclusive_group()
+    one = parser.add_argument_group("structure", "what every text must be: one of these (the extra structure)")
     one.add_argument("--json-schema", type=Path, metavar="FILE", help="JSON of this schema, as `json.dumps` writes it")
     one.add_argument("--tools", type=Path, metavar="FILE", help="a call of one of these tools, in OpenAI's form")
     one.add_argument("--regex", metavar="PATTERN", help="text that matches, as a whole")

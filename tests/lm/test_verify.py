@@ -11,9 +11,9 @@ from support.oracle_lm import random_tables
 
 from rescore.lm.backoff import with_backoff
 from rescore.lm.compile import compile_tables
+from rescore.lm.contexts import Contexts
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
-from rescore.lm.structure import Structure
 from rescore.lm.tables import Tables
 from rescore.lm.verify import verify, verify_model, verify_structure
 
@@ -32,7 +32,7 @@ NAMES = [
 
 def failed(arrays, order, **options) -> str:
     """The check that fails, and why."""
-    checks = verify_structure(Structure(arrays, order=order, **options))
+    checks = verify_structure(Contexts(arrays, order=order, **options))
     wrong = [check for check in checks if check.passed is False]
     assert len(wrong) == 1 and all(check.passed is None for check in checks[checks.index(wrong[0]) + 1 :])
     return f"{wrong[0].name}: {wrong[0].found}"
@@ -86,7 +86,7 @@ def changed(arrays, name, at, value):
 def test_the_worked_model(trigrams):
     # states 0 (); 1 (1), 2 (2), 3 (3), as (0) is none; 4 (2 1), 5 (3 1), 6 (1 2), 7 (2 3)
     assert trigrams.backoff_state.tolist() == [0, 0, 0, 0, 1, 1, 2, 3]
-    assert all(check.passed for check in verify_structure(Structure(trigrams, order=3)))
+    assert all(check.passed for check in verify_structure(Contexts(trigrams, order=3)))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_costs_of_any_size_fail_without_warnings(seed, order, data):
     if (arrays.arc_cost < -1).any():
         assert re.match(r"sums to one: .*; [-0-9.e+]* after \(", failed(arrays, order))
     else:
-        verify_structure(Structure(arrays, order=order))
+        verify_structure(Contexts(arrays, order=order))
 
 
 @pytest.mark.filterwarnings("error")

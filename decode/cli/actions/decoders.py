@@ -70,10 +70,13 @@ def open_decoder(args: argparse.Namespace) -> Decoder:
 
 def open_structure(args: argparse.Namespace, decoder: Decoder) -> Structure | None:
     """The structure of --json-schema, --tools, --regex or --grammar. ValueError if it cannot be understood."""
-    given = {name: getattr(args, name) for name in ("json_schema", "tools", "regex", "grammar")}
-    name, value = next(((name, value) for name, value in given.items() if value is not None), ("", None))
-    if value is None:
+    names = ("json_schema", "tools", "regex", "grammar")
+    given = [(name, value) for name in names if (value := getattr(args, name)) is not None]
+    if not given:
         return None
+    if len(given) > 1:
+        raise Misuse(f"{', '.join(f'--{name}' for name, _ in given).replace('_', '-')}: expected one of them")
+    ((name, value),) = given
     from rescore.decode.draft.structure import Grammar
 
     text, tokenizer = value if name == "regex" else value.read_text(encoding="utf-8"), decoder.tokenizer

@@ -188,7 +188,7 @@ def summary(report: Report, width: int) -> list[RenderableType]:
     return [
         verdict(report),
         "",
-        "tokens per pass, mean over the tasks; ±: half of the 95% interval; verified: draft tokens per pass after the prompt",
+        "tokens per pass, mean over the tasks; ±: half of the 95% interval; verified: draft tokens per later pass",
         *table,
         "",
         settings_line(report),

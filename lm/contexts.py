@@ -18,7 +18,7 @@ from rescore.lm.compile import Arrays
 from rescore.lm.grams import pack
 
 
-class Structure:
+class Contexts:
     """An automaton under check.
 
     The checks must run in order, as each relies on those before it. A check returns a finding as text, or raises
