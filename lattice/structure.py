@@ -64,6 +64,10 @@ class State:
             self._allowed = words
         return self._allowed
 
+    def mask(self) -> NDArray[np.bool_]:
+        """The same as bool [V]."""
+        return np.unpackbits(self.allowed().view(np.uint8), count=self._vocab_size, bitorder="little").view(bool)
+
     def allows(self, token: int) -> bool:
         return 0 <= token < self._vocab_size and bool(self.allowed()[token // 32] >> np.uint32(token % 32) & 1)
 

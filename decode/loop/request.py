@@ -217,13 +217,13 @@ class Running:
             state = state.step(token)
         if state.ended:
             return scores
-        allowed = np.unpackbits(state.allowed().view(np.uint8), count=scores.shape[-1], bitorder="little")
+        allowed = state.mask()
         if not allowed.any():
             raise ValueError(
                 f"request {self.index}: structure: expected a token that may follow {ids.shape[1]} tokens of text, "
                 "got none, and no stop token"
             )
-        return scores.masked_fill(torch.from_numpy(allowed == 0).to(scores.device), -math.inf)
+        return scores.masked_fill(torch.from_numpy(~allowed).to(scores.device), -math.inf)
 
     def some_left(self, ids: Tensor, scores: Tensor) -> Tensor:
         """The last processor under a structure. ValueError if no token is left."""

@@ -43,7 +43,7 @@ TOOLS = [
 
 
 def allowed(state: State) -> np.ndarray:
-    return np.flatnonzero(np.unpackbits(state.allowed().view(np.uint8), count=V, bitorder="little"))
+    return np.flatnonzero(state.mask())
 
 
 def walk(grammar: Grammar, seed: int, most: int = 120) -> str | None:

@@ -92,8 +92,8 @@ def theirs(model: Any, options: Options, lookup: int | None) -> Callable[[Call],
                 if not state.allows(token):  # a draft that leaves the structure, which is refused before it
                     return scores
                 state = state.step(token)
-            bits = np.unpackbits(state.allowed().view(np.uint8), count=scores.shape[-1], bitorder="little")
-            return scores.masked_fill(torch.from_numpy(bits == 0), -torch.inf) if bits.any() else scores
+            allowed = state.mask()
+            return scores.masked_fill(torch.from_numpy(~allowed), -torch.inf) if allowed.any() else scores
 
         def count(*_: Any) -> None:
             nonlocal passes
