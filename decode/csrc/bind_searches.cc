@@ -189,8 +189,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
       if (structures.rows().empty()) break;
       structures.ask();
       const ReadTexts read(texts, memory, lm.vocab_size);  // not while Python runs
-      for (size_t i = 0; i < structures.rows().size(); ++i)
-        searches[structures.rows()[i]]->open(structures.of(i));
+      for (size_t i = 0; i < structures.rows().size(); ++i) searches[structures.rows()[i]]->open(structures.of(i));
     }
     for (size_t b = 0; b < batch.rows; ++b) trees.counts[b] = searches[b]->found();
   });

@@ -35,9 +35,7 @@ struct Allowed {
   const uint32_t* words = nullptr;  // null: everything
   size_t size = 0, count = 0;
 
-  bool has(uint32_t token) const {
-    return !words || (token / 32 < size && (words[token / 32] >> (token % 32) & 1));
-  }
+  bool has(uint32_t token) const { return !words || (token / 32 < size && (words[token / 32] >> (token % 32) & 1)); }
 };
 
 class OpenTreeSearch {
