@@ -167,6 +167,26 @@ def best_tokens(logits: NDArray[np.float32] | NDArray[np.uint16]) -> NDArray[np.
     none is finite. uint16 logits are the bits of bfloat16.
     """
 
+@final
+class Acceptor:
+    """A deterministic acceptor over token ids, states 0 to S - 1. ValueError if arcs are not sorted or lead nowhere."""
+
+    def __init__(
+        self,
+        first: NDArray[np.uint64],  # [S + 1]: where the arcs of each state begin, and their number A
+        tokens: NDArray[np.int32],  # [A], ascending for each state
+        targets: NDArray[np.uint32],  # [A]
+        *,
+        start: int,
+    ) -> None: ...
+    @property
+    def start(self) -> int: ...
+    def tokens(self, state: int) -> NDArray[np.int32]:
+        """The tokens of a state's arcs, ascending."""
+
+    def next(self, state: int, token: int) -> int:
+        """The state after a token; -1 if it may not follow."""
+
 def best_paths(
     models: Sequence[Automaton],
     histories: NDArray[np.int32],  # [B, n], padding -1 in front
@@ -175,13 +195,14 @@ def best_paths(
     alpha: NDArray[np.float64],  # [J, T]
     *,
     paths: int,
+    acceptor: Acceptor | None = None,
     threads: int = 1,
     out: tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """The p = `paths` best distinct paths of every lattice: tokens [B, p, T], costs [B, p], counts [B].
 
-    Sorted by cost, ties by the ranks of the candidates, first slot first. Padding: token -1, cost +inf. `out`:
-    arrays to write into.
+    Sorted by cost, ties by the ranks of the candidates, first slot first. Padding: token -1, cost +inf. `acceptor`:
+    paths are those from its start. `out`: arrays to write into.
     """
 
 def best_tree(
@@ -192,6 +213,7 @@ def best_tree(
     alpha: NDArray[np.float64],  # [J, T]
     *,
     nodes: int,
+    acceptor: Acceptor | None = None,
     threads: int = 1,
     out: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]
     | None = None,
@@ -200,7 +222,7 @@ def best_tree(
     counts [B].
 
     Ordered by logq, ties by depth, then by ranks; a node's parent comes before it, -1 being the root token. Padding:
-    token -1, parent -1, depth 0, logq -inf.
+    token -1, parent -1, depth 0, logq -inf. `acceptor`: q is restricted to the candidates that it allows.
     """
 
 @final
@@ -343,6 +365,7 @@ class Normalised:
         *,
         temperature: float = 1.0,
         local: bool = False,
+        acceptor: Acceptor | None = None,
         transitions: int = 33554432,
         threads: int = 1,
     ) -> None: ...

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore import _core
+
 
 class Matcher(Protocol):
     """A state of an automaton over token ids. accepting: whether the text may end here."""
@@ -122,18 +124,36 @@ class Continued:
 
 
 class Acceptor:
-    """A deterministic finite acceptor over token ids: arcs (state, token, next state), its start and final states."""
+    """A deterministic finite acceptor over token ids: arcs (state, token, next state), its start and final states.
+
+    States from which no final one is reached are left out, as by OpenFst's `connect`. A `Rescorer` composes lattices
+    with it: whatever its paths spell begins a text of the acceptor. ValueError if it accepts nothing.
+    """
 
     def __init__(self, arcs: Iterable[tuple[int, int, int]], *, start: int = 0, final: Collection[int]):
-        self._arcs: dict[int, dict[int, int]] = {}
-        for state, token, to in arcs:
-            if token < 0:
-                raise ValueError(f"acceptor: state {state}: expected token ids from 0, got {token}")
-            if self._arcs.setdefault(state, {}).setdefault(token, to) != to:
-                raise ValueError(
-                    f"acceptor: state {state}: expected one arc for each token, got two for {token}; determinise it"
-                )
-        self._start, self._final = start, frozenset(final)
+        rows = np.array([*arcs], np.int64).reshape(-1, 3)
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+        state, token, to = rows.T
+        for wrong in np.flatnonzero((token < 0) | (token > _MOST_TOKEN))[:1]:
+            raise ValueError(f"acceptor: state {state[wrong]}: expected token ids from 0, got {token[wrong]}")
+        again = (np.diff(state) == 0) & (np.diff(token) == 0)
+        for wrong in np.flatnonzero(again & (np.diff(to) != 0))[:1]:
+            raise ValueError(
+                f"acceptor: state {state[wrong]}: expected one arc for each token, got two for {token[wrong]}; "
+                "determinise it"
+            )
+        rows = rows[np.append(True, ~again)[: len(rows)]]
+        useful = _leading_to(final, rows)
+        if start not in useful:
+            raise ValueError(f"acceptor: expected a final state to be reachable from the start state {start}, got none")
+        names = sorted(useful)
+        rows = rows[np.isin(rows[:, 0], names) & np.isin(rows[:, 2], names)]
+        state, token, to = np.searchsorted(names, rows[:, 0]), rows[:, 1], np.searchsorted(names, rows[:, 2])
+        first = np.searchsorted(state, np.arange(len(names) + 1)).astype(np.uint64)
+        self.core = _core.Acceptor(
+            first, token.astype(np.int32), to.astype(np.uint32), start=int(np.searchsorted(names, start))
+        )
+        self._final = frozenset(np.searchsorted(names, [*useful.intersection(final)]).tolist())
 
     @classmethod
     def of_fst(cls, fst: Any) -> Acceptor:
@@ -154,7 +174,23 @@ class Acceptor:
         return cls(arcs, start=fst.start(), final=[state for state in fst.states() if fst.final(state) != nowhere])
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
-        return State(_Place(self, self._start), vocab_size, frozenset(ends))
+        return State(_Place(self, self.core.start), vocab_size, frozenset(ends))
+
+
+_MOST_TOKEN = np.iinfo(np.int32).max
+
+
+def _leading_to(final: Collection[int], arcs: NDArray[np.int64]) -> set[int]:
+    """The states from which one of the final states is reached."""
+    before: dict[int, list[int]] = {}
+    for state, _, to in arcs.tolist():
+        before.setdefault(to, []).append(state)
+    found, open_ = set(final), [*final]
+    while open_:
+        new = [state for state in before.get(open_.pop(), ()) if state not in found]
+        found.update(new)
+        open_ += new
+    return found
 
 
 class _Place:
@@ -166,9 +202,9 @@ class _Place:
         return self._state in self._acceptor._final
 
     def write(self, words: NDArray[np.uint32]) -> None:
-        for token in self._acceptor._arcs.get(self._state, ()):
-            if token // 32 < len(words):
-                words[token // 32] |= np.uint32(1 << token % 32)
+        tokens = self._acceptor.core.tokens(self._state)
+        tokens = tokens[tokens < 32 * len(words)]
+        np.bitwise_or.at(words, tokens // 32, np.uint32(1) << (tokens % 32).astype(np.uint32))
 
     def after(self, token: int) -> _Place:
-        return _Place(self._acceptor, self._acceptor._arcs[self._state][token])
+        return _Place(self._acceptor, self._acceptor.core.next(self._state, token))

@@ -34,7 +34,7 @@ struct Batch {
   size_t rows, slots, width, context;
 
   Batch(const ModelList& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
-        int fewest_slots = 1)
+        int fewest_slots = 1, const Acceptor* acceptor = nullptr)
       : ids(ids.data()),
         cost(cost.data()),
         histories(histories.data()),
@@ -50,6 +50,7 @@ struct Batch {
     if (lms.count) expect_size("alpha, one per slot", alpha.shape(1), slots);
     models.slots = static_cast<int>(slots);
     models.alpha = alpha.data();
+    models.acceptor = acceptor;
     for (; models.count < static_cast<int>(lms.count); ++models.count)
       models.lm[models.count] = &lms.model[models.count]->lm();
   }

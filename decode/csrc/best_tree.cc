@@ -39,6 +39,7 @@ void LatticeTreeSearch::begin(const Models& models, const Sausage& sausage, cons
   opened_.resize(1);
   for (int j = 0; j < models.size(); ++j)
     opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, starts[j]);
+  if (models.acceptor) opened_[0].place = models.acceptor->start;
 }
 
 bool LatticeTreeSearch::choose() {
@@ -55,6 +56,8 @@ bool LatticeTreeSearch::choose() {
     own.depth = depth;
     for (int j = 0; depth && j < models_.size(); ++j)
       own.nodes[j] = compositions_[j].next(opened_[parent].nodes[j], slots_[depth - 1].place(offer.rank));
+    if (depth && models_.acceptor)
+      own.place = models_.acceptor->next(opened_[parent].place, sausage_.slot_ids(depth - 1)[offer.rank]);
   }
   return true;
 }
@@ -84,6 +87,10 @@ void LatticeTreeSearch::weigh(uint32_t number) {
     const Doubles size = cost < 0 ? -cost : cost;
     store(&nats[i], size <= double{kMaxWeight} ? (cost + kRounder) - kRounder : Doubles{} + INFINITY);
   }
+  if (models_.acceptor)
+    for (int i = 0; i < slots_[own.depth].count; ++i)
+      if (models_.acceptor->next(own.place, slots_[own.depth].tokens[i]) == Acceptor::kNowhere)
+        nats[i] = INFINITY;
   const double all = log_sum(nats.data(), width_) + kRounder - kRounder;
   const bool near = all > 1 - kMaxWeight;  // all differences are below 2^52, or infinite
   for (int i = 0; i < width_; i += kWide) {

@@ -8,7 +8,8 @@
 
 namespace rescore {
 
-// Searches prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha * LM).
+// Searches prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates, those that the acceptor
+// allows, of -(cost + alpha * LM).
 class LatticeTreeSearch {
  public:
   void begin(const Models& models, const Sausage& sausage, const Starts& starts, TreeOutput out);
@@ -28,6 +29,7 @@ class LatticeTreeSearch {
     Fixed cost;
     int depth;
     std::array<uint32_t, kMaxModels> nodes;
+    uint32_t place;  // in the acceptor
   };
   // A slot's candidates in ascending order of token: their head costs, padded with +inf, and their ranks.
   struct Row {

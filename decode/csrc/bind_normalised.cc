@@ -24,8 +24,9 @@ constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores st
 class Normalised {
  public:
   Normalised(const nb::list& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-             In<double, 2> alpha, double temperature, bool local, size_t transitions, int threads)
-      : batch_(ModelList(models), histories, ids, cost, alpha),
+             In<double, 2> alpha, double temperature, bool local, const nb::object& acceptor, size_t transitions,
+             int threads)
+      : batch_(ModelList(models), histories, ids, cost, alpha, 1, nb::cast<const Acceptor*>(acceptor)),
         ids_(ids.data(), ids.data() + ids.size()),
         cost_(cost.data(), cost.data() + cost.size()),
         alpha_(alpha.data(), alpha.data() + alpha.size()),
@@ -35,6 +36,7 @@ class Normalised {
       throw nb::value_error(("temperature: expected 0.000001 to 1000000, got " + std::to_string(temperature)).c_str());
     expect_range("threads", threads, 1, 1024);
     for (const nb::handle model : models) kept_.push_back(nb::borrow(model));
+    kept_.push_back(acceptor);
     batch_.ids = ids_.data();
     batch_.cost = cost_.data();
     batch_.models.alpha = alpha_.data();
@@ -180,7 +182,7 @@ class Normalised {
   const std::vector<int32_t> ids_;
   const std::vector<float> cost_;
   const std::vector<double> alpha_;
-  std::vector<nb::object> kept_;  // the models
+  std::vector<nb::object> kept_;  // the models, the acceptor
   const double temperature_;
   const bool local_;
   std::vector<States> starts_;         // if local
@@ -191,11 +193,11 @@ class Normalised {
 
 void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
-      .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t,
-                    int>(),
+      .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool,
+                    const nb::object&, size_t, int>(),
            "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
            nb::arg("alpha").noconvert(), nb::kw_only(), "temperature"_a = 1.0, "local"_a = false,
-           "transitions"_a = kMostTransitions, "threads"_a = 1)
+           "acceptor"_a = nb::none(), "transitions"_a = kMostTransitions, "threads"_a = 1)
       .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
       .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)
       .def("sample", &Normalised::sample, nb::arg("uniforms").noconvert(), nb::kw_only(), "threads"_a = 1)

@@ -26,8 +26,8 @@ using namespace nb::literals;
 namespace {
 
 nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-                      In<double, 2> alpha, int paths, int threads, const nb::object& out) {
-  const Batch batch(ModelList(lms), histories, ids, cost, alpha);
+                      In<double, 2> alpha, int paths, const Acceptor* acceptor, int threads, const nb::object& out) {
+  const Batch batch(ModelList(lms), histories, ids, cost, alpha, 1, acceptor);
   expect_range("paths p", paths, 1, kMaxPaths);
   expect_range("threads", threads, 1, 1024);
   const size_t p = paths;
@@ -60,8 +60,8 @@ void best_trees(const Batch& batch, int threads, const Trees& trees) {
 }
 
 nb::object best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-                     In<double, 2> alpha, int nodes, int threads, const nb::object& out) {
-  const Batch batch(ModelList(lms), histories, ids, cost, alpha);
+                     In<double, 2> alpha, int nodes, const Acceptor* acceptor, int threads, const nb::object& out) {
+  const Batch batch(ModelList(lms), histories, ids, cost, alpha, 1, acceptor);
   expect_range("threads", threads, 1, 1024);
   return trees(batch.rows, nodes, out, [&](const Trees& trees) { best_trees(batch, threads, trees); });
 }
@@ -199,11 +199,11 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
 
 void bind_searches(nb::module_& m) {
   m.def("best_paths", &best_paths, "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
-        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "threads"_a = 1,
-        "out"_a = nb::none());
+        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "acceptor"_a = nb::none(),
+        "threads"_a = 1, "out"_a = nb::none());
   m.def("best_tree", &best_tree, "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
-        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "nodes"_a, "threads"_a = 1,
-        "out"_a = nb::none());
+        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "nodes"_a, "acceptor"_a = nb::none(),
+        "threads"_a = 1, "out"_a = nb::none());
   m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
         nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(),
         "open"_a, "texts"_a, "memory"_a = nb::none(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(),

@@ -1,10 +1,13 @@
 #include "expansion.h"
 
+#include <cmath>
+
 namespace rescore {
 
 void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states, Caches& caches,
             Expansion& out) {
-  for (int rank = 0; rank < slot.count; ++rank) out.cost[rank] = sausage.slot_cost(t)[rank];
+  for (int rank = 0; rank < slot.count; ++rank)
+    out.cost[rank] = models.allows(states, sausage.slot_ids(t)[rank]) ? sausage.slot_cost(t)[rank] : INFINITY;
   std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> cost;
   for (int j = 0; j < models.size(); ++j) {

@@ -27,7 +27,7 @@ struct Expansion {
   }
 };
 
-// cost = head cost + sum over models of alpha * (-ln p), under failure semantics.
+// cost = head cost + sum over models of alpha * (-ln p), under failure semantics; +inf if the acceptor excludes it.
 void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states, Caches& caches,
             Expansion& out);
 

@@ -2,8 +2,8 @@
 
 namespace rescore {
 
-void Layers::clear(int models) {
-  models_ = models;
+void Layers::clear(int components) {
+  components_ = components;
   states_.clear();
 }
 

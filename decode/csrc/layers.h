@@ -1,6 +1,6 @@
 // The nodes of a composition, slot by slot.
 //
-// A node is a tuple of model states that some prefix reaches; layer t holds those of t tokens, each once. Nodes are
+// A node is a tuple of states that some prefix reaches; layer t holds those of t tokens, each once. Nodes are
 // numbered in the order in which they were added, layer after layer.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace rescore {
 
 class Layers {
  public:
-  void clear(int models);
+  void clear(int components);
 
   // Starts the next layer.
   void begin();
@@ -31,13 +31,13 @@ class Layers {
 
   // A loop over one or two numbers is faster than a call of memcmp.
   bool same(const States& a, const States& b) const {
-    for (int j = 0; j < models_; ++j)
+    for (int j = 0; j < components_; ++j)
       if (a[j] != b[j]) return false;
     return true;
   }
   size_t hash(const States& states) const {
     uint64_t key = 0;
-    for (int j = 0; j < models_; ++j) key = (key ^ states[j]) * kGolden;
+    for (int j = 0; j < components_; ++j) key = (key ^ states[j]) * kGolden;
     return (key >> 32) & mask_;
   }
   size_t probe(const States& states) const {
@@ -47,7 +47,7 @@ class Layers {
   }
   void grow();
 
-  int models_ = 0;
+  int components_ = 0;
   std::vector<States> states_;
   uint32_t first_ = 0;           // of the newest layer
   std::vector<uint32_t> table_;  // open addressing over the nodes of the newest layer

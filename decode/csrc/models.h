@@ -1,18 +1,19 @@
-// N-gram models with their weights, and tuples of their states.
+// What is composed with a lattice: n-gram models with their weights, and an acceptor that bounds its paths.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "acceptor.h"
 #include "automaton.h"
 
 namespace rescore {
 
 constexpr int kMaxModels = 8;
 
-// The state of a history in every model.
-using States = std::array<uint32_t, kMaxModels>;
+// The state of a history in every model, then the acceptor's.
+using States = std::array<uint32_t, kMaxModels + 1>;
 
 // The suffixes of a history that are states, for every model.
 using Starts = std::array<Suffixes, kMaxModels>;
@@ -25,18 +26,26 @@ struct Models {
   int count = 0;
   int slots = 0;
   const double* alpha = nullptr;  // [models, slots]
+  const Acceptor* acceptor = nullptr;
 
   int size() const { return count; }
   const double* weights(int j) const { return alpha + static_cast<size_t>(j) * slots; }
   double weight(int j, int t) const { return weights(j)[t]; }
+  int components() const { return count + (acceptor != nullptr); }  // of a tuple of states
+  bool allows(const States& state, uint32_t token) const {
+    return !acceptor || acceptor->next(state[count], token) != Acceptor::kNowhere;
+  }
   States states(const Starts& starts) const {
     States states{};
     for (int j = 0; j < size(); ++j) states[j] = lm[j]->state(starts[j]);
+    if (acceptor) states[count] = acceptor->start;
     return states;
   }
+  // Precondition: the token is allowed.
   States next(const States& state, const TakenArcs& arc, uint32_t token) const {
     States states;
     for (int j = 0; j < size(); ++j) states[j] = lm[j]->next(state[j], arc[j], token);
+    if (acceptor) states[count] = acceptor->next(state[count], token);
     return states;
   }
 };

@@ -40,6 +40,7 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_context_model(m);
   bind_counting(m);
   bind_levels(m);
+  bind_acceptor(m);
   bind_top(m);
   bind_searches(m);
   bind_normalised(m);

@@ -1,5 +1,5 @@
-// The composition of a sausage with any number of automata. With several, it has a node for each reachable tuple of the
-// single compositions' nodes, with an arc for every token.
+// The composition of a sausage with any number of automata. With several, or an acceptor, it has a node for each
+// reachable tuple of the single compositions' nodes, with an arc for every token.
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@ class Product {
   };
   void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, size_t most,
                 FailureLattice& out);
-  void expand(const Sausage& sausage, const Slot& slot, int t, const States& states);
+  void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states);
 
   Composer composer_;
   std::vector<FailureLattice> factors_;  // one per model

@@ -21,6 +21,7 @@ from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import ALL, TokenTree, token_ids
 from rescore.lattice.trees import Drafts, Trees
 from rescore.lm.ngram import NGram
@@ -143,12 +144,14 @@ class Rescorer:
         history: ArrayLike,
         p: int = 16,
         *,
+        acceptor: Acceptor | None = None,
         out: Drafts | None = None,
     ) -> Drafts:
         """Returns the p best distinct paths: exact, ties broken by the ranks of the candidates, first slot first.
 
-        history  the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
-        out      drafts from a call of the same sizes, to overwrite and return
+        history   the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
+        acceptor  composed with the lattices: only paths that begin one of its texts
+        out       drafts from a call of the same sizes, to overwrite and return
         """
         sausage = _arrays("paths", sausage)
         if out is None:
@@ -159,7 +162,8 @@ class Rescorer:
         answer = out.tokens, out.cost, out.count
         if not sausage.is_batch:
             answer = out.tokens[None], out.cost[None], out.count[None]
-        _core.best_paths(*self._call(sausage, history), paths=p, threads=self.threads, out=answer)
+        call = self._call(sausage, history)
+        _core.best_paths(*call, paths=p, acceptor=_core_of(acceptor), threads=self.threads, out=answer)
         return out
 
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
@@ -176,15 +180,17 @@ class Rescorer:
         *,
         texts: Sequence[_core.ContextModel] | None = None,
         depth: int | None = None,
+        acceptor: Acceptor | None = None,
         out: Trees | None = None,
     ) -> Trees:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
-        history  the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
-        texts    of a calibrated q: the running text of each lattice (`text`), which the caller extends; with them the
-                 last N - 1 tokens of each history are enough. None counts the histories anew, as prompts
-        depth    of a calibrated q: most tokens of a prefix; None: n. Open trees go past the lattices' slots
-        out      of the rescored cost: trees from a call of the same sizes, to overwrite and return
+        history   the whole text so far, root token included: [m], or [B, m] with padding -1 in front for a batch
+        texts     of a calibrated q: the running text of each lattice (`text`), which the caller extends; with them the
+                  last N - 1 tokens of each history are enough. None counts the histories anew, as prompts
+        depth     of a calibrated q: most tokens of a prefix; None: n. Open trees go past the lattices' slots
+        acceptor  composed with the lattices: q is restricted to its tokens after every prefix, and renormalised
+        out       of the rescored cost: trees from a call of the same sizes, to overwrite and return
 
         With alpha or head, q(w | prefix) is the softmax over the slot's candidates of -(rescored cost).
         """
@@ -193,32 +199,50 @@ class Rescorer:
             _refuse("out", out, "with a calibrated q")
             batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
             history = token_ids(history, "history", self.vocab_size)
-            return self.calibrated.trees(batch, np.atleast_2d(history), n, texts=texts, depth=depth)
+            bounds = [acceptor.start(self.vocab_size, ())] * len(batch.ids) if acceptor else ()
+            return self.calibrated.trees(batch, np.atleast_2d(history), n, texts=texts, depth=depth, structures=bounds)
         _refuse("texts", texts, "with alpha or head, whose trees read no text")
         _refuse("depth", depth, "with alpha or head, whose trees have the lattice's slots")
         if out is None:
             _expect_within("nodes", n, _core.MAX_NODES)
             out = Trees.empty(sausage.batch_size if sausage.is_batch else 1, n)
-        _core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads, out=out.columns)
+        call = self._call(sausage, history)
+        _core.best_tree(*call, nodes=n, acceptor=_core_of(acceptor), threads=self.threads, out=out.columns)
         return out
 
-    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
+    def tree(
+        self,
+        sausage: Sausage,
+        history: ArrayLike,
+        n: int = 64,
+        *,
+        depth: int | None = None,
+        acceptor: Acceptor | None = None,
+    ) -> TokenTree:
         """Returns the tree of the n most probable prefixes of a single lattice; arguments as in `trees`."""
         if _arrays("tree", sausage).is_batch:
             raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
-        return self.trees(sausage, history, n, depth=depth)[0]
+        return self.trees(sausage, history, n, depth=depth, acceptor=acceptor)[0]
 
     def normalise(
-        self, sausage: Sausage, history: ArrayLike, *, temperature: float = 1.0, local: bool = False
+        self,
+        sausage: Sausage,
+        history: ArrayLike,
+        *,
+        temperature: float = 1.0,
+        local: bool = False,
+        acceptor: Acceptor | None = None,
     ) -> NormalisedLattice:
         """Returns the lattice, or each of a batch, as a distribution q over its drafts; `history` as in `paths`.
 
         q(w_1..w_T) is proportional to exp(-cost / temperature), with the cost of `paths`; with `local`, q(w | prefix)
         is the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation
-        expands the whole composition: ValueError beyond 2^25 arcs per batch, some 1.3 GB.
+        expands the whole composition: ValueError beyond 2^25 arcs per batch, some 1.3 GB. acceptor: as in `paths`.
         """
         call, threads = self._call(_arrays("normalise", sausage), history), self.threads
-        core = _core.Normalised(*call, temperature=temperature, local=local, threads=threads)
+        core = _core.Normalised(
+            *call, temperature=temperature, local=local, acceptor=_core_of(acceptor), threads=threads
+        )
         return NormalisedLattice(core, ids=sausage.ids, local=local, threads=threads)
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
@@ -251,6 +275,10 @@ class Rescorer:
         if slots not in self._alpha_of_slots:
             self._alpha_of_slots[slots] = alpha_of_slots(self.alpha, slots)
         return self._alpha_of_slots[slots]
+
+
+def _core_of(acceptor: Acceptor | None) -> _core.Acceptor | None:
+    return acceptor.core if acceptor else None
 
 
 def _arrays(call: str, sausage: Sausage) -> Sausage:

@@ -1,0 +1,237 @@
+"""Lattices composed with acceptors, against OpenFst's composition of sausage, acceptor and language model."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.log_fsts import exact, log_model, log_sausage
+from support.oracle import Backoff, models, padded, sausages
+from support.problems import VOCAB
+
+from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.structure import Acceptor, State
+
+pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+
+places = st.integers(0, 3)
+acceptors = st.tuples(
+    st.dictionaries(st.tuples(places, st.integers(0, VOCAB - 1)), places, min_size=4, max_size=20),
+    st.sets(places, min_size=1),
+).map(lambda drawn: ([(*key, to) for key, to in drawn[0].items()], drawn[1]))
+problems = st.tuples(
+    models(VOCAB),
+    sausages(VOCAB, most_slots=3).filter(bool),
+    acceptors,
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.lists(st.integers(0, VOCAB - 1), max_size=3),
+)
+
+
+def fst_of(arcs, final, every_state_final=False):
+    """An acceptor as OpenFst has it, without states that lead to no final one."""
+    fst = pywrapfst.VectorFst("log64")
+    fst.add_states(4)
+    fst.set_start(0)
+    for state, token, to in arcs:
+        fst.add_arc(state, pywrapfst.Arc(token + 1, token + 1, pywrapfst.Weight.one("log64"), to))
+    for state in final:
+        fst.set_final(state)
+    fst.connect()
+    for state in fst.states() if every_state_final else ():
+        fst.set_final(state)
+    return fst
+
+
+def composed(problem, connect):
+    lm, sausage, (arcs, final), alpha, history = problem
+    bounded = pywrapfst.compose(
+        log_sausage(sausage), fst_of(arcs, final, every_state_final=True).arcsort("ilabel"), connect=connect
+    )
+    return pywrapfst.compose(bounded, log_model(lm, alpha, history), connect=connect)
+
+
+def arcs_of(fst, state):
+    """{token: (cost, next state)}"""
+    return {arc.ilabel - 1: (exact(arc.weight), arc.nextstate) for arc in fst.arcs(state)}
+
+
+def strings(fst, slots):
+    """{tokens: cost} of the strings of a deterministic acceptor of as many tokens."""
+    level = {(): (0.0, fst.start())} if fst.num_states() else {}
+    for _ in range(slots):
+        level = {
+            (*tokens, token): (cost + step, to)
+            for tokens, (cost, state) in level.items()
+            for token, (step, to) in arcs_of(fst, state).items()
+        }
+    return {tokens: cost for tokens, (cost, _) in level.items()}
+
+
+def prefixes(fst):
+    """{tokens: ln q}, with q of an arc its share of the state's arcs."""
+    found, open_ = {}, [((), 0.0, fst.start())] if fst.num_states() else []
+    for before, logq, state in open_:
+        arcs = arcs_of(fst, state)
+        total = math.log(math.fsum(math.exp(-cost) for cost, _ in arcs.values())) if arcs else 0.0
+        for token, (cost, to) in arcs.items():
+            tokens = (*before, token)
+            found[tokens] = logq - cost - total
+            open_.append((tokens, found[tokens], to))
+    return found
+
+
+def acceptor_of(problem):
+    """The acceptor, or None if it accepts nothing, as OpenFst finds."""
+    arcs, final = problem[2]
+    fst = fst_of(arcs, final)
+    if fst.num_states():
+        return Acceptor(arcs, final=final)
+    with pytest.raises(ValueError, match="start state 0"):
+        Acceptor(arcs, final=final)
+    return None
+
+
+def rescored(problem):
+    """A rescorer, a batch of two equal lattices, their histories."""
+    lm, sausage, _, alpha, history = problem
+    ids, cost = padded([sausage, sausage])
+    return Rescorer(lm.ngram(), alpha=alpha), Sausage(ids=ids, cost=cost), np.array([history] * 2, np.int32)
+
+
+@settings(max_examples=300, deadline=None)
+@given(problems, st.sampled_from([1, 3, 300]))
+def test_paths(problem, p):
+    if (acceptor := acceptor_of(problem)) is None:
+        return
+    rescorer, lattices, histories = rescored(problem)
+    sausage = problem[1]
+    ranks = [{token: rank for rank, (token, _) in enumerate(slot)} for slot in sausage]
+    every = strings(composed(problem, connect=True), len(sausage))
+    best = sorted(every, key=lambda tokens: (every[tokens], [rank[w] for rank, w in zip(ranks, tokens)]))[:p]
+    drafts = rescorer.paths(lattices, histories, p, acceptor=acceptor)
+    for tokens, cost, count in zip(drafts.tokens, drafts.cost, drafts.count):
+        assert [tuple(path) for path in tokens[:count].tolist()] == best
+        assert cost[:count].tolist() == [np.float32(every[path]) for path in best]
+
+
+@settings(max_examples=300, deadline=None)
+@given(problems, st.sampled_from([1, 5, 300]))
+def test_trees(problem, nodes):
+    if (acceptor := acceptor_of(problem)) is None:
+        return
+    rescorer, lattices, histories = rescored(problem)
+    every = prefixes(composed(problem, connect=False))
+    best = sorted(every.values(), reverse=True)[:nodes]
+    local = rescorer.normalise(lattices, histories, local=True, acceptor=acceptor)
+    for trees in (rescorer.trees(lattices, histories, nodes, acceptor=acceptor), local.trees(nodes)):
+        for tree in (trees[b] for b in range(2)):
+            assert tree.logq.tolist() == pytest.approx(best, abs=1e-5)
+            found = {tuple(tree.tokens[tree.path_to(i)].tolist()): float(logq) for i, logq in enumerate(tree.logq)}
+            assert found == pytest.approx({tokens: every[tokens] for tokens in found}, abs=1e-5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems)
+def test_q(problem):
+    """Pushed in the log semiring."""
+    if (acceptor := acceptor_of(problem)) is None:
+        return
+    rescorer, lattices, histories = rescored(problem)
+    q = rescorer.normalise(lattices, histories, acceptor=acceptor)
+    every = strings(composed(problem, connect=True), slots := len(problem[1]))
+    uniforms = np.random.default_rng(0).random((2, 20, slots))
+    sampled = q.sample(uniforms)
+    if not every:
+        assert (sampled.tokens[:, :, -1] == -1).all()
+        return
+    assert {tuple(path) for path in sampled.tokens.reshape(-1, slots).tolist()} <= every.keys()
+    log_mass = math.log(math.fsum(math.exp(-cost) for cost in every.values()))
+    wanted = [-cost - log_mass for cost in every.values()]
+    assert q.logq(np.array([[*every]] * 2, np.int32))[1].tolist() == pytest.approx(wanted, abs=1e-9)
+
+
+class Table:
+    """A matcher of arcs in a dictionary."""
+
+    accepting = False
+
+    def __init__(self, arcs, state):
+        self.arcs, self.state = arcs, state
+
+    def write(self, words):
+        words[0] = sum(1 << token for state, token, _ in self.arcs if state == self.state)
+
+    def after(self, token):
+        return Table(self.arcs, next(to for state, w, to in self.arcs if (state, w) == (self.state, token)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems)
+def test_trees_under_a_calibrated_q(problem):
+    lm, _, (arcs, final), _, history = problem
+    if acceptor_of(problem) is None:
+        return
+    useful = {to for _, _, to in arcs}  # every state is final: nothing to leave out
+    acceptor = Acceptor(arcs, final=useful | {0})
+    _, lattices, histories = rescored(problem)
+    rescorer = Rescorer(lm.ngram(), calibration=Calibration())
+    got = rescorer.trees(lattices, histories, 20, acceptor=acceptor)
+    wanted = rescorer.calibrated.trees(lattices, histories, 20, structures=[State(Table(arcs, 0), VOCAB, ())] * 2)
+    for own, theirs in zip(got.columns, wanted.columns):
+        np.testing.assert_array_equal(own, theirs)
+
+
+@settings(max_examples=200, deadline=None)
+@given(acceptors)
+@example(([(0, 1, 1), (1, 1, 1), (1, 2, 2)], {2}))
+def test_states_are_those_of_the_fst(drawn):
+    """Step by step, from arcs and from the FST; tokens that lead to no final state are not allowed."""
+    arcs, final = drawn
+    fst = fst_of(arcs, final)
+    if not fst.num_states():
+        return
+    for made in (Acceptor(arcs, final=final), Acceptor.of_fst(fst)):
+        open_, seen = [(made.start(VOCAB, {VOCAB - 1}), fst.start())], set()
+        for state, place in open_:
+            follow = {arc.ilabel - 1: arc.nextstate for arc in fst.arcs(place)}
+            ended = fst.final(place) != pywrapfst.Weight.zero("log64")
+            assert state.accepting == ended
+            wanted = {token for token in follow if token != VOCAB - 1} | ({VOCAB - 1} if ended else set())
+            assert set(np.flatnonzero(state.mask())) == wanted
+            if place not in seen:
+                seen.add(place)
+                open_ += [(state.step(token), to) for token, to in follow.items() if token != VOCAB - 1]
+
+
+def test_a_transducer_is_refused():
+    fst = pywrapfst.VectorFst("log64")
+    fst.add_states(2)
+    fst.set_start(0)
+    fst.set_final(1)
+    fst.add_arc(0, pywrapfst.Arc(1, 2, pywrapfst.Weight.one("log64"), 1))
+    with pytest.raises(ValueError, match="1:2"):
+        Acceptor.of_fst(fst)
+
+
+@pytest.mark.parametrize(
+    ("arcs", "named"), [([(0, 1, 1), (0, 1, 0)], "two for 1"), ([(0, -1, 1)], "-1"), ([(0, 1 << 31, 1)], "2147483648")]
+)
+def test_arcs_that_are_refused(arcs, named):
+    with pytest.raises(ValueError, match=named):
+        Acceptor(arcs, final=[1])
+
+
+def test_a_worked_example():
+    """Without an acceptor "b c" is best; one that begins with a leaves "a c"."""
+    lm = Backoff(3, 1, {(): {0: 2.0, 1: 1.0, 2: 0.5}}, {(): 0.0})
+    lattice = Sausage(ids=np.array([[1, 0], [2, 1]], np.int32), cost=np.array([[0.25, 0.5], [0.5, 1.0]], np.float32))
+    rescorer = Rescorer(lm.ngram(), alpha=1.0)
+    free = rescorer.paths(lattice, [], 1)
+    assert free.tokens.tolist() == [[1, 2]] and free.cost.tolist() == [0.25 + 1.0 + 0.5 + 0.5]
+    bounded = rescorer.paths(lattice, [], 4, acceptor=Acceptor([(0, 0, 1), (1, 1, 2), (1, 2, 2)], final=[2]))
+    assert bounded.tokens[: bounded.count].tolist() == [[0, 2], [0, 1]]
+    assert bounded.cost[:2].tolist() == [0.5 + 2.0 + 0.5 + 0.5, 0.5 + 2.0 + 1.0 + 1.0]
