@@ -89,8 +89,7 @@ void LatticeTreeSearch::weigh(uint32_t number) {
   }
   if (models_.acceptor)
     for (int i = 0; i < slots_[own.depth].count; ++i)
-      if (models_.acceptor->next(own.place, slots_[own.depth].tokens[i]) == Acceptor::kNowhere)
-        nats[i] = INFINITY;
+      if (models_.acceptor->next(own.place, slots_[own.depth].tokens[i]) == Acceptor::kNowhere) nats[i] = INFINITY;
   const double all = log_sum(nats.data(), width_) + kRounder - kRounder;
   const bool near = all > 1 - kMaxWeight;  // all differences are below 2^52, or infinite
   for (int i = 0; i < width_; i += kWide) {
