@@ -46,7 +46,8 @@ _OF_ONE_TEXT = (
     logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor,
     logits_process.SynthIDTextWatermarkLogitsProcessor,
 )
-"""Processors that carry state from step to step."""
+_MATCHERS = frozenset({"outlines", "transformers_cfg", "xgrammar"})
+"""Packages whose processors hold matchers, which are told the last token at each call."""
 
 
 class CallRow:
@@ -117,7 +118,7 @@ def check_processors(call: GenerateCall, rule: Rule) -> None:
     if call.batch == 1 and isinstance(rule, (Greedy, Matching)):
         return
     for processor in call.processors:
-        if isinstance(processor, _OF_ONE_TEXT):
+        if _keeps_state(processor):
             got = (
                 f"{call.batch} rows"
                 if call.batch > 1
@@ -126,8 +127,13 @@ def check_processors(call: GenerateCall, rule: Rule) -> None:
             raise ValueError(
                 f"logits_processor: {type(processor).__name__} carries state from step to step, "
                 f"expected one row whose drafts are matched, got {got}; generate row by row, "
-                "with a deterministic drafter"
+                "with a deterministic drafter, or give Drafting a structure instead"
             )
+
+
+def _keeps_state(processor: Any) -> bool:
+    packages = {kind.__module__.partition(".")[0] for kind in type(processor).__mro__}
+    return isinstance(processor, _OF_ONE_TEXT) or not packages.isdisjoint(_MATCHERS)
 
 
 def _of_row(processor: Any, row: int) -> Any:
