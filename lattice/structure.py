@@ -88,21 +88,24 @@ class Bounds:
     """What the search of a batch of trees may propose: `allowed` of `_core.open_tree`. None: a text without bounds."""
 
     def __init__(self, states: Sequence[State | None], vocab_size: int):
-        self._free = np.full((vocab_size + 31) // 32, 0xFFFFFFFF, np.uint32)
+        self._words = (vocab_size + 31) // 32
         self._roots = states
         self._opened: list[list[State | None]] = [[] for _ in states]
 
     def __call__(
         self, rows: NDArray[np.int32], parents: NDArray[np.int32], tokens: NDArray[np.int32]
     ) -> NDArray[np.uint32]:
-        found = []
-        for row, parent, token in zip(rows.tolist(), parents.tolist(), tokens.tolist()):
+        found = np.zeros((len(rows), self._words), np.uint32)
+        for words, row, parent, token in zip(found, rows.tolist(), parents.tolist(), tokens.tolist()):
             opened = self._opened[row]
             before = opened[parent] if token >= 0 else self._roots[row]
             state = before.step(token) if before and token >= 0 else before
             opened.append(state)
-            found.append(state.allowed() if state else self._free)
-        return np.stack(found)
+            if state is None:
+                words[:] = 0xFFFFFFFF
+            else:
+                words[: len(state.allowed())] = state.allowed()
+        return found
 
 
 class Structure(Protocol):

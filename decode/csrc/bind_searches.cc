@@ -114,10 +114,14 @@ class Structures {
     answer_ = nb::cast<In<uint32_t, 2>>(allowed_(array(rows_), array(parents_), array(tokens_)), false);
     expect_size("allowed, one row per prefix", answer_.shape(0), rows_.size());
   }
-  Allowed of(size_t place) const {
+  // Bits past the vocabulary do not count.
+  Allowed of(size_t place, uint32_t vocab_size) const {
     Allowed found{answer_.data() + place * answer_.shape(1), answer_.shape(1), 0};
-    for (size_t i = 0; i < found.size; ++i) found.count += __builtin_popcount(found.words[i]);
-    return found;
+    for (uint32_t token = 0; token < vocab_size && token / 32 < found.size; token += 32) {
+      const uint32_t left = std::min(vocab_size - token, 32u);
+      found.count += __builtin_popcount(found.words[token / 32] & (UINT32_MAX >> (32 - left)));
+    }
+    return found.count == vocab_size ? Allowed{} : found;
   }
   void clear() {
     rows_.clear();
@@ -189,7 +193,8 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
       if (structures.rows().empty()) break;
       structures.ask();
       const ReadTexts read(texts, memory, lm.vocab_size);  // not while Python runs
-      for (size_t i = 0; i < structures.rows().size(); ++i) searches[structures.rows()[i]]->open(structures.of(i));
+      for (size_t i = 0; i < structures.rows().size(); ++i)
+        searches[structures.rows()[i]]->open(structures.of(i, lm.vocab_size));
     }
     for (size_t b = 0; b < batch.rows; ++b) trees.counts[b] = searches[b]->found();
   });

@@ -96,6 +96,7 @@ void OpenTreeSearch::propose_few() {
   for (size_t word = 0; word < allowed_.size; ++word) {
     for (uint32_t bits = allowed_.words[word]; bits; bits &= bits - 1) {
       const uint32_t token = static_cast<uint32_t>(32 * word + __builtin_ctz(bits));
+      if (token >= lm_->vocab_size) break;
       const auto same = [token](const Candidate& one) { return one.token == token; };
       const auto listed = std::find_if(candidates_.begin(), candidates_.end(), same);
       if (listed != candidates_.end()) {

@@ -14,6 +14,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
+from rescore.lattice.structure import Bounds, State
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
@@ -26,16 +27,18 @@ def propose_trees(
     depth: int | None = None,
     texts: Sequence[_core.ContextModel] = (),
     memory: TextMemory | None = None,
+    structures: Sequence[State | None] = (),
     least: float = 0.0,
     threads: int = 1,
 ) -> Trees:
     """Returns the trees of the n most probable continuations under the model, interpolated with the running texts and
     the memory where given. With the model alone, this is the control for heads.
 
-    histories  int32 [B, m], padding -1 in front
-    depth      most tokens of a continuation; None: n
-    texts      one running text for each row
-    least      the smallest q of a node; shortens the search
+    histories   int32 [B, m], padding -1 in front
+    depth       most tokens of a continuation; None: n
+    texts       one running text for each row
+    structures  as in `CalibratedTrees.trees`
+    least       the smallest q of a node; shortens the search
     """
     lattices, weights = blank(len(histories)), np.empty((3, 0))
     columns = _core.open_tree(
@@ -50,6 +53,7 @@ def propose_trees(
         memory=memory.counts if memory else None,
         least=least,
         depth=n if depth is None else depth,
+        allowed=Bounds(structures, model.vocab_size) if any(structures) else None,
         nodes=n,
         threads=threads,
     )
@@ -83,7 +87,9 @@ class NGramDrafter:
 
     def propose(self, step: DraftStep) -> Proposed:
         histories, n = step.contexts(self.model.order - 1), step.nodes or self.nodes
-        return propose_trees(self.model, histories, n=n, depth=self.slots, threads=self.threads)
+        return propose_trees(
+            self.model, histories, n=n, depth=self.slots, structures=step.structures, threads=self.threads
+        )
 
     def select(self, rows: Sequence[int]) -> None:
         pass

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree
 
 NOTHING = TokenTree.from_parents([], [])
@@ -22,13 +23,16 @@ class KnownText:
     drafted  the draft proposed after the last token
     """
 
-    __slots__ = ("counts", "drafted", "key", "prompt", "seen", "size", "_buffer")
+    __slots__ = ("counts", "drafted", "key", "prompt", "seen", "size", "_buffer", "_state", "_stepped", "_structure")
 
     def __init__(self, counts: _core.ContextModel, key: Hashable = None):
         self.counts, self.key = counts, key
         self.size = self.prompt = self.seen = 0
         self.drafted = NOTHING
         self._buffer = np.empty(256, np.int32)
+        self._structure: Structure | None = None
+        self._state: State | None = None
+        self._stepped = 0  # tokens that the state has seen
 
     @property
     def tokens(self) -> NDArray[np.int32]:
@@ -54,3 +58,13 @@ class KnownText:
         self._buffer[self.size : end] = tokens
         self.prompt = self.prompt or end
         self.size = end
+
+    def state(self, structure: Structure, start: int, vocab_size: int, ends: Collection[int]) -> State | None:
+        """The state after the tokens from `start` on; None if the structure does not allow them."""
+        if structure is not self._structure:
+            self._structure, self._state, self._stepped = structure, structure.start(vocab_size, ends), start
+        for token in self._buffer[self._stepped : self.size].tolist():
+            if self._state is not None:
+                self._state = self._state.step(token) if self._state.allows(token) else None
+        self._stepped = self.size
+        return self._state

@@ -17,6 +17,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText
 from rescore.decode.engines.text_store import TextStore
+from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import ROOT, TokenTree, token_ids
 from rescore.lattice.trees import Trees
 from rescore.lm.formats import load
@@ -65,21 +66,27 @@ class DraftRow:
     since      since(i) returns tokens i..n-1, int32 [n - i]; called for tokens that the drafter does not have yet
     key        the engine's id of the request; None matches the request by its tokens, so since(0) must be cheap
     rejected   drafts [d] rejected after the previous text, each with the target's prediction after it
+    structure  bounds the draft, where the engine masks the target by the same; a text that has left it is free
+    prompt     tokens before the text that the structure describes
     """
 
     size: int
     since: Callable[[int], NDArray[np.int32]]
     key: Hashable = None
     rejected: Sequence[tuple[NDArray[np.int32], Predicted]] = ()
+    structure: Structure | None = None
+    prompt: int = 0
 
     @classmethod
-    def of_tokens(cls, tokens: ArrayLike, key: Hashable = None) -> DraftRow:
+    def of_tokens(
+        cls, tokens: ArrayLike, key: Hashable = None, *, structure: Structure | None = None, prompt: int = 0
+    ) -> DraftRow:
         """Makes a row from all tokens [n] of a request. TypeError unless they are integers, ValueError beyond int32."""
         ids = np.asarray(tokens)
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
             raise TypeError(f"tokens: expected integers of shape [n], got {ids.dtype} {list(ids.shape)}")
         ids = token_ids(ids, "tokens")
-        return cls(size=len(ids), since=lambda start: ids[start:], key=key)
+        return cls(size=len(ids), since=lambda start: ids[start:], key=key, structure=structure, prompt=prompt)
 
 
 class TextDrafter:
@@ -165,7 +172,7 @@ class TextDrafter:
         """Returns for each request the tree of its n most probable continuations; `depth` limits their length."""
         texts = self._read(rows)
         try:
-            trees = self._search(texts, n, depth, LEAST)
+            trees = self._search(texts, rows, n, depth, LEAST)
             return [trees[row] for row in range(len(rows))]
         finally:
             self._put(texts)
@@ -186,7 +193,7 @@ class TextDrafter:
         try:
             with self._lock:
                 self._learn(texts)
-            drafts = self._chains(texts, room, began)
+            drafts = self._chains(texts, rows, room, began)
             for text, draft in zip(texts, drafts):
                 text.drafted = draft
             with self._lock:
@@ -195,12 +202,14 @@ class TextDrafter:
         finally:
             self._put(texts)
 
-    def _chains(self, texts: list[KnownText], room: list[int], began: float) -> list[TokenTree]:
+    def _chains(
+        self, texts: list[KnownText], rows: Sequence[DraftRow], room: list[int], began: float
+    ) -> list[TokenTree]:
         most = min(max(room, default=0), NODES)
         if most < 1:
             return [NOTHING for _ in texts]
         least = self._lengths.least(len(texts), most)
-        trees = self._search(texts, NODES, most, least)
+        trees = self._search(texts, rows, NODES, most, least)
         chains = [_chain(trees[row], best_chain(trees[row], least, most=most)) for row, most in enumerate(room)]
         with self._lock:
             lengths = self._lengths.lengths(chains, time.perf_counter() - began)
@@ -253,7 +262,9 @@ class TextDrafter:
             text.counts.foresee(draft, ids, p)
         text.extend(new)
 
-    def _search(self, texts: list[KnownText], n: int, depth: int | None, least: float) -> Trees:
+    def _search(
+        self, texts: list[KnownText], rows: Sequence[DraftRow], n: int, depth: int | None, least: float
+    ) -> Trees:
         histories = np.full((len(texts), self._context), -1, np.int32)
         for row, text in zip(histories, texts):
             tail = text.tail(self._context)
@@ -265,9 +276,18 @@ class TextDrafter:
             depth=depth,
             texts=[text.counts for text in texts],
             memory=self.memory,
+            structures=[self._state(text, row) for text, row in zip(texts, rows)],
             least=least,
             threads=self.threads,
         )
+
+    def _state(self, text: KnownText, row: DraftRow) -> State | None:
+        if row.structure is None:
+            return None
+        if self.vocab_size >= VOCAB_SIZE:
+            raise ValueError("structure: expected the target's vocabulary size, got none; give TextDrafter vocab_size")
+        ends = () if self._end_of_text is None else (self._end_of_text,)
+        return text.state(row.structure, row.prompt, self.vocab_size, ends)
 
     def _put(self, texts: list[KnownText]) -> None:
         """Returns texts to the store; those that have ended go to the memory instead."""

@@ -182,7 +182,7 @@ class Acceptor:
         for place, (row, parent, token) in enumerate(zip(rows.tolist(), parents.tolist(), tokens.tolist())):
             prefix = () if token < 0 else (*self.prefixes[row][parent], token)
             self.prefixes[row].append(prefix)
-            words[place] = sum(1 << w for w in self.of(prefix))
+            words[place] = sum(1 << w for w in self.of(prefix)) | 0xFFFFFFFF << VOCAB & 0xFFFFFFFF  # bits past V
         return words
 
 
@@ -203,7 +203,9 @@ def bounded_steps(acceptor, few):
     def steps(problem, prefix, *_):
         sausage, opened, every = problem[1], problem[5], all_steps(problem, prefix)
         allowed = acceptor.of(prefix)
-        if len(allowed) <= few:
+        if len(allowed) == VOCAB:
+            mass = 1.0
+        elif len(allowed) <= few:
             mass = sum(math.exp(-every[w]) for w in allowed)
         else:
             mass = max(1 - sum(math.exp(-every[w]) for w in listed(problem, prefix) - allowed), LEAST_MASS)

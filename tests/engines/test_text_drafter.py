@@ -18,6 +18,7 @@ from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.known_text import NOTHING
 from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter, best_chain
 from rescore.lattice.sausage import blank
+from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import TokenTree
 from rescore.lm.build import build
 
@@ -39,13 +40,13 @@ def lm():
     return build([text_of(0, 4000)], order=3, vocab_size=V, end_of_text=0)
 
 
-def anew(lm, text, n, depth=None, memory=None, prompt=None):
+def anew(lm, text, n, depth=None, memory=None, prompt=None, structures=()):
     """The tree with all of the text counted at once, the first `prompt` tokens (None: all) as a prompt."""
     rescorer = CalibratedTrees(lm, HEADLESS, memory=memory)
     history = text[None, -max(1, rescorer.context) :].astype(np.int32)
     counts = rescorer.text(text[:prompt])
     counts.extend(text[len(text) if prompt is None else prompt :])
-    return rescorer.trees(blank(1), history, n, texts=[counts], depth=depth)[0]
+    return rescorer.trees(blank(1), history, n, texts=[counts], depth=depth, structures=structures)[0]
 
 
 def same(tree, other):
@@ -143,6 +144,31 @@ def test_predictions_after_rejected_drafts_count(lm):
         assert same(tree, wanted.trees(blank(1), text[None, end - 2 : end], 12, texts=[counts])[0])
         assert not np.array_equal(tree.logq, anew(lm, text[:end], 12, prompt=10).logq)
         at = end
+
+
+LADDER = Acceptor([(0, 1, 1), (0, 2, 1), (1, 3, 2), (1, 4, 2), (2, 5, 0), (2, 6, 0)], final=[0])
+
+
+def test_drafts_stay_inside_a_structure(lm):
+    """Trees are those of q under the state after the text; a text that has left its structure is drafted for freely."""
+    drafter = TextDrafter(lm, end_of_text=0)
+    prompts, inside = [text_of(seed, 20) for seed in range(3)], np.tile([1, 3, 5, 2, 4, 6], 8)
+    for end in range(0, 48, 5):
+        answers = [inside[:end], inside[:end], np.append(9, inside[:end])]  # no state allows 9
+        texts = [np.append(prompt, answer).astype(np.int32) for prompt, answer in zip(prompts, answers)]
+        rows = [
+            DraftRow.of_tokens(text, key, structure=structure, prompt=20)
+            for key, (text, structure) in enumerate(zip(texts, [LADDER, None, LADDER]))
+        ]
+        state = LADDER.start(V, {0})
+        for token in answers[0].tolist():
+            state = state.step(token)
+        trees = drafter.trees(rows, 12)
+        firsts = [20, 20, 21]
+        for tree, text, first, bounds in zip(trees, texts, firsts, ([state], (), ())):
+            assert tree.size and same(tree, anew(lm, text, 12, prompt=first, structures=bounds))
+    with pytest.raises(ValueError, match="vocab_size"):
+        TextDrafter().trees(rows, 12)
 
 
 def test_texts_that_end_go_to_the_memory(lm):

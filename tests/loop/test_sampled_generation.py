@@ -293,7 +293,7 @@ def test_drafts_under_a_structure_change_nothing_and_stay_inside(sampling):
 
 
 def test_refusals_of_structures():
-    never = Acceptor([(0, 1, 1)], final=set())
+    never = Acceptor([(0, 1, 1), (1, 1000, 2)], final={2})  # the target has no such token
     stopping = Stopping(tokens=frozenset({STOP}))
     with pytest.raises(ValueError, match="request 0: structure: expected stop tokens"):
         generate(Markov(), [Request(prompt=[1], structure=never)])
