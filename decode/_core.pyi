@@ -342,8 +342,9 @@ def open_tree(
     `allowed` restricts q after every prefix that the search opens. It is called with rows, parents and tokens, int32
     [n]: at most one prefix of each row, by the number of the prefix that it extends and its last token, -1 for the
     empty prefix; the prefixes of a row are numbered from 0 in the order of the calls. It returns uint32 [n, words], a
-    bit for each allowed token; where all V are set, q is as without a structure. Elsewhere it is divided by the q of all allowed tokens, summed if they are at most `few`, else 1
-    without what the slot's candidates and the texts' short lists outside have; q of a single allowed token is 1.
+    bit for each allowed token; where all V are set, q is as without it. Elsewhere q is divided by the q of all allowed
+    tokens, summed if they are at most `few`, else 1 without what the slot's candidates and the texts' short lists
+    outside have; q of a single allowed token is 1.
     """
 
 @final
