@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.draft.grammar_trial import fails
 from rescore.lattice.extras import needed_for
 from rescore.lattice.structure import State
 
 LARGEST = 1 << 20  # characters of a schema or grammar
+SHORT = 1000  # characters of a grammar that can do no harm
 CACHED = 4  # tokenizers, each some 20 MB and a second
 
 
@@ -22,7 +24,8 @@ class Grammar:
     """A structure read by llguidance: a JSON schema, tools, a regular expression or a Lark grammar.
 
     tokenizer: a fast one of Hugging Face (`transformers` or `tokenizers`), a tokenizer.json, or a folder with one.
-    ValueError if the grammar is not understood, and where its states become too many.
+    ValueError, when a text starts, if the grammar is not understood, or takes more than 10 seconds or 1 GB to compile;
+    later, where its states become too many.
     """
 
     def __init__(self, grammar: str, tokenizer: Any):
@@ -36,7 +39,7 @@ class Grammar:
         """
         if hasattr(schema, "model_json_schema"):
             schema = schema.model_json_schema()
-        text = _within(schema if isinstance(schema, str) else json.dumps(schema), "schema")
+        text = _within(schema if isinstance(schema, str) else _written(schema), "schema")
         style: dict[str, Any] = {"whitespace_flexible": whitespace}
         style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
         try:
@@ -69,8 +72,10 @@ class Grammar:
         return cls(_matchers().grammar_from_lark(_within(grammar, "grammar")), tokenizer)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
+        if len(self._grammar) > SHORT and (how := _fails(self._grammar)):
+            raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
         tokenizer = _guided(self._tokenizer, vocab_size)
-        matcher = _Guided(_matchers()(tokenizer, self._grammar), tokenizer.eos_tokens)
+        matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer.eos_tokens)
         return State(matcher, vocab_size, frozenset(ends))
 
 
@@ -79,7 +84,9 @@ class _Guided:
 
     def __init__(self, matcher: Any, ends: Sequence[int]):
         if matcher.is_error():
-            raise ValueError(f"structure: {matcher.get_error():.400}")
+            raise ValueError(
+                f"structure: expected a grammar of bounded complexity, as llguidance reads: {_told(matcher)}"
+            )
         self._matcher, self._ends = matcher, ends
         self.accepting = bool(matcher.is_accepting())
 
@@ -90,13 +97,28 @@ class _Guided:
         for end in self._ends:
             words[end // 32] &= ~np.uint32(1 << end % 32)
         if self._matcher.is_error() or not (self.accepting or words.any()):
-            told = self._matcher.get_error() or f"no token may follow ({self._matcher.stop_reason()})"
-            raise ValueError(f"structure: expected a grammar of bounded complexity, got: {told:.400}")
+            raise ValueError(
+                "structure: expected a grammar of bounded complexity under which some token may follow, got: "
+                f"{_told(self._matcher) or self._matcher.stop_reason()}"
+            )
 
     def after(self, token: int) -> _Guided:
         matcher = self._matcher.deep_copy()
         matcher.consume_token(token)
         return _Guided(matcher, self._ends)
+
+
+def _told(matcher: Any) -> str:
+    """The matcher's error, without its state and backtrace."""
+    text = matcher.get_error().partition("\n<")[0].strip()
+    return text if len(text) <= 400 else text[:200] + " .. " + text[-200:]
+
+
+def _written(schema: Any) -> str:
+    try:
+        return json.dumps(schema)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"schema: expected a JSON schema: {error}") from None
 
 
 def _call_of(function: Mapping[str, Any], place: int) -> dict[str, Any]:
@@ -140,6 +162,9 @@ def _tokenizer_json(tokenizer: Any) -> str:
     plain.no_padding()
     plain.no_truncation()
     return plain.to_str()
+
+
+_fails = lru_cache(maxsize=32)(fails)
 
 
 @lru_cache(maxsize=CACHED)

@@ -14,6 +14,7 @@ llguidance = pytest.importorskip("llguidance")
 tokenizers = pytest.importorskip("tokenizers")
 jsonschema = pytest.importorskip("jsonschema")
 
+from rescore.decode.draft import grammar_trial
 from rescore.decode.draft.structure import Grammar
 from rescore.lattice.structure import State
 
@@ -168,12 +169,62 @@ def test_other_tokenizers_are_refused():
         Grammar.regex("a", SlowTokenizer())
 
 
-@pytest.mark.parametrize("pattern", [r"((a{1,1000}){1,1000}){1,1000}", r"(a|aa)*b{0,5000}c"])
-def test_patterns_that_explode_end_or_are_refused(pattern):
-    """In bounded time: either a state that goes on, or an error."""
+def nested(depth: int) -> dict:
+    schema = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def cyclic() -> dict:
+    schema: dict = {}
+    schema["items"] = schema
+    return schema
+
+
+CHAIN = {f"l{i}": {"$ref": f"#/$defs/l{i + 1}"} for i in range(4000)} | {"l4000": {"type": "null"}}
+RULES = "\n".join(f"r{i}: r{i + 1}" for i in range(4000))
+REFERENCES = {f"l{i}": {"anyOf": [{"$ref": f"#/$defs/l{i - 1}"}] * 2} for i in range(1, 60)} | {"l0": {"type": "null"}}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Grammar.json_schema(nested(5000), TOKENIZER),
+        lambda: Grammar.json_schema(cyclic(), TOKENIZER),
+        lambda: Grammar.json_schema("[" * 1_000_000, TOKENIZER),
+        lambda: Grammar.json_schema({"$ref": "#"}, TOKENIZER),
+        lambda: Grammar.json_schema({"$defs": REFERENCES, "$ref": "#/$defs/l59"}, TOKENIZER),
+        lambda: Grammar.json_schema({"$defs": CHAIN, "$ref": "#/$defs/l0"}, TOKENIZER),
+        lambda: Grammar.lark(f'start: r0\n{RULES}\nr4000: "a"', TOKENIZER),
+        lambda: Grammar.json_schema({"enum": [f"value {i}" for i in range(45_000)]}, TOKENIZER),
+        lambda: Grammar.json_schema({"properties": {f"p{i}": {} for i in range(30_000)}}, TOKENIZER),
+        lambda: Grammar.json_schema({"type": "array", "minItems": 10**9}, TOKENIZER),
+        lambda: Grammar.json_schema({"type": "string", "pattern": "^(a|b)*a(a|b){30}$"}, TOKENIZER),
+        lambda: Grammar.regex(r"((a{1,1000}){1,1000}){1,1000}", TOKENIZER),
+        lambda: Grammar.regex(r"(a?){5000}a{5000}", TOKENIZER),
+        lambda: Grammar.regex("(" * 200_000 + ")" * 200_000, TOKENIZER),
+        lambda: Grammar.lark('start: start start | "a" | ', TOKENIZER),
+        lambda: Grammar.lark("start: x\nx: y\ny: x", TOKENIZER),
+        lambda: Grammar.lark("start: " + "(" * 100_000 + '"a"' + ")" * 100_000, TOKENIZER),
+        lambda: Grammar.lark("start: " + " | ".join(f'"word{i}"' for i in range(60_000)), TOKENIZER),
+    ],
+)
+def test_hostile_grammars_end_or_are_refused(make):
+    """In bounded time and memory: either a state that goes on, or an error of a few lines."""
     try:
-        state = Grammar.regex(pattern, TOKENIZER).start(V, ENDS)
+        state = make().start(V, ENDS)
         for _ in range(20):
-            state = state.step(int(np.setdiff1d(allowed(state), ENDS)[0]))
+            if not len(tokens := np.setdiff1d(allowed(state), ENDS)):
+                break
+            state = state.step(int(tokens[0]))
     except ValueError as error:
-        assert "structure: " in str(error)
+        assert re.match("(structure|schema): ", str(error)) and len(str(error)) < 600
+
+
+def test_a_grammar_that_takes_too_long(monkeypatch):
+    """Its patterns are intersected pairwise."""
+    monkeypatch.setattr(grammar_trial, "SECONDS", 0.5)
+    schema = {"patternProperties": {f"^p{i}$": {} for i in range(2000)}}
+    with pytest.raises(ValueError, match="bounded complexity, got one that took more than 0.5 s"):
+        Grammar.json_schema(schema, TOKENIZER).start(V, ENDS)

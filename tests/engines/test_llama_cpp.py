@@ -1,5 +1,6 @@
 """llama.cpp: trees against plain decoding, and our drafts in llama-cpp-python's decode loop."""
 
+import contextlib
 import gc
 
 import numpy as np
@@ -17,10 +18,12 @@ from rescore.decode.engines.llama_cpp import Draft, DraftedLlama, LlamaTarget
 from rescore.decode.engines.llama_cpp.context import SEQUENCES
 from rescore.decode.engines.llama_cpp.target import HeadsOfStates
 from rescore.decode.loop.generate import Options, generate, stream
+from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.structure import Acceptor
 from rescore.lm.build import build
 
 PROMPTS = [np.array(ids) for ids in ([5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [40], list(range(60)) * 2)]
@@ -172,9 +175,9 @@ def test_what_is_refused(file, tmp_path, target):
         HeadsOfStates(None)
 
 
-def written(llama, prompt, most=40):
-    tokens = []
-    for token in llama.generate(prompt.tolist(), temp=0.0, repeat_penalty=1.0):
+def written(llama, prompt, most=40, tokens=None, **options):
+    tokens = [] if tokens is None else tokens
+    for token in llama.generate(prompt.tolist(), temp=0.0, repeat_penalty=1.0, **options):
         tokens.append(token)
         if len(tokens) == most:
             return tokens
@@ -202,6 +205,66 @@ def test_chains_in_its_own_decoding(file, plain, kind):
         assert written(llama, prompt) == text
     assert max(passes[1:]) > 1 and len(passes) < 5 * 40  # drafts came and were accepted
     assert draft.drafter.texts <= 5
+
+
+def arcs_of_a_structure(seed=0):
+    """Sometimes one token may follow, sometimes several."""
+    draw = np.random.default_rng(seed)
+    return [
+        (state, int(token), int(draw.integers(0, 12)))
+        for state in range(12)
+        for token in draw.choice(np.arange(1, V), draw.choice([1, 1, 3, 20]), replace=False)
+    ]
+
+
+STRUCTURE = Acceptor(arcs_of_a_structure(), final=[11])
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(temperature=0.8, seed=3)])
+def test_texts_under_a_structure(target, sampling):
+    options = Options(
+        max_tokens=40,
+        structure=STRUCTURE,
+        stopping=Stopping(tokens=frozenset({0})),
+        shaping=Shaping(sampling=sampling),
+    )
+    wanted = [one.tokens.tolist() for one in generate(target, PROMPTS, None, options)]
+    got = generate(target, PROMPTS, BlendedDrafter(target, nodes=12), options)
+    assert [one.tokens.tolist() for one in got] == wanted
+    for text in wanted:
+        state = STRUCTURE.start(V, {0})
+        for token in text:
+            state = state.step(token)
+    assert sum(one.statistics.passes for one in got) < sum(map(len, wanted)) / 2
+
+
+def test_drafts_of_its_own_decoding_stay_inside_a_structure(file):
+    """`logits_processor` plays the part of its grammars."""
+    options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
+    draft, passes = Draft(cost=0.05, vocab_size=V), {}
+
+    def text_of(prompt, llama):
+        tokens = []
+
+        def mask(ids, scores):  # `ids` holds all that was read, drafts included
+            state = STRUCTURE.start(V, ())
+            for token in tokens:
+                state = state.step(token)
+            return np.where(state.mask(), scores, -np.inf).astype(np.float32)
+
+        processors = llama_cpp.LogitsProcessorList([mask])
+        return written(llama, prompt, tokens=tokens, logits_processor=processors)
+
+    plain, llama = llama_cpp.Llama(**options), DraftedLlama(**options, draft_model=draft)
+    read = llama.eval
+    for bounded in (False, True):
+        count = []
+        llama.eval = lambda tokens, count=count: (count.append(len(tokens)), read(tokens))
+        for prompt in PROMPTS:
+            with draft.bounded(STRUCTURE) if bounded else contextlib.nullcontext():
+                assert text_of(prompt, llama) == text_of(prompt, plain)
+        passes[bounded] = len(count)
+    assert passes[True] < passes[False]
 
 
 def test_requested_logits_are_kept(file):

@@ -9,6 +9,9 @@ counted and skipped.
 
 columns  tokens per pass of the kind's calls, the prompt's pass included
 rows     the blend of n nodes, without and with the structure, and each without one source; prompt lookup
+
+Last, with the structure: masks per pass, microseconds of a mask (median, 99th percentile, longest), milliseconds to
+draft per pass, of which masks. --lm may be left out, for tokenizers without a model of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,6 +94,28 @@ def accepts(call: Call, vocab_size: int) -> None:
         raise ValueError("structure: expected a whole answer")
 
 
+class Masks:
+    """Times all masks of structures that are computed from now on."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        allowed = State.allowed
+
+        def timed(state: State) -> NDArray[np.uint32]:
+            if state._allowed is not None:
+                return state._allowed
+            began = time.perf_counter()
+            found = allowed(state)
+            self.seconds.append(time.perf_counter() - began)
+            return found
+
+        State.allowed = timed  # type: ignore[method-assign]
+
+
+def microseconds(masks: Sequence[float]) -> str:
+    return " / ".join(f"{1e6 * value:,.0f}" for value in np.quantile(masks or [0.0], (0.5, 0.99, 1.0)))
+
+
 def passes(drafter: Drafter, call: Call, state: State | None) -> int:
     """The passes in which a drafter yields a call's answer, the prompt's included."""
     text = np.concatenate((call.prompt, call.answer))
@@ -107,7 +133,7 @@ def passes(drafter: Drafter, call: Call, state: State | None) -> int:
     return count
 
 
-def measured(calls: Sequence[Call], vocab_size: int, lm: NGram, nodes: int) -> dict[str, dict[str, float]]:
+def measured(calls: Sequence[Call], vocab_size: int, lm: NGram | None, nodes: int) -> dict[str, dict[str, float]]:
     """Tokens per pass by drafter and kind."""
     found: dict[str, dict[str, float]] = {}
     for name, model, reads, remembers, bounded in (
@@ -142,29 +168,46 @@ def per_pass(
     return {kind: tokens[kind] / made[kind] for kind in tokens}
 
 
+def time_of_masks(calls: Sequence[Call], vocab_size: int, lm: NGram | None, nodes: int) -> str:
+    masks, count, began = Masks(), 0, time.perf_counter()
+    drafter = TreeDrafter(None, blended(vocab_size, lm, HEADLESS), nodes=nodes, depth=DEPTH)
+    for call in calls:
+        count += passes(drafter, call, call.structure.start(vocab_size, {0}))
+    spent = time.perf_counter() - began
+    return (
+        f"{nodes} nodes, V = {vocab_size:,}: {len(masks.seconds) / count:.1f} masks per pass, us each "
+        f"{microseconds(masks.seconds)}; {1e3 * spent / count:.1f} ms per pass, "
+        f"masks {1e3 * sum(masks.seconds) / count:.1f}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("calls", type=Path, help="BFCL's calls as JSON lines, .gz")
     parser.add_argument("--tokenizer", type=Path, required=True, help="a folder with a tokenizer.json")
-    parser.add_argument("--lm", type=Path, required=True, help="an n-gram model")
+    parser.add_argument("--lm", type=Path, help="an n-gram model")
+    parser.add_argument("--vocab-size", type=int, help="V of the target; default: that of the model or tokenizer")
     parser.add_argument("--nodes", type=int, nargs="+", default=[16, 32])
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("--limit", type=int, default=1 << 30, help="calls of each kind")
     args = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(args.tokenizer / "tokenizer.json"))
-    lm = NGram.open(args.lm)
+    lm = NGram.open(args.lm) if args.lm else None
+    vocab_size = args.vocab_size or (lm.vocab_size if lm else tokenizer.get_vocab_size())
     read = list(read_calls(args.calls, tokenizer, args.kinds, args.limit))
     calls = [one for one in read if isinstance(one, Call)]
     for kind in args.kinds:
         own = [call for call in calls if call.kind == kind]
         print(f"{kind}: {len(own)} calls, {sum(len(one.answer) for one in own):,} tokens, {read.count(kind)} skipped")
     print("| forced replay, tokens per pass | " + " | ".join(args.kinds) + " |\n|---|" + "---:|" * len(args.kinds))
-    rows = {f"prompt lookup {LOOKUP}": per_pass(calls, PromptLookupDrafter(LOOKUP), lm.vocab_size, False)}
+    rows = {f"prompt lookup {LOOKUP}": per_pass(calls, PromptLookupDrafter(LOOKUP), vocab_size, False)}
     for nodes in args.nodes:
-        rows |= measured(calls, lm.vocab_size, lm, nodes)
+        rows |= measured(calls, vocab_size, lm, nodes)
         for name, values in rows.items():
             print(f"| {name} | " + " | ".join(f"{values[kind]:.2f}" for kind in args.kinds) + " |", flush=True)
         rows = {}
+    for nodes in args.nodes:
+        print(time_of_masks(calls, vocab_size, lm, nodes))
 
 
 if __name__ == "__main__":
