@@ -70,6 +70,13 @@ class State:
         """The same as bool [V]."""
         return np.unpackbits(self.allowed().view(np.uint8), count=self._vocab_size, bitorder="little").view(bool)
 
+    @property
+    def forced(self) -> bool:
+        """Whether a single token may follow."""
+        words = self.allowed()
+        found = words[words != 0]
+        return len(found) == 1 and int(found[0]).bit_count() == 1
+
     def allows(self, token: int) -> bool:
         return 0 <= token < self._vocab_size and bool(self.allowed()[token // 32] >> np.uint32(token % 32) & 1)
 

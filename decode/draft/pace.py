@@ -224,7 +224,9 @@ class Pace:
         best = int(np.argmax(rate))
         if best and rate[best] >= margin * rate[0]:
             return best
-        self._rest = min(int(drafting / (VAIN * seconds[0])), LONGEST_REST)
+        # Until a plain pass was measured its cost is the least possible, and drafts look too dear.
+        known = self.times.fastest(rows) or self._near.fastest(rows)
+        self._rest = min(int(drafting / (VAIN * seconds[0])), LONGEST_REST) if known else 0
         return 0
 
     def end(self, tokens: int) -> None:

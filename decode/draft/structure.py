@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,14 @@ from rescore.lattice.structure import State
 LARGEST = 1 << 20  # characters of a schema or grammar
 SHORT = 1000  # characters of a grammar that can do no harm
 CACHED = 4  # tokenizers, each some 20 MB and a second
+ASCII = {
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+    "s": r"[\t\n\v\f\r ]",
+    "S": r"[^\t\n\v\f\r ]",
+}
 
 
 class Grammar:
@@ -63,8 +72,13 @@ class Grammar:
 
     @classmethod
     def regex(cls, pattern: str, tokenizer: Any) -> Grammar:
-        """Texts that match a regular expression of Rust's syntax, as a whole."""
-        return cls(_matchers().grammar_from_regex(_within(pattern, "pattern")), tokenizer)
+        """Texts that match a regular expression of Rust's syntax, as a whole. Its \\d, \\w and \\s are ASCII, as in
+        patterns of JSON schemas.
+        """
+        written = re.sub(
+            r"\\(.)", lambda escape: ASCII.get(escape[1], escape[0]), _within(pattern, "pattern"), flags=re.S
+        )
+        return cls(_matchers().grammar_from_regex(written), tokenizer)
 
     @classmethod
     def lark(cls, grammar: str, tokenizer: Any) -> Grammar:

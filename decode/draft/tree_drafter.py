@@ -108,7 +108,8 @@ class _AutoSession(_TreeSession):
         return drafts
 
     def _drafts(self, step: DraftStep) -> list[Draft]:
-        if getattr(self.lattices, "may_rest", True) and self.width.pace.rests():
+        forced = any(state.forced for state in step.structures if state)  # then drafts pay
+        if getattr(self.lattices, "may_rest", True) and not forced and self.width.pace.rests():
             return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.histories]
         began = time.perf_counter()
         self.search.read(step)

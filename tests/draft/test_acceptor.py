@@ -201,7 +201,7 @@ def test_states_are_those_of_the_fst(drawn):
             ended = fst.final(place) != pywrapfst.Weight.zero("log64")
             assert state.accepting == ended
             wanted = {token for token in follow if token != VOCAB - 1} | ({VOCAB - 1} if ended else set())
-            assert set(np.flatnonzero(state.mask())) == wanted
+            assert set(np.flatnonzero(state.mask())) == wanted and state.forced == (len(wanted) == 1)
             if place not in seen:
                 seen.add(place)
                 open_ += [(state.step(token), to) for token, to in follow.items() if token != VOCAB - 1]

@@ -118,6 +118,13 @@ def test_regular_expressions_and_grammars():
     dates = Grammar.regex(r"20[0-9]{2}-0[1-9]-[0-2][1-8]", TOKENIZER)
     for seed in range(20):
         date.fromisoformat(walk(dates, seed))
+    for pattern, text in ((r"\d\D", "7x"), (r"[\w-]{2}", "_-"), (r"\\d", r"\d"), (r"\s\S", "\tx")):
+        state = Grammar.regex(pattern, TOKENIZER).start(V, ENDS)
+        for token in TOKENIZER.encode(text).ids:
+            state = state.step(token)
+        assert state.accepting
+    digits = Grammar.regex(r"\d{3}", TOKENIZER).start(V, ENDS)  # of ASCII alone
+    assert {TOKENIZER.decode([token]) for token in allowed(digits)} == {*"0123456789"}
     sums = Grammar.lark('start: NUMBER ("+" NUMBER)*\nNUMBER: /[1-9][0-9]?/', TOKENIZER)
     found = [text for text in (walk(sums, seed) for seed in range(20)) if text]
     assert all(re.fullmatch(r"[1-9]\d?(\+[1-9]\d?)*", text) for text in found) and any("+" in text for text in found)
