@@ -90,6 +90,13 @@ class State:
             found = self._next[token] = State(matcher, self._vocab_size, self._ends)
         return found
 
+    def after(self, tokens: Iterable[int]) -> State:
+        """The state after several tokens; ValueError as `step`."""
+        state = self
+        for token in tokens:
+            state = state.step(token)
+        return state
+
 
 class Bounds:
     """What the search of a batch of trees may propose: `allowed` of `_core.open_tree`. None: a text without bounds."""
@@ -127,10 +134,7 @@ class Continued:
         self._structure, self._tokens = structure, tuple(tokens)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
-        state = self._structure.start(vocab_size, ends)
-        for token in self._tokens:
-            state = state.step(token)
-        return state
+        return self._structure.start(vocab_size, ends).after(self._tokens)
 
 
 class Acceptor:

@@ -63,8 +63,9 @@ class KnownText:
         """The state after the tokens from `start` on; None if the structure does not allow them."""
         if structure is not self._structure:
             self._structure, self._state, self._stepped = structure, structure.start(vocab_size, ends), start
-        for token in self._buffer[self._stepped : self.size].tolist():
-            if self._state is not None:
-                self._state = self._state.step(token) if self._state.allows(token) else None
+        try:
+            self._state = self._state and self._state.after(self._buffer[self._stepped : self.size].tolist())
+        except ValueError:
+            self._state = None
         self._stepped = self.size
         return self._state

@@ -210,11 +210,10 @@ class Running:
         import torch
 
         assert self.state is not None
-        state = self.state
-        for token in ids[0, self._length :].tolist():
-            if not state.allows(token):
-                return scores
-            state = state.step(token)
+        try:
+            state = self.state.after(ids[0, self._length :].tolist())
+        except ValueError:
+            return scores
         if state.ended:
             return scores
         allowed = state.mask()

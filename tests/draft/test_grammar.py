@@ -75,9 +75,7 @@ def test_what_json_dumps_writes_is_accepted():
     for text, ok in ((json.dumps(value, ensure_ascii=False), True), (json.dumps(value, separators=(",", ":")), False)):
         state, grammar = None, Grammar.json_schema(json.dumps(SCHEMA), TOKENIZER)
         try:
-            state = grammar.start(V, ENDS)
-            for token in TOKENIZER.encode(text).ids:
-                state = state.step(token)
+            state = grammar.start(V, ENDS).after(TOKENIZER.encode(text).ids)
         except ValueError:
             state = None
         assert bool(state and state.accepting) == ok
@@ -119,9 +117,7 @@ def test_regular_expressions_and_grammars():
     for seed in range(20):
         date.fromisoformat(walk(dates, seed))
     for pattern, text in ((r"\d\D", "7x"), (r"[\w-]{2}", "_-"), (r"\\d", r"\d"), (r"\s\S", "\tx")):
-        state = Grammar.regex(pattern, TOKENIZER).start(V, ENDS)
-        for token in TOKENIZER.encode(text).ids:
-            state = state.step(token)
+        state = Grammar.regex(pattern, TOKENIZER).start(V, ENDS).after(TOKENIZER.encode(text).ids)
         assert state.accepting
     digits = Grammar.regex(r"\d{3}", TOKENIZER).start(V, ENDS)  # of ASCII alone
     assert {TOKENIZER.decode([token]) for token in allowed(digits)} == {*"0123456789"}

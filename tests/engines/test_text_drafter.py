@@ -160,9 +160,7 @@ def test_drafts_stay_inside_a_structure(lm):
             DraftRow.of_tokens(text, key, structure=structure, prompt=20)
             for key, (text, structure) in enumerate(zip(texts, [LADDER, None, LADDER]))
         ]
-        state = LADDER.start(V, {0})
-        for token in answers[0].tolist():
-            state = state.step(token)
+        state = LADDER.start(V, {0}).after(answers[0].tolist())
         trees = drafter.trees(rows, 12)
         firsts = [20, 20, 21]
         for tree, text, first, bounds in zip(trees, texts, firsts, ([state], (), ())):

@@ -87,10 +87,7 @@ def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: in
 
 def accepts(call: Call, vocab_size: int) -> None:
     """ValueError unless the structure accepts the answer."""
-    state = call.structure.start(vocab_size, {0})
-    for token in call.answer.tolist():
-        state = state.step(token)
-    if not state.accepting:
+    if not call.structure.start(vocab_size, {0}).after(call.answer.tolist()).accepting:
         raise ValueError("structure: expected a whole answer")
 
 
@@ -127,8 +124,7 @@ def passes(drafter: Drafter, call: Call, state: State | None) -> int:
         step = DraftStep(histories=[text[: at + 1]], room=room, structures=[state] if state else ())
         (draft,) = drafts_of(session.propose(step), room)
         taken = draft.tree.accepted(text[at + 1 :]) + 1
-        for token in text[at + 1 : at + 1 + taken].tolist() if state else ():
-            state = state.step(token) if state else None
+        state = state.after(text[at + 1 : at + 1 + taken].tolist()) if state else None
         at, count = at + taken, count + 1
     return count
 

@@ -67,11 +67,10 @@ def theirs(model: Any, options: Options, lookup: int | None) -> Callable[[Call],
         start, length, passes = call.structure.start(model.config.vocab_size, ENDS), len(call.prompt), 0
 
         def mask(ids: Tensor, scores: Tensor) -> Tensor:
-            state = start
-            for token in ids[0, length:].tolist():
-                if not state.allows(token):  # a draft that leaves the structure, which is refused before it
-                    return scores
-                state = state.step(token)
+            try:
+                state = start.after(ids[0, length:].tolist())
+            except ValueError:  # a draft that leaves the structure, which is refused before it
+                return scores
             allowed = state.mask()
             return scores.masked_fill(torch.from_numpy(~allowed), -torch.inf) if allowed.any() else scores
 
@@ -104,10 +103,7 @@ def theirs(model: Any, options: Options, lookup: int | None) -> Callable[[Call],
 
 def check(call: Call, tokens: list[int], vocab_size: int) -> bool:
     """Whether a text has ended; ValueError unless it is a prefix of its structure, or whole."""
-    state = call.structure.start(vocab_size, ENDS)
-    for token in tokens:
-        state = state.step(token)
-    return state.ended
+    return call.structure.start(vocab_size, ENDS).after(tokens).ended
 
 
 def main() -> int:
