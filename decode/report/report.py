@@ -13,10 +13,11 @@ from typing import Any
 from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report.browser import browser, lattice_section
-from rescore.decode.report.content import Facts, Report, Section
+from rescore.decode.report.content import Report, Section, Table
 from rescore.decode.report.measured import Measured, Neural, ReportOptions, measure
 from rescore.decode.report.sections import cost, differences, drafts, efficiency, heads, models, summary
 from rescore.lattice.dump import Dump
+from rescore.lattice.short_repr import readable
 
 LONGEST = 240  # characters shown of a value from a file
 OURS = 10_000  # characters shown of a setting, such as the command
@@ -111,18 +112,22 @@ def _provenance(measured: Measured, models: Mapping[str, Mapping[str, Any]], set
     """models: path and facts (`NGram.info`) of each; settings: the report's, including the command."""
     dump, tuned = measured.dump, measured.options.tuned
     if tuned:
-        settings = {**settings, "tuned": measured.options.source, "trees": tuned.to_json(Path.cwd())["trees"]}
-    parts = [
-        Facts(title="Settings", rows=facts_of(settings, longest=OURS)),
-        Facts(title=f"Dump {dump.path}", rows=facts_of({**dump.info(), "tasks": None})),
-        *(Facts(title=f"Language model {path}", rows=facts_of(facts)) for path, facts in models.items()),
-        Facts(title="Versions", rows=facts_of(versions())),
+        settings = {
+            **settings,
+            "tuned": measured.options.source,
+            "trees": json.dumps(tuned.to_json(Path.cwd())["trees"]),
+        }
+    tables = [
+        _facts("Settings", settings, longest=OURS),
+        _facts(f"Dump {dump.path}", {**dump.info(), "tasks": None}),
+        *(_facts(f"Language model {path}", facts) for path, facts in models.items()),
+        _facts("Versions", versions()),
     ]
     prose = (
         "The inputs needed to reproduce these figures. Every number on this page is computed from the dump; sections "
         "with predicted figures say so.",
     )
-    return Section(key="provenance", title="Provenance", prose=prose, parts=parts, lead=True)
+    return Section(key="provenance", title="Provenance", prose=prose, tables=tables, lead=True)
 
 
 def versions() -> dict[str, str]:
@@ -135,17 +140,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def facts_of(facts: Mapping[str, Any], longest: int = LONGEST) -> list[tuple[str, str]]:
+def _facts(title: str, facts: Mapping[str, Any], longest: int = LONGEST) -> Table:
     """Names and values as texts of at most `longest` characters; None is left out."""
-    return [(name.replace("_", " "), _text(value, longest)) for name, value in facts.items() if value is not None]
-
-
-def _text(value: Any, longest: int) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return content if len(content) <= longest else content[: longest - 1] + "…"
+    values = {name.replace("_", " "): readable(value) for name, value in facts.items() if value is not None}
+    rows = [(name, text if len(text) <= longest else f"{text[: longest - 1]}…") for name, text in values.items()]
+    return Table(title, ("name", "value"), rows)

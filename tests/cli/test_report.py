@@ -152,7 +152,7 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     assert {name: row[2]["text"] for name, row in cells.items()} == {
         name: row[1].split()[0] for name, row in told.items()
     }
-    plot, _ = sections["efficiency"]["plots"]
+    (plot,) = sections["efficiency"]["plots"]
     curve = {one["name"]: one for one in plot["views"][0]["curves"]}["tree"]
     assert curve["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     assert report["verdict"] in html.unescape((files / "report.html").read_text())
@@ -209,6 +209,6 @@ def test_several_models(capsys, files):
         ).status
         == 0
     )
-    table = rows((files / "tables.md").read_text(), "Each language model alone")
+    table = rows((files / "tables.md").read_text(), "Each language model alone, mean over tasks")
     first, second = (cells for name, cells in table.items() if name.endswith("lm.ngram"))
     assert first == second  # the same model, whatever its weight beside others

@@ -362,6 +362,6 @@ def test_the_page_of_a_model_without_heads(browser, tmp_path):
             figures = visit.page.locator("[data-plot]").count()
             assert figures == 5 and visit.page.locator("[data-plot] .main-svg .trace").count() >= figures
             assert visit.page.locator("img, main b[onmouseover]").count() == 0
-            assert visit.page.locator("[data-plot=drafts-4] .lines").count() == 2
+            assert visit.page.locator("[data-plot=drafts-2] .lines").count() == 2
             assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
             assert visit.complaints == [] and visit.requests == [f"file://{tmp_path / 'r.html'}"]

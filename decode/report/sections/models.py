@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.analyses.efficiency import EfficiencyTable
 from rescore.decode.replay.analyses.weights import Weights
 from rescore.decode.report import plots
-from rescore.decode.report.content import Plot, PlotView, Section, Table
+from rescore.decode.report.content import Curve, Plot, Section, Table
 from rescore.decode.report.measured import Measured, Neural
 
 TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -18,19 +16,20 @@ TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 def section(measured: Measured) -> Section | None:
     options, neural = measured.options, measured.neural
     prose: list[str] = []
-    parts: list[Plot | Table] = []
+    found: list[Plot] = []
+    tables: list[Table] = []
     if measured.orders:
         prose.append(
             "The best path and the p best paths of the lattice with the language model truncated to lower orders, "
             "which shows how much of the gain needs longer contexts, at the same weight alpha. In the paper, 2-grams "
             "do nearly as well as 4-grams, and in-domain models no better than general ones."
         )
-        parts += _compared(measured.orders, "Orders of the first language model", options.seed)
+        found.append(_compared(measured.orders, "Orders of the first language model", options.seed))
         if measured.several:
-            parts += _compared(measured.several, "Each language model alone", options.seed)
+            found.append(_compared(measured.several, "Each language model alone", options.seed))
     if neural:
         prose += _how_neural(neural)
-        parts.append(_times(neural, measured))
+        tables.append(_times(neural, measured))
     if measured.weights:
         prose.append(
             "The weights: block efficiency of the best path over the paper's grid of alpha, on each task's tuning "
@@ -40,42 +39,38 @@ def section(measured: Measured) -> Section | None:
             "heads' bias towards frequent tokens (prior), and an extra cost of tokens that the head does not list "
             "(floor)."
         )
-        parts += [*_weights(measured.weights), _calibrations(options.tuned)]
-    if not parts:
+        found.append(_relative(measured.weights))
+        tables += [_weights(measured.weights), _calibrations(options.tuned)]
+    if not found + tables:
         return None
     return Section(
         key="models",
         title="Language models and weights",
         cites="tables 7, 8, 9" + (", algorithm 2" if neural else ""),
         prose=prose,
-        parts=parts,
+        plots=found,
+        tables=tables,
     )
 
 
-def _compared(found: EfficiencyTable, title: str, seed: int) -> tuple[Plot, Table]:
-    resampled, tasks = found.resampled(seed), found.tasks
+def _compared(found: EfficiencyTable, title: str, seed: int) -> Plot:
+    resampled = found.resampled(seed)
     names = {(facts["model"], facts["p"]): name for name, facts in found.rows.items() if facts["model"]}
     models, budgets = ([*dict.fromkeys(pair[place] for pair in names)] for place in (0, 1))
 
-    def curves(task: str | None) -> list[dict[str, Any]]:
+    def curves(task: str | None) -> list[Curve]:
         return [
-            plots.curve(
-                "1 path" if p == 1 else f"{p} paths",
-                models,
-                [resampled.efficiency(names[model, p], task) for model in models],
+            Curve(
+                name="1 path" if p == 1 else f"{p} paths",
+                x=models,
+                y=[resampled.efficiency(names[model, p], task) for model in models],
                 series=series,
             )
             for p, series in zip(budgets, ("paths-base", "paths"))
         ]
 
-    plot = Plot(
-        title=title,
-        alt="Block efficiency of the best path and of the p best paths with each language model.",
-        views=plots.views(tasks, curves),
-        layout=plots.axes("", "tokens per target pass", x_type="category"),
-    )
-    rows = [(name, *(resampled.efficiency(name, task) for task in (*tasks, None))) for name in found.rows]
-    return plot, Table.of(title, ("draft", *tasks, "mean"), rows, {"mean": ".3f"})
+    views = plots.views(found.tasks, curves)
+    return Plot(title=title, x="model", y="tokens per target pass", views=views, xaxis={"type": "category"})
 
 
 def _how_neural(neural: Neural) -> list[str]:
@@ -108,40 +103,41 @@ def _times(neural: Neural, measured: Measured) -> Table:
         for name in neural.names
     ]
     headers = ("draft", "lattices", "ms per lattice", "verified", "block efficiency")
-    return Table.of("Time of neural rescoring", headers, rows, {"verified": ".1f", "block efficiency": ".3f"})
+    return Table("Time of neural rescoring", headers, rows, {"verified": ".1f", "block efficiency": ".3f"})
 
 
-def _weights(found: Weights) -> tuple[Plot, Table]:
+def _relative(found: Weights) -> Plot:
     last = max(len(found.tasks) - 1, 1)
-    traces = [
-        plots.shaded(
-            plots.curve(task.task, found.grid, [round(value / max(task.tuned), 5) for value in task.tuned]),
-            place / last,
+    curves = [
+        Curve(
+            name=task.task,
+            x=found.grid,
+            y=[value / max(task.tuned) for value in task.tuned],
+            series=place / last,
         )
         for place, task in enumerate(found.tasks)
     ]
-    plot = Plot(
+    return Plot(
         title="Block efficiency on the tuning sequences, relative to the best weight",
-        alt="Curves over alpha, one per task, with 100% at the best weight.",
-        views=[PlotView(name="all tasks", traces=traces)],
-        layout=plots.axes(
-            "alpha",
-            "share of the best",
-            **plots.powers([alpha for alpha in found.grid if alpha in TICKS]),
-            y_tickformat=".1%",
-        ),
+        x="alpha",
+        y="share of the best",
+        views={"all tasks": curves},
+        percent=True,
+        xaxis=plots.logarithmic(TICKS),
     )
+
+
+def _weights(found: Weights) -> Table:
     rows = [
         (task.task, task.best, max(task.tuned), task.heldout, task.gain.interval, task.gain.p_value)
         for task in found.tasks
     ]
-    table = Table.of(
+    return Table(
         "The weight chosen on the tuning sequences, and its gain on the held-out sequences",
         ("task", "alpha chosen", "tuning", "held out", "gain over base, held out", "p"),
         rows,
         {"tuning": ".3f", "held out": ".3f", "gain over base, held out": ".3f", "p": "p"},
     )
-    return plot, table
 
 
 def _calibrations(settings: Settings | None) -> Table:
@@ -162,4 +158,4 @@ def _calibrations(settings: Settings | None) -> Table:
         )
     ]
     headers = ("trees", "head", "heads' weight", "alpha", "prior", "floor", "running text")
-    return Table.of("Weights of calibrated trees", headers, rows)
+    return Table("Weights of calibrated trees", headers, rows)

@@ -44,7 +44,7 @@ def section(measured: Measured) -> Section:
     figures, bench = measured.figures, measured.options.bench
     fast = measured_speed(bench) if bench else needed_speed(figures)
     prose = [text for text in (fast[0], yields(figures), sources(figures), loops(figures)) if text]
-    return Section(key="summary", title="How much faster", prose=prose, parts=fast[1:], lead=True)
+    return Section(key="summary", title="How much faster", prose=prose, tables=fast[1:], lead=True)
 
 
 def needed_speed(figures: Figures) -> tuple[str, Table]:
@@ -57,7 +57,7 @@ def needed_speed(figures: Figures) -> tuple[str, Table]:
         for name in [*names, *(name for name in ("base", *PUBLISHED) if name in figures.names and name not in names)]
         for at in [figures.overall["block_efficiency"][name]]
     ]
-    table = Table.of(
+    table = Table(
         "Times as fast as plain decoding, by the time of a pass with a draft",
         ("drafter", "verified", "break-even", *(f"{cost:g} × a plain pass" for cost in COSTS)),
         rows,
@@ -101,7 +101,7 @@ def measured_speed(path: Path) -> tuple[str, Table]:
         "second as plain decoding, over all texts together. The range is that of the rounds."
     )
     headers = ("drafter", "texts at once", "tokens/s", "× plain", "tokens/pass")
-    return text, Table.of(f"Measured speed ({path})", headers, rows, {"tokens/s": ",.1f"}, gist=best[0], open=True)
+    return text, Table(f"Measured speed ({path})", headers, rows, {"tokens/s": ",.1f"}, gist=best[0], open=True)
 
 
 def _blends(figures: Figures) -> list[str]:

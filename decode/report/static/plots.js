@@ -15,16 +15,16 @@ function colour(css) {
   return getComputedStyle(probe).color;
 }
 
-// The colour of a series, or of a share in 0..1 on a scale from yellow through pink to blue.
-function colourOf({ series, shade }) {
-  if (shade === undefined) return colour(`var(--series-${series}, var(--series-other))`);
-  const hue = 400 - 150 * shade;
+// The colour of a series: by name, or of its place in 0..1 on a scale from yellow through pink to blue.
+function colourOf(series) {
+  if (typeof series === "string") return colour(`var(--series-${series}, var(--series-other))`);
+  const hue = 400 - 150 * series;
   return colour(`light-dark(hsl(${hue} 80% 40%), hsl(${hue} 85% 68%))`);
 }
 
 // The uid tells plotly which curve of another view is the same one.
 function coloured(trace, number) {
-  const color = colourOf(trace.meta ?? {});
+  const color = colourOf(trace.meta.series);
   const line = { ...trace.line, color };
   return { ...trace, uid: `curve${number}`, line, marker: { color }, error_y: { ...trace.error_y, color } };
 }
