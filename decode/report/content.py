@@ -5,7 +5,6 @@ All texts are plain and untrusted (names of tasks and tokens come from files); t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -144,10 +143,6 @@ class Section:
     cites: str = ""
     browser: dict[str, Any] | None = None
     lead: bool = False
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch("[a-z][a-z0-9-]*", self.key):
-            raise ValueError(f"section: expected a key of lower-case letters, digits and hyphens, got {self.key!r}")
 
     @property
     def all_tables(self) -> list[Table]:

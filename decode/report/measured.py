@@ -27,7 +27,6 @@ from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.report.browser import BrowserOptions
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
 from rescore.lm.ngram import NGram
@@ -36,29 +35,8 @@ NODES = (8, 16, 32, 64, 128)
 PATHS = (2, 4, 8, 16, 32)  # replayed beside 1 and p
 BUDGET, LARGER = 16, 128  # nodes of the tree whose lost tokens are analysed, and of the tree it is compared with
 OF_Q = 64  # nodes of the tree whose q is checked against acceptance
-EVERYWHERE = (
-    "base",
-    "parallel-base",
-    "rescored",
-    "parallel-rescored",
-    "heads-tree",
-    "tree",
-)  # for comparisons row by row
-# Drafters in the plots of acceptance by position and of tokens per pass along the text.
-SHOWN = (
-    "base",
-    "rescored",
-    "parallel-rescored",
-    "tree 16",
-    "tree 64",
-    "lm-alone 16",
-    *(sized(name, n) for name in ("blend", "blend tuned") for n in (16, 64)),
-    "suffix-decoding 16",
-    "token-recycling 16",
-    "token-recycling",
-    "prompt-lookup",
-    "oracle",
-)
+# For comparisons row by row.
+EVERYWHERE = ("base", "parallel-base", "rescored", "parallel-rescored", "heads-tree", "tree")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +46,10 @@ class ReportOptions:
     seed     of the intervals
     tuned    weights to report on besides the default, their models if these are open, and their source as a phrase
     budgets  of the drafters
-    browser  contents of the lattice browser
+    models   path of each n-gram model, in the rescorer's order
+    words    text of every id, or None
+    settings   names and values to show, including the command line
+    sequences  per task, and nodes of the tree, in the lattice browser
     cost     model and machine of the predicted cost; None for no such section
     bench    lines of `rescore bench decode`, None without
     """
@@ -81,7 +62,11 @@ class ReportOptions:
     tuned_models: Sequence[NGram] | None = None
     source: str = "the default, not tuned"
     budgets: Budgets = field(default_factory=lambda: Budgets(nodes=NODES, paths=PATHS))
-    browser: BrowserOptions = field(default_factory=BrowserOptions)
+    models: Sequence[str] = ()
+    words: Sequence[str] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sequences: int = 5
+    nodes: int = 16
     cost: CostOptions | None = None
     bench: Path | None = None
 
@@ -145,15 +130,10 @@ def measure(
     rescorer: Rescorer,
     options: ReportOptions,
     *,
-    names: Sequence[str] = (),
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """Runs all analyses.
-
-    names    of the models, used if there are several
-    advance  called with numbers of rows, about `rows_to_come` in total
-    """
+    """Runs all analyses. advance: called with numbers of rows, about `rows_to_come` in total."""
     tasks, part, budgets = options.tasks_of(dump), options.split.part(options.part), options.budgets
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     sources = RecordedSources(dump, rescorer, tuned=options.tuned_models, counts=options.split.part("tune"))
@@ -173,7 +153,7 @@ def measure(
             "lost": lost.result(),
         }
         if rescorer.models:
-            found |= _of_models(dump, rescorer, options, names=names, common=common)
+            found |= _of_models(dump, rescorer, options, common)
     q_of = next((name for one in ("blend tuned", "blend") for name in [sized(one, OF_Q)] if name in result.names), "")
     q = next((one for one in drafters if isinstance(one, DrafterReplay) and q_of in one.names), None)
     return Measured(
@@ -193,8 +173,6 @@ def _of_models(
     dump: Dump,
     rescorer: Rescorer,
     options: ReportOptions,
-    *,
-    names: Sequence[str],
     common: Mapping[str, Any],
 ) -> dict[str, Any]:
     first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]
@@ -202,7 +180,9 @@ def _of_models(
     of_paths = {"alpha": alpha[0], "paths": options.budgets.p, **of_search, **common}
     found: dict[str, Any] = {"orders": compare_orders(dump, first, **of_paths)}
     if len(rescorer.models) > 1:
-        models = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(names, rescorer.models), 1)}
+        models = {
+            f"{place}. {name}": model for place, (name, model) in enumerate(zip(options.models, rescorer.models), 1)
+        }
         found["several"] = compare_models(dump, models, **of_paths)
     tasks, split = common["tasks"], options.split
     if any(split.tune[task] for task in tasks):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rescore.decode.draft.names import split
-from rescore.decode.replay.figures import Interval
+from rescore.decode.draft.names import sized, split
+from rescore.decode.replay.figures import EQUAL, Interval
 from rescore.decode.report.content import Curve, Plot
 
 # The colour, by name in the page's style, and the dash of a drafter's curve, in the legend's order.
@@ -43,6 +43,17 @@ SEVERAL = {
 }
 
 
+# The drafters in tiles and plots of a few, and the emphasised rows: of each group the first that was replayed.
+MAIN = (
+    ("base",),
+    ("parallel-rescored", "parallel-base"),
+    *((sized("tree tuned", n), sized("tree", n), sized("heads-tree", n)) for n in EQUAL),
+    *((sized("blend tuned", n), sized("blend", n)) for n in EQUAL),
+    ("prompt-lookup",),
+    ("token-recycling",),
+    *((sized("suffix-decoding", n),) for n in EQUAL),
+    ("oracle",),
+)
 DOUBLED = tuple(2**i for i in range(20))
 
 
@@ -62,6 +73,16 @@ def curves(names: Collection[str]) -> dict[str, list[str]]:
     titles = [curve_of(name) for name in names]
     order = [*(title for title in STYLES if title in titles), *(title for title in titles if title not in STYLES)]
     return {title: [name for name in names if curve_of(name) == title] for title in order}
+
+
+def main_drafters(names: Collection[str]) -> list[str]:
+    return [found for group in MAIN for found in [next((name for name in group if name in names), None)] if found]
+
+
+def ordered(values: Mapping[str, Sequence[float | Interval | None]], x: Sequence[float | str]) -> list[Curve]:
+    """Curves over the same x with colours from a scale, in order."""
+    last = max(len(values) - 1, 1)
+    return [Curve(name=name, x=x, y=y, series=place / last) for place, (name, y) in enumerate(values.items())]
 
 
 def views(

@@ -14,7 +14,7 @@ from support import chromium, cli, headless_dumps
 pytestmark = pytest.mark.slow
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 HOSTILE_TASK = "<b onmouseover=alert(2)>a&amp;b"
-NAMED = ["blend tuned", "tree tuned", "heads-tree", "parallel-rescored"]
+NAMED = ["blend tuned", "tree tuned", "parallel-base", "parallel-rescored"]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """The report on a dump of a model without heads: its analyses against slow counts, its tables against `rescore run`."""
 
-import re
-
 import numpy as np
 import pytest
 from support import cli, every_row, headless_dumps
@@ -171,7 +169,6 @@ def test_settings(world, capsys):
     assert run["part"] == "heldout" and "held-out sequences" in tables
     cell = rows(tables, "Block efficiency per task")["blend tuned 64"][-2]
     assert cell.startswith(f"{run['block_efficiency']['blend tuned 64']:.3f}")
-    assert re.search("Tokens per pass of blend tuned: .* with 16 nodes", tables)
     assert "nodes drafted by blend tuned 64" in tables
     assert "16 nodes, tuned" in (world / "t.html").read_text()
     refused = cli.refusal(capsys, "report", world / "heads", "--settings", world / "s.json", "-o", world / "h.html")

@@ -144,8 +144,3 @@ def test_the_table_of_a_plot():
     assert table.cells[0][1].note == "25.0–75.0%"
     words = Plot(title="t", x="task", y="y", views={"all": [Curve(name="a", x=["z", "b"], y=[1.5, 2.0])]}).table
     assert [[cell.text for cell in row] for row in words.cells] == [["z", "1.500"], ["b", "2.000"]]
-
-
-def test_a_key_that_is_no_anchor_is_refused():
-    with pytest.raises(ValueError, match="expected a key of lower-case letters"):
-        Section(key='a"b', title="t", prose=[])

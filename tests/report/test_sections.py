@@ -142,9 +142,10 @@ def test_entropies(made):
 def test_weights_and_repetition(made):
     _, _, measured, _ = made
     assert set(table(models.section(measured), "The weight chosen")) == {"first", "second"}
-    duels = table(heads.section(measured), "Steps at which")
+    duels = table(heads.section(measured), "Repetition")
     for task in measured.figures.tasks:
-        assert duels[task["task"]][:3] == [task["rescored_against_base"][key] for key in ("wins", "ties", "losses")]
+        assert duels[task["task"]][2:5] == [task["rescored_against_base"][key] for key in ("wins", "ties", "losses")]
+        assert duels[task["task"]][1] == task["repetition"]["rescored"]["consecutive"]
 
 
 def test_progress_comes_to_what_was_said(made):
@@ -175,11 +176,6 @@ def figures(**changes) -> Figures:
 
 def test_sentences_say_what_is_so():
     found = figures()
-    assert summary.yields(found) == (
-        "Tokens per pass of blend: 1.55 (1.50–1.60) with 16 nodes. Plain decoding has 1. The heads' base draft has "
-        "1.20, the best choice among their candidates 1.60. Of the headroom between them, trees of 16 nodes recover "
-        "50% without the n-gram model, 75% with the n-gram model."
-    )
     assert summary.sources(found) == (
         "Of blend 16's tokens per pass, the n-gram model gives 0.10, the model's heads give 0.05 (not significant)."
     )
@@ -258,14 +254,9 @@ def test_lists_of_names_hold_drafters():
         [*plots.SEVERAL.values()],
         *compared.PAIRS,
         measured.EVERYWHERE,
-        measured.SHOWN,
     )
     lists += (*run.ROWS, *run.ROWS_WITHOUT_HEADS, run.BEST, run.BASELINES, run.BOLD, [*run.TIMED.values()])
-    lists += (
-        *efficiency.TILES,
-        *efficiency.HEADLINE,
-        efficiency.STRONG,
-    )
+    lists += (*plots.MAIN,)
     lists += (summary.REFERENCES, summary.CONTROLS, summary.PUBLISHED, differences.SOURCES)
     stems = {
         re.sub("( tuned by task| tuned)?( with memory)?( [0-9]+)?$", "", name) for names in lists for name in names

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.names import split
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, LostTokens
 from rescore.decode.replay.analyses.reliability import Reliability
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.report import plots
 from rescore.decode.report.content import Curve, Plot, Section
-from rescore.decode.report.measured import BUDGET, LARGER, SHOWN, Measured
+from rescore.decode.report.measured import BUDGET, LARGER, Measured
 
 SLOTS = 16  # in the plot of acceptance by position, without heads
 LEAST_PASSES, LEAST_NODES = 30, 30  # bins of fewer are not plotted
@@ -26,9 +26,7 @@ TITLES = {
 }
 SERIES = {"absent": "other", "lm": "paths-base", "budget": "lm-alone", "heads": "tree-base"}
 TICKS = (0.001, 0.01, 0.1, 1.0)
-DASHES = ("solid", "dot", "dashdot")  # drafters of one colour
-
-Counts = Mapping[str, NDArray[np.int64]]  # of each drafter, summed over tasks
+DASHES = ("solid", "dot", "dashdot", "dash")  # drafters of one colour
 
 
 def section(measured: Measured) -> Section:
@@ -58,25 +56,27 @@ def section(measured: Measured) -> Section:
     return Section(key="drafts", title="The drafts", prose=prose, plots=found)
 
 
-def _summed(result: DumpResult, counts: str, task: str | None) -> Counts:
-    """`Tally.by_slot` or `by_length` of the shown drafters, of a task or of all tasks together."""
+def _counted(result: DumpResult, counts: str, task: str | None) -> Iterator[tuple[dict[str, Any], NDArray[np.int64]]]:
+    """Name, series and dash of the main drafters' curves, and their `Tally.by_slot` or `by_length`, of a task or of all
+    tasks together.
+    """
     tallies = [one.tallies for one in result.tasks if task in (None, one.task)]
-    return {
-        name: np.sum([getattr(of[name], counts) for of in tallies], axis=0) for name in result.names if name in SHOWN
-    }
+    seen = Counter[str]()
+    for name in plots.main_drafters(result.names):
+        series, _ = plots.style(name)
+        style = {"name": name, "series": series, "dash": DASHES[seen[series] % len(DASHES)]}
+        yield style, np.sum([getattr(of[name], counts) for of in tallies], axis=0)
+        seen[series] += 1
 
 
 def _acceptance(measured: Measured) -> Plot:
     slots = measured.dump.slots or SLOTS
 
     def curves(task: str | None) -> list[Curve]:
-        found, seen = [], Counter[str]()
-        for name, (drafts, accepted, _) in _summed(measured.result, "by_slot", task).items():
-            series = plots.style(name)[0]
-            dash = "dash" if name == "oracle" else DASHES[seen[series] % len(DASHES)]
-            seen[series] += 1
+        found = []
+        for style, (drafts, accepted, _) in _counted(measured.result, "by_slot", task):
             shares = [a / n if n else None for n, a in zip(drafts[:slots].tolist(), accepted.tolist())]
-            found.append(Curve(name=name, x=range(1, slots + 1), y=shares, series=series, dash=dash))
+            found.append(Curve(x=range(1, slots + 1), y=shares, **style))
         return found
 
     return Plot(
@@ -93,18 +93,11 @@ def _acceptance(measured: Measured) -> Plot:
 def _along_text(result: DumpResult) -> Plot:
     def curves(task: str | None) -> list[Curve]:
         found = []
-        for name, (passes, tokens) in _summed(result, "by_length", task).items():
-            bins, (series, dash) = np.flatnonzero(passes >= LEAST_PASSES), plots.style(name)
-            found.append(
-                Curve(
-                    name=name,
-                    x=[2**place for place in bins.tolist()],
-                    y=(tokens[bins] / passes[bins]).tolist(),
-                    texts=[f"{name}, {count:,} passes" for count in passes[bins].tolist()],
-                    series=series,
-                    dash="dashdot" if split(name)[1] == 64 else dash,
-                )
-            )
+        for style, (passes, tokens) in _counted(result, "by_length", task):
+            bins = np.flatnonzero(passes >= LEAST_PASSES)
+            texts = [f"{style['name']}, {count:,} passes" for count in passes[bins].tolist()]
+            y = (tokens[bins] / passes[bins]).tolist()
+            found.append(Curve(x=[2**place for place in bins.tolist()], y=y, texts=texts, **style))
         return found
 
     return Plot(

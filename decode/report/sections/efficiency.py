@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-from rescore.decode.draft.names import bounded, sized, split
+from rescore.decode.draft.names import bounded, split
 from rescore.decode.replay.figures import EQUAL, Figures
 from rescore.decode.report import plots
 from rescore.decode.report.content import Curve, Plot, Section, Table, Tile
 from rescore.decode.report.measured import Measured
-
-STRONG = tuple(sized(name, n) for name in ("tree", "blend", "blend tuned") for n in EQUAL)
-TILES = (
-    ("base",),
-    ("parallel-rescored", "parallel-base"),
-    *((sized("tree tuned", n), sized("tree", n), sized("heads-tree", n)) for n in EQUAL),
-    *((sized("blend tuned", n), sized("blend", n)) for n in EQUAL),
-    ("prompt-lookup",),
-    ("token-recycling",),
-    *((sized("suffix-decoding", n),) for n in EQUAL),
-    ("oracle",),
-)  # of each group the first that was replayed
-CURVES = 4
-# Curves shown first: of each group the first that was replayed.
-HEADLINE = (
-    ("blend tuned", "blend"),
-    ("tree tuned", "tree"),
-    ("heads-tree",),
-    ("parallel-rescored", "parallel-base"),
-    ("medusa-tree",),
-    ("eagle-2-tree",),
-    ("suffix-decoding",),
-    ("token-recycling",),
-    ("prompt-lookup",),
-)
 
 
 def section(measured: Measured) -> Section:
@@ -73,15 +48,7 @@ def tiles(figures: Figures) -> tuple[Tile, ...]:
         beside += "" if share is None else f", headroom {share:.0%}"
         return Tile(name=name, figure=f"{overall['block_efficiency'][name]:.2f}", beside=beside)
 
-    shown = (next((name for name in names if name in figures.names), None) for names in TILES)
-    return tuple(tile(name) for name in shown if name)
-
-
-def headline(figures: Figures) -> list[str]:
-    """The titles of the curves that are shown first."""
-    stems = {split(name)[0] for name in figures.names}
-    found = (next((name for name in group if name in stems), None) for group in HEADLINE)
-    return [plots.curve_of(name) for name in found if name][:CURVES]
+    return tuple(map(tile, plots.main_drafters(figures.names)))
 
 
 def _plot(figures: Figures) -> Plot:
@@ -96,7 +63,8 @@ def _plot(figures: Figures) -> Plot:
 
 
 def _curves(figures: Figures, task: str | None) -> list[Curve]:
-    verified, first = figures.at(task)["verified_per_pass"], headline(figures)
+    verified = figures.at(task)["verified_per_pass"]
+    shown = {plots.curve_of(name) for name in plots.main_drafters(figures.names) if name != "oracle"}
     known = [name for name in figures.names if name in verified]
     ends = [pick(verified[name] for name in known if name != "oracle") for pick in (min, max)]
     found = []
@@ -106,7 +74,7 @@ def _curves(figures: Figures, task: str | None) -> list[Curve]:
         if title == "oracle":
             names, x, mode = ["oracle"] * 2, ends, "lines"
         y, (series, dash) = [figures.value(name, task) for name in names], plots.style(title)
-        hidden = title not in first
+        hidden = title not in shown
         found.append(Curve(name=title, x=x, y=y, series=series, dash=dash, mode=mode, texts=names, hidden=hidden))
     return found
 
@@ -114,9 +82,9 @@ def _curves(figures: Figures, task: str | None) -> list[Curve]:
 def _by_task(figures: Figures) -> Table:
     """Of the drafters without a budget and at those compared first; the plot has all."""
     names = [name for name in figures.names if split(name)[1] in (None, *EQUAL)]
-    heads, overall = "oracle" in figures.names, figures.overall
+    main, heads, overall = plots.main_drafters(names), "oracle" in figures.names, figures.overall
     efficiency = overall["block_efficiency"]
-    best = max((name for name in efficiency if name != "oracle"), key=efficiency.__getitem__)
+    best = max((name for name in names if name != "oracle"), key=efficiency.__getitem__)
     rows = [
         (
             name,
@@ -132,6 +100,6 @@ def _by_task(figures: Figures) -> Table:
         ("drafter", "verified", *figures.task_names, "mean", *(["headroom"] * heads), "accepted / verified"),
         rows,
         {"verified": ".0f", "mean": ".3f", "headroom": ".0%", "accepted / verified": ".3f"},
-        strong=frozenset(place for place, name in enumerate(names) if name in STRONG),
+        strong=frozenset(place for place, name in enumerate(names) if name in main),
         gist=f"best: {best}, {efficiency[best]:.2f}",
     )

@@ -40,17 +40,16 @@ def section(measured: Measured) -> Section | None:
             "k = 1 is the base draft. If its curves still rise at the right, more candidates would help; if those of "
             "few and of many heads coincide, the later heads add nothing.",
             "Entropy is the mean over all positions of that of the head's distribution over the whole vocabulary.",
-            "Heads do not see each other's choice, so drafts repeat tokens. The rescored draft wins a step if it is "
-            "accepted further than the base draft. A win that removes a repetition is a repair; a loss that introduces "
-            "one is a regression.",
+            "Heads do not see each other's choice, so drafts repeat tokens: the share of equal neighbours. The "
+            "rescored draft wins a step if it is accepted further than the base draft. A win that removes a repetition "
+            "is a repair; a loss that introduces one is a regression.",
         ),
         plots=(
             _recall(measured.recall),
             _oracle(measured.oracle, measured.options.seed),
             _entropies(measured.entropies),
-            _repetition(figures),
         ),
-        tables=[_duels(figures)] if all("rescored_against_base" in task for task in figures.tasks) else [],
+        tables=[_repetition(figures)] if all("rescored_against_base" in task for task in figures.tasks) else [],
     )
 
 
@@ -85,15 +84,8 @@ def _oracle(found: EfficiencyTable, seed: int) -> Plot:
     widths, heads = (sorted({pair[place] for pair in names}) for place in (0, 1))
 
     def curves(task: str | None) -> list[Curve]:
-        return [
-            Curve(
-                name=f"{n} heads",
-                x=widths,
-                y=[resampled.efficiency(names[k, n], task) for k in widths],
-                series=place / max(len(heads) - 1, 1),
-            )
-            for place, n in enumerate(heads)
-        ]
+        values = {f"{n} heads": [resampled.efficiency(names[k, n], task) for k in widths] for n in heads}
+        return plots.ordered(values, widths)
 
     return Plot(
         title="Oracle block efficiency against candidates per head",
@@ -105,43 +97,24 @@ def _oracle(found: EfficiencyTable, seed: int) -> Plot:
 
 
 def _entropies(found: Entropies) -> Plot:
-    last = max(len(found.tasks) - 1, 1)
-    curves = [
-        Curve(name=one.task, x=range(1, len(one.mean) + 1), y=one.mean.tolist(), series=place / last)
-        for place, one in enumerate(found.tasks)
-    ]
+    means = {task.task: task.mean.tolist() for task in found.tasks}
+    curves = plots.ordered(means, range(1, len(found.tasks[0].mean) + 1))
     return Plot(
         title="Mean entropy by head", x="head", y="entropy, nats", views={"all tasks": curves}, xaxis={"dtick": 1}
     )
 
 
-def _repetition(figures: Figures) -> Plot:
+def _repetition(figures: Figures) -> Table:
     """Of the base draft and of the rescored one, the best path of the lattice with the language model."""
-    of = [task["repetition"] for task in figures.tasks]
-    curves = [
-        Curve(
-            name=key,
-            x=figures.task_names,
-            y=[task[key]["consecutive"] for task in of],
-            series=plots.style(key)[0],
-            mode="bars",
-        )
-        for key in ("base", "rescored")
-        if all(key in task for task in of)
-    ]
-    title = "Neighbouring draft tokens that are equal"
-    return Plot(title=title, x="task", y="equal neighbours", views={"all tasks": curves}, percent=True)
-
-
-def _duels(figures: Figures) -> Table:
     rows = []
     for task in figures.tasks:
+        repeated = (task["repetition"][key]["consecutive"] for key in ("base", "rescored"))
         duel = task["rescored_against_base"]
         shares = (duel[a] / duel[b] if duel[b] else None for a, b in (("repairs", "wins"), ("regressions", "losses")))
-        rows.append((task["task"], *(duel[key] for key in ("wins", "ties", "losses")), *shares))
+        rows.append((task["task"], *repeated, *(duel[key] for key in ("wins", "ties", "losses")), *shares))
     return Table(
-        "Steps at which the rescored draft wins, ties or loses",
-        ("task", "wins", "ties", "losses", "repairs, of wins", "regressions, of losses"),
+        "Repetition, and steps at which the rescored draft wins, ties or loses",
+        ("task", "repeated, base", "rescored", "wins", "ties", "losses", "repairs, of wins", "regressions, of losses"),
         rows,
         ".1%",
     )
