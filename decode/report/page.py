@@ -12,8 +12,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from rescore.decode.replay.figures import Interval
 from rescore.decode.report.content import Curve, Plot, Report, Section, Table
-from rescore.decode.report.plots import figure, points
 from rescore.lattice.extras import needed_for
 from rescore.lattice.svg import clean
 
@@ -46,13 +46,14 @@ def markdown(report: Report) -> str:
 
 
 def data(report: Report) -> dict[str, Any]:
-    """The data of the scripts: {"plots": {key: ..}, "browser": .. or None}."""
+    """The data of the scripts: {"plots": {key: `Plot`, its views as pairs}, "browser": .. or None}."""
+    plots = {
+        f"{section.key}-{number}": asdict(plot)
+        for section in report.sections
+        for number, plot in enumerate(section.plots)
+    }
     return {
-        "plots": {
-            f"{section.key}-{number}": figure(plot)
-            for section in report.sections
-            for number, plot in enumerate(section.plots)
-        },
+        "plots": {key: {**plot, "views": [*plot["views"].items()]} for key, plot in plots.items()},
         "browser": next((section.browser for section in report.sections if section.browser is not None), None),
     }
 
@@ -157,5 +158,6 @@ def _plot(plot: Plot) -> dict[str, Any]:
 
 def _curve(curve: Curve) -> dict[str, Any]:
     """Points of a curve or bars of a series; low and high are the interval's ends, None without one."""
-    low, y, high = points(curve)
+    y = [one.value if isinstance(one, Interval) else one for one in curve.y]
+    low, high = ([getattr(one, end, None) for one in curve.y] for end in ("low", "high"))
     return {"name": curve.name, "x": list(curve.x), "y": y, "low": low, "high": high}

@@ -1,14 +1,13 @@
-"""Plots as plotly traces and layouts, built without plotly; colours and curves of the drafters."""
+"""What plots have in common: colours and curves of the drafters, views, axes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from rescore.decode.draft.names import sized, split
 from rescore.decode.replay.figures import EQUAL, Interval
-from rescore.decode.report.content import Curve, Plot
+from rescore.decode.report.content import Curve
 
 # The colour, by name in the page's style, and the dash of a drafter's curve, in the legend's order.
 STYLES = {
@@ -95,57 +94,3 @@ def views(
 def logarithmic(ticks: Sequence[float] = DOUBLED) -> dict[str, Any]:
     """A logarithmic axis with these ticks."""
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-
-
-def figure(plot: Plot) -> dict[str, Any]:
-    """The plot for the page: {"views": [{"name", "traces": plotly's}], "layout": plotly's}."""
-    axes = {
-        "xaxis": _titled(plot.x, plot.xaxis),
-        "yaxis": _titled(plot.y, plot.yaxis) | ({"tickformat": ".0%"} if plot.percent else {}),
-    }
-    return {
-        "views": [{"name": name, "traces": [trace(one) for one in curves]} for name, curves in plot.views.items()],
-        "layout": axes | ({"barmode": "stack"} if plot.stacked else {}),
-    }
-
-
-def _titled(title: str, axis: Mapping[str, Any]) -> dict[str, Any]:
-    return {"title": {"text": caption(title)}, **axis}
-
-
-def trace(curve: Curve) -> dict[str, Any]:
-    """A plotly trace. It names its series; the page sets the colour."""
-    low, middle, high = points(curve)
-    found: dict[str, Any] = {
-        "type": "bar" if curve.mode == "bars" else "scatter",
-        "name": caption(curve.name),
-        "x": [caption(value) if isinstance(value, str) else value for value in curve.x],
-        "y": middle,
-        "meta": {"series": curve.series},
-        "visible": "legendonly" if curve.hidden else True,
-    }
-    if curve.mode != "bars":
-        found |= {"mode": curve.mode, "line": {"dash": curve.dash}}
-    if curve.texts:
-        found |= {"text": [*map(caption, curve.texts)], "hovertemplate": "%{text}<br>%{y}<extra></extra>"}
-    below, above = _lengths(low, middle), _lengths(middle, high)
-    if any(below + above):
-        found["error_y"] = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-        found["error_y"] |= {"thickness": 1.2, "width": 3}
-    return found
-
-
-def points(curve: Curve) -> tuple[list[float | None], ...]:
-    """The ends and values of the points: low, y, high."""
-    low, high = ([getattr(one, end, None) for one in curve.y] for end in ("low", "high"))
-    return low, [one.value if isinstance(one, Interval) else one for one in curve.y], high
-
-
-def _lengths(low: Sequence[float | None], high: Sequence[float | None]) -> list[float]:
-    """Of error bars between these; 0 without one."""
-    return [0.0 if a is None or b is None else max(0.0, b - a) for a, b in zip(low, high)]
-
-
-def caption(content: str) -> str:
-    """Escapes a text for plotly, which interprets some HTML tags."""
-    return escape(content, quote=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from rescore.decode.report.content import Report, Section, Table
 from rescore.decode.report.measured import Measured, Neural, ReportOptions, measure
 from rescore.decode.report.sections import cost, differences, drafts, efficiency, heads, models, summary
 from rescore.lattice.dump import Dump
+from rescore.lattice.extras import version
 from rescore.lattice.short_repr import readable
 
 LONGEST = 240  # characters shown of a value from a file
@@ -92,6 +92,7 @@ def _provenance(measured: Measured, rescorer: Rescorer) -> Section:
     if options.tuned:
         settings |= {"tuned": options.source, "trees": json.dumps(options.tuned.to_json(Path.cwd())["trees"])}
     models = zip(options.models, rescorer.models)
+    system = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     prose = (
         "The inputs needed to reproduce these figures. Every number on this page is computed from the dump; sections "
         "with predicted figures say so.",
@@ -100,19 +101,9 @@ def _provenance(measured: Measured, rescorer: Rescorer) -> Section:
         _facts("Settings", settings, longest=OURS),
         _facts(f"Dump {dump.path}", {**dump.info(), "tasks": None}),
         *(_facts(f"Language model {path}", model.info()) for path, model in models),
-        _facts("Versions", versions()),
+        _facts("Versions", {**system, **{name: version(name) for name in PACKAGES}}),
     ]
     return Section(key="provenance", title="Provenance", prose=prose, tables=tables, lead=True)
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _facts(title: str, facts: Mapping[str, Any], longest: int = LONGEST) -> Table:

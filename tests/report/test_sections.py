@@ -61,8 +61,7 @@ def test_efficiency(made):
     (tree,) = (curve for curve in curves if curve.name == "tree")
     assert [one.value for one in tree.y] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     low, high = overall["interval"]["block_efficiency"]["tree 16"]
-    bars, drawn = plots.trace(tree)["error_y"], tree.y[1].value
-    assert (drawn - bars["arrayminus"][1], drawn + bars["array"][1]) == pytest.approx((low, high))
+    assert (tree.y[1].low, tree.y[1].high) == (low, high)
 
 
 def test_differences(made):

@@ -76,7 +76,7 @@ def _acceptance(measured: Measured) -> Plot:
         found = []
         for style, (drafts, accepted, _) in _counted(measured.result, "by_slot", task):
             shares = [a / n if n else None for n, a in zip(drafts[:slots].tolist(), accepted.tolist())]
-            found.append(Curve(x=range(1, slots + 1), y=shares, **style))
+            found.append(Curve(x=[*range(1, slots + 1)], y=shares, **style))
         return found
 
     return Plot(

@@ -98,7 +98,7 @@ def _oracle(found: EfficiencyTable, seed: int) -> Plot:
 
 def _entropies(found: Entropies) -> Plot:
     means = {task.task: task.mean.tolist() for task in found.tasks}
-    curves = plots.ordered(means, range(1, len(found.tasks[0].mean) + 1))
+    curves = plots.ordered(means, [*range(1, len(found.tasks[0].mean) + 1)])
     return Plot(
         title="Mean entropy by head", x="head", y="entropy, nats", views={"all tasks": curves}, xaxis={"dtick": 1}
     )
