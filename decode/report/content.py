@@ -131,7 +131,6 @@ class Section:
     """A titled section of the page.
 
     prose  how to read it
-    cites  the corresponding tables and figures of the paper
     lead   whether the page shows its prose unfolded
     """
 
@@ -140,7 +139,6 @@ class Section:
     prose: Sequence[str]
     plots: Sequence[Plot] = ()
     tables: Sequence[Table] = ()
-    cites: str = ""
     browser: dict[str, Any] | None = None
     lead: bool = False
 

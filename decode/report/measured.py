@@ -12,13 +12,7 @@ from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.names import sized
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.analyses.efficiency import (
-    EfficiencyTable,
-    compare_models,
-    compare_orders,
-    oracle_efficiency,
-)
-from rescore.decode.replay.analyses.entropies import Entropies, entropies
+from rescore.decode.replay.analyses.efficiency import EfficiencyTable, compare_orders, oracle_efficiency
 from rescore.decode.replay.analyses.lost_tokens import LostCounts, LostTokens
 from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.reliability import Reliability, reliability
@@ -104,8 +98,8 @@ class Neural:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """The results that the sections show. What needs heads, or a language model (orders, several if there are several,
-    weights), is empty or None without. q: of the drafter `q_of`.
+    """The results that the sections show. What needs heads, or a language model (orders, weights), is empty or None
+    without. q: of the drafter `q_of`.
     """
 
     dump: Dump
@@ -116,12 +110,10 @@ class Measured:
     figures: Figures
     q: Sequence[Reliability]
     q_of: str
-    entropies: Entropies | None = None
     oracle: EfficiencyTable | None = None
     recall: Sequence[TaskRecall] = ()
     lost: Sequence[LostTokens] = ()
     orders: EfficiencyTable | None = None
-    several: EfficiencyTable | None = None
     weights: Weights | None = None
 
 
@@ -147,7 +139,6 @@ def measure(
     found: dict[str, Any] = {}
     if dump.slots:
         found = {
-            "entropies": entropies(dump, **common),
             "oracle": oracle_efficiency(dump, **common),
             "recall": recall(dump, rescorer, top_k=budgets.top_k, **common),
             "lost": lost.result(),
@@ -175,15 +166,12 @@ def _of_models(
     options: ReportOptions,
     common: Mapping[str, Any],
 ) -> dict[str, Any]:
-    first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]
+    first, *further = rescorer.models
+    others = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(options.models[1:], further), 2)}
+    alpha = rescorer.alpha[0].tolist()
     of_search: dict[str, Any] = {"top_k": options.budgets.top_k, "threads": rescorer.threads}
-    of_paths = {"alpha": alpha[0], "paths": options.budgets.p, **of_search, **common}
-    found: dict[str, Any] = {"orders": compare_orders(dump, first, **of_paths)}
-    if len(rescorer.models) > 1:
-        models = {
-            f"{place}. {name}": model for place, (name, model) in enumerate(zip(options.models, rescorer.models), 1)
-        }
-        found["several"] = compare_models(dump, models, **of_paths)
+    of_paths = {"alpha": alpha if len(alpha) > 1 else alpha[0], "paths": options.budgets.p, **of_search, **common}
+    found: dict[str, Any] = {"orders": compare_orders(dump, first, others=others, **of_paths)}
     tasks, split = common["tasks"], options.split
     if any(split.tune[task] for task in tasks):
         make = best_draft(first, **of_search)
@@ -202,5 +190,5 @@ def rows_to_come(dump: Dump, rescorer: Rescorer, part: SplitPart, tasks: Sequenc
             whole += task.rows
     if not dump.slots:
         return round(2 * rows)
-    stages = 5 + bool(rescorer.models) + (len(rescorer.models) > 1) + slow
+    stages = 4 + bool(rescorer.models) + slow
     return round(rows * stages + (whole if rescorer.models else 0))

@@ -138,7 +138,6 @@ def _section(section: Section) -> dict[str, Any]:
     return {
         "key": section.key,
         "title": section.title,
-        "cites": section.cites,
         "prose": list(section.prose),
         "tables": [_table(table) for table in section.all_tables],
         "plots": [_plot(plot) for plot in section.plots],

@@ -17,7 +17,7 @@ STYLES = {
     "blend-without-heads tuned": ("lm-text", "dashdot"),
     "blend-without-lm": ("lm-text", "dot"),
     "blend-without-lm tuned": ("lm-text", "longdash"),
-    "tree tuned": ("tuned", "dash"),
+    "tree tuned": ("tree", "dash"),
     "tree": ("tree", "solid"),
     "heads-tree": ("tree-base", "solid"),
     "pushed-tree": ("pushed", "dot"),

@@ -66,7 +66,7 @@ def test_choosing_a_task_draws_it(visit):
 def test_hostile_texts_stay_text(visit):
     assert visit.page.locator("img, main b[onmouseover]").count() == 0
     assert visit.page.locator(f"th:has-text('{HOSTILE_TASK}')").count() >= 1
-    assert HOSTILE_TASK in visit.page.locator("[data-plot^=heads] g.legend .legendtext").all_text_contents()
+    assert HOSTILE_TASK in visit.page.locator("[data-plot=drafts-2] .xtick text").all_text_contents()
     assert "</script>" in visit.page.locator(".browser .text").inner_text()
 
 

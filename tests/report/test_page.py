@@ -25,7 +25,7 @@ def report():
     table = Table(HOSTILE, (HOSTILE, "b"), [(HOSTILE, HOSTILE), ("x", None)], strong=frozenset({0}))
     curves = [Curve(name=HOSTILE, x=[HOSTILE], y=[2], texts=[HOSTILE])]
     plot = Plot(title=HOSTILE, x=HOSTILE, y="y", views={HOSTILE: curves})
-    section = Section(key="one", title=HOSTILE, prose=[HOSTILE], cites=HOSTILE, plots=[plot], tables=[table])
+    section = Section(key="one", title=HOSTILE, prose=[HOSTILE], plots=[plot], tables=[table])
     shown = {"lm": False, "words": {"1": HOSTILE}, "sequences": []}
     lattices = Section(key="two", title="two", prose=[], browser=shown)
     return Report(

@@ -131,13 +131,6 @@ def test_lost_tokens_sum_to_one(made):
         assert sum(values) == pytest.approx(1), task
 
 
-def test_entropies(made):
-    sequences, _, measured, _ = made
-    for curve in plot(heads.section(measured), "Mean entropy").views["all tasks"]:
-        means = np.mean(np.concatenate([one["entropy"] for one in sequences if one["task"] == curve.name]), axis=0)
-        np.testing.assert_allclose(curve.y, means, rtol=1e-3)
-
-
 def test_weights_and_repetition(made):
     _, _, measured, _ = made
     assert set(table(models.section(measured), "The weight chosen")) == {"first", "second"}

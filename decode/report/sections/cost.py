@@ -49,7 +49,6 @@ def section(measured: Measured) -> Section | None:
         lead=True,
         key="cost",
         title=f"Cost: {options.name} on {options.machine}",
-        cites="table 11",
         prose=(
             f"The speed of a model of shape {options.name} on {options.machine} with these block efficiencies, after "
             f"{options.length:,} tokens of text. {source}",

@@ -31,26 +31,22 @@ DASHES = ("solid", "dot", "dashdot", "dash")  # drafters of one colour
 
 def section(measured: Measured) -> Section:
     prose = [
-        "Acceptance by position is the share of a drafter's drafts that are accepted up to each position, over the "
-        "passes of its own replay. If the curve falls steeply at first, the first slots matter most, and nodes at "
-        "later ones are rarely reached. Along the text: a longer running text offers more to copy from. Bins of fewer "
-        f"than {LEAST_PASSES} passes are left out."
+        "Acceptance by position: if a curve falls steeply at first, the first slots matter most, and nodes at later "
+        "ones are rarely reached. Along the text: a longer running text offers more to copy from. Bins of fewer than "
+        f"{LEAST_PASSES} passes are left out."
     ]
     found = [_acceptance(measured), _along_text(measured.result)]
     if measured.lost:
         prose.append(
-            f"Lost tokens: in every pass of the tree of {BUDGET} nodes, the first rejected position has one cause, the "
-            "first of these that holds: the true token is not among the candidates; the tree of the heads alone has "
-            f"it, so the language model misranked it; a tree of {LARGER} nodes has it, so it is lost to the budget; "
-            "otherwise heads and language model together rank it too low. The shares are of all tokens lost from that "
-            "position on."
+            f"Lost tokens, by why a tree of {BUDGET} nodes was rejected there: the true token is not among the "
+            "candidates; else the tree of the heads alone has it, so the language model misranked it; else a tree of "
+            f"{LARGER} nodes has it, so it is lost to the budget; else heads and language model rank it too low."
         )
         found.append(_lost(measured.lost))
     if measured.q:
         prose.append(
             f"Calibration: the nodes drafted by {measured.q_of}, binned by the probability q of their prefix, and the "
-            "share of them that was accepted. On the dashed line q is calibrated; below it q is overconfident, above "
-            "it underconfident."
+            "share of them that was accepted. Below the dashed line q is overconfident, above it underconfident."
         )
         found.append(_reliability(measured.q))
     return Section(key="drafts", title="The drafts", prose=prose, plots=found)

@@ -31,7 +31,6 @@ def section(measured: Measured) -> Section:
         lead=True,
         key="efficiency",
         title="Tokens per pass",
-        cites="table 4, figure 7" if heads else "",
         prose=prose,
         plots=[_plot(figures)],
         tables=[_by_task(figures)],

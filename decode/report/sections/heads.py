@@ -1,4 +1,4 @@
-"""The heads' candidates: the rank of the true token, the oracle's bound, entropy, and repetition in drafts."""
+"""The heads' candidates: the rank of the true token, the oracle's bound, and repetition in drafts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from rescore.decode.replay.analyses.efficiency import EfficiencyTable
-from rescore.decode.replay.analyses.entropies import Entropies
 from rescore.decode.replay.analyses.recall import Recall, TaskRecall
 from rescore.decode.replay.figures import Figures
 from rescore.decode.report import plots
@@ -24,13 +23,12 @@ RECALLS = (
 
 
 def section(measured: Measured) -> Section | None:
-    if not (measured.oracle and measured.entropies):
+    if not measured.oracle:
         return None
     figures = measured.figures
     return Section(
         key="heads",
         title="The heads",
-        cites="tables 3, 4, 5, 10, figures 2, 6",
         prose=(
             "Recall@1 of a head is the share of positions at which its first candidate is the true token. Curves on "
             "the true path count only positions whose earlier true tokens are all in the lattice, as a draft must "
@@ -39,16 +37,11 @@ def section(measured: Measured) -> Section | None:
             "The oracle drafts the longest prefix of the true text that the first k candidates of each head contain; "
             "k = 1 is the base draft. If its curves still rise at the right, more candidates would help; if those of "
             "few and of many heads coincide, the later heads add nothing.",
-            "Entropy is the mean over all positions of that of the head's distribution over the whole vocabulary.",
             "Heads do not see each other's choice, so drafts repeat tokens: the share of equal neighbours. The "
             "rescored draft wins a step if it is accepted further than the base draft. A win that removes a repetition "
             "is a repair; a loss that introduces one is a regression.",
         ),
-        plots=(
-            _recall(measured.recall),
-            _oracle(measured.oracle, measured.options.seed),
-            _entropies(measured.entropies),
-        ),
+        plots=(_recall(measured.recall), _oracle(measured.oracle, measured.options.seed)),
         tables=[_repetition(figures)] if all("rescored_against_base" in task for task in figures.tasks) else [],
     )
 
@@ -93,14 +86,6 @@ def _oracle(found: EfficiencyTable, seed: int) -> Plot:
         y="tokens per target pass",
         views=plots.views(found.tasks, curves),
         xaxis=plots.logarithmic(),
-    )
-
-
-def _entropies(found: Entropies) -> Plot:
-    means = {task.task: task.mean.tolist() for task in found.tasks}
-    curves = plots.ordered(means, [*range(1, len(found.tasks[0].mean) + 1)])
-    return Plot(
-        title="Mean entropy by head", x="head", y="entropy, nats", views={"all tasks": curves}, xaxis={"dtick": 1}
     )
 
 

@@ -8,8 +8,6 @@ from rescore.decode.report import plots
 from rescore.decode.report.content import Curve, Plot, Section, Table
 from rescore.decode.report.measured import Measured, Neural
 
-TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-
 
 def section(measured: Measured) -> Section | None:
     options, neural = measured.options, measured.neural
@@ -17,36 +15,31 @@ def section(measured: Measured) -> Section | None:
     found: list[Plot] = []
     if measured.orders:
         prose.append(
-            "The best path and the p best paths of the lattice with the language model truncated to lower orders, "
-            "which shows how much of the gain needs longer contexts, at the same weight alpha. In the paper, 2-grams "
-            "do nearly as well as 4-grams, and in-domain models no better than general ones."
+            "The best path and the p best paths of the lattice with the first language model truncated to lower "
+            "orders, which shows how much of the gain needs longer contexts, and with each other model alone, at the "
+            "same weight alpha. In the paper, 2-grams do nearly as well as 4-grams."
         )
-        found.append(_compared(measured.orders, "Orders of the first language model", options.seed))
-        if measured.several:
-            found.append(_compared(measured.several, "Each language model alone", options.seed))
+        found.append(_compared(measured.orders, options.seed))
     if neural:
         prose.append(_how_neural(neural, measured))
     if measured.weights:
         prose.append(
-            "The weights: block efficiency of the best path over the paper's grid of alpha, on each task's tuning "
-            "sequences, relative to the best alpha, and the gain of the chosen weight on the held-out sequences. If "
-            "the curves are flat at the top, one weight suits all tasks. Trees under a calibrated q have weights of "
+            "The weights: of the paper's grid of alpha the one whose best paths have the highest block efficiency on a "
+            "task's tuning sequences, and its gain on the held-out ones. Trees under a calibrated q have weights of "
             f"their own: {options.source}."
         )
-        found.append(_relative(measured.weights))
     if not prose:
         return None
     return Section(
         key="models",
         title="Language models and weights",
-        cites="tables 7, 8, 9" + (", algorithm 2" if neural else ""),
         prose=prose,
         plots=found,
         tables=[_weights(measured.weights)] if measured.weights else [],
     )
 
 
-def _compared(found: EfficiencyTable, title: str, seed: int) -> Plot:
+def _compared(found: EfficiencyTable, seed: int) -> Plot:
     resampled = found.resampled(seed)
     names = {(facts["model"], facts["p"]): name for name, facts in found.rows.items() if facts["model"]}
     models, budgets = ([*dict.fromkeys(pair[place] for pair in names)] for place in (0, 1))
@@ -58,8 +51,13 @@ def _compared(found: EfficiencyTable, title: str, seed: int) -> Plot:
         }
         return plots.ordered(values, models)
 
-    views = plots.views(found.tasks, curves)
-    return Plot(title=title, x="model", y="tokens per target pass", views=views, xaxis={"type": "category"})
+    return Plot(
+        title="Language models by order",
+        x="model",
+        y="tokens per target pass",
+        views=plots.views(found.tasks, curves),
+        xaxis={"type": "category"},
+    )
 
 
 def _how_neural(neural: Neural, measured: Measured) -> str:
@@ -72,18 +70,6 @@ def _how_neural(neural: Neural, measured: Measured) -> str:
         f"The lattice is also rescored slot by slot with {neural.name} at weight {neural.alpha:g}, which is not tuned: "
         f"each slot takes the best candidate given the earlier choices. On {neural.machine}, with all sequences of a "
         f"block as a batch, a lattice took {times}, reading the text included.{beam if neural.paths > 1 else ''}"
-    )
-
-
-def _relative(found: Weights) -> Plot:
-    shares = {task.task: [value / max(task.tuned) for value in task.tuned] for task in found.tasks}
-    return Plot(
-        title="Block efficiency on the tuning sequences, relative to the best weight",
-        x="alpha",
-        y="share of the best",
-        views={"all tasks": plots.ordered(shares, found.grid)},
-        percent=True,
-        xaxis=plots.logarithmic(TICKS),
     )
 
 

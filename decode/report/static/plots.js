@@ -30,11 +30,12 @@ const valueOf = (y) => y?.value ?? y; // a number, null, or an interval {value, 
 function traceOf({ name, x, y, series, dash, mode, texts, hidden }, number) {
   const color = colourOf(series);
   const lengths = (from, to) => y.map((one) => (one?.low == null ? 0 : Math.max(0, one[to] - one[from])));
-  const bars = { array: lengths("value", "high"), arrayminus: lengths("low", "value") };
+  const [array, arrayminus] = [lengths("value", "high"), lengths("low", "value")];
+  const visible = [...array, ...arrayminus].some(Boolean);
   return {
     uid: `curve${number}`, name: escaped(name), x: x.map(escaped), y: y.map(valueOf),
     type: mode === "bars" ? "bar" : "scatter", mode, line: { dash, color }, marker: { color },
-    error_y: { type: "data", symmetric: false, ...bars, thickness: 1.2, width: 3, color },
+    error_y: { type: "data", symmetric: false, array, arrayminus, visible, thickness: 1.2, width: 3, color },
     visible: hidden ? "legendonly" : true,
     ...(texts.length && { text: texts.map(escaped), hovertemplate: "%{text}<br>%{y}<extra></extra>" }),
   };
