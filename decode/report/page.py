@@ -17,7 +17,6 @@ from rescore.decode.report.content import Curve, Plot, Report, Section, Table
 from rescore.lattice.extras import needed_for
 from rescore.lattice.svg import clean
 
-SHORTCUTS = 4  # sections linked in the header of a wide page; the menu has all
 STYLES = ("page.css", "browser.css")
 SCRIPTS = ("tables.js", "plots.js", "browser.js")
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
@@ -30,7 +29,6 @@ def page(report: Report) -> str:
         .get_template("page.html")
         .render(
             report=report,
-            shortcuts=report.sections[:SHORTCUTS],
             styles="\n".join(map(_static, STYLES)),
             data=embedded(data(report)),
             plotly=packed(plotly_source()),

@@ -90,7 +90,7 @@ def _lattices(measured: Measured, rescorer: Rescorer) -> Section | None:
 def _provenance(measured: Measured, rescorer: Rescorer) -> Section:
     dump, options, settings = measured.dump, measured.options, {**measured.options.settings}
     if options.tuned:
-        settings |= {"tuned": options.source, "trees": json.dumps(options.tuned.to_json(Path.cwd())["trees"])}
+        settings |= {"tuned": options.source, "trees": options.tuned.to_json(Path.cwd())["trees"]}
     models = zip(options.models, rescorer.models)
     system = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     prose = (
@@ -108,6 +108,9 @@ def _provenance(measured: Measured, rescorer: Rescorer) -> Section:
 
 def _facts(title: str, facts: Mapping[str, Any], longest: int = LONGEST) -> Table:
     """Names and values as texts of at most `longest` characters; None is left out."""
-    values = {name.replace("_", " "): readable(value) for name, value in facts.items() if value is not None}
-    rows = [(name, text if len(text) <= longest else f"{text[: longest - 1]}…") for name, text in values.items()]
+    rows = []
+    for name, value in facts.items():
+        if value is not None:
+            text = readable(json.dumps(value) if isinstance(value, (dict, list)) else value)
+            rows.append((name.replace("_", " "), text if len(text) <= longest else f"{text[: longest - 1]}…"))
     return Table(title, ("name", "value"), rows)

@@ -1,6 +1,8 @@
 """`rescore report` as called."""
 
 import html
+import re
+import shlex
 
 import pytest
 from support import cli
@@ -51,6 +53,9 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
         assert (result.status, result.err) == (0, "")
         tables[name] = result.out
     assert open_trees(tables["own"]) == open_trees(tables["settings"])
+    (told,) = re.findall(r"^\| command \| (.*) \|$", tables["settings"], re.M)
+    words = shlex.split(told.replace("\\", ""))  # without the escapes of Markdown
+    assert cli.call(capsys, *words[1:], "-o", files / "r.html").status == 0
     run = cli.figures(capsys, "run", dump, "--settings", files / "s.json")["overall"][0]
     for name in ("blend tuned 64", "tree tuned 16", "blend-without-heads tuned 64"):
         assert rows(tables["settings"], "Block efficiency per task")[name][-3].startswith(

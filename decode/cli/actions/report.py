@@ -150,7 +150,7 @@ def command(args: argparse.Namespace) -> Sequence[str]:
     """The command that reproduces the report's figures."""
     words = ["rescore", "report", str(args.dump)]
     words += ["--untuned"] if args.untuned else []
-    for path, weight in args.lm:
+    for path, weight in () if args.settings else args.lm:  # settings name their models
         words += ["--lm", f"{path}={weight:g}" if weight != 1 else str(path)]
     if args.alpha is not None:
         words += ["--alpha", ",".join(f"{value:g}" for value in args.alpha)]

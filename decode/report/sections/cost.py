@@ -34,14 +34,9 @@ def section(measured: Measured) -> Section | None:
     if not options:
         return None
     drafters = ways(measured, options)
-    modelled = (
-        ", except for the neural rescorer's passes, which are predicted too"
-        if any(way.small for way in drafters)
-        else ""
-    )
     source = (
         "Times are predicted, not measured: the longer of memory time and compute time, at assumed shares of the data "
-        f"sheet's figures. Drafting is measured on this machine{modelled}."
+        "sheet's figures. Drafting is measured on this machine, but for the passes of a neural rescorer."
         if isinstance(options.clock, Roofline)
         else "Passes are measured, without heads."
     )

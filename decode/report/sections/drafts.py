@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.analyses.lost_tokens import CAUSES, LostTokens
+from rescore.decode.replay.analyses.lost_tokens import LostTokens
 from rescore.decode.replay.analyses.reliability import Reliability
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.report import plots
@@ -18,13 +18,13 @@ from rescore.decode.report.measured import BUDGET, LARGER, Measured
 
 SLOTS = 16  # in the plot of acceptance by position, without heads
 LEAST_PASSES, LEAST_NODES = 30, 30  # bins of fewer are not plotted
-TITLES = {
-    "absent": "not in the lattice",
-    "lm": "misranked by the LM",
-    "budget": "lost to the budget",
-    "heads": "ranked too low",
+# Title and series of each cause of lost tokens.
+LOST = {
+    "absent": ("not in the lattice", "other"),
+    "lm": ("misranked by the LM", "paths-base"),
+    "budget": ("lost to the budget", "lm-alone"),
+    "heads": ("ranked too low", "tree-base"),
 }
-SERIES = {"absent": "other", "lm": "paths-base", "budget": "lm-alone", "heads": "tree-base"}
 TICKS = (0.001, 0.01, 0.1, 1.0)
 DASHES = ("solid", "dot", "dashdot", "dash")  # drafters of one colour
 
@@ -107,19 +107,18 @@ def _along_text(result: DumpResult) -> Plot:
 
 def _lost(found: Sequence[LostTokens]) -> Plot:
     shares = [one.to_json()["tokens_share"] or {} for one in found]
+    tasks = [one.task for one in found]
     curves = [
-        Curve(
-            name=TITLES[cause],
-            x=[one.task for one in found],
-            y=[of.get(cause) for of in shares],
-            series=SERIES[cause],
-            mode="bars",
-        )
-        for cause in CAUSES
+        Curve(name=title, x=tasks, y=[of.get(cause) for of in shares], series=series, mode="bars")
+        for cause, (title, series) in LOST.items()
     ]
-    title = "Lost tokens by cause"
     return Plot(
-        title=title, x="task", y="share of lost tokens", views={"all tasks": curves}, percent=True, stacked=True
+        title="Lost tokens by cause",
+        x="task",
+        y="share of lost tokens",
+        views={"all tasks": curves},
+        percent=True,
+        stacked=True,
     )
 
 
