@@ -51,6 +51,16 @@ def _requirements(extra: str) -> set[str]:
     return found
 
 
+def version(distribution: str) -> str | None:
+    """The version of an installed package, by its name on the index; None if it is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def remedy(package: str) -> str:
     """The command that installs a package of `EXTRAS`, and what it is used with."""
     return command(EXTRAS[package])

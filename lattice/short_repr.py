@@ -31,3 +31,12 @@ def _short(value: Any) -> str:
     if isinstance(value, (tuple, list, dict)):
         return f"<{type(value).__name__} of {len(value)}>"
     return f"{text[: CELLS - 2]}.."
+
+
+def readable(value: Any) -> str:
+    """A value for people: yes or no, separated thousands, at most six significant digits."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

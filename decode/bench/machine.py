@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
+
+from rescore.lattice.extras import version
 
 
 def machine(*packages: str) -> dict[str, object]:
@@ -29,11 +30,3 @@ def _lines(path: str) -> list[str]:
         return Path(path).read_text().splitlines()
     except OSError:
         return []
-
-
-def version(name: str) -> str | None:
-    """Returns the version of a package, None if it is not installed."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

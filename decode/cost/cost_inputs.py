@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,32 @@ def ways_of_report(report: dict[str, Any], dump: str | None = None) -> list[Way]
     means = _chosen(report["overall"], dump)
     paths = _count(report["settings"].get("paths", 1), "paths")
     times: dict[str, Any] = next((one for one in report.get("ms_per_lattice", ()) if one["dump"] == means["dump"]), {})
-    efficiency, verified = means["block_efficiency"], means["verified_per_pass"]
-    if not math.isfinite(base := float(verified["base"])):
+    if not math.isfinite(base := float(means["verified_per_pass"]["base"])):
         raise ValueError(f"verified_per_pass of base: expected a finite number, got {base}")
-    names = [name for name in efficiency if name not in BOUND]
+    drafting = {
+        name: 1e-3 * float(times.get("paths" if name.startswith(PATHS) else "tree", 0.0))
+        for name in means["block_efficiency"]
+    }
+    return ways_of(means, paths, drafting)
+
+
+def ways_of(means: Mapping[str, Any], paths: int, drafting: Mapping[str, float]) -> list[Way]:
+    """Returns the ways of drafters with these means over tasks. drafting: seconds per lattice, 0 if not listed."""
+    verified = means["verified_per_pass"]
+    slots = round(float(verified["base"]))
     return [
-        way
-        for name in names
-        for way in _ways(name, float(efficiency[name]), float(verified[name]), round(base), paths, times)
+        Way(
+            name=title,
+            tokens_per_pass=float(efficiency),
+            verified=float(verified[name]),
+            rows=1 if shared is None else paths,
+            shared_cache=shared is not False,
+            slots=0 if name.startswith(HEADLESS) else slots,
+            drafting=0.0 if name == "base" else drafting.get(name, 0.0),
+        )
+        for name, efficiency in means["block_efficiency"].items()
+        if name not in BOUND
+        for title, shared in _by_cache(name)
     ]
 
 
@@ -81,24 +99,11 @@ def _chosen(overall: Sequence[dict[str, Any]], dump: str | None) -> dict[str, An
     return found[0]
 
 
-def _ways(name: str, efficiency: float, verified: float, slots: int, paths: int, times: dict[str, Any]) -> list[Way]:
-    kind = "paths" if name.startswith(PATHS) else "tree"
-    drafting = 0.0 if name == "base" else 1e-3 * float(times.get(kind, 0.0))
-    own = 0 if name.startswith(HEADLESS) else slots
+def _by_cache(name: str) -> list[tuple[str, bool | None]]:
+    """The ways of a drafter: their names, and whether the rows of several paths share a cache, None for one row."""
     if not name.startswith("parallel"):
-        return [Way(name=name, tokens_per_pass=efficiency, verified=verified, slots=own, drafting=drafting)]
-    return [
-        Way(
-            name=f"{name}, {cache}",
-            tokens_per_pass=efficiency,
-            verified=verified,
-            rows=paths,
-            shared_cache=shared,
-            slots=own,
-            drafting=drafting,
-        )
-        for cache, shared in (("own caches", False), ("shared cache", True))
-    ]
+        return [(name, None)]
+    return [(f"{name}, own caches", False), (f"{name}, shared cache", True)]
 
 
 def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:

@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
-from rescore.decode.replay.replay import accepted_of_drafts, tree_at, visited_rows
+from rescore.decode.replay.replay import accepted_of_drafts, tree_at
 from rescore.decode.report.content import Section
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.svg import clean
-from rescore.lattice.tree import TokenTree, accepted_by_size
+from rescore.lattice.tree import TokenTree
 
 PROMPT_TOKENS = 64  # of the prompt's end, shown before the text
+TOP_K = 16  # candidates shown per slot
 MAX_BYTES = 5 << 20  # limit of the JSON; further sequences are left out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrowserOptions:
-    """sequences    shown per task
-    nodes        of the tree whose replay is followed
-    top_k        candidates shown per slot
-    calibration  of the open tree, which needs a language model
-    """
-
-    sequences: int = 5
-    nodes: int = 16
-    top_k: int = 16
-    calibration: Calibration = field(default_factory=Calibration)
-
-    def __post_init__(self) -> None:
-        for name, low, high in (("sequences", 0, 1000), ("nodes", 1, 256), ("top_k", 1, 64)):
-            if not low <= (value := getattr(self, name)) <= high:
-                raise ValueError(f"{name}: expected {low}..{high}, got {value}")
-
-
 def browser(
-    dump: Dump, rescorer: Rescorer, options: BrowserOptions, *, tasks: Sequence[str], words: Sequence[str] | None = None
+    dump: Dump,
+    rescorer: Rescorer,
+    *,
+    tasks: Sequence[str],
+    sequences: int = 5,
+    nodes: int = 16,
+    calibration: Calibration = DEFAULT,
+    words: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """The first sequences of each task as JSON, one task at a time in turn, up to MAX_BYTES.
+
+    sequences    per task
+    nodes        of the tree whose replay is followed
+    calibration  of the open tree, which needs a language model
 
     {"nodes", "lm": whether there is a language model, "words": {id: text} or None, "left_out": sequences that did not
     fit, "sequences": [{"task", "number", "prompt": ids, "tokens": ids, "passes": [..]}]}. A pass has "row", "ids"
@@ -54,9 +47,13 @@ def browser(
     tokens), "base" and "best" [T] (the drafts), "tree" and, with a language model, "open" [[token, parent, percent],
     ..], and "accepted" {"base", "best", "tree", "open"}.
     """
+    trees = {"tree": rescorer}
+    if rescorer.models:
+        trees["open"] = Rescorer(rescorer.models[0], calibration=calibration)
+    sources = [islice(_sequences(dump, task, rescorer, trees, nodes), sequences) for task in tasks]
     shown: list[dict[str, Any]] = []
     size = left_out = 0
-    for found in _in_turns([_of_task(dump, task, rescorer, options) for task in tasks]):
+    for found in filter(None, chain.from_iterable(zip_longest(*sources))):
         size += len(json.dumps(found, separators=(",", ":")))
         if size > MAX_BYTES:
             left_out += 1
@@ -64,7 +61,7 @@ def browser(
             shown.append(found)
     shown.sort(key=lambda one: (tasks.index(one["task"]), one["number"]))
     return {
-        "nodes": options.nodes,
+        "nodes": nodes,
         "lm": bool(rescorer.models),
         "words": None if words is None else {token: clean(words[token]) for token in sorted(_tokens(shown))},
         "left_out": left_out,
@@ -72,76 +69,45 @@ def browser(
     }
 
 
-def _in_turns(sources: list[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    while sources:
-        for source in list(sources):
-            try:
-                yield next(source)
-            except StopIteration:
-                sources.remove(source)
-
-
-def _of_task(dump: Dump, task: str, rescorer: Rescorer, options: BrowserOptions) -> Iterator[dict[str, Any]]:
-    first = 0
-    for block in dump.blocks(task):
-        wanted = min(block.sequences, options.sequences - first)
-        if wanted <= 0:
-            return
-        yield from _of_block(block, wanted, first, rescorer, options)
-        first += block.sequences
-
-
-def _of_block(
-    block: DumpBlock, wanted: int, first: int, rescorer: Rescorer, options: BrowserOptions
+def _sequences(
+    dump: Dump, task: str, rescorer: Rescorer, trees: Mapping[str, Rescorer], nodes: int
 ) -> Iterator[dict[str, Any]]:
-    """The first `wanted` sequences of a block; `first`: number of the block's first sequence in its task."""
-    rows = np.arange(block.offsets[wanted])
-    sausages, truth = block.sausages(rows), block.truth(rows)
-    histories = block.histories(rows, rescorer.context)
-    trees = rescorer.trees(sausages, histories, options.nodes)
-    in_tree = accepted_by_size(trees.tokens, trees.parents, truth)[:, -1]
-    shown = {"tree": rescorer}
-    if rescorer.models:
-        shown["open"] = Rescorer(rescorer.models[0], calibration=options.calibration)
-    best = rescorer.paths(sausages, histories, 1).tokens[:, 0]
-    accepted = {
-        "base": accepted_of_drafts(sausages.first[:, None], truth),
-        "best": accepted_of_drafts(best[:, None], truth),
-    }
-    visited = visited_rows(in_tree, block.offsets[: wanted + 1])
-    for sequence in range(wanted):
-        begin, end = block.offsets[sequence : sequence + 2].tolist()
-        prompt = block.prompt_tokens[block.prompt_offsets[sequence] : block.prompt_offsets[sequence + 1]][
-            -PROMPT_TOKENS:
-        ]
-        own = visited[(visited >= begin) & (visited < end)].tolist()
-        drawn = {row: {name: tree_at(one, block, row, options.nodes) for name, one in shown.items()} for row in own}
+    blocks = (block.part(place, place + 1) for block in dump.blocks(task) for place in range(block.sequences))
+    for number, block in enumerate(blocks):
         yield {
-            "task": block.task,
-            "number": first + sequence,
-            "prompt": prompt.tolist(),
-            "tokens": block.tokens[begin:end].tolist(),
-            "passes": [
-                {
-                    "row": row - begin,
-                    **_candidates(sausages[row], histories[row], best[row], rescorer, options.top_k),
-                    "base": sausages.first[row].tolist(),
-                    "best": best[row].tolist(),
-                    **{name: _nodes(tree) for name, tree in drawn[row].items()},
-                    "accepted": {
-                        **{name: int(lengths[row]) for name, lengths in accepted.items()},
-                        **{name: tree.accepted(truth[row]) for name, tree in drawn[row].items()},
-                    },
-                }
-                for row in own
-            ],
+            "task": task,
+            "number": number,
+            "prompt": block.prompt_tokens[-PROMPT_TOKENS:].tolist(),
+            "tokens": block.tokens.tolist(),
+            "passes": list(_passes(block, rescorer, trees, nodes)),
         }
 
 
+def _passes(
+    block: DumpBlock, rescorer: Rescorer, trees: Mapping[str, Rescorer], nodes: int
+) -> Iterator[dict[str, Any]]:
+    """Of a block of one sequence, as the tree's accepted lengths say."""
+    row = 0
+    while row < block.rows - 1:
+        sausage, truth, history = block.sausages([row])[0], block.truth([row]), block.history(row, rescorer.context)
+        drafts = {"base": sausage.first, "best": rescorer.paths(sausage, history, 1).tokens[0]}
+        drawn = {name: tree_at(one, block, row, nodes) for name, one in trees.items()}
+        accepted = {name: int(accepted_of_drafts(draft[None, None], truth)[0]) for name, draft in drafts.items()}
+        accepted |= {name: tree.accepted(truth[0]) for name, tree in drawn.items()}
+        yield {
+            "row": row,
+            **_candidates(sausage, history, drafts["best"], rescorer),
+            **{name: draft.tolist() for name, draft in drafts.items()},
+            **{name: _nodes(tree) for name, tree in drawn.items()},
+            "accepted": accepted,
+        }
+        row += accepted["tree"] + 1
+
+
 def _candidates(
-    sausage: Sausage, history: NDArray[np.int32], draft: NDArray[np.int32], rescorer: Rescorer, k: int
+    sausage: Sausage, history: NDArray[np.int32], draft: NDArray[np.int32], rescorer: Rescorer
 ) -> dict[str, Any]:
-    ids, cost = sausage.ids[:, :k], sausage.cost[:, :k]
+    ids, cost = sausage.ids[:, :TOP_K], sausage.cost[:, :TOP_K]
     columns = {"ids": ids.tolist(), "p": [[_percent(value) for value in slot] for slot in np.exp(-cost).tolist()]}
     if not rescorer.models:
         return columns
@@ -192,21 +158,17 @@ def _tokens(sequences: list[dict[str, Any]]) -> set[int]:
 
 def lattice_section(browser: dict[str, Any]) -> Section:
     """browser: result of `report.browser.browser`."""
-    added = (
-        " and the cost that the language models add, in nats, given the earlier tokens of the rescored draft"
-        if browser["lm"]
-        else ""
-    )
     prose = [
         f"Step through the passes of a tree of {browser['nodes']} nodes with the buttons or the arrow keys. Each "
-        f"column is a head, and each cell a candidate with the head's probability{added}. The true token is framed and "
+        "column is a head, and each cell a candidate with the head's probability. The true token is framed and "
         "ticked, dots mark the tokens of the drafts, and a tree's accepted path is bold. In the text, the root token "
-        "is bold and underlined; tokens accepted in this pass are green.",
+        "is bold and underlined; tokens accepted in this pass are green."
     ]
     if browser["lm"]:
         prose.append(
-            "The open tree is drafted at the same position; a replay of open trees would visit other positions."
+            "After + is the cost that the language models add, in nats, given the rescored draft's earlier tokens. The "
+            "open tree is drafted at the same position; a replay of open trees would visit other positions."
         )
     if browser["left_out"]:
         prose.append(f"{browser['left_out']} sequences were left out to keep the page small.")
-    return Section(key="lattices", title="Lattice browser", cites="figures 4, 5", prose=prose, browser=browser)
+    return Section(key="lattices", title="Lattice browser", prose=prose, browser=browser)

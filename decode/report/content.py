@@ -1,24 +1,17 @@
-"""The parts of a report: sections of prose, tables and plots. HTML, Markdown and JSON are written from them.
+"""The parts of a report: sections of prose, plots and tables. HTML, Markdown and JSON are written from them.
 
 All texts are plain and untrusted (names of tasks and tokens come from files); the writers escape them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rescore.decode.replay.figures import Interval
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Names and values, one pair per line."""
-
-    title: str
-    rows: Sequence[tuple[str, str]]
+Value = str | float | Interval | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +23,7 @@ class Cell:
     note: str = ""
 
     @classmethod
-    def of(cls, value: str | float | Interval | None, form: str = ".2f") -> Cell:
+    def of(cls, value: Value, form: str) -> Cell:
         """The cell of a text, or of a number in a format: of Python's, or "p" for a p-value. Whole numbers are counts.
         The ends of an interval are the note.
         """
@@ -55,10 +48,11 @@ def ends(interval: Interval, form: str) -> str:
     return f"{low.rstrip('%')}{' to ' if interval.low < 0 else '–'}{high}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under headers; the first column names the row.
+    """Rows of values under headers; the first column names the row.
 
+    forms   formats of the columns by header, others have two decimals; or of all columns
     strong  numbers of the rows to emphasise
     gist    the table's main result in one line, shown while it is folded
     open    whether the page shows it unfolded
@@ -66,55 +60,70 @@ class Table:
 
     title: str
     headers: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Value]]
+    forms: Mapping[str, str] | str = ".2f"
     strong: frozenset[int] = frozenset()
     gist: str = ""
     open: bool = False
 
-    def __post_init__(self) -> None:
-        for number, row in enumerate(self.rows):
-            if len(row) != len(self.headers):
-                raise ValueError(
-                    f"table {self.title!r}, row {number}: expected {len(self.headers)} cells, got {len(row)}"
-                )
-
-    @classmethod
-    def of(
-        cls,
-        title: str,
-        headers: Sequence[str],
-        rows: Sequence[Sequence[Any]],
-        forms: Mapping[str, str] | str = ".2f",
-        **more: Any,
-    ) -> Table:
-        """The table of these values, as `Cell.of` takes them.
-
-        forms: of the columns by header, others with two decimals; or of all columns.
-        """
-        of_columns = [forms if isinstance(forms, str) else forms.get(header, ".2f") for header in headers]
-        cells = [[Cell.of(value, form) for value, form in zip(row, of_columns, strict=True)] for row in rows]
-        return cls(title=title, headers=headers, rows=cells, **more)
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """The rows as texts. ValueError if one is not as long as the headers."""
+        forms = self.forms
+        of_columns = [forms if isinstance(forms, str) else forms.get(header, ".2f") for header in self.headers]
+        return [[Cell.of(value, form) for value, form in zip(row, of_columns, strict=True)] for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlotView:
-    """One selectable view of a plot, such as a task: its name and its plotly traces."""
+class Curve:
+    """Points joined by a line, or bars; values with an interval have error bars.
+
+    series  names the colour; for ordered curves, its place in 0..1 on a scale of colours
+    mode    plotly's, or "bars"
+    texts   shown when the pointer is over a point
+    hidden  until it is chosen in the legend
+    """
 
     name: str
-    traces: Sequence[dict[str, Any]]
+    x: Sequence[float | str]
+    y: Sequence[float | Interval | None]
+    series: str | float = "tree"
+    dash: str = "solid"
+    mode: str = "lines+markers"
+    texts: Sequence[str] = ()
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A plot with its views, and plotly's layout for all of them.
+    """Curves of several views, such as tasks; the first is shown first.
 
-    alt  describes the plot in words
+    x, y          titles of the axes
+    percent       whether y are shares
+    xaxis, yaxis  further options of plotly's axes
+    stacked       whether bars are stacked
+    tabled        whether the first view is also a table, a row for each x; for curves over the same x
     """
 
     title: str
-    alt: str
-    views: Sequence[PlotView]
-    layout: dict[str, Any] = field(default_factory=dict)
+    x: str
+    y: str
+    views: Mapping[str, Sequence[Curve]]
+    percent: bool = False
+    xaxis: Mapping[str, Any] = field(default_factory=dict)
+    yaxis: Mapping[str, Any] = field(default_factory=dict)
+    stacked: bool = False
+    tabled: bool = True
+
+    @property
+    def table(self) -> Table:
+        """The figures of the first view."""
+        view, curves = next(iter(self.views.items()))
+        places = sorted({x: None for curve in curves for x in curve.x}, key=lambda x: 0 if isinstance(x, str) else x)
+        columns = [dict(zip(curve.x, curve.y)) for curve in curves]
+        rows = [(x if isinstance(x, str) else f"{x:g}", *(column.get(x) for column in columns)) for x in places]
+        headers = (self.x, *(curve.name for curve in curves))
+        return Table(f"{self.title}, {view}", headers, rows, ".1%" if self.percent else ".3f")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,21 +131,21 @@ class Section:
     """A titled section of the page.
 
     prose  how to read it
-    cites  the corresponding tables and figures of the paper
     lead   whether the page shows its prose unfolded
     """
 
     key: str
     title: str
     prose: Sequence[str]
-    parts: Sequence[Table | Plot | Facts] = ()
-    cites: str = ""
+    plots: Sequence[Plot] = ()
+    tables: Sequence[Table] = ()
     browser: dict[str, Any] | None = None
     lead: bool = False
 
-    def __post_init__(self) -> None:
-        if not re.fullmatch("[a-z][a-z0-9-]*", self.key):
-            raise ValueError(f"section: expected a key of lower-case letters, digits and hyphens, got {self.key!r}")
+    @property
+    def all_tables(self) -> list[Table]:
+        """Those of the plots first."""
+        return [*(plot.table for plot in self.plots if plot.tabled), *self.tables]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

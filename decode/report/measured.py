@@ -12,13 +12,7 @@ from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.names import sized
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.analyses.efficiency import (
-    EfficiencyTable,
-    compare_models,
-    compare_orders,
-    oracle_efficiency,
-)
-from rescore.decode.replay.analyses.entropies import Entropies, entropies
+from rescore.decode.replay.analyses.efficiency import EfficiencyTable, compare_orders, oracle_efficiency
 from rescore.decode.replay.analyses.lost_tokens import LostCounts, LostTokens
 from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.reliability import Reliability, reliability
@@ -27,7 +21,6 @@ from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.report.browser import BrowserOptions
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
 from rescore.lm.ngram import NGram
@@ -36,29 +29,8 @@ NODES = (8, 16, 32, 64, 128)
 PATHS = (2, 4, 8, 16, 32)  # replayed beside 1 and p
 BUDGET, LARGER = 16, 128  # nodes of the tree whose lost tokens are analysed, and of the tree it is compared with
 OF_Q = 64  # nodes of the tree whose q is checked against acceptance
-EVERYWHERE = (
-    "base",
-    "parallel-base",
-    "rescored",
-    "parallel-rescored",
-    "heads-tree",
-    "tree",
-)  # for comparisons row by row
-# Drafters in the plots of acceptance by position and of tokens per pass along the text.
-SHOWN = (
-    "base",
-    "rescored",
-    "parallel-rescored",
-    "tree 16",
-    "tree 64",
-    "lm-alone 16",
-    *(sized(name, n) for name in ("blend", "blend tuned") for n in (16, 64)),
-    "suffix-decoding 16",
-    "token-recycling 16",
-    "token-recycling",
-    "prompt-lookup",
-    "oracle",
-)
+# For comparisons row by row.
+EVERYWHERE = ("base", "parallel-base", "rescored", "parallel-rescored", "heads-tree", "tree")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +40,10 @@ class ReportOptions:
     seed     of the intervals
     tuned    weights to report on besides the default, their models if these are open, and their source as a phrase
     budgets  of the drafters
-    browser  contents of the lattice browser
+    models   path of each n-gram model, in the rescorer's order
+    words    text of every id, or None
+    settings   names and values to show, including the command line
+    sequences  per task, and nodes of the tree, in the lattice browser
     cost     model and machine of the predicted cost; None for no such section
     bench    lines of `rescore bench decode`, None without
     """
@@ -81,7 +56,11 @@ class ReportOptions:
     tuned_models: Sequence[NGram] | None = None
     source: str = "the default, not tuned"
     budgets: Budgets = field(default_factory=lambda: Budgets(nodes=NODES, paths=PATHS))
-    browser: BrowserOptions = field(default_factory=BrowserOptions)
+    models: Sequence[str] = ()
+    words: Sequence[str] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sequences: int = 5
+    nodes: int = 16
     cost: CostOptions | None = None
     bench: Path | None = None
 
@@ -119,8 +98,8 @@ class Neural:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """The results that the sections show. What needs heads, or a language model (orders, several if there are several,
-    weights), is empty or None without. q: of the drafter `q_of`.
+    """The results that the sections show. What needs heads, or a language model (orders, weights), is empty or None
+    without. q: of the drafter `q_of`.
     """
 
     dump: Dump
@@ -131,12 +110,10 @@ class Measured:
     figures: Figures
     q: Sequence[Reliability]
     q_of: str
-    entropies: Entropies | None = None
     oracle: EfficiencyTable | None = None
     recall: Sequence[TaskRecall] = ()
     lost: Sequence[LostTokens] = ()
     orders: EfficiencyTable | None = None
-    several: EfficiencyTable | None = None
     weights: Weights | None = None
 
 
@@ -145,15 +122,10 @@ def measure(
     rescorer: Rescorer,
     options: ReportOptions,
     *,
-    names: Sequence[str] = (),
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """Runs all analyses.
-
-    names    of the models, used if there are several
-    advance  called with numbers of rows, about `rows_to_come` in total
-    """
+    """Runs all analyses. advance: called with numbers of rows, about `rows_to_come` in total."""
     tasks, part, budgets = options.tasks_of(dump), options.split.part(options.part), options.budgets
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     sources = RecordedSources(dump, rescorer, tuned=options.tuned_models, counts=options.split.part("tune"))
@@ -167,13 +139,12 @@ def measure(
     found: dict[str, Any] = {}
     if dump.slots:
         found = {
-            "entropies": entropies(dump, **common),
             "oracle": oracle_efficiency(dump, **common),
             "recall": recall(dump, rescorer, top_k=budgets.top_k, **common),
             "lost": lost.result(),
         }
         if rescorer.models:
-            found |= _of_models(dump, rescorer, options, names=names, common=common)
+            found |= _of_models(dump, rescorer, options, common)
     q_of = next((name for one in ("blend tuned", "blend") for name in [sized(one, OF_Q)] if name in result.names), "")
     q = next((one for one in drafters if isinstance(one, DrafterReplay) and q_of in one.names), None)
     return Measured(
@@ -193,17 +164,14 @@ def _of_models(
     dump: Dump,
     rescorer: Rescorer,
     options: ReportOptions,
-    *,
-    names: Sequence[str],
     common: Mapping[str, Any],
 ) -> dict[str, Any]:
-    first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]
+    first, *further = rescorer.models
+    others = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(options.models[1:], further), 2)}
+    alpha = rescorer.alpha[0].tolist()
     of_search: dict[str, Any] = {"top_k": options.budgets.top_k, "threads": rescorer.threads}
-    of_paths = {"alpha": alpha[0], "paths": options.budgets.p, **of_search, **common}
-    found: dict[str, Any] = {"orders": compare_orders(dump, first, **of_paths)}
-    if len(rescorer.models) > 1:
-        models = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(names, rescorer.models), 1)}
-        found["several"] = compare_models(dump, models, **of_paths)
+    of_paths = {"alpha": alpha if len(alpha) > 1 else alpha[0], "paths": options.budgets.p, **of_search, **common}
+    found: dict[str, Any] = {"orders": compare_orders(dump, first, others=others, **of_paths)}
     tasks, split = common["tasks"], options.split
     if any(split.tune[task] for task in tasks):
         make = best_draft(first, **of_search)
@@ -222,5 +190,5 @@ def rows_to_come(dump: Dump, rescorer: Rescorer, part: SplitPart, tasks: Sequenc
             whole += task.rows
     if not dump.slots:
         return round(2 * rows)
-    stages = 5 + bool(rescorer.models) + (len(rescorer.models) > 1) + slow
+    stages = 4 + bool(rescorer.models) + slow
     return round(rows * stages + (whole if rescorer.models else 0))

@@ -7,15 +7,16 @@ import gzip
 import json
 import re
 from collections.abc import Callable
-from html import escape, unescape
+from dataclasses import asdict
+from html import escape
 from importlib.resources import files
 from typing import Any
 
-from rescore.decode.report.content import Cell, Facts, Plot, Report, Section, Table
+from rescore.decode.replay.figures import Interval
+from rescore.decode.report.content import Curve, Plot, Report, Section, Table
 from rescore.lattice.extras import needed_for
 from rescore.lattice.svg import clean
 
-SHORTCUTS = 4  # sections linked in the header of a wide page; the menu has all
 STYLES = ("page.css", "browser.css")
 SCRIPTS = ("tables.js", "plots.js", "browser.js")
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
@@ -28,7 +29,6 @@ def page(report: Report) -> str:
         .get_template("page.html")
         .render(
             report=report,
-            shortcuts=report.sections[:SHORTCUTS],
             styles="\n".join(map(_static, STYLES)),
             data=embedded(data(report)),
             plotly=packed(plotly_source()),
@@ -44,18 +44,14 @@ def markdown(report: Report) -> str:
 
 
 def data(report: Report) -> dict[str, Any]:
-    """The data of the scripts: {"plots": {key: ..}, "browser": .. or None}."""
+    """The data of the scripts: {"plots": {key: `Plot`, its views as pairs}, "browser": .. or None}."""
     plots = {
-        f"{section.key}-{number}": {
-            "views": [{"name": view.name, "traces": list(view.traces)} for view in part.views],
-            "layout": part.layout,
-        }
+        f"{section.key}-{number}": asdict(plot)
         for section in report.sections
-        for number, part in enumerate(section.parts)
-        if isinstance(part, Plot)
+        for number, plot in enumerate(section.plots)
     }
     return {
-        "plots": plots,
+        "plots": {key: {**plot, "views": [*plot["views"].items()]} for key, plot in plots.items()},
         "browser": next((section.browser for section in report.sections if section.browser is not None), None),
     }
 
@@ -104,30 +100,25 @@ def templates(escaped: Callable[[str], str]) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.tests |= {kind.__name__.lower(): _instance_of(kind) for kind in (Table, Plot, Facts)}
     made.filters["texts"] = _texts
     return made
 
 
-def _instance_of(kind: type) -> Callable[[Any], bool]:
-    return lambda part: isinstance(part, kind)
-
-
 def _texts(table: Table) -> list[bool]:
     """Of every column, whether it has no figures."""
-    return [all(row[place].value is None for row in table.rows) for place in range(len(table.headers))]
+    return [all(cell.value is None for cell in column) for column in zip(*table.cells)] or [True] * len(table.headers)
 
 
 def _static(name: str) -> str:
     return (files("rescore.decode.report") / "static" / name).read_text(encoding="utf-8")
 
 
-FORMAT, VERSION = "rescore-report", 2
+FORMAT, VERSION = "rescore-report", 3
 
 
 def report_json(report: Report) -> dict[str, Any]:
-    """The report's prose, tables, plots and facts by section, and the `figures` of every drafter, with the keys of the
-    JSON of `rescore run`. The lattice browser's data are not included.
+    """The report's prose, tables and plots by section, and the `figures` of every drafter, with the keys of the JSON of
+    `rescore run`. The lattice browser's data are not included.
     """
     return {
         "format": FORMAT,
@@ -135,7 +126,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "title": report.title,
         "subtitle": report.subtitle,
         "verdict": report.verdict,
-        "tiles": [{"name": tile.name, "figure": tile.figure, "beside": tile.beside} for tile in report.tiles],
+        "tiles": [asdict(tile) for tile in report.tiles],
         "figures": report.figures,
         "sections": [_section(section) for section in report.sections],
     }
@@ -145,53 +136,25 @@ def _section(section: Section) -> dict[str, Any]:
     return {
         "key": section.key,
         "title": section.title,
-        "cites": section.cites,
         "prose": list(section.prose),
-        "tables": [_table(part) for part in section.parts if isinstance(part, Table)],
-        "plots": [_plot(part) for part in section.parts if isinstance(part, Plot)],
-        "facts": [{"title": part.title, "rows": dict(part.rows)} for part in section.parts if isinstance(part, Facts)],
+        "tables": [_table(table) for table in section.all_tables],
+        "plots": [_plot(plot) for plot in section.plots],
     }
 
 
 def _table(table: Table) -> dict[str, Any]:
-    return {
-        "title": table.title,
-        "gist": table.gist,
-        "headers": list(table.headers),
-        "rows": [[_cell(cell) for cell in row] for row in table.rows],
-    }
-
-
-def _cell(cell: Cell) -> dict[str, Any]:
-    """The cell; `value` has full precision, None for text."""
-    return {"text": cell.text, "value": cell.value, "note": cell.note}
+    """Values of cells have full precision; they are None for text."""
+    rows = [[asdict(cell) for cell in row] for row in table.cells]
+    return {"title": table.title, "gist": table.gist, "headers": list(table.headers), "rows": rows}
 
 
 def _plot(plot: Plot) -> dict[str, Any]:
-    return {
-        "title": plot.title,
-        "x": _title(plot, "xaxis"),
-        "y": _title(plot, "yaxis"),
-        "views": [{"name": view.name, "curves": [_curve(trace) for trace in view.traces]} for view in plot.views],
-    }
+    views = [{"name": name, "curves": [_curve(curve) for curve in curves]} for name, curves in plot.views.items()]
+    return {"title": plot.title, "x": plot.x, "y": plot.y, "views": views}
 
 
-def _title(plot: Plot, axis: str) -> str:
-    return unescape(plot.layout.get(axis, {}).get("title", {}).get("text", ""))
-
-
-def _curve(trace: dict[str, Any]) -> dict[str, Any]:
+def _curve(curve: Curve) -> dict[str, Any]:
     """Points of a curve or bars of a series; low and high are the interval's ends, None without one."""
-    low, high = _interval(trace)
-    x = [unescape(value) if isinstance(value, str) else value for value in trace["x"]]
-    return {"name": unescape(trace["name"]), "x": x, "y": list(trace["y"]), "low": low, "high": high}
-
-
-def _interval(trace: dict[str, Any]) -> tuple[list[float | None], list[float | None]]:
-    y, bars = trace["y"], trace.get("error_y")
-    if bars is None:
-        return [None] * len(y), [None] * len(y)
-    return (
-        [None if value is None else value - below for value, below in zip(y, bars["arrayminus"])],
-        [None if value is None else value + above for value, above in zip(y, bars["array"])],
-    )
+    y = [one.value if isinstance(one, Interval) else one for one in curve.y]
+    low, high = ([getattr(one, end, None) for one in curve.y] for end in ("low", "high"))
+    return {"name": curve.name, "x": list(curve.x), "y": y, "low": low, "high": high}

@@ -4,49 +4,29 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib import metadata
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report.browser import browser, lattice_section
-from rescore.decode.report.content import Facts, Report, Section
+from rescore.decode.report.content import Report, Section, Table
 from rescore.decode.report.measured import Measured, Neural, ReportOptions, measure
 from rescore.decode.report.sections import cost, differences, drafts, efficiency, heads, models, summary
 from rescore.lattice.dump import Dump
+from rescore.lattice.extras import version
+from rescore.lattice.short_repr import readable
 
 LONGEST = 240  # characters shown of a value from a file
 OURS = 10_000  # characters shown of a setting, such as the command
 PACKAGES = ("rescore", "numpy", "plotly", "tokenizers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportSources:
-    """Inputs that the page names.
-
-    models    path of each n-gram model, in the rescorer's order
-    words     text of every id, or None
-    settings  names and values, including the command line
-    """
-
-    models: Sequence[str] = ()
-    words: Sequence[str] | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def names(self) -> str:
-        """The models' file names, separated by commas."""
-        return ", ".join(Path(path).name for path in self.models)
-
-
 def report(
     dump: Dump,
     rescorer: Rescorer,
     options: ReportOptions,
-    sources: ReportSources,
     *,
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
@@ -56,22 +36,21 @@ def report(
     neural   a further rescorer (`open_neural`)
     advance  called with numbers of rows, about `rows_to_come` in total, for a progress bar
     """
-    measured = measure(dump, rescorer, options, names=sources.models, neural=neural, advance=advance)
-    facts = {path: model.info() for path, model in zip(sources.models, rescorer.models)}
+    measured = measure(dump, rescorer, options, neural=neural, advance=advance)
     sections = (
         summary.section(measured),
         efficiency.section(measured),
-        _lattices(measured, rescorer, sources.words),
+        _lattices(measured, rescorer),
         differences.section(measured),
         drafts.section(measured),
         heads.section(measured),
         models.section(measured),
         cost.section(measured),
-        _provenance(measured, facts, sources.settings),
+        _provenance(measured, rescorer),
     )
     return Report(
         title=f"Block drafts of {dump.header.model}" if dump.slots else f"Drafts for {dump.header.model}, no heads",
-        subtitle=_subtitle(measured, sources),
+        subtitle=_subtitle(measured),
         verdict=summary.verdict(measured.figures.overall),
         figures=measured.figures.to_json(),
         tiles=efficiency.tiles(measured.figures),
@@ -79,73 +58,59 @@ def report(
     )
 
 
-def _subtitle(measured: Measured, sources: ReportSources) -> str:
-    header, result = measured.dump.header, measured.result
+def _subtitle(measured: Measured) -> str:
+    header, result, options = measured.dump.header, measured.result, measured.options
     sampled = f" at temperature {header.temperature:g}" if header.temperature else ""
-    of_part = {"heldout": "held-out ", "tune": "tuning "}.get(measured.options.part, "")
+    of_part = {"heldout": "held-out ", "tune": "tuning "}.get(options.part, "")
     heads = f"{header.heads} heads with {header.top_k} candidates" if measured.dump.slots else "no heads"
-    models = f"with {sources.names}" if sources.models else "without an n-gram model"
+    models = ", ".join(Path(path).name for path in options.models)
     return (
         f"{header.kind} text{sampled}, {len(result.tasks)} tasks, "
         f"{sum(len(task.tokens) for task in result.tasks):,} {of_part}sequences of {result.lattices:,} positions, "
-        f"{heads}, {models}"
+        f"{heads}, {f'with {models}' if models else 'without an n-gram model'}"
     )
 
 
-def _lattices(measured: Measured, rescorer: Rescorer, words: Sequence[str] | None) -> Section | None:
+def _lattices(measured: Measured, rescorer: Rescorer) -> Section | None:
     if not measured.dump.slots:
         return None
     options, tuned = measured.options, measured.options.tuned
-    calibration = tuned.calibration("open") if tuned and tuned.trees else DEFAULT
     found = browser(
         measured.dump,
         rescorer,
-        replace(options.browser, calibration=calibration),
         tasks=measured.figures.task_names,
-        words=words,
+        sequences=options.sequences,
+        nodes=options.nodes,
+        calibration=tuned.calibration("open") if tuned and tuned.trees else DEFAULT,
+        words=options.words,
     )
     return lattice_section(found) if found["sequences"] else None
 
 
-def _provenance(measured: Measured, models: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -> Section:
-    """models: path and facts (`NGram.info`) of each; settings: the report's, including the command."""
-    dump, tuned = measured.dump, measured.options.tuned
-    if tuned:
-        settings = {**settings, "tuned": measured.options.source, "trees": tuned.to_json(Path.cwd())["trees"]}
-    parts = [
-        Facts(title="Settings", rows=facts_of(settings, longest=OURS)),
-        Facts(title=f"Dump {dump.path}", rows=facts_of({**dump.info(), "tasks": None})),
-        *(Facts(title=f"Language model {path}", rows=facts_of(facts)) for path, facts in models.items()),
-        Facts(title="Versions", rows=facts_of(versions())),
-    ]
+def _provenance(measured: Measured, rescorer: Rescorer) -> Section:
+    dump, options, settings = measured.dump, measured.options, {**measured.options.settings}
+    if options.tuned:
+        settings |= {"tuned": options.source, "trees": options.tuned.to_json(Path.cwd())["trees"]}
+    models = zip(options.models, rescorer.models)
+    system = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     prose = (
         "The inputs needed to reproduce these figures. Every number on this page is computed from the dump; sections "
         "with predicted figures say so.",
     )
-    return Section(key="provenance", title="Provenance", prose=prose, parts=parts, lead=True)
+    tables = [
+        _facts("Settings", settings, longest=OURS),
+        _facts(f"Dump {dump.path}", {**dump.info(), "tasks": None}),
+        *(_facts(f"Language model {path}", model.info()) for path, model in models),
+        _facts("Versions", {**system, **{name: version(name) for name in PACKAGES}}),
+    ]
+    return Section(key="provenance", title="Provenance", prose=prose, tables=tables, lead=True)
 
 
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def facts_of(facts: Mapping[str, Any], longest: int = LONGEST) -> list[tuple[str, str]]:
+def _facts(title: str, facts: Mapping[str, Any], longest: int = LONGEST) -> Table:
     """Names and values as texts of at most `longest` characters; None is left out."""
-    return [(name.replace("_", " "), _text(value, longest)) for name, value in facts.items() if value is not None]
-
-
-def _text(value: Any, longest: int) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return content if len(content) <= longest else content[: longest - 1] + "…"
+    rows = []
+    for name, value in facts.items():
+        if value is not None:
+            text = readable(json.dumps(value) if isinstance(value, (dict, list)) else value)
+            rows.append((name.replace("_", " "), text if len(text) <= longest else f"{text[: longest - 1]}…"))
+    return Table(title, ("name", "value"), rows)

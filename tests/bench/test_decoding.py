@@ -284,4 +284,4 @@ def test_lines_of_the_rounds(world, capsys, tmp_path):
             if "auto" not in name:  # whose passes differ from round to round
                 assert every.tokens.sum() / passes == pytest.approx(engines[name]["tokens_per_pass"])
     text, table = measured_speed(path)
-    assert "the fastest, " in text and {row[0].text for row in table.rows} == set(engines)
+    assert "the fastest, " in text and {row[0] for row in table.rows} == set(engines)

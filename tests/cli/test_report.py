@@ -1,6 +1,8 @@
 """`rescore report` as called."""
 
 import html
+import re
+import shlex
 
 import pytest
 from support import cli
@@ -51,6 +53,9 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
         assert (result.status, result.err) == (0, "")
         tables[name] = result.out
     assert open_trees(tables["own"]) == open_trees(tables["settings"])
+    (told,) = re.findall(r"^\| command \| (.*) \|$", tables["settings"], re.M)
+    words = shlex.split(told.replace("\\", ""))  # without the escapes of Markdown
+    assert cli.call(capsys, *words[1:], "-o", files / "r.html").status == 0
     run = cli.figures(capsys, "run", dump, "--settings", files / "s.json")["overall"][0]
     for name in ("blend tuned 64", "tree tuned 16", "blend-without-heads tuned 64"):
         assert rows(tables["settings"], "Block efficiency per task")[name][-3].startswith(
@@ -152,7 +157,7 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     assert {name: row[2]["text"] for name, row in cells.items()} == {
         name: row[1].split()[0] for name, row in told.items()
     }
-    plot, _ = sections["efficiency"]["plots"]
+    (plot,) = sections["efficiency"]["plots"]
     curve = {one["name"]: one for one in plot["views"][0]["curves"]}["tree"]
     assert curve["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     assert report["verdict"] in html.unescape((files / "report.html").read_text())
@@ -209,6 +214,6 @@ def test_several_models(capsys, files):
         ).status
         == 0
     )
-    table = rows((files / "tables.md").read_text(), "Each language model alone")
-    first, second = (cells for name, cells in table.items() if name.endswith("lm.ngram"))
+    table = rows((files / "tables.md").read_text(), "Language models by order, mean over tasks")
+    first, second = table["3-gram"], [*table.values()][-1]
     assert first == second  # the same model, whatever its weight beside others

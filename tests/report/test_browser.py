@@ -6,7 +6,7 @@ from support import cli
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report import browser as module
-from rescore.decode.report.browser import BrowserOptions, browser, lm_costs
+from rescore.decode.report.browser import browser, lm_costs
 from rescore.lattice.dump import Dump
 
 
@@ -21,7 +21,7 @@ def made(tmp_path_factory):
 def test_passes_replay_the_tree(made):
     """Passes follow one another as their accepted lengths say, and end where the text does."""
     sequences, dump, rescorer = made
-    shown = browser(dump, rescorer, BrowserOptions(sequences=3, nodes=4), tasks=dump.tasks)
+    shown = browser(dump, rescorer, tasks=dump.tasks, sequences=3, nodes=4)
     assert [(one["task"], one["number"]) for one in shown["sequences"]] == [
         ("first", 0),
         ("first", 1),
@@ -67,7 +67,7 @@ def test_costs_are_the_models_own(made):
 def test_words_are_those_shown(made):
     _, dump, rescorer = made
     words = [f" w{i}\n" for i in range(cli.dumps.V)]
-    shown = browser(dump, rescorer, BrowserOptions(sequences=1, nodes=4), tasks=["second"], words=words)
+    shown = browser(dump, rescorer, tasks=["second"], words=words, sequences=1, nodes=4)
     used = set(shown["sequences"][0]["tokens"]) | {
         token for step in shown["sequences"][0]["passes"] for slot in step["ids"] for token in slot
     }
@@ -78,29 +78,16 @@ def test_words_are_those_shown(made):
 def test_what_does_not_fit_is_left_out(made, monkeypatch):
     """Sequences come in turns, so that every task keeps its first."""
     _, dump, rescorer = made
-    whole = browser(dump, rescorer, BrowserOptions(nodes=4), tasks=dump.tasks)
+    whole = browser(dump, rescorer, tasks=dump.tasks, nodes=4)
     monkeypatch.setattr(module, "MAX_BYTES", 1)
-    assert browser(dump, rescorer, BrowserOptions(nodes=4), tasks=dump.tasks)["left_out"] == len(whole["sequences"])
+    assert browser(dump, rescorer, tasks=dump.tasks, nodes=4)["left_out"] == len(whole["sequences"])
 
 
 def test_without_models_and_sequences(made):
     _, dump, _ = made
-    shown = browser(dump, Rescorer(), BrowserOptions(sequences=1, nodes=4), tasks=["first"])
+    shown = browser(dump, Rescorer(), tasks=["first"], sequences=1, nodes=4)
     assert not shown["lm"] and all("lm" not in step for step in shown["sequences"][0]["passes"])
-    assert browser(dump, Rescorer(), BrowserOptions(sequences=0), tasks=["first"])["sequences"] == []
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"sequences": -1}, "sequences: expected 0..1000, got -1"),
-        ({"nodes": 0}, "nodes: expected 1..256, got 0"),
-        ({"top_k": 65}, "top_k: expected 1..64, got 65"),
-    ],
-)
-def test_options(changes, message):
-    with pytest.raises(ValueError, match=message):
-        BrowserOptions(**changes)
+    assert browser(dump, Rescorer(), tasks=["first"], sequences=0)["sequences"] == []
 
 
 def by_task(sequences, task):
@@ -124,5 +111,5 @@ def tree_paths(nodes):
 
 def test_percent_is_of_the_head(made):
     sequences, dump, rescorer = made
-    step = browser(dump, rescorer, BrowserOptions(sequences=1, nodes=4), tasks=["first"])["sequences"][0]["passes"][0]
+    step = browser(dump, rescorer, tasks=["first"], sequences=1, nodes=4)["sequences"][0]["passes"][0]
     np.testing.assert_allclose(step["p"], 100 * np.exp(by_task(sequences, "first")[0]["topk_logp"][0, 1:]), rtol=1e-2)

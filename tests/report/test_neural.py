@@ -1,6 +1,7 @@
 """Neural rescoring in a report, against algorithm 2 with Hugging Face reading every text anew."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -118,8 +119,8 @@ def test_page_tells_model_time_and_command(world, tables):
         and "The beam holds 2 paths" in page
     )
     assert f"--neural {world / 'small'} --neural-alpha 0.7 --neural-paths 2" in page
-    time = rows(tables, "Time of neural rescoring")
-    assert list(time) == ["neural", "neural beam"] and all(float(cells[1]) > 0 for cells in time.values())
+    times = {name: float(ms) for ms, name in re.findall(r"([0-9.]+) ms \((neural(?: beam)?)\)", page)}
+    assert list(times) == ["neural", "neural beam"] and min(times.values()) > 0
     cost = rows(tables, "Bytes moved and operations per decoded token, one text at a time")
     # T passes of the small model.
     assert (

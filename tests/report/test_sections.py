@@ -15,11 +15,10 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.rows import Budgets
 from rescore.decode.report import plots
-from rescore.decode.report.content import Plot, Section, Table
+from rescore.decode.report.content import Plot, Section
 from rescore.decode.report.measured import NODES, PATHS, ReportOptions, measure, rows_to_come
 from rescore.decode.report.plots import curve_of, curves
 from rescore.decode.report.sections import differences, drafts, efficiency, heads, models, summary
-from rescore.decode.report.sections.efficiency import paper_table
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.build import build
@@ -41,12 +40,12 @@ def made(tmp_path_factory):
 
 def table(section: Section, title: str) -> dict[str, list]:
     """A table's values (texts where a cell has no value) by the first cell of each row."""
-    (found,) = [part for part in section.parts if isinstance(part, Table) and part.title.startswith(title)]
-    return {row[0].text: [cell.text if cell.value is None else cell.value for cell in row[1:]] for row in found.rows}
+    (found,) = [one for one in section.all_tables if one.title.startswith(title)]
+    return {row[0].text: [cell.text if cell.value is None else cell.value for cell in row[1:]] for row in found.cells}
 
 
 def plot(section: Section, title: str) -> Plot:
-    (found,) = [part for part in section.parts if isinstance(part, Plot) and part.title.startswith(title)]
+    (found,) = [one for one in section.plots if one.title.startswith(title)]
     return found
 
 
@@ -58,25 +57,17 @@ def test_efficiency(made):
         row = rows[name]
         own = [task["block_efficiency"][name] for task in measured.figures.tasks]
         assert row[1:3] == own and row[3] == pytest.approx(np.mean(own))
-    traces = {trace["name"]: trace for trace in plot(section, "Tokens per pass against").views[0].traces}
-    tree = traces["tree"]
-    assert tree["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
+    curves = plot(section, "Tokens per pass against").views["mean over tasks"]
+    (tree,) = (curve for curve in curves if curve.name == "tree")
+    assert [one.value for one in tree.y] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     low, high = overall["interval"]["block_efficiency"]["tree 16"]
-    assert tree["y"][1] + tree["error_y"]["array"][1] == pytest.approx(high)
-    assert tree["y"][1] - tree["error_y"]["arrayminus"][1] == pytest.approx(low)
-
-
-def test_paper_table():
-    """17-55% of the headroom, 33% on average, as the paper's figures have it."""
-    shares = [row[-1].value for row in paper_table().rows]
-    assert (round(min(shares), 2), round(max(shares), 2)) == (0.17, 0.55)
-    assert np.mean(shares) == pytest.approx(0.335, abs=0.005)
+    assert (tree.y[1].low, tree.y[1].high) == (low, high)
 
 
 def test_differences(made):
     _, _, measured, _ = made
-    (part,) = (one for one in differences.section(measured).parts if isinstance(one, Table))
-    found = {(row[0].text, row[1].text): row for row in part.rows}
+    (part,) = (one for one in differences.section(measured).tables)
+    found = {(row[0].text, row[1].text): row for row in part.cells}
     row = found["tree 16", "heads-tree 16"]
     efficiency = measured.figures.overall["block_efficiency"]
     assert row[2].value == pytest.approx(efficiency["tree 16"] - efficiency["heads-tree 16"])
@@ -88,10 +79,11 @@ def test_oracle_and_base_agree_with_the_rows(made):
     over the rows.
     """
     sequences, _, measured, _ = made
-    rows = table(heads.section(measured), "Oracle block efficiency of all")
+    views = plot(heads.section(measured), "Oracle block efficiency").views
     for k, name in ((1, "base"), (cli.dumps.K, "oracle")):
         slow = [block_efficiency([one for one in sequences if one["task"] == task], k) for task in ("first", "second")]
-        assert rows[str(k)][:2] == pytest.approx(slow)
+        curves = [views[task][-1] for task in ("first", "second")]  # of all heads
+        assert [curve.y[[*curve.x].index(k)].value for curve in curves] == pytest.approx(slow)
         assert slow == pytest.approx([task["block_efficiency"][name] for task in measured.figures.tasks])
 
 
@@ -114,52 +106,38 @@ def block_efficiency(sequences, k: int) -> float:
 
 def test_recall_of_all_positions(made):
     sequences, _, measured, _ = made
-    rows = table(heads.section(measured), "Recall@k")
+    rows = table(heads.section(measured), "Recall@1")
     for head in range(1, cli.dumps.H + 1):
         asked = [
             (one["tokens"][row + head - 1], one["topk_ids"][row, head - 1])
             for one in sequences
             for row in range(len(one["tokens"]) - head + 1)
         ]
-        for place, k in enumerate((1, 2, 4, cli.dumps.K)):
-            assert rows[str(head)][place] == pytest.approx(np.mean([token in ids[:k] for token, ids in asked]))
-    assert rows["1"][4] == "–"  # the root token has no path
+        assert rows[str(head)][0] == pytest.approx(np.mean([token == ids[0] for token, ids in asked]))
+    assert rows["1"][1:] == ["–"] * 3  # the root token has no path
 
 
 def test_acceptance_falls(made):
     _, _, measured, _ = made
-    section = drafts.section(measured)
-    for values in table(section, "Drafts accepted").values():
-        assert all(isinstance(value, float) for value in values) and values == sorted(values, reverse=True)
-    assert len(plot(section, "Drafts accepted").views) == 3  # both tasks, and all of them
+    views = plot(drafts.section(measured), "Drafts accepted").views
+    assert len(views) == 3  # both tasks, and all of them
+    for curve in views["all tasks"]:
+        assert [*curve.y] == sorted(curve.y, reverse=True) and len(curve.y) == cli.dumps.H - 1
 
 
 def test_lost_tokens_sum_to_one(made):
     _, _, measured, _ = made
     for task, values in table(drafts.section(measured), "Lost tokens").items():
-        assert sum(values[3:]) == pytest.approx(1), task
+        assert sum(values) == pytest.approx(1), task
 
 
-def test_entropies(made):
-    sequences, _, measured, _ = made
-    rows = table(heads.section(measured), "Mean entropy")
-    for task, values in rows.items():
-        means = np.mean(np.concatenate([one["entropy"] for one in sequences if one["task"] == task]), axis=0)
-        np.testing.assert_allclose(values[:-2], means, rtol=1e-3)
-
-
-def test_weights_and_parallel_and_repetition(made):
+def test_weights_and_repetition(made):
     _, _, measured, _ = made
     assert set(table(models.section(measured), "The weight chosen")) == {"first", "second"}
-    (found,) = [
-        part for part in efficiency.section(measured).parts if part.title == "Block efficiency of the p best paths"
-    ]
-    assert [(row[0].text, row[1].text) for row in found.rows] == [
-        (name, str(p)) for name in ("parallel-rescored", "parallel-base") for p in (1, 2, 4, 8, 16, 32)
-    ]
-    duels = table(heads.section(measured), "Steps at which")
+    duels = table(heads.section(measured), "Repetition")
     for task in measured.figures.tasks:
-        assert duels[task["task"]][:3] == [task["rescored_against_base"][key] for key in ("wins", "ties", "losses")]
+        assert duels[task["task"]][2:5] == [task["rescored_against_base"][key] for key in ("wins", "ties", "losses")]
+        assert duels[task["task"]][1] == task["repetition"]["rescored"]["consecutive"]
 
 
 def test_progress_comes_to_what_was_said(made):
@@ -190,11 +168,6 @@ def figures(**changes) -> Figures:
 
 def test_sentences_say_what_is_so():
     found = figures()
-    assert summary.yields(found) == (
-        "Tokens per pass of blend: 1.55 (1.50–1.60) with 16 nodes. Plain decoding has 1. The heads' base draft has "
-        "1.20, the best choice among their candidates 1.60. Of the headroom between them, trees of 16 nodes recover "
-        "50% without the n-gram model, 75% with the n-gram model."
-    )
     assert summary.sources(found) == (
         "Of blend 16's tokens per pass, the n-gram model gives 0.10, the model's heads give 0.05 (not significant)."
     )
@@ -206,7 +179,7 @@ def test_speed_by_the_cost_of_a_pass():
     """1.55 tokens per pass: 1.55 times plain decoding if passes cost the same, 1.24 times at 1.25."""
     text, table = summary.needed_speed(figures())
     assert "blend 16 pays while a pass takes less than 1.55 plain ones; at 1.25 it decodes 1.24 times as fast" in text
-    (row,) = (row for row in table.rows if row[0].text == "blend 16")
+    (row,) = (row for row in table.cells if row[0].text == "blend 16")
     assert [cell.value for cell in row[2:]] == pytest.approx([1.55, 1.55 / 1.1, 1.24, 1.55 / 1.5, 0.775])
 
 
@@ -229,7 +202,7 @@ def test_measured_speed(tmp_path):
     )
     text, table = summary.measured_speed(path)
     assert "the fastest, blend 16, 1 text at once, decodes 1.75 times" in text
-    (row,) = (row for row in table.rows if row[0].text == "blend 16")
+    (row,) = (row for row in table.cells if row[0].text == "blend 16")
     assert [cell.value for cell in row[1:4]] == [1, 50, 1.75] and row[3].note == "1.50–2.00"
 
 
@@ -266,7 +239,6 @@ def test_lists_of_names_hold_drafters():
     from rescore.decode.cli.actions import run
     from rescore.decode.replay import figures as compared
     from rescore.decode.report import measured
-    from rescore.decode.report.sections import cost
 
     lists = (
         plots.STYLES,
@@ -274,17 +246,9 @@ def test_lists_of_names_hold_drafters():
         [*plots.SEVERAL.values()],
         *compared.PAIRS,
         measured.EVERYWHERE,
-        measured.SHOWN,
     )
     lists += (*run.ROWS, *run.ROWS_WITHOUT_HEADS, run.BEST, run.BASELINES, run.BOLD, [*run.TIMED.values()])
-    lists += (
-        *efficiency.TILES,
-        *efficiency.HEADLINE,
-        efficiency.TABLED,
-        efficiency.STRONG,
-        cost.PARALLEL,
-        cost.HEADLESS,
-    )
+    lists += (*plots.MAIN,)
     lists += (summary.REFERENCES, summary.CONTROLS, summary.PUBLISHED, differences.SOURCES)
     stems = {
         re.sub("( tuned by task| tuned)?( with memory)?( [0-9]+)?$", "", name) for names in lists for name in names

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import RenderableType
+from rich.table import Table
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.output import Column, column_tables
@@ -16,22 +16,26 @@ from rescore.decode.cost import cost_inputs, paper_cost
 from rescore.decode.cost.cost_model import (
     PLAIN,
     Clock,
-    Forecast,
+    CostOptions,
     Precision,
     Roofline,
     Stopwatch,
     Way,
     accelerator,
-    fastest,
-    forecast,
-    held_bytes,
-    per_token,
-    stops_paying,
+)
+from rescore.decode.cost.cost_tables import (
+    BATCHES,
+    Columns,
+    Rows,
+    batches_of,
+    step_columns,
+    step_rows,
+    step_title,
+    token_columns,
+    token_rows,
 )
 from rescore.decode.cost.model_shape import ModelShape
-
-BATCHES = (1, 8, 64)
-EVERY_BATCH = range(1, 1025)
+from rescore.decode.report.content import Cell
 
 
 def call(args: argparse.Namespace) -> None:
@@ -46,14 +50,9 @@ def call(args: argparse.Namespace) -> None:
     shape, ways = inputs(args)
     precision = Precision(parameter=args.parameter_bytes, cache=args.cache_bytes)
     clock = clock_of(args, precision)
-    measured = sorted(clock.passes) if isinstance(clock, Stopwatch) else None
-    batches = args.batch or measured or BATCHES
-    pays = stops_paying(shape, ways, clock, batches=measured or EVERY_BATCH, length=args.length)
-    rows = []
-    for batch in batches:
-        found = forecast(shape, ways, clock, batch=batch, length=args.length)
-        best = fastest(found)
-        rows += [row(shape, one, clock, precision, args.length, pays, best) for one in found]
+    options = CostOptions(
+        name=args.model, shape=shape, machine=args.gpu or "", clock=clock, length=args.length, precision=precision
+    )
     report = {
         "model": {"name": args.model, **dataclasses.asdict(shape), "read_parameters": shape.read_parameters},
         "machine": machine(args, clock),
@@ -64,8 +63,8 @@ def call(args: argparse.Namespace) -> None:
             "run": str(args.run) if args.run else None,
             "dump": args.dump,
         },
-        "per_token": [token_row(shape, way, precision, args.length) for way in (PLAIN, *ways)],
-        "forecasts": rows,
+        "per_token": token_rows(options, ways),
+        "forecasts": step_rows(options, ways, args.batch or batches_of(options, BATCHES)),
     }
     output.report(args, report, *tables(report, output.width()))
 
@@ -135,50 +134,6 @@ def machine(args: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     }
 
 
-def token_row(shape: ModelShape, way: Way, precision: Precision, length: int) -> dict[str, Any]:
-    own = per_token(shape, way, length=length, precision=precision)
-    cache = {
-        str(at): per_token(shape, way, length=at, precision=precision).cache_bytes
-        for at in sorted({*paper_cost.LENGTHS, length})
-    }
-    return {
-        "way": way.name,
-        "tokens_per_pass": way.tokens_per_pass,
-        "verified": way.verified,
-        "parameter_bytes": own.parameter_bytes,
-        "cache_bytes": cache,
-        "flops": own.flops,
-    }
-
-
-def row(
-    shape: ModelShape,
-    one: Forecast,
-    clock: Clock,
-    precision: Precision,
-    length: int,
-    pays: dict[str, int | None],
-    best: Forecast,
-) -> dict[str, Any]:
-    resident = held_bytes(shape, one.way, batch=one.batch, length=length, precision=precision)
-    roofline = clock if isinstance(clock, Roofline) else None
-    return {
-        "batch": one.batch,
-        "way": one.way.name,
-        "tokens_per_pass": one.way.tokens_per_pass,
-        "verified": one.way.verified,
-        "step_ms": 1e3 * one.step_s,
-        "drafting_ms": 1e3 * one.drafting_s,
-        "tokens_per_s": one.tokens_per_s,
-        "times_plain": one.times_plain,
-        "fastest": one is best,
-        "bound": roofline.bound(shape, one.way, batch=one.batch, length=length) if roofline else None,
-        "resident_bytes": resident,
-        "fits": resident <= roofline.accelerator.memory if roofline else None,
-        "stops_paying_at": pays.get(one.way.name),
-    }
-
-
 def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
     model, settings, tokens = report["model"], report["settings"], report["per_token"]
     parts: list[RenderableType] = [
@@ -187,44 +142,19 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
         machine_line(report["machine"]),
         "",
         "per decoded token, one text at a time",
-        *column_tables(
-            "way",
-            [printable(one["way"]) for one in tokens],
-            [
-                Column("tokens/pass", [f"{one['tokens_per_pass']:.3f}" for one in tokens]),
-                Column("verified", [f"{one['verified']:.0f}" for one in tokens]),
-                Column("GB parameters", [f"{one['parameter_bytes'] / 1e9:.3f}" for one in tokens]),
-                *(
-                    Column(f"GB cache, {at}", [f"{one['cache_bytes'][at] / 1e9:.3f}" for one in tokens])
-                    for at in tokens[0]["cache_bytes"]
-                ),
-                Column("GFLOP", [f"{one['flops'] / 1e9:.2f}" for one in tokens]),
-            ],
-            width=width,
-        ),
+        *table(tokens, token_columns(tokens), width),
     ]
     for batch in dict.fromkeys(one["batch"] for one in report["forecasts"]):
         rows = [one for one in report["forecasts"] if one["batch"] == batch]
-        best = next(printable(one["way"]) for one in rows if one["fastest"])
-        parts += [
-            "",
-            f"{batch} text{'s' * (batch > 1)} at once after {settings['length']:,} tokens; fastest: {best}",
-            *column_tables("way", [printable(one["way"]) for one in rows], columns(rows), width=width, bold={best}),
-        ]
+        parts += ["", printable(step_title(rows, settings["length"])), *table(rows, step_columns(rows), width)]
     return parts
 
 
-def columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
-    found = [
-        Column("ms/step", [f"{one['step_ms']:.2f}" for one in rows]),
-        Column("drafting", [f"{one['drafting_ms'] / one['step_ms']:.0%}" for one in rows]),
-        Column("tokens/s", [f"{one['tokens_per_s']:,.0f}" for one in rows]),
-        Column("x plain", [f"{one['times_plain']:.2f}" for one in rows]),
-        Column("bound", [one["bound"] or "" for one in rows]),
-        Column("GB", [f"{one['resident_bytes'] / 1e9:.1f}" + ("!" if one["fits"] is False else "") for one in rows]),
-        Column("pays below", ["" if one["way"] == PLAIN.name else str(one["stops_paying_at"] or "-") for one in rows]),
-    ]
-    return [column for column in found if any(column.cells)]
+def table(rows: Rows, columns: Columns, width: int) -> list[Table]:
+    """The fastest way is bold."""
+    shown = [Column(name, [Cell.of(value, form).text for value in values]) for name, (form, values) in columns.items()]
+    best = {printable(row["way"]) for row in rows if row.get("fastest")}
+    return column_tables("way", [row["way"] for row in rows], shown, width=width, bold=best)
 
 
 def machine_line(facts: dict[str, Any]) -> str:

@@ -12,10 +12,10 @@ from rich.console import RenderableType
 
 from rescore import _core
 from rescore._processor import levels
-from rescore.decode.bench.machine import machine, version
+from rescore.decode.bench.machine import machine
 from rescore.decode.cli.actions import output
 from rescore.decode.models.located import cache_folder
-from rescore.lattice.extras import DISTRIBUTIONS, EXTRAS, remedy
+from rescore.lattice.extras import DISTRIBUTIONS, EXTRAS, remedy, version
 
 REQUIRED = "numpy", "rich", "safetensors"
 VARIABLES = "RESCORE_CORE", "RESCORE_CACHE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"

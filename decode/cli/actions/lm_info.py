@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.model_files import read_model
 from rescore.decode.cli.actions.output import Column, check_stdin, column_tables
+from rescore.lattice.short_repr import readable
 
 IDENTITIES = ("end_of_text", "bos", "eos")  # numbers that are not counts, printed without separators
 MAX_VALUE = 200  # characters shown of a value
@@ -106,7 +107,7 @@ def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 def plain(name: str, item: Any) -> Any:
     if isinstance(item, list):
         item = (
-            " ".join(output.text(one) for one in item)
+            " ".join(readable(one) for one in item)
             if all(isinstance(one, (int, float, str)) for one in item)
             else json.dumps(item)
         )

@@ -30,6 +30,7 @@ from rich.table import Table
 
 from rescore.decode.cli.arguments import Misuse, Output, harmless, printable
 from rescore.lattice.atomic import replacing
+from rescore.lattice.short_repr import readable
 
 PIPE_WIDTH = 120  # width of tables without a terminal; lines are not broken there
 UNBROKEN = 10_000
@@ -93,19 +94,8 @@ def facts(rows: list[tuple[str, Any]]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(printable(name), printable(text(value)))
+        table.add_row(printable(name), printable(readable(value)))
     return table
-
-
-def text(value: Any) -> str:
-    """A value for people: yes or no, separated thousands, at most six significant digits."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value)
 
 
 def progress_bar() -> Progress:

@@ -13,11 +13,10 @@ from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import Clock, CostOptions, Roofline, Stopwatch, accelerator
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.rows import Budgets
-from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.content import Report
 from rescore.decode.report.measured import NODES, PATHS, Neural, ReportOptions, rows_to_come
 from rescore.decode.report.page import markdown, page, plain, plotly_source, report_json, templates
-from rescore.decode.report.report import ReportSources, report
+from rescore.decode.report.report import report
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
@@ -55,12 +54,7 @@ def reported(args: argparse.Namespace, dump: Dump) -> Report:
     own, split = models.split_of(args, dump, found)
     tuning = not args.untuned and not found and len(rescorer.models) == 1 and dump.slots > 0
     args.part = args.part or ("heldout" if own or (dump.slots and not found) else "all")
-    told = costs(args)
-    sources = ReportSources(
-        models=[str(path) for path, _ in args.lm],
-        words=models.open_words(args, dump, rescorer),
-        settings=settings(args),
-    )
+    told, words = costs(args), models.open_words(args, dump, rescorer)
     tuned: dict[str, Any] = {"tuned": found, "source": f"from the settings {args.settings}"} if found else {}
     if tuning and args.part == "heldout" and any(split.tune.values()):
         with output.stages() as stage:
@@ -86,15 +80,17 @@ def reported(args: argparse.Namespace, dump: Dump) -> Report:
         cost=told,
         bench=args.bench,
         budgets=Budgets(nodes=NODES, p=args.paths, paths=PATHS, top_k=args.top_k),
-        browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
+        models=[str(path) for path, _ in args.lm],
+        words=words,
+        settings=settings(args),
+        sequences=args.sequences,
+        nodes=args.nodes,
         **tuned,
     )
-    return measured(dump, rescorer, options, sources, args)
+    return measured(dump, rescorer, options, args)
 
 
-def measured(
-    dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: ReportSources, args: argparse.Namespace
-) -> Report:
+def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, args: argparse.Namespace) -> Report:
     with output.progress_bar() as bar, models.naming(dump):
         progress = bar.add_task(str(dump.path), total=None)
 
@@ -106,7 +102,7 @@ def measured(
         bar.update(
             progress, total=rows_to_come(dump, rescorer, options.split.part(options.part), options.tasks_of(dump), slow)
         )
-        return report(dump, rescorer, options, sources, neural=neural, advance=advance)
+        return report(dump, rescorer, options, neural=neural, advance=advance)
 
 
 def neural_of(args: argparse.Namespace, dump: Dump, advance: Callable[[int], None]) -> Neural:
@@ -154,7 +150,7 @@ def command(args: argparse.Namespace) -> Sequence[str]:
     """The command that reproduces the report's figures."""
     words = ["rescore", "report", str(args.dump)]
     words += ["--untuned"] if args.untuned else []
-    for path, weight in args.lm:
+    for path, weight in () if args.settings else args.lm:  # settings name their models
         words += ["--lm", f"{path}={weight:g}" if weight != 1 else str(path)]
     if args.alpha is not None:
         words += ["--alpha", ",".join(f"{value:g}" for value in args.alpha)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from rescore.decode.draft.rescorer import Rescorer
@@ -136,7 +137,14 @@ def compare_models(
     return EfficiencyTable(cites=cites, rows=rows, result=result)
 
 
-def compare_orders(dump: Dump, model: NGram, *, orders: Sequence[int] = ORDERS, **options: Any) -> EfficiencyTable:
-    """Runs `compare_models` on the model truncated to each order that it has (`NGram.of_order`)."""
+def compare_orders(
+    dump: Dump,
+    model: NGram,
+    *,
+    orders: Sequence[int] = ORDERS,
+    others: Mapping[str, NGram] = MappingProxyType({}),
+    **options: Any,
+) -> EfficiencyTable:
+    """Runs `compare_models` on the model truncated to each order that it has (`NGram.of_order`), and on others."""
     models = {f"{n}-gram": model if n == model.order else model.of_order(n) for n in orders if n <= model.order}
-    return compare_models(dump, models, cites="table 9", **options)
+    return compare_models(dump, {**models, **others}, cites="table 9", **options)

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from rescore.decode.cost.cost_model import (
-    PLAIN,
-    CostOptions,
-    Forecast,
-    Roofline,
-    Stopwatch,
-    Way,
-    fastest,
-    forecast,
-    per_token,
+from rescore.decode.cost.cost_inputs import ways_of
+from rescore.decode.cost.cost_model import PLAIN, CostOptions, Roofline, Way, forecast
+from rescore.decode.cost.cost_tables import (
+    BATCHES,
+    Columns,
+    Rows,
+    batches_of,
+    step_columns,
+    step_rows,
+    step_title,
+    token_columns,
+    token_rows,
 )
 from rescore.decode.draft.names import split
 from rescore.decode.replay.figures import EQUAL
 from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.report import plots
-from rescore.decode.report.content import Plot, PlotView, Section, Table
+from rescore.decode.report.content import Curve, Plot, Section, Table
 from rescore.decode.report.measured import Measured
 
-PARALLEL = ("parallel-base", "parallel-rescored", "parallel-rescored tuned")  # several drafts as a batch
-HEADLESS = ("lm-alone", "blend-without-heads", "blend-without-heads tuned")
-SHOWN = (1, 8, 64)  # batches of the table
-BATCHES = tuple(2**i for i in range(11))  # of the plot
-LENGTHS = (128, 2048)  # of the cache in the table of bytes
+PLOTTED = tuple(2**i for i in range(11))  # batches
 ROWS = 1024  # lattices searched together, when a search is timed
 
 
@@ -37,20 +34,9 @@ def section(measured: Measured) -> Section | None:
     if not options:
         return None
     drafters = ways(measured, options)
-    by_batch = {batch: _forecast(options, drafters, batch) for batch in _batches(options, SHOWN)}
-    best = "; ".join(
-        f"{batch} text{'s' if batch > 1 else ''} at once: {fastest(found).way.name}, "
-        f"{fastest(found).times_plain:.2f} times plain decoding"
-        for batch, found in by_batch.items()
-    )
-    modelled = (
-        ", except for the neural rescorer's passes, which are predicted too"
-        if any(way.small for way in drafters)
-        else ""
-    )
     source = (
         "Times are predicted, not measured: the longer of memory time and compute time, at assumed shares of the data "
-        f"sheet's figures. Drafting is measured on this machine{modelled}."
+        "sheet's figures. Drafting is measured on this machine, but for the passes of a neural rescorer."
         if isinstance(options.clock, Roofline)
         else "Passes are measured, without heads."
     )
@@ -58,48 +44,36 @@ def section(measured: Measured) -> Section | None:
         lead=True,
         key="cost",
         title=f"Cost: {options.name} on {options.machine}",
-        cites="table 11",
         prose=(
             f"The speed of a model of shape {options.name} on {options.machine} with these block efficiencies, after "
             f"{options.length:,} tokens of text. {source}",
-            f"Fastest: {best}. Drafts pay while passes are bound by memory. With many texts at once they are bound by "
-            "arithmetic, and every verified token costs time.",
+            "Drafts pay while passes are bound by memory. With many texts at once they are bound by arithmetic, and "
+            "every verified token costs time: below as many texts as the last column says, a way is faster than plain "
+            "decoding.",
         ),
-        parts=(_plot(options, drafters), _times(by_batch), _bytes(options, drafters)),
+        plots=[_plot(options, drafters)],
+        tables=_tables(options, drafters),
     )
 
 
 def ways(measured: Measured, options: CostOptions) -> list[Way]:
-    """The drafters with a predicted cost: one and p paths, trees, the language model alone, greedy neural rescoring.
+    """The drafters with a predicted cost; of several paths, only for one number of them.
 
     The neural beam is left out: the cost model has no passes of several rows.
     """
-    found, drafting, slots = [], drafting_seconds(measured), measured.dump.slots
+    figures, slots = measured.figures, measured.dump.slots
+    found = ways_of(figures.overall, measured.options.budgets.p, drafting_seconds(measured))
     small = measured.neural.costed(options) if measured.neural else None
-    for name in measured.figures.names:
-        stem, _ = split(name)
-        if name in ("oracle", "neural beam") or not is_costed(name) or (name == "neural" and small is None):
-            continue
-        found.append(
-            Way(
-                name=name,
-                tokens_per_pass=measured.figures.overall["block_efficiency"][name],
-                verified=measured.figures.overall["verified_per_pass"][name],
-                rows=measured.options.budgets.p if stem in PARALLEL else 1,
-                shared_cache=stem not in PARALLEL,
-                slots=0 if stem in HEADLESS else slots,
-                drafting=0.0 if name == "base" else drafting.get(name, 0.0),
-                small=small if name == "neural" else None,
-                small_passes=slots if name == "neural" else 1,
-            )
-        )
-    return found
+    return [
+        replace(way, small=small, small_passes=slots) if way.name == "neural" else way
+        for way in found
+        if is_costed(way.name) and way.name != "neural beam" and (way.name != "neural" or small)
+    ]
 
 
 def is_costed(name: str) -> bool:
-    """Whether a drafter's cost is predicted; of p paths, only for one p."""
-    stem, budget = split(name)
-    return budget is None or stem not in PARALLEL
+    stem, budget = split(name.partition(",")[0])
+    return budget is None or not stem.startswith("parallel")
 
 
 def drafting_seconds(measured: Measured) -> Mapping[str, float]:
@@ -123,79 +97,47 @@ def drafting_seconds(measured: Measured) -> Mapping[str, float]:
     return found
 
 
-def _forecast(options: CostOptions, drafters: Sequence[Way], batch: int) -> list[Forecast]:
-    """Of plain decoding, then of the drafters."""
-    return forecast(options.shape, drafters, options.clock, batch=batch, length=options.length)
-
-
-def _batches(options: CostOptions, wanted: Sequence[int]) -> Sequence[int]:
-    """The measured batches if passes were measured, else `wanted`."""
-    return sorted(options.clock.passes) if isinstance(options.clock, Stopwatch) else wanted
-
-
 def _plot(options: CostOptions, drafters: Sequence[Way]) -> Plot:
-    batches = _batches(options, BATCHES)
-    of_batches = [_forecast(options, drafters, batch)[1:] for batch in batches]
-    even = plots.curve(PLAIN.name, batches, [1.0] * len(batches), series="oracle", dash="dash", mode="lines")
-    traces: dict[int, list[dict[str, Any]]] = {}
-    for place, way in enumerate(drafters):
-        y, series = [found[place].times_plain for found in of_batches], plots.style(way.name)["series"]
-        traces.setdefault(round(way.verified), []).append(plots.curve(way.name, batches, y, series=series))
-    views = [PlotView(name=f"{n} verified tokens", traces=[*found, even]) for n, found in traces.items()]
+    batches = batches_of(options, PLOTTED)
+    of_batches = [
+        forecast(options.shape, drafters, options.clock, batch=batch, length=options.length)[1:] for batch in batches
+    ]
+    even = Curve(name=PLAIN.name, x=batches, y=[1.0] * len(batches), series="oracle", dash="dash", mode="lines")
+    views: dict[str, list[Curve]] = {}
+    for way, found in sorted(zip(drafters, zip(*of_batches)), key=lambda pair: round(pair[0].verified) != min(EQUAL)):
+        series = plots.style(way.name.partition(",")[0])[0]
+        curve = Curve(name=way.name, x=batches, y=[one.times_plain for one in found], series=series)
+        views.setdefault(f"{way.verified:.0f} verified tokens", [even]).append(curve)
     return Plot(
         title="Speed relative to plain decoding",
-        alt=(
-            "Curves of tokens per second, as a multiple of plain decoding, over the number of texts decoded at once. "
-            "Below 1, drafts do not pay."
-        ),
-        views=sorted(views, key=lambda view: view.name != "16 verified tokens"),
-        layout=plots.axes("texts at once", "times plain decoding", **plots.powers(batches)),
+        x="texts at once",
+        y="times plain decoding",
+        views=views,
+        xaxis=plots.logarithmic(),
+        tabled=False,
     )
 
 
-def _times(by_batch: dict[int, list[Forecast]]) -> Table:
-    best = {batch: fastest(found) for batch, found in by_batch.items()}
-    shown = [
-        found for found in zip(*by_batch.values()) if _tabled(found[0].way, {one.way.name for one in best.values()})
+def _tables(options: CostOptions, drafters: Sequence[Way]) -> list[Table]:
+    """Of all paths, of trees at a few budgets, and of the fastest way."""
+    shown = [way for way in drafters if way.rows > 1 or way.verified < min(EQUAL) or round(way.verified) in EQUAL]
+    names, batches = {PLAIN.name, *(way.name for way in shown)}, batches_of(options, BATCHES)
+    steps = [row for row in step_rows(options, drafters, batches) if row["fastest"] or row["way"] in names]
+    by_batch = [[row for row in steps if row["batch"] == batch] for batch in batches]
+    tokens = token_rows(options, shown)
+    title = "Bytes moved and operations per decoded token, one text at a time"
+    return [
+        *(_table(step_title(rows, options.length), rows, step_columns(rows)) for rows in by_batch),
+        _table(title, tokens, token_columns(tokens)),
     ]
-    columns = {
-        f"{batch} text{'s' if batch > 1 else ''}: {name}": form
-        for batch in by_batch
-        for name, form in (("ms", ".2f"), ("tokens/s", ",.0f"), ("× plain", ".2f"))
-    }
-    rows = [
-        (
-            found[0].way.name,
-            *(value for one in found for value in (1e3 * one.step_s, one.tokens_per_s, one.times_plain)),
-        )
-        for found in shown
-    ]
-    title = ", with 1, 8 and 64 texts at once" if tuple(by_batch) == SHOWN else ", by texts at once"
-    strong = frozenset(
-        place for place, found in enumerate(shown) if any(one is wins for one, wins in zip(found, best.values()))
-    )
-    return Table.of(f"Time of a step{title}", ("way", *columns), rows, columns, strong=strong)
 
 
-def _tabled(way: Way, best: Collection[str] = ()) -> bool:
-    """Whether tables show it: all paths, trees at a few budgets, and the fastest at any batch."""
-    return way.name in best or way.rows > 1 or way.verified < min(EQUAL) or round(way.verified) in EQUAL
-
-
-def _bytes(options: CostOptions, drafters: Sequence[Way]) -> Table:
-    """The paper's table 11 for this dump."""
-    caches = {f"GB cache, {length}": length for length in LENGTHS}
-    rows = []
-    for way in (PLAIN, *(way for way in drafters if _tabled(way))):
-        own, *cached = (
-            per_token(options.shape, way, length=length, precision=options.precision)
-            for length in (options.length, *caches.values())
-        )
-        gigabytes = [1e-9 * value for value in (own.parameter_bytes, *(one.cache_bytes for one in cached))]
-        rows.append((way.name, way.tokens_per_pass, way.verified, *gigabytes, own.flops / 1e9))
-    return Table.of(
-        "Bytes moved and operations per decoded token, one text at a time",
-        ("way", "tokens/pass", "verified", "GB parameters", *caches, "GFLOP"),
-        rows,
-        dict.fromkeys(("tokens/pass", "GB parameters", *caches), ".3f") | {"verified": ".0f", "GFLOP": ".1f"},
+def _table(title: str, rows: Rows, columns: Columns) -> Table:
+    """The fastest way is emphasised."""
+    return Table(
+        title,
+        ("way", *columns),
+        [*zip([row["way"] for row in rows], *(values for _, values in columns.values()))],
+        {header: form for header, (form, _) in columns.items()},
+        strong=frozenset(place for place, row in enumerate(rows) if row.get("fastest")),
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rescore.decode.draft.names import sized
 from rescore.decode.replay.figures import EQUAL, SIGNIFICANT, Figures
 from rescore.decode.report import plots
-from rescore.decode.report.content import Plot, PlotView, Section, Table
+from rescore.decode.report.content import Curve, Plot, Section, Table
 from rescore.decode.report.measured import Measured
 
 SOURCES = ("blend-without-lm", "blend-without-heads", "blend")
@@ -24,29 +22,32 @@ def section(measured: Measured) -> Section:
             "mean over tasks with its interval and two-sided p-value, and the number of tasks on which the first is "
             f"better or worse with p below {SIGNIFICANT}. P-values are not corrected for multiple comparisons.",
         ),
-        parts=(*([_plot(figures)] if sized("blend", EQUAL[0]) in figures.names else []), _table(figures)),
+        plots=[_plot(figures)] if sized("blend", EQUAL[0]) in figures.names else [],
+        tables=[_table(figures)],
     )
 
 
 def _plot(figures: Figures) -> Plot:
-    views = [
-        PlotView(name=f"{n} nodes{told.replace(' ', ', ')}", traces=_bars(figures, told, n))
+    views = {
+        f"{n} nodes{told.replace(' ', ', ')}": _bars(figures, told, n)
         for told in ("", " tuned")
         for n in EQUAL
         if sized("blend" + told, n) in figures.names
-    ]
-    return Plot(
-        title="Tokens per pass with and without each source",
-        alt="Bars of tokens per pass by task: the n-gram model alone, the blend without a source, the blend.",
-        views=views,
-        layout=plots.axes("", "tokens per target pass", barmode="group", y_rangemode="tozero"),
-    )
+    }
+    title = "Tokens per pass with and without each source"
+    return Plot(title=title, x="task", y="tokens per target pass", views=views)
 
 
-def _bars(figures: Figures, told: str, n: int) -> list[dict[str, Any]]:
+def _bars(figures: Figures, told: str, n: int) -> list[Curve]:
     tasks, stems = figures.task_names, ("lm-alone", *(name + told for name in SOURCES))
     return [
-        plots.bars(stem, tasks, [figures.value(name, task) for task in tasks], series=plots.style(stem)["series"])
+        Curve(
+            name=stem,
+            x=tasks,
+            y=[figures.value(name, task) for task in tasks],
+            series=plots.style(stem)[0],
+            mode="bars",
+        )
         for stem in stems
         for name in [sized(stem, n)]
         if name in figures.names
@@ -62,7 +63,7 @@ def _table(figures: Figures) -> Table:
         signs = [difference.sign for difference in each]
         sure += bool(whole.sign)
         rows.append((*pair, whole.interval, whole.p_value, signs.count(1), signs.count(-1), len(each)))
-    return Table.of(
+    return Table(
         "Paired differences of block efficiency",
         ("drafter", "against", "difference", "p", "better", "worse", "tasks"),
         rows,

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from rescore.decode.draft.names import sized, split
-from rescore.decode.replay.figures import EQUAL, Difference, Figures, Interval
+from rescore.decode.replay.figures import Difference, Figures, Interval
 from rescore.decode.replay.table import read_table
-from rescore.decode.report.content import Section, Table, ends
+from rescore.decode.report import plots
+from rescore.decode.report.content import Section, Table
 from rescore.decode.report.measured import Measured
 
 VERIFIED = 16  # tokens per pass of the verdict
@@ -25,15 +26,19 @@ PUBLISHED = ("prompt-lookup", "token-recycling", sized("suffix-decoding", VERIFI
 
 def verdict(overall: dict[str, Any]) -> str:
     """Compares the best drafter with at most VERIFIED tokens per pass with the reference; means over tasks."""
-    efficiency, verified = overall["block_efficiency"], overall["verified_per_pass"]
-    within = [name for name in efficiency if name != "oracle" and round(verified[name]) <= VERIFIED]
-    best = max(within, key=efficiency.__getitem__)
+    efficiency, best = overall["block_efficiency"], _best(overall)
     reference = next(name for name in REFERENCES if name in efficiency)
     return (
         f"Best with {VERIFIED} verified tokens: {split(best)[0]}, {efficiency[best]:.2f} tokens per pass, "
         f"{_gain(efficiency[best] / efficiency[reference] - 1)} {reference} "
         f"({efficiency[reference]:.2f}{EXPLAINED.get(reference, '')})."
     )
+
+
+def _best(overall: dict[str, Any]) -> str:
+    efficiency, verified = overall["block_efficiency"], overall["verified_per_pass"]
+    within = [name for name in efficiency if name != "oracle" and round(verified[name]) <= VERIFIED]
+    return max(within, key=efficiency.__getitem__)
 
 
 def _gain(share: float) -> str:
@@ -43,21 +48,21 @@ def _gain(share: float) -> str:
 def section(measured: Measured) -> Section:
     figures, bench = measured.figures, measured.options.bench
     fast = measured_speed(bench) if bench else needed_speed(figures)
-    prose = [text for text in (fast[0], yields(figures), sources(figures), loops(figures)) if text]
-    return Section(key="summary", title="How much faster", prose=prose, parts=fast[1:], lead=True)
+    prose = [text for text in (fast[0], sources(figures), loops(figures)) if text]
+    return Section(key="summary", title="How much faster", prose=prose, tables=fast[1:], lead=True)
 
 
 def needed_speed(figures: Figures) -> tuple[str, Table]:
     """What passes may cost: without times of passes, a drafter's tokens per pass bound its speed."""
-    names = _blends(figures) or ["base"]
-    first = names[0]
+    first = _best(figures.overall)
     value = figures.overall["block_efficiency"][first]
     rows = [
         (name, figures.overall["verified_per_pass"][name], figures.value(name), *(at / cost for cost in COSTS))
-        for name in [*names, *(name for name in ("base", *PUBLISHED) if name in figures.names and name not in names)]
+        for name in dict.fromkeys((first, *plots.main_drafters(figures.names)))
         for at in [figures.overall["block_efficiency"][name]]
+        if name != "oracle"
     ]
-    table = Table.of(
+    table = Table(
         "Times as fast as plain decoding, by the time of a pass with a draft",
         ("drafter", "verified", "break-even", *(f"{cost:g} × a plain pass" for cost in COSTS)),
         rows,
@@ -101,38 +106,7 @@ def measured_speed(path: Path) -> tuple[str, Table]:
         "second as plain decoding, over all texts together. The range is that of the rounds."
     )
     headers = ("drafter", "texts at once", "tokens/s", "× plain", "tokens/pass")
-    return text, Table.of(f"Measured speed ({path})", headers, rows, {"tokens/s": ",.1f"}, gist=best[0], open=True)
-
-
-def _blends(figures: Figures) -> list[str]:
-    """The blend of all sources, tuned if it was, or the tree of the heads' lattice, at the budgets compared first."""
-    for stem in ("blend tuned", "blend", "tree", "heads-tree"):
-        if names := [name for n in EQUAL for name in [sized(stem, n)] if name in figures.names]:
-            return names
-    return []
-
-
-def yields(figures: Figures) -> str:
-    """Tokens per pass, and how much of the gain that the heads' candidates allow the trees reach."""
-    found = [(name, *split(name)) for name in _blends(figures)]
-    texts = []
-    if found:
-        each = " and ".join(f"{_with_ends(figures, name)} with {n} nodes" for name, _, n in found)
-        texts = [f"Tokens per pass of {found[0][1]}: {each}. Plain decoding has 1."]
-    if "oracle" in figures.names:
-        texts.append(
-            f"The heads' base draft has {_with_ends(figures, 'base')}, the best choice among their candidates "
-            f"{_with_ends(figures, 'oracle')}."
-        )
-        shares = figures.overall["headroom_recovered"]
-        trees = [
-            f"{shares[name]:.0%} {told} the n-gram model"
-            for stem, told in (("heads-tree", "without"), ("tree", "with"))
-            for name in [sized(stem, VERIFIED)]
-            if name in shares
-        ]
-        texts += [f"Of the headroom between them, trees of {VERIFIED} nodes recover {', '.join(trees)}."] * bool(trees)
-    return " ".join(texts)
+    return text, Table(f"Measured speed ({path})", headers, rows, {"tokens/s": ",.1f"}, gist=best[0], open=True)
 
 
 def sources(figures: Figures) -> str:
@@ -159,10 +133,3 @@ def loops(figures: Figures) -> str:
 
 def _effect(difference: Difference) -> str:
     return f"{difference.interval.value:.2f}{'' if difference.sign else ' (not significant)'}"
-
-
-def _with_ends(figures: Figures, name: str) -> str:
-    found = figures.value(name)
-    if not found:
-        return "–"
-    return f"{found.value:.2f}" + (f" ({ends(found, '.2f')})" if found.low is not None else "")

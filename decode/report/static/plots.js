@@ -15,18 +15,36 @@ function colour(css) {
   return getComputedStyle(probe).color;
 }
 
-// The colour of a series, or of a share in 0..1 on a scale from yellow through pink to blue.
-function colourOf({ series, shade }) {
-  if (shade === undefined) return colour(`var(--series-${series}, var(--series-other))`);
-  const hue = 400 - 150 * shade;
+// The colour of a series: by name, or of its place in 0..1 on a scale from yellow through pink to blue.
+function colourOf(series) {
+  if (typeof series === "string") return colour(`var(--series-${series}, var(--series-other))`);
+  const hue = 400 - 150 * series;
   return colour(`light-dark(hsl(${hue} 80% 40%), hsl(${hue} 85% 68%))`);
 }
 
-// The uid tells plotly which curve of another view is the same one.
-function coloured(trace, number) {
-  const color = colourOf(trace.meta ?? {});
-  const line = { ...trace.line, color };
-  return { ...trace, uid: `curve${number}`, line, marker: { color }, error_y: { ...trace.error_y, color } };
+// Plotly interprets some HTML tags.
+const escaped = (text) => (typeof text === "string" ? text.replaceAll("&", "&amp;").replaceAll("<", "&lt;") : text);
+const valueOf = (y) => y?.value ?? y; // a number, null, or an interval {value, low, high}
+
+// A plotly trace. The uid tells plotly which curve of another view is the same one.
+function traceOf({ name, x, y, series, dash, mode, texts, hidden }, number) {
+  const color = colourOf(series);
+  const lengths = (from, to) => y.map((one) => (one?.low == null ? 0 : Math.max(0, one[to] - one[from])));
+  const [array, arrayminus] = [lengths("value", "high"), lengths("low", "value")];
+  const visible = [...array, ...arrayminus].some(Boolean);
+  return {
+    uid: `curve${number}`, name: escaped(name), x: x.map(escaped), y: y.map(valueOf),
+    type: mode === "bars" ? "bar" : "scatter", mode, line: { dash, color }, marker: { color },
+    error_y: { type: "data", symmetric: false, array, arrayminus, visible, thickness: 1.2, width: 3, color },
+    visible: hidden ? "legendonly" : true,
+    ...(texts.length && { text: texts.map(escaped), hovertemplate: "%{text}<br>%{y}<extra></extra>" }),
+  };
+}
+
+function layoutOf({ x, y, xaxis, yaxis, percent, stacked }) {
+  const titled = (title, axis) => ({ title: { text: escaped(title) }, ...axis });
+  const tickformat = percent ? ".0%" : "";
+  return { xaxis: titled(x, xaxis), yaxis: { tickformat, ...titled(y, yaxis) }, barmode: stacked ? "stack" : "group" };
 }
 
 // Plotly's defaults for all plots.
@@ -43,18 +61,18 @@ function template() {
 }
 
 // Rows of the legend, whose columns are as wide as its longest name.
-function legendRows(traces, width) {
-  const column = 48 + 6.5 * Math.max(...traces.map(({ name }) => name.length));
-  return traces.length > 1 ? Math.ceil(traces.length / Math.max(1, Math.floor(width / column))) : 0;
+function legendRows(curves, width) {
+  const column = 48 + 6.5 * Math.max(...curves.map(({ name }) => name.length));
+  return curves.length > 1 ? Math.ceil(curves.length / Math.max(1, Math.floor(width / column))) : 0;
 }
 
 function draw({ figure, canvas, select }) {
-  const { traces } = figure.views[select?.value ?? 0];
+  const [, curves] = figure.views[select?.value ?? 0];
   const width = document.documentElement.classList.contains("printing") ? paperWidth : canvas.clientWidth;
-  const height = Math.min(380, Math.max(280, width * 0.42)) + 19 * legendRows(traces, width);
-  const uirevision = traces.map(({ name }) => name).join(); // choices in the legend are kept for the same curves
-  const layout = { ...figure.layout, template: template(), width, height, uirevision };
-  return Plotly.react(canvas, traces.map(coloured), layout, { displayModeBar: false });
+  const height = Math.min(380, Math.max(280, width * 0.42)) + 19 * legendRows(curves, width);
+  const uirevision = curves.map(({ name }) => name).join(); // choices in the legend are kept for the same curves
+  const layout = { ...layoutOf(figure), template: template(), width, height, uirevision };
+  return Plotly.react(canvas, curves.map(traceOf), layout, { displayModeBar: false });
 }
 
 function savePng({ canvas, select, title }) {
@@ -62,18 +80,12 @@ function savePng({ canvas, select, title }) {
   Plotly.downloadImage(canvas, { format: "png", filename, width: 1000, height: 560, scale: 2 });
 }
 
-// Names are escaped for plotly.
-const plain = (name) => new DOMParser().parseFromString(name, "text/html").body.textContent;
-
 // Every view and curve, a point a row; low and high are the ends of its interval.
-function pointsOf({ views, layout }) {
-  const points = (view, { name, x, y, error_y: bars }) => y.map((value, place) => {
-    const ends = bars && value !== null ? [value - bars.arrayminus[place], value + bars.array[place]] : [null, null];
-    return [view.name, plain(name), typeof x[place] === "string" ? plain(x[place]) : x[place], value, ...ends];
-  });
-  const axes = [plain(layout.xaxis.title.text) || "x", plain(layout.yaxis.title.text) || "y"];
-  const rows = views.flatMap((view) => view.traces.flatMap((trace) => points(view, trace)));
-  return [["view", "curve", ...axes, "low", "high"], ...rows];
+function pointsOf({ x: xTitle, y: yTitle, views }) {
+  const points = (view, { name, x, y }) =>
+    y.map((one, place) => [view, name, x[place], valueOf(one), one?.low, one?.high]);
+  const rows = views.flatMap(([view, curves]) => curves.flatMap((curve) => points(view, curve)));
+  return [["view", "curve", xTitle, yTitle, "low", "high"], ...rows];
 }
 
 const drawn = [];

@@ -1,4 +1,4 @@
-// The tables: sorted by a click on a header, saved as CSV. The menu of sections.
+// The tables: sorted by a click on a header, saved as CSV.
 
 function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -61,5 +61,3 @@ for (const folded of document.querySelectorAll("[data-table]")) {
   folded.querySelector("[data-save=CSV]").addEventListener("click", () => saveCsv(rowsOf(table), title));
   table.tHead.addEventListener("click", ({ target }) => sort(table, target.closest("th").cellIndex));
 }
-
-document.querySelector("#menu nav").addEventListener("click", (event) => (event.currentTarget.parentNode.open = false));
