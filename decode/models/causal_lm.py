@@ -20,8 +20,10 @@ from torch import Tensor
 
 from rescore.decode.models.decoder_layers import LONG, LongRope, is_rotary, rope_types, switch_of, with_modules
 from rescore.decode.models.model_check import (
-    check_attention_model,
+    READ_IN_BLOCKS,
+    check_attention_alone,
     check_logits,
+    check_model,
     reads_field,
     trying_out,
     vocab_size_of,
@@ -74,7 +76,7 @@ def _window_of(buffer: Tensor | None) -> int:
     return window if torch.equal(buffer, causal) else 0
 
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
 _PROBE_WINDOW = 3
 _SCALES = {
     "logit_scale": lambda logits, scale: logits * scale,  # Cohere
@@ -99,12 +101,14 @@ class CausalLMTarget:
 
     trees = True
     reads_back = True
+    _probed = READ_IN_BLOCKS
 
     def __init__(self, model: Any, decoder: Any = None):
-        check_attention_model(model, encoder_decoder=False)
+        check_model(model, encoder_decoder=False)
         self.model = model
         self.decoder = model.get_decoder() if decoder is None else decoder
         self.config = model.config.get_text_config(decoder=True)
+        self._kinds = self._attention_kinds()
         self.angles: LongRope | None = None
         # Rotary parameters of a family that has tables are left over from another one.
         self.rope = rope_types(self.config) if reads_field(model, "rope_") else {}
@@ -116,7 +120,6 @@ class CausalLMTarget:
         self.context: int | None = context_of(self.config, self.rope)
         self.longest: int | None = longest_of(self.config)
         self.reach = None if is_rotary(self.decoder) else self.context
-        self._kinds = _layer_kinds(model, self.config)
         self._scaled_by = [name for name in _SCALES if getattr(self.config, name, None) and reads_field(model, name)]
         self._try_out()
 
@@ -137,7 +140,7 @@ class CausalLMTarget:
     @property
     def slides(self) -> bool:
         """Whether some layers attend to a window only."""
-        return _SLIDING in self._kinds
+        return SLIDING in self._kinds
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
@@ -147,14 +150,16 @@ class CausalLMTarget:
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         return self._pass(block, cache, SlotLayers(cache), input_ids=block.ids)
 
-    def _pass(self, block: Block, cache: SlotCache, layers: SlotLayers, **tokens: Tensor) -> Tensor:
-        """Last hidden states of a block, its tokens given as ids or as embeddings."""
+    def _pass(
+        self, block: Block, cache: SlotCache, layers: SlotLayers, *, rows: Tensor | None = None, **tokens: Tensor
+    ) -> Tensor:
+        """Last hidden states of a block, its tokens given as ids or as embeddings. rows: as in `SlotCache.begin`."""
         if not isinstance(cache, SlotCache):
             raise TypeError(
                 f"expected the cache from open(), got {type(cache).__name__}; "
                 "caches of transformers cannot be rolled back row by row"
             )
-        cache.begin(block)
+        cache.begin(block, rows)
         self.begin(block)
         # What follows a text's last token is never used, so the end of a draft may have any position.
         positions = block.positions if self.reach is None else block.positions.clamp(max=self.reach - 1)
@@ -182,15 +187,20 @@ class CausalLMTarget:
     def masks(self, block: Block) -> Tensor | dict[str, Tensor]:
         """Attention masks: one if all layers are alike, else one per kind of layer."""
         implementation, dtype = self.config._attn_implementation, self.model.dtype
-        windows = {kind: self.config.sliding_window if kind == _SLIDING else None for kind in self._kinds}
+        windows = {kind: self.config.sliding_window if kind == SLIDING else None for kind in self._kinds}
         masks = {kind: attention_mask(block.seen(window), implementation, dtype) for kind, window in windows.items()}
         return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def _attention_kinds(self) -> tuple[str, ...]:
+        """Kinds of attention of the layers; ValueError if some layers have other state."""
+        check_attention_alone(self.model)
+        return _layer_kinds(self.model, self.config)
 
     @torch.no_grad()
     def _try_out(self) -> None:
         with _narrow_window(self.config), trying_out(self.model):
             got, expected = self._probe()
-        check_logits(self.model, got, expected)
+        check_logits(self.model, got, expected, self._probed)
 
     def _probe(self) -> tuple[Tensor, Tensor]:
         """Logits [6, V] of a text's tokens, read after 6 and 4 tokens in a tree with two wrong branches, and the
@@ -215,8 +225,8 @@ def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
     """Kinds of attention of the layers; ValueError if one is neither full nor sliding."""
     window = getattr(config, "sliding_window", None) and reads_field(model, "sliding_window")
     named = getattr(config, "layer_types", None) if reads_field(model, "layer_types") else None
-    kinds = sorted(set(named or [_SLIDING if window else _FULL]))
-    if strange := [kind for kind in kinds if kind not in (_FULL, _SLIDING)]:
+    kinds = sorted(set(named or [SLIDING if window else FULL]))
+    if strange := [kind for kind in kinds if kind not in (FULL, SLIDING)]:
         raise ValueError(
             f"{type(model).__name__}: expected layers of full or sliding attention, got {', '.join(strange)}; "
             "their state cannot be masked or rolled back"

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out, vocab_size_of
+from rescore.decode.models.model_check import check_attention_alone, check_logits, check_model, trying_out, vocab_size_of
 from rescore.decode.models.slot_cache import (
     CACHE,
     DynamicCache,
@@ -66,7 +66,8 @@ class EncoderDecoderTarget:
     reads_back = True
 
     def __init__(self, model: Any, decoder: Any = None):
-        check_attention_model(model, encoder_decoder=True)
+        check_model(model, encoder_decoder=True)
+        check_attention_alone(model)
         self.model = model
         self.encoder = model.get_encoder()
         self.decoder = model.get_decoder() if decoder is None else decoder

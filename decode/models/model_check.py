@@ -19,8 +19,8 @@ _WRONG = {torch.float64: 1e-3, torch.float32: 1e-3}
 _WRONG_OF_SHORT_FLOATS = 0.1
 
 
-def check_attention_model(model: Any, encoder_decoder: bool) -> None:
-    """ValueError unless the model is a language model on one device whose only state is maskable keys and values."""
+def check_model(model: Any, encoder_decoder: bool) -> None:
+    """ValueError unless the model is a language model on one device, whose attention takes a mask per token."""
     name = type(model).__name__
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "config"):
         raise TypeError(f"expected a Hugging Face model, got {name}")
@@ -33,11 +33,6 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
         raise ValueError(
             f"{name}: expected a language model that generates, got one without a head for the next token; "
             "open it with AutoModelForCausalLM"
-        )
-    if getattr(model, "_is_stateful", False):
-        raise ValueError(
-            f"{name}: expected attention alone, got a model with recurrent state, "
-            "which cannot be rolled back when a draft is rejected"
         )
     alibi = getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False)
     if alibi and reads_field(model, "alibi"):
@@ -60,6 +55,15 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
         raise ValueError(
             f"{name}: expected all weights on one device, got {', '.join(devices)}; "
             "open it without device_map or offloading"
+        )
+
+
+def check_attention_alone(model: Any) -> None:
+    """ValueError if the model has state other than keys and values."""
+    if getattr(model, "_is_stateful", False):
+        raise ValueError(
+            f"{type(model).__name__}: expected attention alone, got a model with recurrent state, which cannot be rolled "
+            "back when a draft is rejected; open it with recurrent.causal_target"
         )
 
 
@@ -146,18 +150,26 @@ def trying_out(model: Any) -> Iterator[None]:
         ) from error
 
 
-def check_logits(model: Any, got: Tensor, expected: Tensor) -> None:
-    """ValueError unless logits [n, V] read in blocks equal the model's own up to rounding."""
+READ_IN_BLOCKS = (
+    "when it is read in blocks",
+    "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, "
+    "or does more than the output layer to hidden states",
+)
+
+
+def check_logits(model: Any, got: Tensor, expected: Tensor, how: tuple[str, str] = READ_IN_BLOCKS) -> None:
+    """ValueError unless logits [n, V] equal the model's own up to rounding.
+
+    how: how they were read, and why a family's logits could then differ.
+    """
     got, expected = got.float(), expected.float()
     spread = (expected - expected.mean(dim=-1, keepdim=True)).norm(dim=-1).clamp(min=1e-9)
     error = float(((got - expected).norm(dim=-1) / spread).max())
     wrong = _WRONG_OF_SHORT_FLOATS if _is_quantised(model) else _WRONG.get(model.dtype, _WRONG_OF_SHORT_FLOATS)
     if not error <= wrong:
         raise ValueError(
-            f"{type(model).__name__}: expected the model's own logits when it is read in blocks, "
-            f"got others (relative error {error:.2g}); "
-            "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, "
-            "or does more than the output layer to hidden states"
+            f"{type(model).__name__}: expected the model's own logits {how[0]}, "
+            f"got others (relative error {error:.2g}, at most {wrong:.2g}); {how[1]}"
         )
 
 
