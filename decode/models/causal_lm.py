@@ -20,7 +20,6 @@ from torch import Tensor
 
 from rescore.decode.models.decoder_layers import LONG, LongRope, is_rotary, rope_types, switch_of, with_modules
 from rescore.decode.models.model_check import (
-    READ_IN_BLOCKS,
     check_attention_alone,
     check_logits,
     check_model,
@@ -101,7 +100,6 @@ class CausalLMTarget:
 
     trees = True
     reads_back = True
-    _probed = READ_IN_BLOCKS
 
     def __init__(self, model: Any, decoder: Any = None):
         check_model(model, encoder_decoder=False)
@@ -200,7 +198,11 @@ class CausalLMTarget:
     def _try_out(self) -> None:
         with _narrow_window(self.config), trying_out(self.model):
             got, expected = self._probe()
-        check_logits(self.model, got, expected, self._probed)
+        self._check(got, expected)
+
+    def _check(self, got: Tensor, expected: Tensor) -> None:
+        """ValueError unless the logits of `_probe` agree."""
+        check_logits(self.model, got, expected)
 
     def _probe(self) -> tuple[Tensor, Tensor]:
         """Logits [6, V] of a text's tokens, read after 6 and 4 tokens in a tree with two wrong branches, and the

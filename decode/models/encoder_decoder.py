@@ -15,7 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.model_check import check_attention_alone, check_logits, check_model, trying_out, vocab_size_of
+from rescore.decode.models.model_check import (
+    check_attention_alone,
+    check_logits,
+    check_model,
+    trying_out,
+    vocab_size_of,
+)
 from rescore.decode.models.slot_cache import (
     CACHE,
     DynamicCache,

@@ -150,17 +150,17 @@ def trying_out(model: Any) -> Iterator[None]:
         ) from error
 
 
-READ_IN_BLOCKS = (
+_IN_BLOCKS = (
     "when it is read in blocks",
     "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, "
     "or does more than the output layer to hidden states",
 )
 
 
-def check_logits(model: Any, got: Tensor, expected: Tensor, how: tuple[str, str] = READ_IN_BLOCKS) -> None:
+def check_logits(model: Any, got: Tensor, expected: Tensor, read: tuple[str, str] = _IN_BLOCKS) -> None:
     """ValueError unless logits [n, V] equal the model's own up to rounding.
 
-    how: how they were read, and why a family's logits could then differ.
+    read: how they were read, and why those of some families then differ.
     """
     got, expected = got.float(), expected.float()
     spread = (expected - expected.mean(dim=-1, keepdim=True)).norm(dim=-1).clamp(min=1e-9)
@@ -168,8 +168,8 @@ def check_logits(model: Any, got: Tensor, expected: Tensor, how: tuple[str, str]
     wrong = _WRONG_OF_SHORT_FLOATS if _is_quantised(model) else _WRONG.get(model.dtype, _WRONG_OF_SHORT_FLOATS)
     if not error <= wrong:
         raise ValueError(
-            f"{type(model).__name__}: expected the model's own logits {how[0]}, "
-            f"got others (relative error {error:.2g}, at most {wrong:.2g}); {how[1]}"
+            f"{type(model).__name__}: expected the model's own logits {read[0]}, "
+            f"got others (relative error {error:.2g}, at most {wrong:.2g}); {read[1]}"
         )
 
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.causal_lm import FULL, SLIDING, CausalLMTarget
+from rescore.decode.models.model_check import check_logits
 from rescore.decode.models.slot_cache import DynamicCache, SlotCache, SlotLayers
 from rescore.decode.models.target import Block
 from rescore.lattice.extras import needed_for
@@ -39,6 +40,11 @@ with needed_for("a model of Hugging Face"):
         LinearAttentionLayer,
     )
 
+_AFTER_STATES = (
+    "when several tokens are read after a kept state",
+    "in such a pass the family ignores the state, or changes it otherwise than token by token; "
+    "decode it without drafts, with model.generate",
+)
 LONGEST = 32  # tokens that a pass reads again; a longer tail is read once more, by itself, and its state kept
 
 Layers = dict[int, LinearAttentionLayer]
@@ -201,11 +207,6 @@ class RecurrentTarget(CausalLMTarget):
     """
 
     trees = False
-    _probed = (
-        "when several tokens are read after a kept state",
-        "in such a pass the family ignores the state of its cache, or changes it otherwise than token by token; "
-        "decode it without drafts, with model.generate",
-    )
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
@@ -274,9 +275,7 @@ class RecurrentTarget(CausalLMTarget):
 
     def _attention_kinds(self) -> tuple[str, ...]:
         layers = [layer for layer in DynamicCache(config=self.config).layers if isinstance(layer, DynamicLayer)]
-        return tuple(
-            sorted({SLIDING if isinstance(layer, DynamicSlidingWindowLayer) else FULL for layer in layers})
-        )
+        return tuple(sorted({SLIDING if isinstance(layer, DynamicSlidingWindowLayer) else FULL for layer in layers}))
 
     def _new_layers(self) -> Layers:
         return {
@@ -284,6 +283,10 @@ class RecurrentTarget(CausalLMTarget):
             for place, layer in enumerate(DynamicCache(config=self.config).layers)
             if isinstance(layer, LinearAttentionCacheLayerMixin)
         }
+
+    def _check(self, got: Tensor, expected: Tensor) -> None:
+        super()._check(got[:2], expected[:2])
+        check_logits(self.model, got, expected, _AFTER_STATES)
 
     def _probe(self) -> tuple[Tensor, Tensor]:
         """Logits [10, V] of two rows: of a token each; of a draft that is rejected and one that is accepted; of what

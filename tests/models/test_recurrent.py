@@ -1,0 +1,204 @@
+"""Families with recurrent state, small and random: texts with drafts are `generate`'s, whatever is drafted, without a
+pass more.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from support.scripted import Scripted
+from support.tiny_families import FAMILIES, small_model
+
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models import recurrent
+from rescore.decode.models.recurrent import RecurrentTarget, causal_target
+from rescore.decode.models.target import Block
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+
+EQUAL = """
+    bamba falcon_h1 granitemoehybrid lara_mini lfm2 lfm2_moe lfm3 mamba2 nemotron_h olmo_hybrid qwen3_5_moe_text
+    qwen3_5_text qwen3_next zamba2 zaya
+""".split()
+REFUSED = "falcon_mamba inkling_text jamba mamba minimax recurrent_gemma".split()
+CLAMPED = "nemotron_h zamba2".split()  # pass over several tokens and passes over one differ by 1e-3 of a logit
+CONVOLUTIONS = "lfm2 lfm2_moe lfm3".split()  # no other state
+PROMPTS = [np.array(ids) for ids in ([5, 6, 7, 8, 5, 6], [9, 8, 7, 9], [3, 1, 4, 1])]
+TOKENS, DRAFTED = 24, 4
+RIGHT = {"right": lambda place: True, "half": lambda place: place % 3, "wrong": lambda place: False}
+
+families = pytest.mark.parametrize("family", [family for family in EQUAL if family in FAMILIES])
+
+
+@cache
+def target_of(family):
+    return causal_target(small_model(family))
+
+
+def texts_of(model, ids, mask=None, n=TOKENS):
+    out = model.generate(ids, attention_mask=mask, max_new_tokens=n, do_sample=False, pad_token_id=0)
+    return out[:, ids.shape[1] :].tolist()
+
+
+@cache
+def plain(family):
+    """The texts of `generate`, each prompt alone, and what may be drafted after them."""
+    model = target_of(family).model
+    return [texts_of(model, torch.tensor(prompt)[None], n=TOKENS + DRAFTED)[0] for prompt in PROMPTS]
+
+
+def drafter_of(family, right, lengths=(DRAFTED,) * len(PROMPTS)):
+    """Drafts the true continuation, except for the places in a text that `right` says are wrong."""
+    texts = [[*prompt.tolist(), *text] for prompt, text in zip(PROMPTS, plain(family))]
+
+    def propose(history):
+        known = next(row for row, text in enumerate(texts) if text[: len(history)] == history.tolist())
+        draft = texts[known][len(history) : len(history) + lengths[known]]
+        return [[token if right(len(history) + i) else (token + 1) % 7 + 1 for i, token in enumerate(draft)]]
+
+    return Scripted(propose)
+
+
+class Passes:
+    """The widths of the passes of a target's model."""
+
+    def __init__(self, target):
+        self.widths = []
+        self.hook = target.decoder.register_forward_pre_hook(self.count, with_kwargs=True)
+
+    def count(self, module, args, kwargs):
+        self.widths.append(kwargs["input_ids"].shape[1])
+
+    def __enter__(self):
+        return self.widths
+
+    def __exit__(self, *error):
+        self.hook.remove()
+
+
+def tokens_of(generations):
+    return [one.tokens.tolist() for one in generations]
+
+
+def expected(family):
+    return [text[:TOKENS] for text in plain(family)]
+
+
+@families
+@pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
+def test_a_greedy_text_is_generates_in_no_pass_more(family, right):
+    target, drafter = target_of(family), drafter_of(family, right)
+    for prompt, text in zip(PROMPTS, expected(family)):
+        with Passes(target) as widths:
+            (one,) = generate(target, [prompt], drafter, Options(max_tokens=TOKENS))
+        assert one.tokens.tolist() == text
+        assert len(widths) == one.statistics.passes
+
+
+@families
+def test_what_was_accepted_whole_is_not_read_again(family):
+    target, drafter = target_of(family), drafter_of(family, RIGHT["right"])
+    with Passes(target) as widths:
+        generate(target, PROMPTS[:1], drafter, Options(max_tokens=1 + 4 * (DRAFTED + 1)))
+    assert widths == [len(PROMPTS[0])] + [DRAFTED + 1] * 4
+
+
+@families
+def test_what_follows_a_rejected_draft_is_read_again_unless_it_can_be_cut(family):
+    target, drafter = target_of(family), drafter_of(family, RIGHT["wrong"])
+    with Passes(target) as widths:
+        generate(target, PROMPTS[:1], drafter, Options(max_tokens=1 + 4))
+    again = [0, 0, 0, 0] if family in CONVOLUTIONS else [0, 1, 2, 3]
+    room = [4, 3, 2, 1]
+    assert widths[1:] == [tail + 1 + drafted for tail, drafted in zip(again, room)]
+
+
+@families
+@pytest.mark.parametrize("right", [None, *RIGHT.values()], ids=["none", *RIGHT])
+def test_rows_of_a_batch_are_decoded_as_alone(family, right):
+    drafter = None if right is None else drafter_of(family, right, lengths=(4, 1, 3))
+    assert tokens_of(generate(target_of(family), PROMPTS, drafter, Options(max_tokens=TOKENS))) == expected(family)
+
+
+@families
+def test_texts_are_those_of_a_padded_batch(family):
+    model, longest = target_of(family).model, max(map(len, PROMPTS))
+    ids = torch.tensor(np.array([np.pad(prompt, (longest - len(prompt), 0)) for prompt in PROMPTS]))
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in PROMPTS])
+    assert texts_of(model, ids, mask) == expected(family)
+
+
+@families
+def test_rows_that_end_early_leave_the_others_as_they_are(family):
+    stop = plain(family)[1][5]
+    wanted = [text[: text.index(stop) + 1] if stop in text else text for text in expected(family)]
+    options = Options(max_tokens=TOKENS, stopping=Stopping(tokens=frozenset({stop})))
+    assert tokens_of(generate(target_of(family), PROMPTS, drafter_of(family, RIGHT["half"]), options)) == wanted
+
+
+@pytest.mark.parametrize("family", [family for family in EQUAL if family in FAMILIES and family not in CLAMPED])
+def test_sampled_texts_are_those_without_drafts(family):
+    target = target_of(family)
+    options = Options(max_tokens=12, shaping=Shaping(sampling=Sampling(temperature=0.7, seed=4)))
+    guesses = Scripted(lambda history: [history[-4:-1]])
+    assert tokens_of(generate(target, PROMPTS, guesses, options)) == tokens_of(generate(target, PROMPTS, None, options))
+
+
+@families
+def test_several_drafts_are_rows(family):
+    """The second draft is the true one."""
+    drafter = drafter_of(family, RIGHT["half"])
+
+    def propose(history):
+        (draft,) = drafter.of_history(history)
+        return [[(draft[0] + 1) % 99, *[-1] * (len(draft) - 1)], draft] if draft else [[]]
+
+    options = Options(max_tokens=TOKENS, layout=BatchLayout(2))
+    assert tokens_of(generate(target_of(family), PROMPTS, Scripted(propose), options)) == expected(family)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "mamba2"])
+def test_a_long_tail_is_read_once_by_itself(family, monkeypatch):
+    monkeypatch.setattr(recurrent, "LONGEST", 5)
+    target, drafter = target_of(family), drafter_of(family, RIGHT["wrong"])
+    with Passes(target) as widths:
+        together = generate(target, PROMPTS, drafter, Options(max_tokens=TOKENS))
+    assert tokens_of(together) == expected(family)
+    assert max(widths[2:]) <= 5 + 1 + DRAFTED
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "mamba2"])
+def test_plain_passes_after_drafts_read_one_token(family):
+    """Rows with tails of different lengths do not wait for each other."""
+    target, drafter = target_of(family), drafter_of(family, RIGHT["wrong"], lengths=(4, 0, 2))
+    early = Scripted(lambda history: drafter.of_history(history) if len(history) < 10 else [[]])
+    with Passes(target) as widths:
+        together = generate(target, PROMPTS, early, Options(max_tokens=TOKENS))
+    assert tokens_of(together) == expected(family)
+    assert set(widths[-10:]) == {1}
+
+
+def test_trees_are_refused():
+    target = target_of("mamba2")
+    cache, _ = target.open([np.array([1, 2])], 1, 8)
+    zeros = torch.zeros(1, 3, dtype=torch.int64)
+    tree = Block(ids=zeros, start=zeros[:, 0], depths=zeros, ancestors=torch.eye(3, dtype=torch.bool)[None], end=3)
+    with pytest.raises(ValueError, match="chain"):
+        target.read(tree, cache)
+
+
+@pytest.mark.parametrize("family", [family for family in REFUSED if family in FAMILIES])
+def test_families_that_ignore_a_kept_state_are_refused(family):
+    model = small_model(family)
+    with pytest.raises(ValueError, match=f"{type(model).__name__}: expected .* got"):
+        causal_target(model)
+
+
+def test_models_with_attention_alone_stay_what_they_are():
+    assert not isinstance(target_of("llama"), RecurrentTarget)
