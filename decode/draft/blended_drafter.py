@@ -20,7 +20,8 @@ ALIKE = 1e-4  # without an n-gram model, nodes of lower q are tokens that nothin
 
 
 class BlendedDrafter(TreeDrafter):
-    """Drafts trees from the text so far, the target's predictions after rejected drafts, and an n-gram model.
+    """Drafts trees from the text so far, the target's predictions after rejected drafts, and an n-gram model; their
+    best chains if the target reads no trees.
 
     target       the target; its passes are timed to choose the size of each tree
     lm           None drafts from the text alone
@@ -49,7 +50,7 @@ class BlendedDrafter(TreeDrafter):
             calibration = HEADLESS
         rescorer = blended(target.vocab_size, lm, calibration, memory=memory, threads=threads)
         width = AutoWidth(target) if nodes is None else nodes
-        super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected)
+        super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected, chains=not target.trees)
 
 
 def blended(

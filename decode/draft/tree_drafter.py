@@ -12,7 +12,7 @@ from rescore.decode.draft.auto_width import AutoWidth, WidthSession
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Options
-from rescore.decode.draft.tree_search import CalibratedSearch, PlainSearch, TreeSearch
+from rescore.decode.draft.tree_search import CalibratedSearch, ChainSearch, PlainSearch, TreeSearch
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
@@ -30,6 +30,7 @@ class TreeDrafter(Rescoring):
               and text draft alone
     rejected  whether the target's predictions after rejected nodes count in the running text
     pushed    of fixed weights: trees under the q of whole paths (docs/how/pushing.md)
+    chains    whether only the best chain of each tree is drafted, at most n tokens: for targets that read no trees
     """
 
     drawn = 0
@@ -43,6 +44,7 @@ class TreeDrafter(Rescoring):
         depth: int | None = None,
         rejected: bool = True,
         pushed: bool = False,
+        chains: bool = False,
     ):
         if isinstance(nodes, int):
             check_nodes(nodes)
@@ -53,7 +55,7 @@ class TreeDrafter(Rescoring):
         if depth is not None and not 1 <= depth <= MOST_NODES:
             raise ValueError(f"depth: expected trees of depth 1..{MOST_NODES}, got {depth}")
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
-        self.depth, self.rejected, self.pushed = depth, rejected, pushed
+        self.depth, self.rejected, self.pushed, self.chains = depth, rejected, pushed, chains
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         lattices = self.lattice.open(len(prompts)) if self.lattice else None
@@ -62,6 +64,8 @@ class TreeDrafter(Rescoring):
             search = CalibratedSearch(self.rescorer.calibrated, len(prompts), depth=self.depth, rejected=self.rejected)
         else:
             search = PlainSearch(self.rescorer, pushed=self.pushed)
+        if self.chains:
+            search = ChainSearch(search)
         if isinstance(self.nodes, int):
             return _TreeSession(lattices, search, self.nodes)
         calibrated = self.rescorer.calibrated

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.decode.draft.best_chain import NODES, best_chain
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import TOP
 from rescore.decode.draft.drafter import LatticeSession
@@ -124,3 +125,23 @@ class CalibratedSearch:
     def select(self, rows: Sequence[int]) -> None:
         if self._texts:
             self._texts.select(rows)
+
+
+class ChainSearch:
+    """The best chains of at most n tokens of another search's trees, for targets that read no trees."""
+
+    def __init__(self, search: TreeSearch):
+        self._search = search
+
+    def read(self, step: DraftStep) -> None:
+        self._search.read(step)
+
+    def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
+        trees = self._search.trees(lattices, step, max(n, NODES))
+        return Trees.joined([best_chain(trees[b], most=min(n, room)) for b, room in enumerate(step.room)])
+
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        self._search.ended(history, start)
+
+    def select(self, rows: Sequence[int]) -> None:
+        self._search.select(rows)

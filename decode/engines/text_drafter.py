@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rescore.decode.draft.best_chain import NODES, best_chain
 from rescore.decode.draft.calibration import HEADLESS, Calibration
 from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.text_memory import TextMemory
@@ -18,40 +19,12 @@ from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText
 from rescore.decode.engines.text_store import TextStore
 from rescore.lattice.structure import State, Structure
-from rescore.lattice.tree import ROOT, TokenTree, token_ids
+from rescore.lattice.tree import TokenTree, token_ids
 from rescore.lattice.trees import Trees
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 
-
-def best_chain(tree: TokenTree, cost: float = 0.0, *, most: int | None = None) -> list[int]:
-    """The nodes of the root-to-leaf path, at most `most`, that maximises expected accepted length - cost * length.
-
-    A node's q is the probability that the draft is accepted up to it, so a path's expected accepted length is the sum
-    of its nodes' q. If the tree holds all prefixes of q >= cost, the result is optimal over the whole vocabulary: no
-    other prefix can pay. cost: of verifying one drafted token, relative to a token of text, at least 0. Nodes whose
-    q is below it are left out.
-    """
-    worth = np.exp(tree.logq.astype(np.float64)) - cost
-    if most is not None:
-        worth[tree.depths > most] = -np.inf
-    values, parents = worth.tolist(), tree.parents.tolist()
-    best_child = [ROOT] * (len(values) + 1)  # the last entry is the root's
-    best_value = [0.0] * (len(values) + 1)
-    for node in range(len(values) - 1, -1, -1):
-        value = values[node] + best_value[node]
-        parent = parents[node]
-        if value > best_value[parent] or (value == best_value[parent] and value > 0):  # of equals, the first node
-            best_child[parent], best_value[parent] = node, value
-    chain, node = [], best_child[ROOT]
-    while node != ROOT:
-        chain.append(node)
-        node = best_child[node]
-    return chain
-
-
 VOCAB_SIZE = 1 << 20  # the default without a model: larger than any tokenizer in use
-NODES = 64  # nodes of the trees from which chains are selected
 LEAST = 1e-4  # smallest q of a tree node: below it, no source distinguishes the tokens
 
 Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
@@ -210,7 +183,7 @@ class TextDrafter:
             return [NOTHING for _ in texts]
         least = self._lengths.least(len(texts), most)
         trees = self._search(texts, rows, NODES, most, least)
-        chains = [_chain(trees[row], best_chain(trees[row], least, most=most)) for row, most in enumerate(room)]
+        chains = [best_chain(trees[row], least, most=most) for row, most in enumerate(room)]
         with self._lock:
             lengths = self._lengths.lengths(chains, time.perf_counter() - began)
         return [chain.head(length) for chain, length in zip(chains, lengths)]
@@ -300,9 +273,3 @@ class TextDrafter:
     def _remember(self, text: KnownText) -> None:
         if self.memory:
             self.memory.remember(text.tokens, text.prompt)
-
-
-def _chain(tree: TokenTree, path: list[int]) -> TokenTree:
-    """Returns one root-to-node path of a tree as a chain."""
-    parents = np.arange(-1, len(path) - 1, dtype=np.int32)
-    return TokenTree.trusted(tree.tokens[path], parents, tree.depths[path], tree.logq[path])

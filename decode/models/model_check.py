@@ -62,8 +62,8 @@ def check_attention_alone(model: Any) -> None:
     """ValueError if the model has state other than keys and values."""
     if getattr(model, "_is_stateful", False):
         raise ValueError(
-            f"{type(model).__name__}: expected attention alone, got a model with recurrent state, which cannot be rolled "
-            "back when a draft is rejected; open it with recurrent.causal_target"
+            f"{type(model).__name__}: expected attention alone, got a model with recurrent state, "
+            "which cannot be rolled back when a draft is rejected; make its target with causal_target"
         )
 
 

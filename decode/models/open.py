@@ -85,12 +85,12 @@ def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, 
 
 
 def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
-    from rescore.decode.models.causal_lm import CausalLMTarget
     from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+    from rescore.decode.models.recurrent import causal_target
 
     model = _load(folder, dtype).to(device)
     encoder_decoder = bool(model.config.is_encoder_decoder)
-    target: Target = EncoderDecoderTarget(model) if encoder_decoder else CausalLMTarget(model)
+    target: Target = EncoderDecoderTarget(model) if encoder_decoder else causal_target(model)
     tokenizer = tokenizer_beside(folder)
     found: Heads | None
     if heads not in (None, MTP) and holds_bita(Path(str(heads))):

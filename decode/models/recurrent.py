@@ -1,4 +1,4 @@
-"""Models with recurrent state as targets: linear attention, state spaces and short convolutions, beside attention or not.
+"""Models with recurrent state (linear attention, state spaces, short convolutions) as targets.
 
 No such state can be rolled back, so it is kept, and accepted tokens are read again:
 
@@ -141,7 +141,7 @@ class KeptStates(SlotCache):
         return _mapped(self.layers, lambda state: state[index.to(state.device)])
 
     def advance(self, rows: Sequence[int], layers: Layers, length: int, sources: Sequence[int] | None = None) -> None:
-        """Keeps the states `sources` (None: all, in order) of a pass for `rows`, which have read `length` tokens more."""
+        """Keeps states of a pass for `rows`, which have read `length` tokens more. sources: theirs; None: in order."""
         sources = range(len(rows)) if sources is None else sources
         if list(rows) == list(sources) == list(range(self.rows)):
             self.layers, self._spare = layers, self.layers if any(self.seen) else None
@@ -173,8 +173,9 @@ class KeptStates(SlotCache):
         """Keeps the inputs that convolutions need after the accepted tokens."""
         for place, layer in self.layers.items():
             for number, inputs in recorded[place].conv_states.items():
-                if inputs is not None:
-                    size, device = layer.conv_kernel_size[number], inputs.device
+                kept = layer.conv_states[number]
+                if inputs is not None and kept is not None:
+                    size, device = kept.shape[-1], inputs.device
                     window = torch.tensor(taken, device=device)[:, None] + torch.arange(size, device=device)
                     at = window.view(-1, *[1] * (inputs.dim() - 2), size).expand(-1, *inputs.shape[1:-1], -1)
                     layer.conv_states[number] = inputs[torch.tensor(sources, device=device)].gather(-1, at)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rescore.decode.draft import pace as pace_module
+from rescore.decode.draft.best_chain import NODES, best_path
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.pace import LONGEST_REST, PRIOR, SURE, AcceptanceRates
@@ -16,7 +17,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.known_text import NOTHING
-from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter, best_chain
+from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import TokenTree
@@ -108,7 +109,7 @@ def test_chains_are_the_best_of_their_trees(lm):
     for end in range(20, 120):
         (chain,) = drafter.chains([DraftRow.of_tokens(text[:end])], 8)
         tree = anew(lm, text[:end], NODES, 8, prompt=20)
-        assert chain.dtype == np.int32 and np.array_equal(chain, tree.tokens[best_chain(tree, COST)])
+        assert chain.dtype == np.int32 and np.array_equal(chain, tree.tokens[best_path(tree, COST)])
         lengths.add(len(chain))
     assert max(lengths) > 2 and min(lengths) < max(lengths)
 
@@ -313,7 +314,7 @@ def test_threads_draft_as_one_alone(lm):
         for end in range(20, 120, 2):
             (chain,) = drafter.chains([DraftRow.of_tokens(text[:end], seed if seed % 2 else None)], 8)
             tree = anew(lm, text[:end], NODES, 8, prompt=20)
-            if not np.array_equal(chain, tree.tokens[best_chain(tree, COST)]):
+            if not np.array_equal(chain, tree.tokens[best_path(tree, COST)]):
                 wrong.append((seed, end))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]

@@ -13,10 +13,12 @@ pytest.importorskip("transformers")
 from support.scripted import Scripted
 from support.tiny_families import FAMILIES, small_model
 
+from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models import recurrent
+from rescore.decode.models.open import open_model
 from rescore.decode.models.recurrent import RecurrentTarget, causal_target
 from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling
@@ -53,7 +55,7 @@ def plain(family):
     return [texts_of(model, torch.tensor(prompt)[None], n=TOKENS + DRAFTED)[0] for prompt in PROMPTS]
 
 
-def drafter_of(family, right, lengths=(DRAFTED,) * len(PROMPTS)):
+def drafter_of(family, right, lengths=(DRAFTED, DRAFTED, DRAFTED)):
     """Drafts the true continuation, except for the places in a text that `right` says are wrong."""
     texts = [[*prompt.tolist(), *text] for prompt, text in zip(PROMPTS, plain(family))]
 
@@ -182,6 +184,22 @@ def test_plain_passes_after_drafts_read_one_token(family):
         together = generate(target, PROMPTS, early, Options(max_tokens=TOKENS))
     assert tokens_of(together) == expected(family)
     assert set(widths[-10:]) == {1}
+
+
+@pytest.mark.parametrize("nodes", [6, None], ids=["fixed", "measured"])
+@pytest.mark.parametrize("family", ["qwen3_next", "lfm2"])
+def test_the_blend_drafts_chains(family, nodes):
+    target = target_of(family)
+    together = generate(target, PROMPTS, BlendedDrafter(target, nodes=nodes), Options(max_tokens=TOKENS))
+    assert tokens_of(together) == expected(family)
+    assert nodes is None or all(max(one.statistics.drafted) == nodes for one in together)
+
+
+def test_a_stored_model_is_opened(tmp_path):
+    target_of("qwen3_next").model.save_pretrained(tmp_path)
+    target = open_model(tmp_path).target
+    drafter = BlendedDrafter(target, nodes=4)
+    assert tokens_of(generate(target, PROMPTS, drafter, Options(max_tokens=TOKENS))) == expected("qwen3_next")
 
 
 def test_trees_are_refused():
