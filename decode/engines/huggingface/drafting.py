@@ -37,6 +37,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.model_check import matrices_of
+from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.lattice.structure import Structure
 from rescore.lm.formats import is_model_file, load
@@ -268,7 +269,7 @@ def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any])
     kept = vars(model).setdefault("_rescore_checked", _Checked())
     state = (model.dtype, model.device, *state_of(model))
     target = next((target for known, target in kept.targets if known == state), None)
-    fresh = target or CausalLMTarget(model)
+    fresh = target or causal_target(model)
     check_prepared(model, call.ids, given, fresh.vocab_size)
     if target is None:
         fresh.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here

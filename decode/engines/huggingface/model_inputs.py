@@ -27,6 +27,7 @@ from transformers.generation import (
 
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.model_check import check_logits, trying_out
+from rescore.decode.models.recurrent import is_recurrent
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
 
@@ -71,7 +72,7 @@ def check_prepared(model: Any, ids: Tensor, given: Mapping[str, Any], vocab_size
     every = torch.arange(-(-vocab_size // _ROW) * _ROW, device=ids.device).clamp(max=vocab_size - 1).view(-1, _ROW)
     positions = {"position_ids": torch.arange(_ROW, device=ids.device)[None]} if "position_ids" in inputs else {}
     for tokens, more in ((ids, inputs), (every, positions)):
-        expected = {"input_ids": tokens, **more, CACHE: DynamicCache()}
+        expected = {"input_ids": tokens, **more, CACHE: _new_cache(model)}
         got = model.prepare_inputs_for_generation(
             **expected, use_cache=True, is_first_iteration=True, next_sequence_length=None
         )
@@ -189,9 +190,14 @@ def _step_by_step(model: Any, text: Tensor, config: Any, given: Mapping[str, Any
         LogitsProcessorList([_Writes(text)]),
         StoppingCriteriaList([MaxLengthCriteria(len(text) + 1)]),
         config,
-        **{**inputs, "use_cache": True, "attention_mask": None, CACHE: DynamicCache()},
+        **{**inputs, "use_cache": True, "attention_mask": None, CACHE: _new_cache(model)},
     )
     return torch.cat(out.logits)
+
+
+def _new_cache(model: Any) -> DynamicCache:
+    """A cache that keeps all tokens and, for models that have any, recurrent states."""
+    return DynamicCache(config=model.config) if is_recurrent(model.config) else DynamicCache()
 
 
 class _Writes(LogitsProcessor):

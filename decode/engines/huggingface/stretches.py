@@ -10,6 +10,7 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.recurrent import RecurrentTarget
 from rescore.decode.models.slot_cache import CACHE
 
 
@@ -52,6 +53,8 @@ def why_undrafted(
 
     every_state: whether the drafter must read every token itself.
     """
+    if isinstance(target, RecurrentTarget) and (call.cache is not None or call.scores or call.logits):
+        return "a cache or scores are wanted of a model with recurrent state, which drafts leave behind their text"
     length = call.longest + call.most - 1  # the last token is not read
     if max(call.pads) == call.ids.shape[1]:
         return f"row {call.pads.index(max(call.pads))} is padding alone"
