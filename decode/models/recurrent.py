@@ -56,6 +56,11 @@ def is_recurrent(config: Any) -> bool:
     return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in DynamicCache(config=config).layers)
 
 
+def attends(config: Any) -> bool:
+    """Whether some layers of a configuration's models have keys and values."""
+    return any(isinstance(layer, DynamicLayer) for layer in DynamicCache(config=config).layers)
+
+
 def causal_target(model: Any) -> CausalLMTarget:
     """A causal language model of transformers as a target. ValueError for families that cannot be drafted for."""
     return RecurrentTarget(model) if is_recurrent(model.config) else CausalLMTarget(model)

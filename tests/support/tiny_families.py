@@ -48,10 +48,13 @@ SMALL: dict[str, Any] = {
 }
 _LATENT = dict(num_key_value_heads=4)
 _HYBRID = dict(num_hidden_layers=4)
+_MIXED = dict(layer_types=["linear_attention", "full_attention"])
 OWN: dict[str, dict[str, Any]] = {  # what some families need beside
     **dict.fromkeys("axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite".split(), _LATENT),
     **dict.fromkeys("glm_moe_dsa longcat_flash minicpm3 sarvam_mla youtu".split(), _LATENT),
-    **dict.fromkeys("qwen3_5_text qwen3_5_moe_text qwen3_next kimi_linear bailing_hybrid".split(), _HYBRID),
+    **dict.fromkeys("qwen3_5_text qwen3_5_moe_text qwen3_next".split(), _HYBRID),
+    "kimi_linear": dict(**_LATENT, **_MIXED, num_experts_per_token=2, linear_head_dim=8, linear_num_heads=4),
+    "bailing_hybrid": dict(**_LATENT, **_MIXED, num_experts_per_token=2, num_expert_group=1),
     "jamba": dict(num_hidden_layers=8),
     "recurrent_gemma": dict(num_hidden_layers=3),
     "gpt_neo": dict(attention_types=[[["global", "local"], 1]], window_size=5),
@@ -60,7 +63,7 @@ OWN: dict[str, dict[str, Any]] = {  # what some families need beside
     "mamba2": dict(num_heads=8),
     "bamba": dict(attn_layer_indices=[1]),
     "falcon_h1": dict(mamba_d_ssm=64),
-    "granitemoehybrid": dict(layer_types=["linear_attention", "full_attention"]),
+    "granitemoehybrid": _MIXED,
     "lfm2": dict(layer_types=["conv", "full_attention"]),
     "zamba2": dict(layers_block_type=["linear_attention", "hybrid"], n_mamba_heads=8, mamba_headdim=8),
     "zaya": dict(num_experts_per_tok=1),

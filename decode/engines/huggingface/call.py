@@ -15,6 +15,7 @@ from transformers import DynamicCache
 from transformers.generation import GenerationMode
 
 from rescore.decode.engines.huggingface.caches import checked_cache
+from rescore.decode.models.recurrent import attends
 from rescore.decode.models.slot_cache import CACHE
 
 _HERE = "custom_generate"
@@ -175,7 +176,8 @@ def _pads(model: Any, ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
                 f"attention_mask: expected padding on the left only, got another mask in row {row}; "
                 "set tokenizer.padding_side = 'left'"
             )
-    if pads.any() and "position_ids" not in inspect.signature(model.forward).parameters:
+    placed = "position_ids" in inspect.signature(model.forward).parameters
+    if pads.any() and not placed and attends(model.config):
         raise ValueError(
             f"attention_mask: expected no padding for {type(model).__name__}, whose generate counts it as positions, "
             f"got {int(pads.max())} ids of it; decode prompts of different lengths one by one"
