@@ -85,4 +85,5 @@ def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
         (id(lm), calibration, id(memory)),  # settings that keep the default weights may have another n-gram model
         lambda: blended(sources.vocab_size, lm, calibration, memory=memory, threads=sources.threads),
     )
-    return TreeDrafter(lattice, rescorer, nodes=sources.nodes(options["nodes"]), depth=options["ahead"])
+    nodes, chains = sources.nodes(options["nodes"]), options.get("chains", False)
+    return TreeDrafter(lattice, rescorer, nodes=nodes, depth=options["ahead"], chains=chains)

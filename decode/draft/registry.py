@@ -51,9 +51,14 @@ class Spec:
     def of_heads(self) -> bool:
         return "heads" in self.needs
 
+    @property
+    def searches_q(self) -> bool:
+        """Whether it searches trees under a q, which says what each node is expected to gain."""
+        return self.options.get("nodes") == "auto"
+
     def make(self, sources: DraftSources, options: Options) -> Drafter | None:
-        """The drafter; `options` has values of those of `options` that are not the defaults. `Missing` if it lacks a
-        source.
+        """The drafter; `options` has values of those of `options` that are not the defaults, and `chains` of
+        `TreeDrafter`. `Missing` if it lacks a source.
         """
         of_sources = import_module(f"rescore.{self.home}").of_sources
         return of_sources(sources, {**self.options, **self.fixed, **options})

@@ -132,4 +132,5 @@ def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
     """`heads-tree`; with n-gram models `tree`, of fixed weights or calibrated by settings, and `pushed-tree`."""
     rescorer = sources.rescorer(options, "closed") if "lm" in options else None
     lattice, nodes = sources.lattice(options), sources.nodes(options["nodes"])
-    return TreeDrafter(lattice, rescorer, nodes=nodes, pushed=options.get("pushed", False))
+    pushed, chains = options.get("pushed", False), options.get("chains", False)
+    return TreeDrafter(lattice, rescorer, nodes=nodes, pushed=pushed, chains=chains)

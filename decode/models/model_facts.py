@@ -35,6 +35,11 @@ class ModelFacts:
     tokenizer: Path | None
     end_of_text: tuple[int, ...]
 
+    @property
+    def recurrent(self) -> bool:
+        """Whether it has recurrent state, for which the best chain of every tree is drafted."""
+        return self.kind == "causal-lm" and not self.trees
+
 
 def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts:
     """Returns facts about the model that `open_model` would open, without its weights. ValueError or FileNotFoundError
@@ -88,6 +93,7 @@ def _blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
 def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
     try:
         from rescore.decode.models.causal_lm import context_of, longest_of
+        from rescore.decode.models.recurrent import is_recurrent
     except ImportError as error:
         raise ValueError(f"{folder}: {error}") from None
     config = read_hugging_face_config(folder)
@@ -102,7 +108,7 @@ def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
         vocab_size=text.vocab_size,
         context=getattr(config, "max_position_embeddings", None) if encoder_decoder else context_of(text),
         longest=longest_of(text),
-        trees=not encoder_decoder,
+        trees=not encoder_decoder and not is_recurrent(config),
         heads=_has_heads(folder, heads, config, encoder_decoder),
         tokenizer=tokenizer,
         end_of_text=end_of_text(ends if isinstance(ends, Iterable) else (ends,), tokenizer, text.vocab_size),

@@ -97,6 +97,15 @@ class KeptStates(SlotCache):
         """Whether the state after any token of a pass can be had: where it is a convolution's alone."""
         return all(layer.is_croppable for layer in self.layers.values())
 
+    def check(self, starts: list[int]) -> None:
+        """ValueError unless each row is read on from where it ends."""
+        ends = [seen + len(tail) for seen, tail in zip(self.seen, self.tails)]
+        if starts != ends:
+            raise ValueError(
+                f"expected a block that begins after {ends} tokens, got {starts}: a recurrent state cannot be rolled "
+                "back; as a small model, take one with attention alone"
+            )
+
     def begin_plain(self, ids: list[list[int]]) -> Layers:
         """The states for a pass that reads tails and `ids`, all of them part of the texts."""
         self._pass = _Pass(len(self.tails[0]) + len(ids[0]), ids, self.layers)
@@ -223,6 +232,7 @@ class RecurrentTarget(CausalLMTarget):
         if not isinstance(cache, KeptStates):
             raise TypeError(f"expected the cache from open(), got {type(cache).__name__}")
         texts = _texts_of(block)
+        cache.check(block.start.tolist())
         if not any(cache.seen):
             return self._read_prompts(texts, block.width, cache)
         plain = block.width == 1

@@ -153,7 +153,7 @@ def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
     """Every drafter of the registry that the model and the arguments allow, and the engine's own."""
     for spec in SPECS.values():
         if spec.name != "none" and all(given(args, model, spec, need) for need in spec.needs):
-            yield from plans(spec, model.trees, len(args.lm))
+            yield from plans(spec, model.trees or model.recurrent, len(args.lm))
     if args.engine:
         yield from (Plan(name=name, kind=None) for name in llama_names())
     elif model.kind == "causal-lm":

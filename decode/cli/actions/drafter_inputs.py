@@ -55,11 +55,11 @@ class Drafters:
             return "neural"
         if self.args.draft_model:
             return "draft-model"
-        if self.facts.heads and self.facts.trees:
+        if self.facts.heads and (self.facts.trees or self.facts.recurrent):
             return "tree" if self.args.alpha or len(self.args.lm) > 1 else "blend"
         if self.facts.heads:
             return "rescored" if self.args.lm or self.args.settings else "base"
-        return "blend" if self.facts.trees else "none"
+        return "blend" if self.facts.trees or self.facts.recurrent else "none"
 
     def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> NamedDrafter:
         """The drafter of that kind; `changes` override options of the command line."""
@@ -72,9 +72,10 @@ class Drafters:
             )
         given = {name: getattr(self.args, name) or default for name, default in spec.options.items()}
         options = {**given, **changes}
-        laid = self._layout(spec, options, layout)
+        chains = self.facts.recurrent and spec.searches_q and layout != "rows"
+        laid = TreeLayout() if chains else self._layout(spec, options, layout)
         try:
-            made = spec.make(self.inputs, options)
+            made = spec.make(self.inputs, {**options, "chains": chains})
         except Missing as error:
             raise Misuse(f"--drafter {kind}: {error}") from None
         return NamedDrafter(name=kind, drafter=made, layout=laid)
