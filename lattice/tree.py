@@ -160,6 +160,32 @@ class TokenTree:
             node = int(self.parents[node])
         return path[::-1]
 
+    def best_chain(self, cost: float = 0.0, *, most: int | None = None) -> TokenTree:
+        """The root-to-leaf path of at most `most` nodes that maximises expected accepted length - cost * length.
+
+        A node's q is the probability that the draft is accepted up to it, so a path's expected accepted length is the
+        sum of its nodes' q. If the tree holds all prefixes of q >= cost, the result is optimal over the whole
+        vocabulary: no other prefix can pay. cost: of verifying one drafted token, relative to a token of text, at least
+        0. Nodes whose q is below it are left out.
+        """
+        worth = np.exp(self.logq.astype(np.float64)) - cost
+        if most is not None:
+            worth[self.depths > most] = -np.inf
+        values, parents = worth.tolist(), self.parents.tolist()
+        best_child = [ROOT] * (len(values) + 1)  # the last entry is the root's
+        best_value = [0.0] * (len(values) + 1)
+        for node in range(len(values) - 1, -1, -1):
+            value = values[node] + best_value[node]
+            parent = parents[node]
+            if value > best_value[parent] or (value == best_value[parent] and value > 0):  # of equals, the first node
+                best_child[parent], best_value[parent] = node, value
+        path, node = [], best_child[ROOT]
+        while node != ROOT:
+            path.append(node)
+            node = best_child[node]
+        chain = np.arange(-1, len(path) - 1, dtype=np.int32)
+        return TokenTree.trusted(self.tokens[path], chain, self.depths[path], self.logq[path])
+
     def within(self, depth: int) -> TokenTree:
         """The tree without the nodes below `depth`."""
         kept = self.depths <= depth

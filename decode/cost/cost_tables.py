@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rescore.decode.cost import paper_cost
 from rescore.decode.cost.cost_model import (
     PLAIN,
     CostOptions,
@@ -20,6 +19,7 @@ from rescore.decode.cost.cost_model import (
 )
 
 BATCHES = (1, 8, 64)
+LENGTHS = (128, 512, 1024, 2048)  # of texts, as in Kim et al., table 11
 EVERY_BATCH = range(1, 1025)
 
 Rows = list[dict[str, Any]]
@@ -33,7 +33,7 @@ def batches_of(options: CostOptions, wanted: Sequence[int]) -> Sequence[int]:
 
 def token_rows(options: CostOptions, ways: Sequence[Way]) -> Rows:
     """A decoded token by plain decoding and by every way, one text at a time: what it moves and computes."""
-    lengths = sorted({*paper_cost.LENGTHS, options.length})
+    lengths = sorted({*LENGTHS, options.length})
     found = []
     for way in (PLAIN, *ways):
         work = {length: per_token(options.shape, way, length=length, precision=options.precision) for length in lengths}

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LENGTHS = (128, 512, 1024, 2048)
+from rescore.decode.cost.cost_tables import LENGTHS
+
 FLOPS_LENGTH = 2048  # the table names no length; only the training length explains its row
 BYTES = 2  # bfloat16
 BLOCK = 9  # h

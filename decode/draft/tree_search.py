@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.draft.best_chain import NODES, best_chain
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import TOP
 from rescore.decode.draft.drafter import LatticeSession
@@ -127,6 +126,9 @@ class CalibratedSearch:
             self._texts.select(rows)
 
 
+NODES = 64  # of the trees from which chains are selected
+
+
 class ChainSearch:
     """The best chains of at most n tokens of another search's trees, for targets that read no trees."""
 
@@ -138,7 +140,7 @@ class ChainSearch:
 
     def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
         trees = self._search.trees(lattices, step, max(n, NODES))
-        return Trees.joined([best_chain(trees[b], most=min(n, room)) for b, room in enumerate(step.room)])
+        return Trees.joined([trees[b].best_chain(most=min(n, room)) for b, room in enumerate(step.room)])
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         self._search.ended(history, start)

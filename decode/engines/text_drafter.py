@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.decode.draft.best_chain import NODES, best_chain
 from rescore.decode.draft.calibration import HEADLESS, Calibration
 from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.tree_search import NODES
 from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText
 from rescore.decode.engines.text_store import TextStore
@@ -183,7 +183,7 @@ class TextDrafter:
             return [NOTHING for _ in texts]
         least = self._lengths.least(len(texts), most)
         trees = self._search(texts, rows, NODES, most, least)
-        chains = [best_chain(trees[row], least, most=most) for row, most in enumerate(room)]
+        chains = [trees[row].best_chain(least, most=most) for row, most in enumerate(room)]
         with self._lock:
             lengths = self._lengths.lengths(chains, time.perf_counter() - began)
         return [chain.head(length) for chain, length in zip(chains, lengths)]

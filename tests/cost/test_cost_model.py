@@ -26,6 +26,7 @@ from rescore.decode.cost.cost_model import (
     step_work,
     stops_paying,
 )
+from rescore.decode.cost.cost_tables import LENGTHS
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.draft.pace import PassCosts
 
@@ -101,7 +102,7 @@ def test_the_paper_s_cache_is_eight_times_this_model_s():
         (paper_cost.TABLE_11[1], Way(name="base", tokens_per_pass=1.646, verified=8)),
         (paper_cost.TABLE_11[4], Way(name="parallel", tokens_per_pass=1.717, verified=128, rows=16)),
     ):
-        for length in paper_cost.LENGTHS:
+        for length in LENGTHS:
             assert per_token(shape, way, length=length).cache_bytes == pytest.approx(1e9 * column.cache_gb(length) / 8)
 
 

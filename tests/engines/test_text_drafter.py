@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rescore.decode.draft import pace as pace_module
-from rescore.decode.draft.best_chain import NODES, best_path
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.pace import LONGEST_REST, PRIOR, SURE, AcceptanceRates
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.tree_search import NODES
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.known_text import NOTHING
@@ -109,7 +109,7 @@ def test_chains_are_the_best_of_their_trees(lm):
     for end in range(20, 120):
         (chain,) = drafter.chains([DraftRow.of_tokens(text[:end])], 8)
         tree = anew(lm, text[:end], NODES, 8, prompt=20)
-        assert chain.dtype == np.int32 and np.array_equal(chain, tree.tokens[best_path(tree, COST)])
+        assert chain.dtype == np.int32 and np.array_equal(chain, tree.best_chain(COST).tokens)
         lengths.add(len(chain))
     assert max(lengths) > 2 and min(lengths) < max(lengths)
 
@@ -314,7 +314,7 @@ def test_threads_draft_as_one_alone(lm):
         for end in range(20, 120, 2):
             (chain,) = drafter.chains([DraftRow.of_tokens(text[:end], seed if seed % 2 else None)], 8)
             tree = anew(lm, text[:end], NODES, 8, prompt=20)
-            if not np.array_equal(chain, tree.tokens[best_path(tree, COST)]):
+            if not np.array_equal(chain, tree.best_chain(COST).tokens):
                 wrong.append((seed, end))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
