@@ -20,16 +20,17 @@ PROMPTS = torch.tensor([[5, 6, 7, 8, 5, 6], [0, 0, 9, 8, 7, 9]])  # the second p
 EQUAL, REFUSED, UNBUILT = "equal", "refused", "not built at this size"
 EXPECTED = {
     EQUAL: """
-        apertus arcee aria_text bamba biogpt bitnet codegen cohere cohere2 ctrl cwm deepseek_v2 deepseek_v3 diffllama
-        doge dots1 ernie4_5 ernie4_5_moe exaone4 falcon falcon_h1 flex_olmo gemma gemma2 gemma3_text gemma3n_text
-        gemma4_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite granitemoe
-        granitemoehybrid helium hunyuan_v1_dense jais2 lfm2 llama mamba2 minicpm3 ministral mistral mixtral nemotron
-        nemotron_h olmo olmo2 olmo3 olmoe opt persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_5_text qwen3_moe
-        qwen3_next seed_oss smollm3 stablelm starcoder2 xglm zamba2
+        apertus arcee aria_text bailing_hybrid bamba biogpt bitnet codegen cohere cohere2 ctrl cwm deepseek_v2
+        deepseek_v3 diffllama doge dots1 ernie4_5 ernie4_5_moe exaone4 falcon falcon_h1 flex_olmo gemma gemma2
+        gemma3_text gemma3n_text gemma4_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite
+        granitemoe granitemoehybrid helium hunyuan_v1_dense jais2 kimi_linear lara_mini lfm2 lfm2_moe lfm3 llama
+        mamba2 minicpm3 ministral mistral mixtral nemotron nemotron_h olmo olmo2 olmo3 olmo_hybrid olmoe opt persimmon
+        phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next seed_oss smollm3
+        stablelm starcoder2 xglm zamba2 zaya
     """.split(),
     REFUSED: """
-        bart bert bloom deepseek_v4 electra falcon_mamba jamba llama4_text mamba minimax mpt recurrent_gemma roberta
-        rwkv whisper
+        bart bert bloom deepseek_v4 electra falcon_mamba inkling_text jamba llama4_text mamba minimax mpt
+        recurrent_gemma roberta rwkv whisper
     """.split(),
 }
 

@@ -14,19 +14,21 @@ from support.scripted import Scripted
 from support.tiny_families import FAMILIES, small_model
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models import recurrent
 from rescore.decode.models.open import open_model
 from rescore.decode.models.recurrent import RecurrentTarget, causal_target
+from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 
 EQUAL = """
-    bamba falcon_h1 granitemoehybrid lara_mini lfm2 lfm2_moe lfm3 mamba2 nemotron_h olmo_hybrid qwen3_5_moe_text
-    qwen3_5_text qwen3_next zamba2 zaya
+    bailing_hybrid bamba falcon_h1 granitemoehybrid kimi_linear lara_mini lfm2 lfm2_moe lfm3 mamba2 nemotron_h
+    olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next zamba2 zaya
 """.split()
 REFUSED = "falcon_mamba inkling_text jamba mamba minimax recurrent_gemma".split()
 CLAMPED = "nemotron_h zamba2".split()  # pass over several tokens and passes over one differ by 1e-3 of a logit
@@ -200,6 +202,25 @@ def test_a_stored_model_is_opened(tmp_path):
     target = open_model(tmp_path).target
     drafter = BlendedDrafter(target, nodes=4)
     assert tokens_of(generate(target, PROMPTS, drafter, Options(max_tokens=TOKENS))) == expected("qwen3_next")
+
+
+def test_generate_keeps_its_cache_and_scores():
+    """Which drafts would not fill, so that the model's own loop decodes."""
+    model, ids = target_of("qwen3_next").model, torch.tensor(PROMPTS[0])[None]
+    more = dict(max_new_tokens=6, do_sample=False, return_dict_in_generate=True, output_scores=True)
+    plain = model.generate(ids, **more)
+    with pytest.warns(UserWarning, match="without drafts"):
+        got = model.generate(ids, custom_generate=Drafting(), **more)
+    assert torch.equal(got.sequences, plain.sequences) and len(got.scores) == 6
+    assert got[CACHE].layers[0].recurrent_states[0].equal(plain[CACHE].layers[0].recurrent_states[0])
+
+
+def test_texts_are_read_on_from_their_ends():
+    target = target_of("mamba2")
+    cache, prompts = target.open([np.array([1, 2, 3])], 1, 8)
+    target.read(Block.of_texts(prompts, [0], target.device), cache)
+    with pytest.raises(ValueError, match=r"\[3\].*\[2\]"):
+        target.read(Block.of_texts([np.array([4])], [2], target.device), cache)
 
 
 def test_trees_are_refused():

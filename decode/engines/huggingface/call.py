@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from transformers.generation import GenerationMode
 
 from rescore.decode.engines.huggingface.caches import checked_cache
-from rescore.decode.models.recurrent import attends
+from rescore.decode.models.recurrent import attends, is_recurrent
 from rescore.decode.models.slot_cache import CACHE
 
 _HERE = "custom_generate"
@@ -83,7 +83,7 @@ class GenerateCall:
         _check_mode(model, config, dropped, kwargs)
         _check_outputs(config)
         wrapped = bool(config.return_dict_in_generate)
-        cache = _cache(ids, kwargs, config, wrapped)
+        cache = _cache(model, ids, kwargs, config, wrapped)
         limit = criteria.max_length if criteria.max_length is not None else config.max_length
         return cls(
             ids=ids,
@@ -203,11 +203,13 @@ def _fill(criteria: Any, config: Any) -> int | None:
     return int(config._pad_token_tensor)
 
 
-def _cache(ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -> DynamicCache | None:
+def _cache(model: Any, ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -> DynamicCache | None:
     """Returns the cache to fill: the user's own, or the one that `generate` made if the result is to include it."""
     cache = kwargs.get(CACHE)
     if cache is None or not (wrapped or getattr(cache, "_is_user_defined", False)):
         return None
+    if is_recurrent(model.config):
+        return cache  # the model's own loop continues and fills it: `why_undrafted`
     held = checked_cache(cache, len(ids))
     mask = kwargs.get("attention_mask")
     whole = getattr(config, "_mask_length", ids.shape[1]) if mask is None else mask.shape[1]

@@ -54,7 +54,7 @@ def why_undrafted(
     every_state: whether the drafter must read every token itself.
     """
     if isinstance(target, RecurrentTarget) and (call.cache is not None or call.scores or call.logits):
-        return "a cache or scores are wanted of a model with recurrent state, which drafts leave behind their text"
+        return "a cache or scores are wanted, which drafts do not keep for a model with recurrent state"
     length = call.longest + call.most - 1  # the last token is not read
     if max(call.pads) == call.ids.shape[1]:
         return f"row {call.pads.index(max(call.pads))} is padding alone"
