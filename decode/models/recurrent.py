@@ -33,7 +33,6 @@ from rescore.lattice.extras import needed_for
 
 with needed_for("a model of Hugging Face"):
     from transformers.cache_utils import (
-        DummyLayer,
         DynamicLayer,
         DynamicSlidingWindowLayer,
         LinearAttentionCacheLayerMixin,
@@ -200,7 +199,7 @@ class _HybridLayers(SlotLayers):
 
     def __init__(self, cache: KeptStates, layers: Layers, start: int, count: int):
         super().__init__(cache, start)
-        self.layers = [layers.get(place) or DummyLayer() for place in range(count)]
+        self.layers = [layers.get(place) or DynamicLayer() for place in range(count)]  # those without states stay empty
         self._places = cache.places
 
     def update(
