@@ -88,7 +88,7 @@ class KeptStates(SlotCache):
         self.tails: list[list[int]] = [[] for _ in range(rows)]
         self.layers = layers
         self.places: dict[int, int] = {}  # of the layers with keys and values, among these
-        self._spare: Layers | None = None  # states to overwrite with the copy that a pass moves on
+        self._spare: Layers | None = None  # states that the next copy overwrites
         self._pass: _Pass | None = None
 
     @property
@@ -114,18 +114,23 @@ class KeptStates(SlotCache):
         """The states for a pass of `width` tokens a row, of which some may be rejected: copies or, where that is
         possible, the kept ones, which the pass does not change but extends.
         """
-        if self.recordable:
-            layers = _mapped(self.layers, lambda state: state)
-            for layer in layers.values():
-                layer.record_past = True
-        elif self._spare is None:
-            layers = _mapped(self.layers, torch.clone)
-        else:
-            layers = self._spare
-            for spare, kept in zip(_states(layers), _states(self.layers)):
-                spare.copy_(kept)
+        layers = self._recording() if self.recordable else self._copied()
         self._pass = _Pass(width, ids, layers)
         return layers
+
+    def _recording(self) -> Layers:
+        layers = _mapped(self.layers, lambda state: state)
+        for layer in layers.values():
+            layer.record_past = True
+        return layers
+
+    def _copied(self) -> Layers:
+        if self._spare is None:
+            self._spare = _mapped(self.layers, torch.clone)
+            return self._spare
+        for spare, kept in zip(_states(self._spare), _states(self.layers)):
+            spare.copy_(kept)
+        return self._spare
 
     def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Keeps the accepted columns of the last block: the first len(paths[row]) ones."""
