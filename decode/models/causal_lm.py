@@ -161,13 +161,16 @@ class CausalLMTarget:
         self.begin(block)
         # What follows a text's last token is never used, so the end of a draft may have any position.
         positions = block.positions if self.reach is None else block.positions.clamp(max=self.reach - 1)
-        return self.decoder(
+        return self._decoder_for(block)(
             **tokens,
             position_ids=positions,
             attention_mask=self.masks(block),
             use_cache=True,
             **{CACHE: layers},
         ).last_hidden_state
+
+    def _decoder_for(self, block: Block) -> Any:
+        return self.decoder
 
     def begin(self, block: Block) -> None:
         """Names the block that the decoder reads next, for its parts that ask."""

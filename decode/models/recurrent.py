@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.causal_lm import FULL, SLIDING, CausalLMTarget
+from rescore.decode.models.decoder_layers import with_modules
 from rescore.decode.models.model_check import check_logits
 from rescore.decode.models.slot_cache import DynamicCache, SlotCache, SlotLayers
 from rescore.decode.models.target import Block
@@ -45,6 +46,8 @@ _AFTER_STATES = (
     "decode it without drafts, with model.generate",
 )
 LONGEST = 32  # tokens that a pass reads again; a longer tail is read once more, by itself, and its state kept
+
+CHUNK, SHORT = 16, 64  # tokens of a chunk in passes of at most so many tokens
 
 Layers = dict[int, LinearAttentionLayer]
 """The layers of a cache that have states [rows, ..], by their places in the model."""
@@ -226,6 +229,15 @@ class RecurrentTarget(CausalLMTarget):
     """
 
     trees = False
+    _in_short_chunks: tuple[Any, Any] | None = None  # a decoder, and the same in short chunks
+
+    def _decoder_for(self, block: Block) -> Any:
+        """On a CPU, state spaces pad a pass to whole chunks of the 128 or 256 tokens that suit prompts."""
+        if block.width > SHORT or self.device.type != "cpu":
+            return self.decoder
+        if self._in_short_chunks is None or self._in_short_chunks[0] is not self.decoder:
+            self._in_short_chunks = self.decoder, with_chunks(self.decoder, CHUNK)
+        return self._in_short_chunks[1]
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
@@ -329,6 +341,22 @@ class RecurrentTarget(CausalLMTarget):
         later = logits([6, 7], [own[6:8], own[7:9]], [2, 2])
         got = torch.cat((one.flatten(0, 1), drafted[0, :1], drafted[1], later.flatten(0, 1)))
         return got, expected[[4, 3, 5, 4, 5, 6, 6, 7, 7, 8]]
+
+
+def with_chunks(module: Any, size: int) -> Any:
+    """The module with state-space layers that compute in chunks of at most `size` tokens, everything else shared; the
+    module itself if it has none. The sums are the same, in another order.
+    """
+    if "forward" in vars(module):  # bound to the module as it is
+        return module
+    children = {name: child if child is None else with_chunks(child, size) for name, child in module._modules.items()}
+    shorter = "A_log" in module._parameters and getattr(module, "chunk_size", 0) > size
+    if not shorter and all(child is module._modules[name] for name, child in children.items()):
+        return module
+    view = with_modules(module, children)
+    if shorter:
+        view.chunk_size = size
+    return view
 
 
 def _states(layers: Layers) -> Iterator[Tensor]:

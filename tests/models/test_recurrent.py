@@ -223,6 +223,19 @@ def test_texts_are_read_on_from_their_ends():
         target.read(Block.of_texts([np.array([4])], [2], target.device), cache)
 
 
+def test_short_passes_are_computed_in_short_chunks(monkeypatch):
+    """And give the same logits; the model itself is unchanged."""
+    monkeypatch.setattr(recurrent, "CHUNK", 2)
+    target = causal_target(small_model("mamba2"))
+    together = generate(target, PROMPTS, drafter_of("mamba2", RIGHT["half"]), Options(max_tokens=TOKENS))
+    assert tokens_of(together) == expected("mamba2")
+    view = recurrent.with_chunks(target.decoder, 2)
+    assert {layer.mixer.chunk_size for layer in view.layers} == {2}
+    assert {layer.mixer.chunk_size for layer in target.decoder.layers} == {4}
+    assert view.layers[0].mixer.A_log is target.decoder.layers[0].mixer.A_log
+    assert recurrent.with_chunks(target.decoder, 4) is target.decoder
+
+
 def test_trees_are_refused():
     target = target_of("mamba2")
     cache, _ = target.open([np.array([1, 2])], 1, 8)
