@@ -9,12 +9,14 @@ import json
 import subprocess
 import sys
 import threading
+from functools import lru_cache
 
 SECONDS = 10
 MEMORY = 1 << 30
 STACK = 4 << 20  # half of what a thread usually has
 
 
+@lru_cache(maxsize=32)
 def fails(grammar: str) -> str | None:
     """How a grammar of llguidance exceeds the bounds; None if it compiles, or is refused, within them."""
     program = [sys.executable, "-I", __file__]

@@ -48,7 +48,7 @@ class Grammar:
         """
         if hasattr(schema, "model_json_schema"):
             schema = schema.model_json_schema()
-        text = _within(schema if isinstance(schema, str) else _written(schema), "schema")
+        text = _within(schema if isinstance(schema, str) else _json_text(schema), "schema")
         style: dict[str, Any] = {"whitespace_flexible": whitespace}
         style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
         try:
@@ -75,10 +75,10 @@ class Grammar:
         """Texts that match a regular expression of Rust's syntax, as a whole. Its \\d, \\w and \\s are ASCII, as in
         patterns of JSON schemas.
         """
-        written = re.sub(
+        ascii_only = re.sub(
             r"\\(.)", lambda escape: ASCII.get(escape[1], escape[0]), _within(pattern, "pattern"), flags=re.S
         )
-        return cls(_matchers().grammar_from_regex(written), tokenizer)
+        return cls(_matchers().grammar_from_regex(ascii_only), tokenizer)
 
     @classmethod
     def lark(cls, grammar: str, tokenizer: Any) -> Grammar:
@@ -86,7 +86,7 @@ class Grammar:
         return cls(_matchers().grammar_from_lark(_within(grammar, "grammar")), tokenizer)
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
-        if len(self._grammar) > SHORT and (how := _fails(self._grammar)):
+        if len(self._grammar) > SHORT and (how := fails(self._grammar)):
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
         tokenizer = _guided(self._tokenizer, vocab_size)
         matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer.eos_tokens)
@@ -99,7 +99,7 @@ class _Guided:
     def __init__(self, matcher: Any, ends: Sequence[int]):
         if matcher.is_error():
             raise ValueError(
-                f"structure: expected a grammar of bounded complexity, as llguidance reads: {_told(matcher)}"
+                f"structure: expected a grammar of bounded complexity, as llguidance reads: {_error_of(matcher)}"
             )
         self._matcher, self._ends = matcher, ends
         self.accepting = bool(matcher.is_accepting())
@@ -113,7 +113,7 @@ class _Guided:
         if self._matcher.is_error() or not (self.accepting or words.any()):
             raise ValueError(
                 "structure: expected a grammar of bounded complexity under which some token may follow, got: "
-                f"{_told(self._matcher) or self._matcher.stop_reason()}"
+                f"{_error_of(self._matcher) or self._matcher.stop_reason()}"
             )
 
     def after(self, token: int) -> _Guided:
@@ -122,13 +122,13 @@ class _Guided:
         return _Guided(matcher, self._ends)
 
 
-def _told(matcher: Any) -> str:
+def _error_of(matcher: Any) -> str:
     """The matcher's error, without its state and backtrace."""
     text = matcher.get_error().partition("\n<")[0].strip()
     return text if len(text) <= 400 else text[:200] + " .. " + text[-200:]
 
 
-def _written(schema: Any) -> str:
+def _json_text(schema: Any) -> str:
     try:
         return json.dumps(schema)
     except (RecursionError, TypeError, ValueError) as error:
@@ -176,9 +176,6 @@ def _tokenizer_json(tokenizer: Any) -> str:
     plain.no_padding()
     plain.no_truncation()
     return plain.to_str()
-
-
-_fails = lru_cache(maxsize=32)(fails)
 
 
 @lru_cache(maxsize=CACHED)

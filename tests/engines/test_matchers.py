@@ -46,10 +46,7 @@ LIBRARIES = [of_xgrammar, of_outlines, of_lm_format_enforcer]
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    made = tiny_transformers.build("llama", vocab_size=V).eval()
-    made.generation_config.eos_token_id, made.generation_config.pad_token_id = END, PAD
-    return made
+    return tiny_transformers.generating(V, end=END, pad=PAD)
 
 
 def generated(model, ids, library, **options):

@@ -51,10 +51,7 @@ class Masks(transformers.LogitsProcessor):
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    made = tiny_transformers.build("llama", vocab_size=V).eval()
-    made.generation_config.eos_token_id, made.generation_config.pad_token_id = END, PAD
-    return made
+    return tiny_transformers.generating(V, end=END, pad=PAD)
 
 
 @pytest.fixture(scope="module")

@@ -120,6 +120,14 @@ def build(name: str, **changed: Any) -> Any:
     return randomised(kind.from_config(config, **options)).eval()
 
 
+def generating(vocab_size: int, *, end: int, pad: int) -> Any:
+    """A Llama of many ids, whose texts end and are padded with these."""
+    torch.manual_seed(0)
+    made = build("llama", vocab_size=vocab_size)
+    made.generation_config.eos_token_id, made.generation_config.pad_token_id = end, pad
+    return made
+
+
 @functools.cache
 def shared(name: str) -> Any:
     """The same, built once; do not change it."""

@@ -270,7 +270,7 @@ def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any])
     state = (model.dtype, model.device, *state_of(model))
     target = next((target for known, target in kept.targets if known == state), None)
     fresh = target or causal_target(model)
-    check_prepared(model, call.ids, given, fresh.vocab_size)
+    check_prepared(model, fresh, call.ids, given)
     if target is None:
         fresh.context = None  # rotary positions go on, as in `generate`; the ends of tables are watched here
         check_steps(model, fresh, config, given)

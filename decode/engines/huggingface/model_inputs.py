@@ -27,7 +27,7 @@ from transformers.generation import (
 
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.model_check import check_logits, trying_out
-from rescore.decode.models.recurrent import is_recurrent
+from rescore.decode.models.recurrent import RecurrentTarget
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
 
@@ -66,13 +66,14 @@ def _state_of_module(module: Any) -> Iterator[Any]:
             yield tuple(one for one in value if isinstance(one, _PLAIN))
 
 
-def check_prepared(model: Any, ids: Tensor, given: Mapping[str, Any], vocab_size: int) -> None:
+def check_prepared(model: Any, target: CausalLMTarget, ids: Tensor, given: Mapping[str, Any]) -> None:
     """ValueError if `prepare_inputs_for_generation` changes the inputs of a call, or any id of the vocabulary."""
     inputs = {name: given[name] for name in _READ if given.get(name) is not None}
-    every = torch.arange(-(-vocab_size // _ROW) * _ROW, device=ids.device).clamp(max=vocab_size - 1).view(-1, _ROW)
+    every = torch.arange(-(-target.vocab_size // _ROW) * _ROW, device=ids.device)
+    every = every.clamp(max=target.vocab_size - 1).view(-1, _ROW)
     positions = {"position_ids": torch.arange(_ROW, device=ids.device)[None]} if "position_ids" in inputs else {}
     for tokens, more in ((ids, inputs), (every, positions)):
-        expected = {"input_ids": tokens, **more, CACHE: _new_cache(model)}
+        expected = {"input_ids": tokens, **more, CACHE: _new_cache(target)}
         got = model.prepare_inputs_for_generation(
             **expected, use_cache=True, is_first_iteration=True, next_sequence_length=None
         )
@@ -110,7 +111,7 @@ def check_steps(model: Any, target: CausalLMTarget, config: Any, given: Mapping[
     text = text.long()
     _check_output(model, target, text)
     with trying_out(model):
-        expected = _step_by_step(model, text, config, given)
+        expected = _step_by_step(target, text, config, given)
         cache, _ = target.open([np.zeros(_PROMPT, np.int64)], 1, len(text))
         parts = [
             target.read(Block.chain(text[None, start:stop], torch.tensor([start], device=text.device), stop), cache)
@@ -175,7 +176,7 @@ def _check_output(model: Any, target: CausalLMTarget, text: Tensor) -> None:
         )
 
 
-def _step_by_step(model: Any, text: Tensor, config: Any, given: Mapping[str, Any]) -> Tensor:
+def _step_by_step(target: CausalLMTarget, text: Tensor, config: Any, given: Mapping[str, Any]) -> Tensor:
     """Logits [1 + steps, V] of `generate`'s own loop, which is made to write `text` after its first tokens."""
     config = copy.copy(config)
     for name in ("return_dict_in_generate", "output_logits"):
@@ -184,20 +185,20 @@ def _step_by_step(model: Any, text: Tensor, config: Any, given: Mapping[str, Any
     inputs = {name: given[name] for name in ("logits_to_keep",) if name in given}
     if given.get("position_ids") is not None:
         inputs["position_ids"] = torch.arange(_PROMPT, device=text.device)[None]
-    out = type(model)._sample(
-        model,
+    out = type(target.model)._sample(
+        target.model,
         text[None, :_PROMPT],
         LogitsProcessorList([_Writes(text)]),
         StoppingCriteriaList([MaxLengthCriteria(len(text) + 1)]),
         config,
-        **{**inputs, "use_cache": True, "attention_mask": None, CACHE: _new_cache(model)},
+        **{**inputs, "use_cache": True, "attention_mask": None, CACHE: _new_cache(target)},
     )
     return torch.cat(out.logits)
 
 
-def _new_cache(model: Any) -> DynamicCache:
+def _new_cache(target: CausalLMTarget) -> DynamicCache:
     """A cache that keeps all tokens and, for models that have any, recurrent states."""
-    return DynamicCache(config=model.config) if is_recurrent(model.config) else DynamicCache()
+    return DynamicCache(config=target.model.config) if isinstance(target, RecurrentTarget) else DynamicCache()
 
 
 class _Writes(LogitsProcessor):
