@@ -56,6 +56,7 @@ class ExitCache:
     rows: list[int]
     first: list[int]
     layers: list[list[int]] = field(default_factory=list)
+    tail: None = None  # nothing is read again
 
     @property
     def held(self) -> list[int]:

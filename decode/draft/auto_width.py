@@ -79,15 +79,17 @@ class WidthSession:
         self.pace, self.requests, self._later = pace, requests, later
         self.sizes = np.array([n for n in SIZES if n < most] + [most])
         self._last = FIRST
+        self._tail: int | None = None
 
     @property
     def wanted(self) -> int:
         """Nodes of the trees to pass to `size`: about twice as many as in the last step, or more."""
         return int(self.sizes[self.sizes <= max(2 * self._last + 1, FIRST)][-1])
 
-    def begin(self, last: Iterable[LastPass] = ()) -> None:
-        """Starts a step and ends the timing of the previous pass. last: its result for each request."""
+    def begin(self, last: Iterable[LastPass] = (), tail: int | None = None) -> None:
+        """Starts a step and ends the timing of the last pass, whose results are `last`. tail: of the step."""
         self.pace.begin()
+        self._tail = tail
         if drafted := [one for one in last if one.tree.size]:
             self.pace.rates.note([one.tree for one in drafted], [one.accepted for one in drafted])
 
@@ -100,13 +102,19 @@ class WidthSession:
         p = self.pace.rates.corrected(trees.logq, trees.parents)
         p[trees.depths > np.array(room)[:, None]] = 0
         rows, sizes = len(p), np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
-        gained = rows + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes] + self._later * rows * sizes
-        return int(sizes[self.pace.best(gained, rows * (1 + sizes), rows, drafting)])
+        accepted = np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
+        gained = rows + accepted + self._later * rows * sizes
+        widths = rows * (1 + sizes)
+        if self._tail is not None:
+            whole = np.append(rows, p.sum(axis=0))[sizes]  # rows whose draft is accepted whole
+            # The others read all that is new once more in the next pass: the root token and what was accepted.
+            widths = widths + rows * self._tail + (rows - whole) * (self._tail + 1) + accepted - sizes * whole
+        return int(sizes[self.pace.best(gained, widths, rows, drafting)])
 
     def end(self, nodes: int) -> None:
         """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""
         self._last = nodes
-        self.pace.end(self.requests * (1 + nodes))
+        self.pace.end(self.requests * (1 + (self._tail or 0) + nodes))
 
     def select(self, rows: Sequence[int]) -> None:
         self.requests = len(rows)

@@ -106,7 +106,7 @@ class _AutoSession(_TreeSession):
         self._proposed = True  # whether the last search found anything to draft
 
     def propose(self, step: DraftStep) -> Proposed:
-        self.width.begin(step.last)
+        self.width.begin(step.last, step.tail)
         drafts = self._drafts(step)
         self.width.end(max(draft.tree.size for draft in drafts))
         return drafts

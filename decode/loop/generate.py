@@ -242,6 +242,7 @@ class _Call:
             random=[one.random for one in active],
             last=read.last,
             structures=[one.state for one in active] if any(one.state for one in active) else (),
+            tail=self.cache.tail,
             predictions=lambda k: self._predictions(active, read, k),
         )
         drafts = drafts_of(self.session.propose(step), step.room)
@@ -266,9 +267,11 @@ class _Call:
             _up_to_switch(verdict, tree, one)
             for verdict, tree, one in zip(self._verdicts(active, drafts, logits), trees, active)
         ]
-        layout.commit(self.cache, trees, starts, [verdict.accepted for verdict in verdicts])
         fresh = [_rows_of(own, verdict.accepted) for own, verdict in zip(states, verdicts)]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
+        # A text's last token is not part of the cache, also where it ends within its draft.
+        paths = [verdict.accepted[: len(chunk.tokens) - 1] for verdict, chunk in zip(verdicts, chunks)]
+        layout.commit(self.cache, trees, starts, paths)
         for one, draft, chunk in zip(active, drafts, chunks):
             one.statistics.accepted.append(chunk.accepted)
             one.statistics.drafted.append(draft.tree.size)

@@ -58,6 +58,8 @@ class DraftStep:
                  step, of the prompt, without the part that was cached)
     last         each request's result of the last pass; empty if not kept
     structures   states of the structures that bound each text (None: free); none where no text is bound
+    tail         tokens that a pass reads again in every row, until a whole draft is accepted or nothing is drafted
+                 (models with recurrent state); None: none ever
     predictions  returns what the last pass read for each request, with the k most probable tokens after it
     """
 
@@ -70,6 +72,7 @@ class DraftStep:
     fresh: Sequence[Tensor] = ()
     last: Sequence[LastPass] = ()
     structures: Sequence[State | None] = ()
+    tail: int | None = None
     predictions: Callable[[int], list[Read]] | None = None
 
     __repr__ = short_repr

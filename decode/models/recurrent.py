@@ -91,6 +91,7 @@ class KeptStates(SlotCache):
         self.tails: list[list[int]] = [[] for _ in range(rows)]
         self.layers = layers
         self.places: dict[int, int] = {}  # of the layers with keys and values, among these
+        self.unread = True  # whether no pass has read anything
         self._spare: Layers | None = None  # states that the next copy overwrites
         self._pass: _Pass | None = None
 
@@ -99,14 +100,27 @@ class KeptStates(SlotCache):
         """Whether the state after any token of a pass can be had: where it is a convolution's alone."""
         return all(layer.is_croppable for layer in self.layers.values())
 
+    @property
+    def tail(self) -> int | None:  # type: ignore[override]
+        return None if self.recordable else max(map(len, self.tails))
+
     def check(self, starts: list[int]) -> None:
         """ValueError unless each row is read on from where it ends."""
-        ends = [seen + len(tail) for seen, tail in zip(self.seen, self.tails)]
-        if starts != ends:
+        if starts != self.ends():
             raise ValueError(
-                f"expected a block that begins after {ends} tokens, got {starts}: a recurrent state cannot be rolled "
-                "back; as a small model, take one with attention alone"
+                f"expected a block that begins after {self.ends()} tokens, got {starts}: a recurrent state cannot "
+                "be rolled back; as a small model, take one with attention alone"
             )
+
+    def ends(self) -> list[int]:
+        """How many tokens of each row's text were read."""
+        return [seen + len(tail) for seen, tail in zip(self.seen, self.tails)]
+
+    def start_from(self, layers: Mapping[int, LinearAttentionCacheLayerMixin], seen: Sequence[int]) -> None:
+        """Begins after `seen` tokens of each row, whose states are those of a cache's `layers`; copies them."""
+        for place, layer in layers.items():
+            put_state(self.layers[place], layer)
+        self.layers, self.seen, self.held = _mapped(self.layers, torch.clone), list(seen), list(seen)
 
     def begin_plain(self, ids: list[list[int]]) -> Layers:
         """The states for a pass that reads tails and `ids`, all of them part of the texts."""
@@ -155,6 +169,13 @@ class KeptStates(SlotCache):
         super().select(rows)
         self.layers, self._spare = self.of_rows(rows), None
         self.seen, self.tails = [self.seen[row] for row in rows], [self.tails[row] for row in rows]
+
+    def row(self, row: int) -> KeptStates:
+        made = super().row(row)
+        assert isinstance(made, KeptStates)
+        made.layers, made._spare, made._pass = self.of_rows([row]), None, None
+        made.seen, made.tails = [self.seen[row]], [self.tails[row]]
+        return made
 
     def of_rows(self, rows: Sequence[int]) -> Layers:
         """A copy of some rows' states."""
@@ -249,7 +270,7 @@ class RecurrentTarget(CausalLMTarget):
             raise TypeError(f"expected the cache from open(), got {type(cache).__name__}")
         texts = _texts_of(block)
         cache.check(block.start.tolist())
-        if not any(cache.seen):
+        if cache.unread:
             return self._read_prompts(texts, block.width, cache)
         plain = block.width == 1
         self._shorten(cache, plain)
@@ -263,7 +284,7 @@ class RecurrentTarget(CausalLMTarget):
         return states[row, (first + torch.arange(block.width, device=self.device)).clamp(max=width - 1)]
 
     def _read_prompts(self, texts: list[list[int]], width: int, cache: KeptStates) -> Tensor:
-        found = self._read_whole(dict(enumerate(texts)), cache)
+        found, cache.unread = self._read_whole(dict(enumerate(texts)), cache), False
         if not all(any(True for _ in _states({0: layer})) for layer in cache.layers.values()):
             raise ValueError("expected the states of all recurrent layers in the cache, got none")
         padded = [torch.nn.functional.pad(found[row], (0, 0, 0, width - len(text))) for row, text in enumerate(texts)]
@@ -275,17 +296,21 @@ class RecurrentTarget(CausalLMTarget):
         """
         longest = max(map(len, cache.tails))
         if longest > LONGEST or (plain and min(map(len, cache.tails)) < longest):
-            self._read_whole({row: tail for row, tail in enumerate(cache.tails) if tail}, cache)
-            cache.tails = [[] for _ in cache.tails]
+            self.catch_up(cache)
+
+    def catch_up(self, cache: KeptStates) -> None:
+        """Reads the tails, so that the states are those of the whole texts."""
+        self._read_whole({row: tail for row, tail in enumerate(cache.tails) if tail}, cache)
+        cache.tails = [[] for _ in cache.tails]
 
     def _read_whole(self, texts: Mapping[int, list[int]], cache: KeptStates) -> dict[int, Tensor]:
         """Reads tokens that are part of the rows' texts; returns each row's hidden states [m, width]. Rows of one
         length are read together, so that nothing is padded.
         """
         found: dict[int, Tensor] = {}
-        for length in sorted({len(text) for text in texts.values()}):
-            rows = [row for row, text in texts.items() if len(text) == length]
-            layers = cache.of_rows(rows) if all(cache.seen[row] for row in rows) else self._new_layers()
+        for length, begun in sorted({(len(text), cache.seen[row] > 0) for row, text in texts.items()}):
+            rows = [row for row, text in texts.items() if (len(text), cache.seen[row] > 0) == (length, begun)]
+            layers = cache.of_rows(rows) if begun else self._new_layers()
             ids = torch.tensor([texts[row] for row in rows], device=self.device)
             found.update(zip(rows, self._chains(ids, cache, layers, rows)))
             cache.advance(rows, layers, length)
@@ -357,6 +382,25 @@ def with_chunks(module: Any, size: int) -> Any:
     if shorter:
         view.chunk_size = size
     return view
+
+
+def put_state(layer: LinearAttentionCacheLayerMixin, other: LinearAttentionCacheLayerMixin) -> None:
+    """Gives a layer of any kind the states of another, which they share."""
+    for name in vars(LinearAttentionLayer()):
+        value = getattr(other, name)
+        setattr(layer, name, dict(value) if isinstance(value, dict) else value)
+
+
+def joined(parts: Sequence[Layers]) -> Layers:
+    """The states of several caches, one row after another."""
+    made = _mapped(parts[0], torch.clone)
+    for place, layer in made.items():
+        for of in ("conv_states", "recurrent_states"):
+            states = [getattr(part[place], of) for part in parts]
+            for at, first in states[0].items():
+                if first is not None:
+                    getattr(layer, of)[at] = torch.cat([state[at] for state in states])
+    return made
 
 
 def _states(layers: Layers) -> Iterator[Tensor]:

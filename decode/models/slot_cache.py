@@ -7,6 +7,7 @@ overwritten before they are ever read: rolling back is reading on from an earlie
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
@@ -69,8 +70,12 @@ class SlotCache:
 
     Rows may differ in length; slots are added when they run out.
     held: number of tokens in each row when a target opened it.
+    tail: tokens that the next pass reads again in each row, where a target does that.
     stored: called with every layer whose keys and values of a pass have been stored.
+    selecting: called with the rows that stay, before the others are removed.
     """
+
+    tail: int | None = None
 
     def __init__(self, rows: int, slots: int):
         if rows < 1 or slots < 1:
@@ -79,6 +84,7 @@ class SlotCache:
         self.slots = slots
         self.held = [0] * rows
         self.stored: Callable[[int], None] | None = None
+        self.selecting: Callable[[Sequence[int]], None] | None = None
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._bytes: list[NDArray[np.uint8]] = []  # views of all keys and values, on the CPU
@@ -199,6 +205,8 @@ class SlotCache:
 
         If rows are only removed, the remaining ones move up in place, without allocation.
         """
+        if self.selecting is not None:
+            self.selecting(rows)
         self.rows = len(rows)
         self._bytes = []
         if all(row < after for row, after in zip(rows, rows[1:])):
@@ -208,6 +216,14 @@ class SlotCache:
         index = torch.tensor(rows, dtype=torch.int64)
         self.keys = [store[index.to(store.device)] for store in self.keys]
         self.values = [store[index.to(store.device)] for store in self.values]
+
+    def row(self, row: int) -> SlotCache:
+        """A copy of one row."""
+        made = copy.copy(self)
+        made.rows, made.held, made.stored, made.selecting = 1, [self.held[row]], None, None
+        made.keys, made.values = ([store[row : row + 1].clone() for store in of] for of in (self.keys, self.values))
+        made._bytes, made._places = [], {}
+        return made
 
     def _empty(self, like: Tensor) -> Tensor:
         return like.new_zeros(self.rows, like.shape[1], self.slots, like.shape[3])

@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 
 from support.scripted import Scripted
 from support.tiny_families import FAMILIES, small_model
+from transformers import DynamicCache
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting
@@ -20,7 +21,7 @@ from rescore.decode.loop.layout import BatchLayout
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models import recurrent
 from rescore.decode.models.open import open_model
-from rescore.decode.models.recurrent import RecurrentTarget, causal_target
+from rescore.decode.models.recurrent import RecurrentTarget, attends, causal_target
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling
@@ -204,15 +205,75 @@ def test_a_stored_model_is_opened(tmp_path):
     assert tokens_of(generate(target, PROMPTS, drafter, Options(max_tokens=TOKENS))) == expected("qwen3_next")
 
 
-def test_generate_keeps_its_cache_and_scores():
-    """Which drafts would not fill, so that the model's own loop decodes."""
-    model, ids = target_of("qwen3_next").model, torch.tensor(PROMPTS[0])[None]
-    more = dict(max_new_tokens=6, do_sample=False, return_dict_in_generate=True, output_scores=True)
-    plain = model.generate(ids, **more)
-    with pytest.warns(UserWarning, match="without drafts"):
-        got = model.generate(ids, custom_generate=Drafting(), **more)
-    assert torch.equal(got.sequences, plain.sequences) and len(got.scores) == 6
-    assert got[CACHE].layers[0].recurrent_states[0].equal(plain[CACHE].layers[0].recurrent_states[0])
+def inputs_of(prompts):
+    """Left-padded."""
+    longest = max(map(len, prompts))
+    ids = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+    mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+
+
+def knowing(inputs, texts, right):
+    """`generate` with drafts of texts, of which the tokens at the places that `right` denies are wrong."""
+    whole = [row[int((mask == 0).sum()) :] for row, mask in zip(texts.tolist(), inputs["attention_mask"])]
+
+    def propose(history):
+        known = next(row for row in whole if row[: len(history)] == history.tolist())
+        draft = known[len(history) : len(history) + DRAFTED]
+        return [[token if right(len(history) + i) else (token + 1) % 7 + 1 for i, token in enumerate(draft)]]
+
+    return Drafting(Scripted(propose))
+
+
+GREEDY = dict(do_sample=False, pad_token_id=0)
+
+
+@families
+@pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
+@pytest.mark.parametrize("rows", [1, 3], ids=["alone", "ragged"])
+def test_a_chat_continues_from_its_cache(family, rows, right):
+    """Three turns over one cache, with drafts throughout and after a first turn without, equal `generate` without a
+    cache.
+    """
+    model, inputs = target_of(family).model, inputs_of(PROMPTS[:rows])
+    caches = {"drafted": DynamicCache(config=model.config), "handed over": DynamicCache(config=model.config)}
+    if not attends(model.config):
+        pytest.skip("a cache without attention layers does not tell how long its texts are")
+    for turn in range(3):
+        expected = model.generate(**inputs, max_new_tokens=9, **GREEDY)
+        for kind, held in caches.items():
+            drafting = knowing(inputs, expected, right) if turn or kind == "drafted" else None
+            got = model.generate(**inputs, max_new_tokens=9, **GREEDY, **{CACHE: held}, custom_generate=drafting)
+            assert got.tolist() == expected.tolist(), (turn, kind)
+            assert held.get_seq_length() == expected.shape[1] - 1
+        more = torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]])[:rows]
+        mask = torch.nn.functional.pad(inputs["attention_mask"], (0, 12), value=1)
+        inputs = {"input_ids": torch.cat((expected, more), dim=1), "attention_mask": mask}
+
+
+@families
+@pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
+def test_a_dict_with_scores_and_cache(family, right):
+    """Rows that end are read on with padding, as `generate` does."""
+    model, inputs = target_of(family).model, inputs_of(PROMPTS)
+    free = model.generate(**inputs, max_new_tokens=TOKENS, **GREEDY)
+    ends = free[0, inputs["input_ids"].shape[1] + 7].tolist()
+    wanted = dict(return_dict_in_generate=True, output_scores=True, output_logits=True, eos_token_id=ends)
+    expected = model.generate(**inputs, max_new_tokens=12, **GREEDY, **wanted)
+    got = model.generate(**inputs, max_new_tokens=12, **GREEDY, **wanted, custom_generate=knowing(inputs, free, right))
+    assert got.sequences.tolist() == expected.sequences.tolist()
+    tolerance = 2e-3 if family in CLAMPED else 5e-4  # sums in another order, where `generate` pads
+    for name in ("scores", "logits"):
+        assert len(got[name]) == len(expected[name])
+        for mine, theirs in zip(got[name], expected[name]):
+            torch.testing.assert_close(mine, theirs, atol=tolerance, rtol=tolerance)
+    assert got[CACHE].get_seq_length() == expected[CACHE].get_seq_length() if attends(model.config) else True
+    for mine, theirs in zip(got[CACHE].layers, expected[CACHE].layers):
+        assert type(mine) is type(theirs)
+        for of in ("conv_states", "recurrent_states"):
+            for at, state in getattr(theirs, of, {}).items():
+                if state is not None:
+                    torch.testing.assert_close(getattr(mine, of)[at], state, atol=tolerance, rtol=tolerance)
 
 
 def test_texts_are_read_on_from_their_ends():

@@ -4,7 +4,8 @@
 
 The model writes the calls itself, of prompts drawn by --seed (`structure.py`: prompts, forced replay). Greedy texts of
 all ways must be equal, or the exit status is 1; every text must be a prefix of its structure, and a valid call if it
-ended. The ways take turns on every prompt. Hugging Face's loop reads its masks from the same automaton.
+ended. The ways take turns on every prompt. Hugging Face's loop reads its masks from the same automaton. With -o every
+call is a line of JSON as soon as it is decoded, and a run that was stopped goes on behind the last line.
 
 columns  s        wall-clock time of all calls, prompts included
          x plain  ratio to ours without drafts; the least and greatest of a call
@@ -16,9 +17,10 @@ columns  s        wall-clock time of all calls, prompts included
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +43,26 @@ from rescore.lm.ngram import NGram
 ENDS = (2, 0)  # of SmolLM2
 
 
-@dataclass
-class Way:
-    """decode: the tokens of a call, and the passes they took."""
-
-    decode: Callable[[Call], tuple[list[int], int]]
-    seconds: list[float] = field(default_factory=list)
-    texts: list[list[int]] = field(default_factory=list)
-    masks: list[float] = field(default_factory=list)  # seconds
-    passes: int = 0
+Decode = Callable[[Call], tuple[list[int], int]]  # the tokens of a call, and the passes they took
 
 
-def ours(target: Any, drafter: Any, options: Options) -> Callable[[Call], tuple[list[int], int]]:
+@dataclass(frozen=True)
+class Decoded:
+    """A call, decoded in one way."""
+
+    seconds: float
+    tokens: list[int]
+    passes: int
+    masks: list[float]  # seconds
+
+    @classmethod
+    def of(cls, decode: Decode, call: Call, masks: Masks) -> Decoded:
+        masks.seconds, began = [], time.perf_counter()
+        tokens, passes = decode(call)
+        return cls(time.perf_counter() - began, tokens, passes, masks.seconds)
+
+
+def ours(target: Any, drafter: Any, options: Options) -> Decode:
     def decode(call: Call) -> tuple[list[int], int]:
         (one,) = generate(target, [Request(prompt=call.prompt, structure=call.structure)], drafter, options)
         return one.tokens.tolist(), one.statistics.passes
@@ -60,7 +70,7 @@ def ours(target: Any, drafter: Any, options: Options) -> Callable[[Call], tuple[
     return decode
 
 
-def theirs(model: Any, options: Options, lookup: int | None) -> Callable[[Call], tuple[list[int], int]]:
+def theirs(model: Any, options: Options, lookup: int | None) -> Decode:
     """Hugging Face's `generate`, whose processor finds the state of any text by its tokens."""
 
     def decode(call: Call) -> tuple[list[int], int]:
@@ -106,6 +116,15 @@ def check(call: Call, tokens: list[int], vocab_size: int) -> bool:
     return call.structure.start(vocab_size, ENDS).after(tokens).ended
 
 
+def read_runs(path: Path | None) -> list[dict[str, Decoded]]:
+    """The calls that an earlier run of the same arguments decoded, without a last line that was cut off."""
+    if not path or not path.exists():
+        return []
+    whole = path.read_bytes().rpartition(b"\n")[0].splitlines()
+    path.write_bytes(b"".join(line + b"\n" for line in whole))
+    return [{name: Decoded(**way) for name, way in json.loads(line).items()} for line in whole]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -117,6 +136,7 @@ def main() -> int:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     target = open_model(args.model, dtype=torch.float32).target
@@ -131,36 +151,38 @@ def main() -> int:
     )
     lm = NGram.open(args.lm)
     model: Any = target
-    ways = {
-        "plain": Way(ours(target, None, options)),
-        **{f"blend {n}": Way(ours(target, BlendedDrafter(target, lm, nodes=n), options)) for n in (16, 32)},
-        "blend auto": Way(ours(target, BlendedDrafter(target, lm), options)),
-        "Hugging Face plain": Way(theirs(model.model, options, None)),
-        "Hugging Face lookup 10": Way(theirs(model.model, options, 10)),
+    ways: dict[str, Decode] = {
+        "plain": ours(target, None, options),
+        **{f"blend {n}": ours(target, BlendedDrafter(target, lm, nodes=n), options) for n in (16, 32)},
+        "blend auto": ours(target, BlendedDrafter(target, lm), options),
+        "Hugging Face plain": theirs(model.model, options, None),
+        "Hugging Face lookup 10": theirs(model.model, options, 10),
     }
+    runs = read_runs(args.output)
     masks = Masks()
-    for way in ways.values():
-        way.decode(calls[0])  # warms up
-    for call in calls:
-        for way in ways.values():
-            masks.seconds = way.masks
-            began = time.perf_counter()
-            tokens, passes = way.decode(call)
-            way.seconds.append(time.perf_counter() - began)
-            way.texts.append(tokens)
-            way.passes += passes
+    for decode in ways.values():
+        decode(calls[0])  # warms up
+    for call in calls[len(runs) :]:
+        runs.append({name: Decoded.of(decode, call, masks) for name, decode in ways.items()})
+        if args.output:
+            with args.output.open("ab") as lines:
+                lines.write(json.dumps(runs[-1], default=asdict).encode() + b"\n")
     print(f"{len(calls)} calls, seed {args.seed}, temperature {args.temperature:g}; {machine()['cpu']}")
     print("| | s | x plain | least | greatest | tok/pass | mask | masks' share | ended |\n|---|" + "---:|" * 8)
-    plain = ways["plain"]
-    for name, way in ways.items():
-        ratios = [theirs / mine for theirs, mine in zip(plain.seconds, way.seconds)]
-        ended = sum(check(call, text, target.vocab_size) for call, text in zip(calls, way.texts))
+    plain = [run["plain"] for run in runs]
+    different = []
+    for name in ways:
+        way = [run[name] for run in runs]
+        seconds, waits = sum(one.seconds for one in way), [wait for one in way for wait in one.masks]
+        ratios = [beside.seconds / one.seconds for beside, one in zip(plain, way)]
+        ended = sum(check(call, one.tokens, target.vocab_size) for call, one in zip(calls, way))
         print(
-            f"| {name} | {sum(way.seconds):.1f} | {sum(plain.seconds) / sum(way.seconds):.2f} | {min(ratios):.2f} | "
-            f"{max(ratios):.2f} | {sum(map(len, way.texts)) / way.passes:.2f} | {microseconds(way.masks)} | "
-            f"{sum(way.masks) / sum(way.seconds):.1%} | {ended / len(calls):.0%} |"
+            f"| {name} | {seconds:.1f} | {sum(one.seconds for one in plain) / seconds:.2f} | {min(ratios):.2f} | "
+            f"{max(ratios):.2f} | {sum(len(one.tokens) for one in way) / sum(one.passes for one in way):.2f} | "
+            f"{microseconds(waits)} | {sum(waits) / seconds:.1%} | {ended / len(calls):.0%} |"
         )
-    different = [name for name, way in ways.items() if way.texts != plain.texts] if not sampling else []
+        if not sampling and [one.tokens for one in way] != [one.tokens for one in plain]:
+            different.append(name)
     print(f"texts that differ from plain: {', '.join(different) or 'none'}")
     return bool(different)
 

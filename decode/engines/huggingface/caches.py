@@ -10,19 +10,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import (
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionLayer,
+)
 
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.recurrent import KeptStates, RecurrentTarget, joined, put_state
 from rescore.decode.models.slot_cache import CACHE, SlotCache
 from rescore.decode.models.target import Block
 
-Layers = list[tuple[Tensor, Tensor]]
-"""Keys and values [1, attention heads, slots, head width] of one row, one pair per layer."""
+_WITH_STATES = (LinearAttentionLayer, LinearAttentionAndFullAttentionLayer)
 
 
-def checked_cache(cache: Any, rows: int) -> int:
+def continues_states(cache: Any) -> bool:
+    """Whether a cache of a model with recurrent state tells how long its texts are, and keeps all of their tokens."""
+    layers = getattr(cache, "layers", [])
+    keeps_all = all(type(layer) in (DynamicLayer, *_WITH_STATES) for layer in layers)
+    return keeps_all and any(isinstance(layer, DynamicLayer) for layer in layers)
+
+
+def checked_cache(cache: Any, rows: int, *, states: bool = False) -> int:
     """Returns how many tokens a cache holds, padding included; ValueError unless it is a DynamicCache that keeps all
-    tokens in every layer.
+    tokens in every layer. states: whether layers may have recurrent states.
     """
     remedy = f"give a transformers.DynamicCache(), or leave {CACHE} out"
     if type(cache) is not DynamicCache or cache.offloading:
@@ -30,12 +42,12 @@ def checked_cache(cache: Any, rows: int) -> int:
         raise ValueError(f"{CACHE}: expected a DynamicCache without offloading, got {got}; {remedy}")
     layers: list[Any] = cache.layers
     for layer in layers:
-        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer, *(_WITH_STATES if states else ())):
             raise ValueError(
                 f"{CACHE}: expected layers of keys and values only, got a {type(layer).__name__}; {remedy}"
             )
     held = cache.get_seq_length()
-    for layer in layers:
+    for layer in _attending(cache):
         if held and (layer.keys is None or layer.keys.shape[-2] != held):
             got = "none" if layer.keys is None else f"the last {layer.keys.shape[-2]}"
             raise ValueError(
@@ -49,40 +61,17 @@ def checked_cache(cache: Any, rows: int) -> int:
     return held
 
 
-class RememberedCache(SlotCache):
-    """A slot cache that also keeps the rows of finished requests."""
-
-    def __init__(self, rows: int, slots: int):
-        super().__init__(rows, slots)
-        self._requests = list(range(rows))
-        self._ended: dict[int, Layers] = {}
-
-    def select(self, rows: Sequence[int]) -> None:
-        for row in set(range(self.rows)).difference(rows):
-            self._ended[self._requests[row]] = [(keys.clone(), values.clone()) for keys, values in self._row(row)]
-        super().select(rows)
-        self._requests = [self._requests[row] for row in rows]
-
-    def of_request(self, request: int) -> Layers:
-        """Returns the keys and values of one request's text."""
-        return self._ended[request] if request in self._ended else self._row(self._requests.index(request))
-
-    def _row(self, row: int) -> Layers:
-        return [(keys[row : row + 1], values[row : row + 1]) for keys, values in zip(self.keys, self.values)]
-
-
 class RememberingTarget:
     """A causal language model whose cache starts with the contents of a DynamicCache and outlives decoding.
 
     past: the DynamicCache, None if there is none; pads: number of padding slots in each of its rows.
     """
 
-    trees = True
     reads_back = True
 
     def __init__(self, target: CausalLMTarget, past: DynamicCache | None, pads: Sequence[int]):
         self.target, self.past, self.pads = target, past, pads
-        self.vocab_size, self.context = target.vocab_size, target.context
+        self.vocab_size, self.context, self.trees = target.vocab_size, target.context, target.trees
 
     @property
     def device(self) -> torch.device:
@@ -92,14 +81,18 @@ class RememberingTarget:
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
     ) -> tuple[SlotCache, list[NDArray[np.int64]]]:
         assert copies == 1, "trees are one row each"
-        self.cache = RememberedCache(len(prompts), length)
-        held = self.past.get_seq_length() if self.past is not None else 0
-        if self.past is not None and held:
-            past: list[Any] = self.past.layers
-            layers = [tuple(_unpadded(states, self.pads) for states in (layer.keys, layer.values)) for layer in past]
-            _store(self.cache, layers, held)
-            self.cache.held = [max(0, held - pad) for pad in self.pads]
-        return self.cache, list(prompts)
+        self._cache, firsts = self.target.open(prompts, copies, length)
+        self._requests = list(range(len(prompts)))  # of the cache's rows
+        self._ended: dict[int, SlotCache] = {}
+        self._cache.selecting = self._select
+        if self.past is not None and self.past.get_seq_length():
+            _restore(self._cache, self.past, self.pads)
+        return self._cache, firsts
+
+    def _select(self, rows: Sequence[int]) -> None:
+        for row in set(range(self._cache.rows)).difference(rows):
+            self._ended[self._requests[row]] = self._cache.row(row)
+        self._requests = [self._requests[row] for row in rows]
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         return self.target.read(block, cache)
@@ -107,43 +100,72 @@ class RememberingTarget:
     def logits(self, hidden: Tensor) -> Tensor:
         return self.target.logits(hidden)
 
+    def of_request(self, request: int) -> SlotCache:
+        """The cache of one request's text, of a row."""
+        return self._ended[request] if request in self._ended else self._cache.row(self._requests.index(request))
+
     @torch.inference_mode()
-    def read_on(self, request: int, held: int, ids: Tensor) -> tuple[Tensor, Layers]:
-        """Reads `ids` int64 [L] after the first `held` tokens of a finished request: logits [L, V] after each, and the
-        keys and values of all held + L tokens.
+    def read_on(self, request: int, text: Tensor, held: int) -> tuple[Tensor, SlotCache]:
+        """Reads a finished request's `text`, int64 [n], of which it has read `held` tokens: logits [n - held, V] after
+        the others, and the cache of all.
         """
-        cache = SlotCache(1, held + max(1, len(ids)))
-        _store(
-            cache, [(keys[:, :, :held], values[:, :, :held]) for keys, values in self.cache.of_request(request)], held
-        )
+        cache = self.of_request(request)
+        if isinstance(cache, KeptStates) and cache.ends() != [held]:  # a state further on is of no use
+            cache, _ = self.target.open([text[:held].cpu().numpy()], 1, len(text) + 1)
+            self._read(text[:held], 0, cache)
         logits = torch.empty(0, self.vocab_size, device=self.device)
-        if len(ids):
-            start = torch.tensor([held], device=self.device)
-            logits = self.logits(self.read(Block.chain(ids[None].to(self.device), start, held + len(ids)), cache)[0])
-        end = held + len(ids)
-        return logits, [(keys[:, :, :end], values[:, :, :end]) for keys, values in zip(cache.keys, cache.values)]
+        if len(text) > held:
+            logits = self.logits(self._read(text[held:], held, cache))
+        if isinstance(cache, KeptStates):
+            assert isinstance(self.target, RecurrentTarget)
+            self.target.catch_up(cache)
+        return logits, cache
+
+    def _read(self, ids: Tensor, start: int, cache: SlotCache) -> Tensor:
+        """Hidden states [L, width] of tokens [L] of a cache's only text, of which `start` were read."""
+        at = torch.tensor([start], device=self.device)
+        hidden = self.read(Block.chain(ids[None].to(self.device), at, start + len(ids)), cache)
+        if start or not isinstance(cache, KeptStates):
+            cache.keep([start], [range(len(ids))])
+        return hidden[0]
 
 
-def fill_cache(cache: DynamicCache, rows: Sequence[Layers], pads: Sequence[int]) -> None:
-    """Appends to `cache` the tokens of `rows` that it does not hold yet. Row b is left-padded by pads[b] slots, so that
-    all have the same length.
+def fill_cache(cache: DynamicCache, rows: Sequence[SlotCache], ends: Sequence[int], pads: Sequence[int]) -> None:
+    """Appends to `cache` the first ends[b] tokens of `rows` that it does not hold yet, and the states after them. Row b
+    is left-padded by pads[b] slots, so that all have the same length.
     """
+    states = [row for row in rows if isinstance(row, KeptStates)]
+    stores = states[0].places if states else {layer: layer for layer in range(len(rows[0].keys))}
     held = cache.get_seq_length()
-    for layer in range(len(rows[0])):
+    for layer, store in stores.items():
         keys, values = (
-            torch.cat([_padded(row[layer][which], pad) for row, pad in zip(rows, pads)])[:, :, held:]
-            for which in (0, 1)
+            torch.cat([_padded(of[store][:, :, :end], pad)[:, :, held:] for of, end, pad in zip(every, ends, pads)])
+            for every in ([row.keys for row in rows], [row.values for row in rows])
         )
         cache.update(keys, values, layer)
+    if states:
+        layers: list[Any] = cache.layers
+        for layer, state in joined([row.layers for row in states]).items():
+            put_state(layers[layer], state)
 
 
-def _store(cache: SlotCache, layers: Sequence[tuple[Tensor, ...]], slots: int) -> None:
-    """Writes keys and values into the first slots of every layer, as if they had just been read."""
-    device = layers[0][0].device
-    ids = torch.zeros(cache.rows, slots, dtype=torch.int64, device=device)
-    cache.begin(Block.chain(ids, torch.zeros(cache.rows, dtype=torch.int64, device=device), slots))
-    for layer, (keys, values) in enumerate(layers):
-        cache.update(layer, keys, values)
+def _restore(cache: SlotCache, past: DynamicCache, pads: Sequence[int]) -> None:
+    """Fills a new cache with what `past` holds."""
+    held, attending = past.get_seq_length(), _attending(past)
+    device = attending[0].keys.device
+    ids = torch.zeros(cache.rows, held, dtype=torch.int64, device=device)
+    cache.begin(Block.chain(ids, torch.zeros(cache.rows, dtype=torch.int64, device=device), held))
+    for number, layer in enumerate(attending):
+        cache.update(number, _unpadded(layer.keys, pads), _unpadded(layer.values, pads))
+    cache.held = [max(0, held - pad) for pad in pads]
+    if isinstance(cache, KeptStates):
+        layers: list[Any] = past.layers
+        cache.places = {place: number for number, place in enumerate(map(layers.index, attending))}
+        cache.start_from({place: layers[place] for place in cache.layers}, cache.held)
+
+
+def _attending(cache: DynamicCache) -> list[Any]:
+    return [layer for layer in cache.layers if isinstance(layer, DynamicLayer)]
 
 
 def _unpadded(states: Tensor, pads: Sequence[int]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.generation import GenerationMode
 
-from rescore.decode.engines.huggingface.caches import checked_cache
+from rescore.decode.engines.huggingface.caches import checked_cache, continues_states
 from rescore.decode.models.recurrent import attends, is_recurrent
 from rescore.decode.models.slot_cache import CACHE
 
@@ -208,9 +208,10 @@ def _cache(model: Any, ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrap
     cache = kwargs.get(CACHE)
     if cache is None or not (wrapped or getattr(cache, "_is_user_defined", False)):
         return None
-    if is_recurrent(model.config):
+    states = is_recurrent(model.config)
+    if states and not continues_states(cache):
         return cache  # the model's own loop continues and fills it: `why_undrafted`
-    held = checked_cache(cache, len(ids))
+    held = checked_cache(cache, len(ids), states=states)
     mask = kwargs.get("attention_mask")
     whole = getattr(config, "_mask_length", ids.shape[1]) if mask is None else mask.shape[1]
     if held and (held >= ids.shape[1] or whole != ids.shape[1]):

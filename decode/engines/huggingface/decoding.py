@@ -130,13 +130,10 @@ class Decoding:
     def _continued(self, cached: RememberingTarget, before: Sequence[int], going: Sequence[int]) -> RememberingTarget:
         """A target whose cache starts with what an earlier stretch has read of the rows that go on."""
         held = [len(self._text(row)) - 1 for row in going]
-        layers = [
-            [(keys[:, :, :n], values[:, :, :n]) for keys, values in cached.cache.of_request(before.index(row))]
-            for row, n in zip(going, held)
-        ]
+        rows = [cached.of_request(before.index(row)) for row in going]
         pads = [max(held) - n for n in held]
         past = DynamicCache()
-        fill_cache(past, layers, pads)
+        fill_cache(past, rows, held, pads)
         return RememberingTarget(self.target, past, pads)
 
 

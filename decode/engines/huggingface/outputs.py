@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from rescore.decode.engines.huggingface.caches import Layers, RememberingTarget, fill_cache
+from rescore.decode.engines.huggingface.caches import RememberingTarget, fill_cache
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.row import CallRow
 from rescore.decode.engines.huggingface.steps import Steps
-from rescore.decode.models.slot_cache import CACHE
+from rescore.decode.models.slot_cache import CACHE, SlotCache
 
 
 def output_of(
@@ -26,9 +26,9 @@ def output_of(
     columns = steps.columns().to(call.ids.device)
     sequences = torch.cat((call.ids, columns), dim=1)
     if target is not None:
-        layers = [_read_fill(row, sequences, len(steps.tokens[row.number]), target) for row in rows]
+        texts = [_read_fill(row, sequences, len(steps.tokens[row.number]), target) for row in rows]
         if call.cache is not None:
-            fill_cache(call.cache, layers, call.pads)
+            fill_cache(call.cache, texts, [sequences.shape[1] - 1 - pad for pad in call.pads], call.pads)
     if not call.wrapped:
         return sequences
     raw, processed = _scores(rows, columns) if call.scores or call.logits else ((), ())
@@ -37,8 +37,8 @@ def output_of(
     return GenerateDecoderOnlyOutput(sequences=cast(torch.LongTensor, sequences), **fields)
 
 
-def _read_fill(row: CallRow, sequences: Tensor, written: int, target: RememberingTarget) -> Layers:
-    """Returns keys and values of a row's text without its last token.
+def _read_fill(row: CallRow, sequences: Tensor, written: int, target: RememberingTarget) -> SlotCache:
+    """Returns the cache of a row's text without its last token.
 
     `generate` keeps extending a finished text with the padding id until all texts have ended. The missing positions are
     read here, so that scores and cache equal `generate`'s.
@@ -46,11 +46,11 @@ def _read_fill(row: CallRow, sequences: Tensor, written: int, target: Rememberin
     text = sequences[row.number, row.call.pads[row.number] :]
     last = len(text) - 1
     held = min(row.start + written - 1, last)
-    logits, layers = target.read_on(row.number, held, text[held:last])
+    logits, cache = target.read_on(row.number, text[:last], held)
     if row.processors():
         for i in range(len(logits)):
             row.process(text[None, : held + i + 1], logits[i : i + 1])
-    return layers
+    return cache
 
 
 def _scores(rows: Sequence[CallRow], columns: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

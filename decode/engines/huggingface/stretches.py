@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
+from rescore.decode.engines.huggingface.caches import continues_states
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.recurrent import RecurrentTarget
@@ -53,8 +54,8 @@ def why_undrafted(
 
     every_state: whether the drafter must read every token itself.
     """
-    if isinstance(target, RecurrentTarget) and (call.cache is not None or call.scores or call.logits):
-        return "a cache or scores are wanted, which drafts do not keep for a model with recurrent state"
+    if isinstance(target, RecurrentTarget) and call.cache is not None and not continues_states(call.cache):
+        return f"{CACHE} of a model with recurrent state does not keep all tokens of attention layers"
     length = call.longest + call.most - 1  # the last token is not read
     if max(call.pads) == call.ids.shape[1]:
         return f"row {call.pads.index(max(call.pads))} is padding alone"
