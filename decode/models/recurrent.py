@@ -16,8 +16,10 @@ lacks are filled with tokens that are never accepted.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -253,11 +255,11 @@ class RecurrentTarget(CausalLMTarget):
     _in_short_chunks: tuple[Any, Any] | None = None  # a decoder, and the same in short chunks
 
     def _decoder_for(self, block: Block) -> Any:
-        """On a CPU, state spaces pad a pass to whole chunks of the 128 or 256 tokens that suit prompts."""
+        """On a CPU, a pass is padded to whole chunks of the 64 to 256 tokens that suit prompts."""
         if block.width > SHORT or self.device.type != "cpu":
             return self.decoder
         if self._in_short_chunks is None or self._in_short_chunks[0] is not self.decoder:
-            self._in_short_chunks = self.decoder, with_chunks(self.decoder, CHUNK)
+            self._in_short_chunks = self.decoder, in_chunks(self.decoder, CHUNK)
         return self._in_short_chunks[1]
 
     def open(
@@ -366,6 +368,15 @@ class RecurrentTarget(CausalLMTarget):
         later = logits([6, 7], [own[6:8], own[7:9]], [2, 2])
         got = torch.cat((one.flatten(0, 1), drafted[0, :1], drafted[1], later.flatten(0, 1)))
         return got, expected[[4, 3, 5, 4, 5, 6, 6, 7, 7, 8]]
+
+
+def in_chunks(decoder: Any, size: int) -> Any:
+    """The decoder with recurrent layers that compute in chunks of at most `size` tokens."""
+    functions = (one for one in vars(inspect.getmodule(type(decoder))).values() if inspect.isfunction(one))
+    sizes = (inspect.signature(one).parameters.get("chunk_size") for one in functions)
+    if any(one is not None and one.default is not one.empty for one in sizes):  # linear attention: its keyword
+        return partial(decoder, chunk_size=size)
+    return with_chunks(decoder, size)
 
 
 def with_chunks(module: Any, size: int) -> Any:
