@@ -56,7 +56,8 @@ class ExitCache:
     rows: list[int]
     first: list[int]
     layers: list[list[int]] = field(default_factory=list)
-    tail: None = None  # nothing is read again
+    tail: None = None
+    room: None = None
 
     @property
     def held(self) -> list[int]:

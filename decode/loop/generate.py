@@ -238,7 +238,7 @@ class _Call:
             histories=[one.history for one in active],
             hidden=torch.stack([rows[-1] for rows in read.fresh]),
             fresh=read.fresh,
-            room=[one.ahead for one in active],
+            room=[min(one.ahead, self.cache.room or one.ahead) for one in active],
             random=[one.random for one in active],
             last=read.last,
             structures=[one.state for one in active] if any(one.state for one in active) else (),

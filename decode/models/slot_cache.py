@@ -71,11 +71,13 @@ class SlotCache:
     Rows may differ in length; slots are added when they run out.
     held: number of tokens in each row when a target opened it.
     tail: tokens that the next pass reads again in each row, where a target does that.
+    room: the most draft tokens of a row that can be rolled back; None: any number.
     stored: called with every layer whose keys and values of a pass have been stored.
     selecting: called with the rows that stay, before the others are removed.
     """
 
     tail: int | None = None
+    room: int | None = None
 
     def __init__(self, rows: int, slots: int):
         if rows < 1 or slots < 1:

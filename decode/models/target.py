@@ -156,10 +156,10 @@ class Target(Protocol):
     ) -> tuple[Any, list[NDArray[np.int64]]]:
         """Returns a cache with `copies` rows for each prompt, next to each other, and the tokens to read first.
 
-        The cache is a `SlotCache`, or another type with its `held`, `keep` and `select`, and `copy` if there may be
-        several copies. The tokens to read first are the prompt's; for an encoder-decoder, whose encoder reads the
-        prompt here, they are the decoder's first tokens. The cache may already hold some of them (`SlotCache.held`),
-        but never the last.
+        The cache is a `SlotCache`, or another type with its `held`, `tail`, `room`, `keep` and `select`, and `copy` if
+        there may be several copies. The tokens to read first are the prompt's; for an encoder-decoder, whose encoder
+        reads the prompt here, they are the decoder's first tokens. The cache may already hold some of them
+        (`SlotCache.held`), but never the last.
 
         length: number of slots that will be needed.
         """

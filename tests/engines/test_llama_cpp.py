@@ -11,11 +11,11 @@ llama_cpp = pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
 from support.scripted import Scripted
-from support.tiny_gguf import CONTEXT, V, write_gguf
+from support.tiny_gguf import CONTEXT, V, write_gguf, write_lfm2
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.engines.llama_cpp import Draft, DraftedLlama, LlamaTarget
-from rescore.decode.engines.llama_cpp.context import SEQUENCES
+from rescore.decode.engines.llama_cpp.context import ROLLBACK, SEQUENCES
 from rescore.decode.engines.llama_cpp.target import HeadsOfStates
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.stopping import Stopping
@@ -282,3 +282,51 @@ def test_a_model_of_fewer_ids_drafts_what_it_knows(file, plain):
 def test_no_tokens_to_draft(file):
     with pytest.raises(ValueError, match="most: expected at least 1 token, got 0"):
         Draft(most=0)
+
+
+@pytest.fixture(scope="module")
+def lfm2(tmp_path_factory):
+    """A model with recurrent state, in transformers and as a file."""
+    pytest.importorskip("transformers")
+    from support.tiny_families import small_model
+
+    model = small_model("lfm2")
+    return model, write_lfm2(tmp_path_factory.mktemp("lfm2") / "tiny.gguf", model)
+
+
+def test_recurrent_states_are_rolled_back(lfm2):
+    """Logits after rejected and accepted drafts of two requests equal those of transformers."""
+    model, file = lfm2
+    target = LlamaTarget(file, threads=1)
+    texts = [torch.arange(1, 40), torch.arange(40, 80)]
+    expected = [model(one[None]).logits[0] for one in texts]
+    cache, _ = target.open([texts[0][:9].numpy(), texts[1][:4].numpy()], 1, 64)
+    assert not target.trees and cache.room == ROLLBACK
+    ends = [9, 4]
+    read = Block.of_texts([text[:end].numpy() for text, end in zip(texts, ends)], [0, 0], target.device)
+    target.read(read, cache)
+    for right, wrong in ((3, 2), (1, ROLLBACK), (5, 0), (1, 4)):
+        blocks = [np.append(text[end : end + right], [7] * wrong) for text, end in zip(texts, ends)]
+        got = target.logits(target.read(Block.of_texts(blocks, ends, target.device), cache))
+        cache.keep(ends, [range(right)] * 2)
+        for row, end in enumerate(ends):
+            torch.testing.assert_close(got[row, :right], expected[row][end : end + right], rtol=0, atol=5e-3)
+        ends = [end + right for end in ends]
+
+
+@pytest.mark.parametrize("nodes", [4, 40, None])
+def test_drafts_for_recurrent_models_do_not_change_greedy_text(lfm2, nodes):
+    target = LlamaTarget(lfm2[1], threads=1)
+    prompts = [np.array(ids) for ids in ([5, 6, 7, 5, 6, 7, 5], [1, 2, 3, 1, 2, 3], [9, 8, 9, 8, 9])]
+    options = Options(max_tokens=40)
+    plain = [one.tokens.tolist() for one in generate(target, prompts, None, options)]
+    together = generate(target, prompts, BlendedDrafter(target, nodes=nodes), options)
+    assert [one.tokens.tolist() for one in together] == plain
+    assert max(max(one.statistics.drafted) for one in together) <= ROLLBACK
+    if nodes:
+        assert sum(sum(one.statistics.accepted) for one in together) > 0
+
+
+def test_llamas_own_loop_does_not_draft_for_recurrent_models(lfm2):
+    with pytest.raises(ValueError, match="attention layers alone, got recurrent ones"):
+        DraftedLlama(str(lfm2[1]), draft_model=Draft(), n_ctx=64, verbose=False)

@@ -65,13 +65,16 @@ LOGGER = logging.getLogger("llama-cpp-python")
 SEQUENCES = 256  # per context, llama.cpp's maximum
 BATCH = 2048  # maximum tokens per call
 OUTPUTS = 512  # maximum tokens with logits per call
+ROLLBACK = 16  # tokens after which recurrent layers can take back their last ones; each costs a copy of the state
 
 
 class LlamaWeights:
     """A model from a GGUF file.
 
     path: the file; gpu_layers: layers that a GPU build keeps on the GPU, -1 for all. ValueError if llama.cpp cannot
-    read the file, or if rejected tokens cannot be removed from the model's state (recurrent layers, encoders).
+    read the file, or if rejected tokens cannot be removed from the model's state (an encoder, recurrent layers of
+    families that llama.cpp does not roll back).
+    recurrent: whether there are layers with recurrent state
     """
 
     def __init__(self, path: str | Path, *, gpu_layers: int = 0):
@@ -86,35 +89,49 @@ class LlamaWeights:
         if not self.handle:
             raise ValueError(f"{path}: expected a GGUF file of a language model, got one that llama.cpp cannot read")
         finalize(self, llama_cpp.llama_model_free, self.handle)
-        for what, found in (
-            ("recurrent layers", llama_cpp.llama_model_is_recurrent(self.handle)),
-            ("recurrent layers", llama_cpp.llama_model_is_hybrid(self.handle)),
-            ("an encoder", llama_cpp.llama_model_has_encoder(self.handle)),
-        ):
-            if found:
-                raise ValueError(
-                    f"{path}: expected a decoder with attention layers only, got {what}, "
-                    "from which rejected drafts cannot be removed"
-                )
+        if llama_cpp.llama_model_has_encoder(self.handle):
+            raise ValueError(f"{path}: expected a decoder, got an encoder")
+        self.recurrent = is_recurrent(self.handle)
         vocab = llama_cpp.llama_model_get_vocab(self.handle)
         self.vocab_size = int(llama_cpp.llama_vocab_n_tokens(vocab))
         self.context = int(llama_cpp.llama_model_n_ctx_train(self.handle))
         self.width = int(llama_cpp.llama_model_n_embd_out(self.handle))
+        if self.recurrent and not LlamaContext(self, 1, threads=1, sequences=1).rollback:
+            raise ValueError(
+                f"{path}: expected recurrent layers of a family that llama.cpp rolls back (Qwen3.5, LFM2, Nemotron-H "
+                f"and others), got others, from which llama-cpp-python {llama_cpp.__version__} cannot remove rejected "
+                "drafts; run it without drafts"
+            )
+
+
+def is_recurrent(model: Any) -> bool:
+    """Whether a model of llama.cpp has layers with recurrent state."""
+    return bool(llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model))
 
 
 class LlamaContext:
     """A llama.cpp context: keys and values of `cells` tokens, shared by all sequences, and the last call's outputs.
 
     batch: the tokens of the next call, at most BATCH; hidden: whether hidden states are kept beside logits;
-    flash_attention: llama.cpp's option.
+    flash_attention: llama.cpp's option; sequences: of a model with recurrent layers, whose states they multiply.
+    rollback: how many of a sequence's last tokens recurrent layers can take back
     """
 
     def __init__(
-        self, weights: LlamaWeights, cells: int, *, threads: int, hidden: bool = False, flash_attention: bool = False
+        self,
+        weights: LlamaWeights,
+        cells: int,
+        *,
+        threads: int,
+        hidden: bool = False,
+        flash_attention: bool = False,
+        sequences: int = SEQUENCES,
     ):
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = cells, BATCH, 512
-        params.n_seq_max, params.n_outputs_max = SEQUENCES, OUTPUTS
+        self.sequences = sequences if weights.recurrent else SEQUENCES
+        params.n_seq_max, params.n_outputs_max = self.sequences, OUTPUTS
+        params.n_rs_seq = ROLLBACK if weights.recurrent else 0
         params.n_threads = params.n_threads_batch = threads
         params.embeddings, params.kv_unified, params.swa_full = hidden, True, True
         params.flash_attn_type = int(flash_attention)
@@ -123,6 +140,7 @@ class LlamaContext:
         if not self.handle:
             raise MemoryError(f"llama.cpp has no memory for the keys and values of {cells:,} tokens")
         finalize(self, llama_cpp.llama_free, self.handle)
+        self.rollback = int(llama_cpp.llama_n_rs_seq(self.handle))
         self._memory = llama_cpp.llama_get_memory(self.handle)
         self.batch = Batch(BATCH)
 

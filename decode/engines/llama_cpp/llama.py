@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from llama_cpp import Llama
 
+from rescore.decode.engines.llama_cpp.context import is_recurrent
 from rescore.decode.engines.llama_cpp.draft import LlamaDraft
 
 
@@ -23,6 +24,12 @@ class DraftedLlama(Llama):
 
     def __init__(self, *args: Any, draft_model: LlamaDraft, logits_all: bool = False, **options: Any):
         super().__init__(*args, draft_model=draft_model, logits_all=logits_all, **options)
+        if is_recurrent(self._model.model):
+            raise ValueError(
+                "model_path: expected a model with attention layers alone, got recurrent ones, from which `Llama` does "
+                "not remove rejected drafts; decode it in our loop: LlamaTarget, or `rescore generate --engine "
+                "llama.cpp`"
+            )
         self._logits_all = logits_all  # Llama sets it whenever there is a draft model
 
     def eval(self, tokens: Sequence[int]) -> None:

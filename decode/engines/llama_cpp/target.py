@@ -31,16 +31,17 @@ class SequenceCache:
     A token of a tree belongs to the sequences of all paths through it, so it attends to its own path only; its keys and
     values are stored once. The sequence of the accepted path becomes the request's.
 
-    rows: number of requests; held: tokens held per request when the cache is opened, 0.
+    rows: number of requests; held: tokens held per request when the cache is opened, 0; room: as in `SlotCache`.
     """
 
     def __init__(self, context: LlamaContext, rows: int):
         if rows > SEQUENCES:
             raise ValueError(f"expected at most {SEQUENCES} requests, llama.cpp's limit on sequences, got {rows}")
         self.context, self.rows = context, rows
-        self.held = [0] * rows
+        self.held, self.tail = [0] * rows, None  # no token is read again
+        self.room = context.rollback if context.weights.recurrent else None
         self._own = list(range(rows))
-        self._free = list(range(rows, SEQUENCES))
+        self._free = list(range(rows, context.sequences))
         self._end = [0] * rows  # end of the positions that a request's sequence may hold
         self._drafts: list[tuple[list[int], NDArray[np.bool_]]] = [([one], NOTHING) for one in self._own]
 
@@ -103,6 +104,8 @@ NODES = 256  # cells reserved per request for its tree
 class LlamaTarget:
     """A GGUF model run by llama.cpp, as a `Target`.
 
+    Models with recurrent layers read chains of at most `ROLLBACK` tokens.
+
     llama.cpp computes logits within the pass, for verified tokens and the last token of each prompt. A state is
     therefore the row number of an output of the last pass, preceded by the model's hidden state if `hidden`.
 
@@ -113,7 +116,6 @@ class LlamaTarget:
     flash_attention  llama.cpp's option; it changes the order of sums, so texts can differ from `llama_cpp.Llama`'s
     """
 
-    trees = True
     reads_back = False
 
     def __init__(
@@ -126,6 +128,7 @@ class LlamaTarget:
         flash_attention: bool = False,
     ):
         self._weights = LlamaWeights(path, gpu_layers=gpu_layers)
+        self.trees = not self._weights.recurrent
         self._threads = threads or os.cpu_count() or 1
         self.vocab_size, self.width = self._weights.vocab_size, self._weights.width
         self.context: int | None = self._weights.context
@@ -145,7 +148,7 @@ class LlamaTarget:
             raise ValueError(f"copies: llama.cpp reads trees in one row, got {copies} rows; use layout 'tree'")
         lengths = [len(prompt) for prompt in prompts]
         cells = sum(lengths) + len(prompts) * (length - max(lengths) + NODES)
-        context = self._context(cells)
+        context = self._context(cells, len(prompts))
         cache = SequenceCache(context, len(prompts))
         finalize(cache, self._give_back, context)
         return cache, list(prompts)
@@ -178,16 +181,21 @@ class LlamaTarget:
             raise ValueError("llama.cpp computes logits of a prompt's last token only")
         return torch.from_numpy(self._last.logits[numbers])
 
-    def _context(self, cells: int) -> LlamaContext:
+    def _context(self, cells: int, sequences: int) -> LlamaContext:
         """Returns an idle context that is large enough, or a new one."""
         with self._lock:
-            fitting = [one for one in self._idle if one.cells >= cells]
+            fitting = [one for one in self._idle if one.cells >= cells and one.sequences >= sequences]
             self._idle = [one for one in self._idle if one not in fitting[:1]]
         if fitting:
             fitting[0].clear()
             return fitting[0]
         return LlamaContext(
-            self._weights, cells, threads=self._threads, hidden=self.hidden, flash_attention=self._flash_attention
+            self._weights,
+            cells,
+            threads=self._threads,
+            hidden=self.hidden,
+            flash_attention=self._flash_attention,
+            sequences=sequences,
         )
 
     def _give_back(self, context: LlamaContext) -> None:
