@@ -10,5 +10,6 @@ void bind_normalised(nanobind::module_& m);  // Normalised
 void bind_foresee(nanobind::module_& m);     // foresee_rejected
 void bind_slot_cache(nanobind::module_& m);  // move_slots
 void bind_acceptance(nanobind::module_& m);  // acceptance, count_accepted
+void bind_edit_model(nanobind::module_& m);  // EditModel
 
 }  // namespace rescore

@@ -69,11 +69,14 @@ nb::object best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 
 // The running texts of a call and the memory, locked against changes during the search.
 class ReadTexts {
  public:
-  ReadTexts(const std::vector<const ContextModel*>& texts, const ContextModel* memory, uint32_t vocab_size)
-      : texts_(texts), memory_(memory) {
+  ReadTexts(const std::vector<const ContextModel*>& texts, const ContextModel* memory,
+            const std::vector<const EditModel*>& expected, uint32_t vocab_size)
+      : texts_(texts), memory_(memory), expected_(expected) {
     held_.reserve(texts.size() + 1);
     for (const ContextModel* text : texts) hold(*text, vocab_size);
     if (memory) hold(*memory, vocab_size);
+    for (const EditModel* one : expected)
+      if (one) check("expected", one->greatest_token(), vocab_size);
   }
 
   int of(int64_t b, const Batch& batch, TextSource* sources) const {
@@ -82,17 +85,22 @@ class ReadTexts {
     if (memory_) sources[count++] = {memory_, memory_->state_after(batch.histories + b * batch.context, batch.context)};
     return count;
   }
+  const EditModel* expected(int64_t b) const { return expected_.empty() ? nullptr : expected_[b]; }
 
  private:
+  static void check(const std::string& name, uint32_t greatest, uint32_t vocab_size) {
+    if (greatest >= vocab_size)
+      throw std::invalid_argument(name + ": expected token ids below the model's vocabulary size " +
+                                  std::to_string(vocab_size) + ", got " + std::to_string(greatest));
+  }
   void hold(const ContextModel& text, uint32_t vocab_size) {
     held_.emplace_back(text.mutex());
-    if (text.greatest_token() >= vocab_size)
-      throw std::invalid_argument("texts: expected token ids below the model's vocabulary size " +
-                                  std::to_string(vocab_size) + ", got " + std::to_string(text.greatest_token()));
+    check("texts", text.greatest_token(), vocab_size);
   }
 
   const std::vector<const ContextModel*>& texts_;
   const ContextModel* memory_;
+  const std::vector<const EditModel*>& expected_;
   std::vector<std::shared_lock<ManyReaders>> held_;
 };
 
@@ -142,12 +150,14 @@ class Structures {
 };
 
 // weights [3, slots]: head, prior, floor; alpha [1, slots]; lattices may have 0 slots. texts: none, or one per lattice.
-// memory: earlier texts shared by all lattices; its context is the end of each history. allowed: None, or a function of
-// the openings' rows, the numbers of their parents and their tokens, int32 [n] each.
+// memory: earlier texts shared by all lattices; its context is the end of each history. expected: none, or one or None
+// per lattice. allowed: None, or a function of the openings' rows, the numbers of their parents and their tokens, int32
+// [n] each.
 nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                      In<double, 2> alpha, In<double, 2> weights, bool open,
-                     const std::vector<const ContextModel*>& texts, const ContextModel* memory, double least, int depth,
-                     const nb::object& allowed, int few, int nodes, int threads) {
+                     const std::vector<const ContextModel*>& texts, const ContextModel* memory,
+                     const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
+                     int few, int nodes, int threads) {
   const Batch batch(ModelList(model), histories, ids, cost, alpha, 0);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
@@ -155,6 +165,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
   if (!texts.empty()) expect_size("texts", texts.size(), batch.rows);
   for (const ContextModel* text : texts)
     if (!text) throw nb::type_error("texts: expected context models, got None");
+  if (!expected.empty()) expect_size("expected", expected.size(), batch.rows);
   const double* of = weights.data();
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
   expect_range("threads", threads, 1, 1024);
@@ -165,11 +176,11 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
     using Sources = std::array<TextSource, TextBlend::kMaxTexts>;
     const auto begin = [&](OpenTreeSearch& search, int64_t b, Sources& sources, const ReadTexts& read) {
       const int count = read.of(b, batch, sources.data());
-      search.begin(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count, depth, least,
-                   trees.of(b), few);
+      search.begin(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count, read.expected(b),
+                   depth, least, trees.of(b), few);
     };
     if (allowed.is_none()) {
-      const ReadTexts read(texts, memory, lm.vocab_size);
+      const ReadTexts read(texts, memory, expected, lm.vocab_size);
       parallel_for(batch.rows, threads, [&](int64_t b) {
         thread_local OpenTreeSearch search;
         Sources sources;
@@ -184,7 +195,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
     Structures structures(allowed);
     for (size_t b = 0; b < batch.rows; ++b) {
       searches.push_back(std::make_unique<OpenTreeSearch>());
-      begin(*searches[b], b, sources[b], ReadTexts(texts, memory, lm.vocab_size));
+      begin(*searches[b], b, sources[b], ReadTexts(texts, memory, expected, lm.vocab_size));
     }
     while (true) {
       structures.clear();
@@ -192,7 +203,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
         if (searches[b]->advance()) structures.add(b, searches[b]->opening());
       if (structures.rows().empty()) break;
       structures.ask();
-      const ReadTexts read(texts, memory, lm.vocab_size);  // not while Python runs
+      const ReadTexts read(texts, memory, expected, lm.vocab_size);  // not while Python runs
       for (size_t i = 0; i < structures.rows().size(); ++i)
         searches[structures.rows()[i]]->open(structures.of(i, lm.vocab_size));
     }
@@ -211,8 +222,8 @@ void bind_searches(nb::module_& m) {
         "threads"_a = 1, "out"_a = nb::none());
   m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
         nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(),
-        "open"_a, "texts"_a, "memory"_a = nb::none(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(),
-        "few"_a = 256, "nodes"_a, "threads"_a = 1);
+        "open"_a, "texts"_a, "memory"_a = nb::none(), "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a,
+        "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a, "threads"_a = 1);
 }
 
 }  // namespace rescore

@@ -47,4 +47,5 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_foresee(m);
   bind_slot_cache(m);
   bind_acceptance(m);
+  bind_edit_model(m);
 }

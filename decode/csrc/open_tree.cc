@@ -24,8 +24,8 @@ double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
 }  // namespace
 
 void OpenTreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights,
-                           bool open, const TextSource* texts, int text_count, int depth, double least, TreeOutput out,
-                           size_t few) {
+                           bool open, const TextSource* texts, int text_count, const EditModel* expected, int depth,
+                           double least, TreeOutput out, size_t few) {
   lm_ = &lm;
   sausage_ = &sausage;
   weights_ = weights;
@@ -34,7 +34,8 @@ void OpenTreeSearch::begin(const Automaton& lm, uint32_t start, const Sausage& s
   few_ = few;
   texts_ = texts;
   text_count_ = text_count;
-  blend_.begin(texts, text_count);
+  expected_ = expected;
+  blend_.begin(texts, text_count, expected);
   nodes_ = out.nodes;
   length_ = sausage.length();
   for (int t = 0; t < length_; ++t) {
@@ -66,12 +67,14 @@ void OpenTreeSearch::open(const Allowed& allowed) {
   for (int i = 0; i < text_count_; ++i)
     opened_[number].contexts[i] =
         number ? texts_[i].text->step(opened_[parent].contexts[i], offer.rank) : texts_[i].state;
+  if (expected_)
+    opened_[number].expected = number ? expected_->step(opened_[parent].expected, offer.rank) : expected_->state();
   allowed_ = allowed;
   cost_ = offer.cost;
   state_ = opened_[number].state;
   slot_ = std::min(depth, length_);
   proposals_.clear();
-  if (text_count_) blend_.read(opened_[number].contexts.data());
+  if (reads_texts()) blend_.read(opened_[number].contexts.data(), opened_[number].expected);
   weigh_candidates();
   if (allowed_.words && allowed_.count <= few_) {
     propose_few();
@@ -103,7 +106,7 @@ void OpenTreeSearch::propose_few() {
         found.push_back(*listed);
       } else {
         const Taken taken = lm_->take(state_, token);
-        found.push_back({token, taken.arc, scale_ + log_p(text_count_ ? blend_.share(token) : 0, taken.cost)});
+        found.push_back({token, taken.arc, scale_ + log_p(reads_texts() ? blend_.share(token) : 0, taken.cost)});
       }
       most = std::max(most, found.back().logq);
     }
@@ -140,7 +143,7 @@ void OpenTreeSearch::weigh_candidates() {
   cache_.match(*lm_, state_, slot, slot_, arc.data(), lm_cost.data());
   double listed = 0;
   for (int i = 0; i < slot.count; ++i) {
-    const double logp = log_p(text_count_ ? blend_.share(slot.tokens[i]) : 0, lm_cost[i]);
+    const double logp = log_p(reads_texts() ? blend_.share(slot.tokens[i]) : 0, lm_cost[i]);
     listed += std::exp(logp);
     cost[i] = weights_.head[slot_] * sausage_->slot_cost(slot_)[slot.rank[i]] -
               weights_.prior[slot_] * std::min<double>(lm_->cost(slot.tokens[i]), kRarest) - weights_.lm[slot_] * logp;

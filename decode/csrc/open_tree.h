@@ -41,10 +41,11 @@ struct Allowed {
 class OpenTreeSearch {
  public:
   // Begin, then open the prefix `opening` while advance returns true. texts: at most TextBlend::kMaxTexts, which must
-  // stay as they are. The sausage may have no slots. Prefixes of more than `depth` tokens, and those whose q is below
-  // `least`, are left out. few: the most allowed tokens whose q is summed.
+  // stay as they are; expected: null if no text is. The sausage may have no slots. Prefixes of more than `depth`
+  // tokens, and those whose q is below `least`, are left out. few: the most allowed tokens whose q is summed.
   void begin(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open,
-             const TextSource* texts, int text_count, int depth, double least, TreeOutput out, size_t few);
+             const TextSource* texts, int text_count, const EditModel* expected, int depth, double least,
+             TreeOutput out, size_t few);
   bool advance();
   const Opening& opening() const { return best_.openings().front(); }
   void open(const Allowed& allowed);
@@ -54,6 +55,7 @@ class OpenTreeSearch {
   struct Opened {
     uint32_t state;
     std::array<uint32_t, TextBlend::kMaxTexts> contexts;
+    EditModel::State expected;
   };
   struct Proposal {
     Fixed cost;  // of the prefix with this token
@@ -85,6 +87,7 @@ class OpenTreeSearch {
   Parts parts() const;
   void find_sources();
   bool is_candidate(uint32_t token) const;
+  bool reads_texts() const { return text_count_ || expected_; }
 
   const Automaton* lm_;
   const Sausage* sausage_;
@@ -93,6 +96,7 @@ class OpenTreeSearch {
   uint32_t start_;
   size_t few_;
   const TextSource* texts_;
+  const EditModel* expected_;
   int text_count_, length_;  // length_: slots with candidates
   size_t nodes_;
 

@@ -4,11 +4,14 @@
 
 namespace rescore {
 
-static_assert(TextBlend::kMaxTexts * 2 * ContextModel::kMaxOrder * CountLists::kShort * 2 <= 4096);
+constexpr int kMostListed = TextBlend::kMaxTexts * 2 * ContextModel::kMaxOrder * CountLists::kShort +
+                            EditModel::kPlaces * (1 + EditModel::kRemoved);
 
-void TextBlend::begin(const TextSource* texts, int count) {
+void TextBlend::begin(const TextSource* texts, int count, const EditModel* expected) {
+  static_assert(2 * kMostListed <= kPlaces);
   texts_ = texts;
   count_ = count;
+  expected_ = expected;
   forget();
 }
 
@@ -21,8 +24,22 @@ void TextBlend::forget() {
   reading_ = 1;
 }
 
-void TextBlend::read(const uint32_t* contexts) {
+void TextBlend::add(uint32_t token, double share) {
+  Place& found = place(token);
+  if (found.reading != reading_) {
+    found = {reading_, token, static_cast<uint32_t>(listed_.size())};
+    listed_.push_back({token, 0});
+  }
+  listed_[found.at].share += share;
+}
+
+void TextBlend::read(const uint32_t* contexts, const EditModel::State& expected) {
   forget();
+  if (expected_)
+    expected_->copies(expected, [this](uint32_t token, double share) {
+      add(token, share);
+      rest_ -= share;
+    });
   for (int i = 0; i < count_; ++i) {
     const ContextModel& text = *texts_[i].text;
     const ContextModel::Mixture mixture = text.mixture(contexts[i]);
@@ -34,14 +51,7 @@ void TextBlend::read(const uint32_t* contexts) {
         continue;
       }
       const CountLists::Entry* entry = text.lists().entries(part.list);
-      for (uint32_t at = 0; at < part.list.size; ++at) {
-        Place& found = place(entry[at].token);
-        if (found.reading != reading_) {
-          found = {reading_, entry[at].token, static_cast<uint32_t>(listed_.size())};
-          listed_.push_back({entry[at].token, 0});
-        }
-        listed_[found.at].share += part.worth * entry[at].count;
-      }
+      for (uint32_t at = 0; at < part.list.size; ++at) add(entry[at].token, part.worth * entry[at].count);
     }
     rest_ *= mixture.rest;
   }

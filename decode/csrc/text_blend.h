@@ -1,6 +1,7 @@
 // The running texts' distribution of the next token after a prefix: p(w) = share(w) + rest * p_other(w).
 //
-// Texts are blended in order; each one's other distribution is the blend of those after it and the n-gram model.
+// Texts are blended in order, an expected one first; each one's other distribution is the blend of those after it and
+// the n-gram model.
 #pragma once
 
 #include <array>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "context_model.h"
+#include "edit_model.h"
 
 namespace rescore {
 
@@ -20,9 +22,10 @@ class TextBlend {
  public:
   static constexpr int kMaxTexts = 2;
 
-  void begin(const TextSource* texts, int count);
-  // contexts [count]: the state of each text.
-  void read(const uint32_t* contexts);
+  // expected: null if no text is.
+  void begin(const TextSource* texts, int count, const EditModel* expected);
+  // contexts [count]: the state of each text. expected: of the expected one.
+  void read(const uint32_t* contexts, const EditModel::State& expected);
 
   double rest() const { return rest_; }
   double share(uint32_t token) const;
@@ -62,16 +65,18 @@ class TextBlend {
   struct Place {
     uint32_t reading, token, at;
   };
-  static constexpr size_t kPlaces = 4096;  // more than twice what short lists can hold
-  static size_t hash(uint32_t token) { return (token * 0x9E3779B1u) >> 20; }
+  static constexpr size_t kPlaces = 8192;  // more than twice what is listed
+  static size_t hash(uint32_t token) { return (token * 0x9E3779B1u) >> 19; }
 
   void forget();
+  void add(uint32_t token, double share);
   Place& place(uint32_t token) const;
   const Listed* find(uint32_t token) const;
   double of_long(uint32_t token) const;
 
   const TextSource* texts_ = nullptr;
   int count_ = 0;
+  const EditModel* expected_ = nullptr;
   double rest_ = 1;
   std::vector<Listed> listed_;
   std::vector<Long> long_;

@@ -71,6 +71,7 @@ class CalibratedTrees:
         n: int = 64,
         *,
         texts: Sequence[_core.ContextModel] | None = None,
+        expected: Sequence[_core.EditModel | None] = (),
         depth: int | None = None,
         structures: Sequence[State | None] = (),
     ) -> Trees:
@@ -79,6 +80,7 @@ class CalibratedTrees:
         histories  the tokens decoded so far, [B, m] with padding -1 in front
         texts      one for each lattice, made by `text` and extended by all of the text since; None counts the histories
                    anew, as prompts. Empty if the calibration does not use the running text
+        expected   automata of the texts that are expected (`prediction.edit_model`; None: nothing), or none
         depth      most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         structures  states of the structures that bound each text (None: free), or none: after each prefix q is
                     restricted to the tokens that they allow
@@ -86,9 +88,9 @@ class CalibratedTrees:
         histories = self._ids(histories, "histories")
         if texts is None:
             texts = [self.text(row[np.argmax(row != -1) :]) for row in histories] if self.reads_text else []
-        if len(texts) != (expected := len(sausages.ids) if self.reads_text else 0):
+        if len(texts) != (count := len(sausages.ids) if self.reads_text else 0):
             why = (
-                f"those of {expected} lattices"
+                f"those of {count} lattices"
                 if self.reads_text
                 else "none: the calibration does not use the running text"
             )
@@ -108,6 +110,7 @@ class CalibratedTrees:
                 open=self.calibration.open,
                 texts=list(texts),
                 memory=self.memory.counts if self.memory else None,
+                expected=list(expected),
                 least=self.least,
                 depth=n if depth is None else depth,
                 allowed=Bounds(structures, self.model.vocab_size) if any(structures) else None,

@@ -12,6 +12,7 @@ from rescore import _core
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import TOP
 from rescore.decode.draft.drafter import LatticeSession
+from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.lattice.sausage import blank
@@ -106,16 +107,26 @@ class CalibratedSearch:
     def __init__(self, rescorer: CalibratedTrees, requests: int, *, depth: int | None, rejected: bool):
         self._rescorer, self._depth = rescorer, depth
         self._texts = RunningTexts(rescorer, requests, rejected=rejected) if rescorer.reads_text else None
+        self._expected = ExpectedTexts()
 
     def read(self, step: DraftStep) -> None:
         if self._texts:
             self._texts.read(step)
+        self._expected.read(step)
 
     def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
         sausages = lattices.sausages(step) if lattices else blank(len(step.histories))
         histories = step.contexts(self._rescorer.context)
         texts = [self._texts.texts[request] for request in step.requests] if self._texts else []
-        return self._rescorer.trees(sausages, histories, n, texts=texts, depth=self._depth, structures=step.structures)
+        return self._rescorer.trees(
+            sausages,
+            histories,
+            n,
+            texts=texts,
+            expected=self._expected.of(step.requests),
+            depth=self._depth,
+            structures=step.structures,
+        )
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
         if self._rescorer.memory:
@@ -124,6 +135,7 @@ class CalibratedSearch:
     def select(self, rows: Sequence[int]) -> None:
         if self._texts:
             self._texts.select(rows)
+        self._expected.select(rows)
 
 
 NODES = 64  # of the trees from which chains are selected

@@ -58,6 +58,7 @@ class DraftStep:
                  step, of the prompt, without the part that was cached)
     last         each request's result of the last pass; empty if not kept
     structures   states of the structures that bound each text (None: free); none where no text is bound
+    expected     what each request's text is expected to be (`Request.prediction`; None: nothing); none where no text is
     tail         tokens that a pass reads again in every row, until a whole draft is accepted or nothing is drafted
                  (models with recurrent state); None: none ever
     predictions  returns what the last pass read for each request, with the k most probable tokens after it
@@ -72,6 +73,7 @@ class DraftStep:
     fresh: Sequence[Tensor] = ()
     last: Sequence[LastPass] = ()
     structures: Sequence[State | None] = ()
+    expected: Sequence[NDArray[np.int32] | None] = ()
     tail: int | None = None
     predictions: Callable[[int], list[Read]] | None = None
 

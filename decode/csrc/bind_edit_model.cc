@@ -1,0 +1,89 @@
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <cmath>
+
+#include "arrays.h"
+#include "bind_decode.h"
+#include "edit_model.h"
+
+namespace rescore {
+
+using namespace nb::literals;
+
+namespace {
+
+void expect_tokens(const char* name, In<int32_t, 1> tokens) {
+  for (size_t i = 0; i < tokens.shape(0); ++i)
+    if (tokens.data()[i] < 0)
+      throw nb::value_error((std::string(name) + "[" + std::to_string(i) + "]: expected a token id, got " +
+                             std::to_string(tokens.data()[i]))
+                                .c_str());
+}
+
+EditModel::State state_after(const EditModel& model, In<int32_t, 1> draft) {
+  EditModel::State state = model.state();
+  for (size_t i = 0; i < draft.shape(0); ++i) state = model.step(state, draft.data()[i]);
+  return state;
+}
+
+// The probabilities of tokens [n] after the text and a draft from copies, and the weight of the other model.
+std::tuple<Out<double>, double> mixture(const EditModel& model, In<int32_t, 1> draft, In<int32_t, 1> tokens) {
+  auto share = make<double>({tokens.shape(0)});
+  std::fill_n(share.data, tokens.shape(0), 0.0);
+  double rest = 1;
+  model.copies(state_after(model, draft), [&](uint32_t token, double p) {
+    rest -= p;
+    for (size_t i = 0; i < tokens.shape(0); ++i)
+      if (static_cast<uint32_t>(tokens.data()[i]) == token) share.data[i] += p;
+  });
+  return {share.array, rest};
+}
+
+// Weight of the best place, and the probability of the token if it is a copy: [n, 2] for each token of a text, which is
+// read.
+Out<double> evidence(EditModel& model, In<int32_t, 1> tokens) {
+  expect_tokens("tokens", tokens);
+  auto known = make<double>({tokens.shape(0), 2});
+  for (size_t i = 0; i < tokens.shape(0); ++i) {
+    const uint32_t token = tokens.data()[i];
+    double* row = known.data + 2 * i;
+    row[0] = model.state().places[0].weight, row[1] = 0;
+    model.copies(model.state(), [&](uint32_t other, double p) { row[1] += other == token ? p : 0; });
+    row[1] /= model.share_of(model.state());
+    model.extend(token);
+  }
+  return known.array;
+}
+
+}  // namespace
+
+void bind_edit_model(nb::module_& m) {
+  nb::class_<EditModel>(m, "EditModel")
+      .def(
+          "__init__",
+          [](EditModel* self, In<int32_t, 1> tokens, std::array<double, 5> arcs, std::array<double, 2> share) {
+            expect_tokens("tokens", tokens);
+            for (const double weight : arcs)
+              if (!(weight > 0 && weight < 1)) throw nb::value_error("arcs: expected weights between 0 and 1");
+            if (!(arcs[0] + arcs[1] < 1)) throw nb::value_error("arcs: expected replaced + inserted below 1");
+            for (const double weight : share)
+              if (!std::isfinite(weight)) throw nb::value_error("share: expected finite weights");
+            new (self) EditModel(tokens.data(), tokens.shape(0), {arcs[0], arcs[1], arcs[2], arcs[3], arcs[4]},
+                                 {share[0], share[1]});
+          },
+          nb::arg("tokens").noconvert(), nb::kw_only(), "arcs"_a, "share"_a)
+      .def_prop_ro("size", &EditModel::size)
+      .def(
+          "extend",
+          [](EditModel& model, In<int32_t, 1> tokens) {
+            expect_tokens("tokens", tokens);
+            for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i]);
+          },
+          nb::arg("tokens").noconvert())
+      .def("evidence", &evidence, nb::arg("tokens").noconvert())
+      .def("mixture", &mixture, nb::arg("draft").noconvert(), nb::arg("tokens").noconvert());
+}
+
+}  // namespace rescore

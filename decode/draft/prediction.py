@@ -1,0 +1,57 @@
+"""Texts that are expected, such as the file that is edited: the target's own text is likely to copy most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.decode.models.draft_step import DraftStep
+from rescore.lattice.tree import token_ids
+
+ARCS = (0.02, 0.02, 0.05, 0.02, 0.02)
+"""Weights of arcs that replace a token, insert one, remove one more, jump behind an equal pair; and the probability
+that a token which is not copied is taken to have."""
+SHARE = (0.96, 1.47)
+"""(a, b): where the best place has weight m, copies have the share 1 / (1 + exp(-(a + b ln m))). Fitted by
+tools/bench/fit_edits.py."""
+
+
+def edit_model(prediction: ArrayLike, vocab_size: int | None = None) -> _core.EditModel:
+    """The automaton of edits of a text, which begins where the answer does (docs/how/predictions.md)."""
+    return _core.EditModel(token_ids(prediction, "prediction", vocab_size), arcs=ARCS, share=SHARE)
+
+
+class ExpectedTexts:
+    """The automata of a call's requests, for those that expect a text; extended at the steps that draft."""
+
+    def __init__(self) -> None:
+        self._models: list[_core.EditModel | None] | None = None
+        self._read: list[int] = []  # tokens of each text, prompt included
+
+    def read(self, step: DraftStep) -> None:
+        """Reads all tokens since the last call; in the first, the root token, with which the answer begins."""
+        if not step.expected:
+            return
+        if self._models is None:
+            self._models = [None if text is None else edit_model(text) for text in step.expected]
+            self._read = [len(history) - 1 for history in step.histories]
+        for request, history in zip(step.requests, step.histories):
+            if model := self._models[request]:
+                model.extend(np.ascontiguousarray(history[self._read[request] :], np.int32))
+            self._read[request] = len(history)
+
+    def of(self, requests: Sequence[int]) -> list[_core.EditModel | None]:
+        return [self._models[request] for request in requests] if self._models else []
+
+    def select(self, rows: Sequence[int]) -> None:
+        if self._models:
+            self._models = [self._models[row] for row in rows]
+            self._read = [self._read[row] for row in rows]
+
+
+def copied(prediction: NDArray[np.int32], text: NDArray[np.int32]) -> int:
+    """How many tokens of a text copy the predicted one."""
+    return int((edit_model(prediction).evidence(text)[:, 1] > 0.5).sum())

@@ -1,0 +1,152 @@
+"""Models with recurrent state: what passes over several tokens cost, and whether `auto` widths are slower than none.
+
+    python tools/bench/recurrent.py costs
+    python tools/bench/recurrent.py auto qwen3_5_text --width 2560 --layers 32 --tokens 48
+
+Random weights, float32. `costs`: seconds of passes, the fastest of six, as multiples of a pass over one token; and of a
+copy of the states. `auto`: texts of 60-token prompts in alternation, greedy and at temperature 1, over a vocabulary of
+16 tokens: everything repeats and nothing is accepted, the worst case for drafts from the text. The texts must be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+from rescore.decode.bench.machine import machine
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.recurrent import KeptStates, causal_target
+from rescore.decode.models.target import Block
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+
+LENGTHS = (1, 2, 5, 9, 17, 33)
+OWN: dict[str, Any] = {
+    "llama": {},
+    "qwen3_5_text": dict(linear_num_value_heads=8, linear_num_key_heads=4),
+    "falcon_h1": dict(mamba_d_head=64, mamba_d_state=64),
+    "mamba2": dict(head_dim=64, state_size=64),
+    "lfm2": {},
+}
+
+
+def build(family: str, width: int, layers: int, vocab_size: int) -> CausalLMTarget:
+    more = dict(OWN[family])
+    if family == "falcon_h1":
+        more |= dict(mamba_d_ssm=2 * width, mamba_n_heads=2 * width // 64)
+    if family == "mamba2":
+        more |= dict(num_heads=2 * width // 64)
+    if family == "lfm2":
+        more |= dict(layer_types=["conv", "conv", "full_attention", "conv"] * (layers // 4))
+    sizes = dict(
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=max(8, width // 128),
+        num_key_value_heads=2,
+        vocab_size=vocab_size,
+        bos_token_id=1,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    known = CONFIG_MAPPING[family]().to_dict()
+    config = CONFIG_MAPPING[family](**{name: value for name, value in sizes.items() if name in known} | more)
+    torch.manual_seed(0)
+    return causal_target(AutoModelForCausalLM.from_config(config).eval())
+
+
+@torch.inference_mode()
+def pass_seconds(target: CausalLMTarget, length: int = 200) -> Iterator[tuple[int, float]]:
+    prompt = np.arange(length) % target.vocab_size
+    cache, _ = target.open([prompt], 1, 2048)
+    target.read(Block.of_texts([prompt], [0], target.device), cache)
+    for tokens in LENGTHS:
+        best = float("inf")
+        for _ in range(6):
+            block = Block.of_texts([np.arange(tokens)], [length], target.device)
+            began = time.process_time()
+            target.logits(target.read(block, cache))
+            best = min(best, time.process_time() - began)
+            cache.keep([length], [range(tokens)])
+            length += tokens
+        yield tokens, best
+    if isinstance(cache, KeptStates) and not cache.recordable:
+        copies = []
+        for _ in range(6):
+            began = time.process_time()
+            cache.begin_drafted(1, [[0]])
+            copies.append(time.process_time() - began)
+        yield 0, min(copies)
+
+
+def costs(args: argparse.Namespace) -> int:
+    print("| | M parameters | 1 token, ms | " + " | ".join(f"x {n}" for n in LENGTHS[1:]) + " | copy, ms |")
+    print("|---|" + "---:|" * (len(LENGTHS) + 2))
+    for family in args.families or OWN:
+        target = build(family, args.width or 512, args.layers or 8, 4096)
+        seconds = dict(pass_seconds(target))
+        ratios = " | ".join(f"{seconds[n] / seconds[1]:.1f}" for n in LENGTHS[1:])
+        size = sum(one.numel() for one in target.model.parameters()) / 1e6
+        copy = f"{1e3 * seconds[0]:.2f}" if 0 in seconds else "-"
+        print(f"| {family} | {size:.0f} | {1e3 * seconds[1]:.1f} | {ratios} | {copy} |", flush=True)
+    return 0
+
+
+def auto(args: argparse.Namespace) -> int:
+    draw, equal = np.random.default_rng(0), True
+    for family in args.families or ["qwen3_5_text"]:
+        target = build(family, args.width or 1024, args.layers or 24, 16)
+        size = sum(one.numel() for one in target.model.parameters()) / 1e9
+        prompts = [draw.integers(1, 16, 60) for _ in range(args.prompts)]
+        generate(target, prompts[:1], None, Options(max_tokens=4))
+        for temperature in (0.0, 1.0):
+            sampling = Sampling(temperature=temperature, seed=0) if temperature else None
+            options = Options(max_tokens=args.tokens, shaping=Shaping(sampling=sampling))
+            ways = {"plain": None, "auto": BlendedDrafter(target)}
+            seconds: dict[str, list[float]] = {name: [] for name in ways}
+            drafted = 0
+            for at, prompt in enumerate(prompts):
+                texts = {}
+                for name in [*ways][:: 1 if at % 2 else -1]:
+                    began = time.perf_counter()
+                    (one,) = generate(target, [prompt], ways[name], options)
+                    seconds[name].append(time.perf_counter() - began)
+                    texts[name] = one.tokens.tolist()
+                    drafted += sum(one.statistics.drafted)
+                equal = equal and texts["plain"] == texts["auto"]
+            ratios = np.divide(seconds["plain"], seconds["auto"])
+            print(
+                f"{family}, {size:.2f} billion parameters, temperature {temperature:g}: auto is "
+                f"{sum(seconds['plain']) / sum(seconds['auto']):.3f} times as fast as plain "
+                f"({sum(seconds['plain']):.0f} s; each {', '.join(f'{ratio:.2f}' for ratio in ratios)}); "
+                f"{drafted} tokens drafted; texts {'equal' if equal else 'DIFFER'}",
+                flush=True,
+            )
+    return not equal
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["costs", "auto"])
+    parser.add_argument("families", nargs="*", choices=[*OWN, []])
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--threads", type=int)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads or (1 if args.what == "costs" else 2))
+    print(machine()["cpu"])
+    return {"costs": costs, "auto": auto}[args.what](args)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
