@@ -270,6 +270,39 @@ class ContextModel:
         and a draft [d].
         """
 
+@final
+class EditModel:
+    """A text that is expected, as an automaton of edits (docs/how/predictions.md). Searches read it; one thread extends
+    it.
+
+    tokens  int32 [n]
+    arcs    weights of replacing a token, inserting one, removing one more, jumping behind an equal pair, and the
+            probability that a token which is not copied is taken to have; each in (0, 1)
+    share   a, b: where the best place has weight m, copies have the share 1 / (1 + exp(-(a + b ln m)))
+    """
+
+    def __init__(
+        self,
+        tokens: NDArray[np.int32],
+        *,
+        arcs: tuple[float, float, float, float, float],
+        share: tuple[float, float],
+    ) -> None: ...
+    @property
+    def size(self) -> int:
+        """Number of tokens of the expected text."""
+
+    def extend(self, tokens: NDArray[np.int32]) -> None:
+        """Reads the tokens [m] of the text."""
+
+    def evidence(self, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Reads the tokens [m]; returns for each the weight of the best place before it, and its probability if it is a
+        copy, [m, 2].
+        """
+
+    def mixture(self, draft: NDArray[np.int32], tokens: NDArray[np.int32]) -> tuple[NDArray[np.float64], float]:
+        """The probabilities of tokens [m] after the text and a draft from copies, and the weight of the other model."""
+
 def foresee_rejected(
     text: ContextModel,
     drafted: NDArray[np.int32],  # [n]
@@ -326,6 +359,7 @@ def open_tree(
     open: bool,
     texts: Sequence[ContextModel],  # B, or none
     memory: ContextModel | None = None,
+    expected: Sequence[EditModel | None] = (),  # B, or none
     least: float = 0.0,
     depth: int,
     allowed: Callable[[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]], NDArray[np.uint32]] | None = None,

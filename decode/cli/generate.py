@@ -43,6 +43,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
       rescore generate --model MODEL --settings settings.json "Once upon"
       rescore generate --model model.gguf --engine llama.cpp --lm LM "Once upon"
       rescore generate --model MODEL --tools tools.json --compare "Weather in Rome?"
+      rescore generate --model MODEL --chat --prediction old.py "Rename `x` in ..."
       rescore generate --model MODEL --drafter none --json - "One" "Two"
     """
     parser = verbs.add_parser(
@@ -69,6 +70,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     add_decoding(parser)
     model_arguments.add_structure(parser)
+    model_arguments.add_prediction(parser)
     parser.add_argument("--compare", action="store_true", help="say whether drafts make decoding faster, and why")
     parser.add_argument(
         "--no-color", action="store_true", help="no colours on a terminal, as with NO_COLOR in the environment"

@@ -22,6 +22,16 @@ def add_structure(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--grammar", type=Path, metavar="FILE", help="text of this grammar, in Lark's syntax")
 
 
+def add_prediction(parser: argparse.ArgumentParser) -> None:
+    """--prediction: what the texts copy."""
+    parser.add_argument(
+        "--prediction",
+        type=Path,
+        metavar="FILE",
+        help="what every text is likely to copy most of, such as the file that it edits",
+    )
+
+
 def add_drafting(parser: argparse.ArgumentParser, *, writes_memory: bool = False) -> None:
     """--lm, --alpha, --settings, --memory, --draft-model, --neural, --nodes, --paths, --top-k, --ahead,
     --counts.

@@ -27,6 +27,7 @@ def propose_trees(
     depth: int | None = None,
     texts: Sequence[_core.ContextModel] = (),
     memory: TextMemory | None = None,
+    expected: Sequence[_core.EditModel | None] = (),
     structures: Sequence[State | None] = (),
     least: float = 0.0,
     threads: int = 1,
@@ -37,7 +38,7 @@ def propose_trees(
     histories   int32 [B, m], padding -1 in front
     depth       most tokens of a continuation; None: n
     texts       one running text for each row
-    structures  as in `CalibratedTrees.trees`
+    expected, structures  as in `CalibratedTrees.trees`
     least       the smallest q of a node; shortens the search
     """
     lattices, weights = blank(len(histories)), np.empty((3, 0))
@@ -51,6 +52,7 @@ def propose_trees(
         open=True,
         texts=texts,
         memory=memory.counts if memory else None,
+        expected=expected,
         least=least,
         depth=n if depth is None else depth,
         allowed=Bounds(structures, model.vocab_size) if any(structures) else None,

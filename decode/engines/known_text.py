@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.decode.draft.prediction import edit_model
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree
 
@@ -23,7 +24,21 @@ class KnownText:
     drafted  the draft proposed after the last token
     """
 
-    __slots__ = ("counts", "drafted", "key", "prompt", "seen", "size", "_buffer", "_state", "_stepped", "_structure")
+    __slots__ = (
+        "counts",
+        "drafted",
+        "key",
+        "prompt",
+        "seen",
+        "size",
+        "_buffer",
+        "_edited",
+        "_edits",
+        "_prediction",
+        "_state",
+        "_stepped",
+        "_structure",
+    )
 
     def __init__(self, counts: _core.ContextModel, key: Hashable = None):
         self.counts, self.key = counts, key
@@ -33,6 +48,9 @@ class KnownText:
         self._structure: Structure | None = None
         self._state: State | None = None
         self._stepped = 0  # tokens that the state has seen
+        self._prediction: NDArray[np.int32] | None = None
+        self._edits: _core.EditModel | None = None
+        self._edited = 0  # tokens that it has seen
 
     @property
     def tokens(self) -> NDArray[np.int32]:
@@ -58,6 +76,16 @@ class KnownText:
         self._buffer[self.size : end] = tokens
         self.prompt = self.prompt or end
         self.size = end
+
+    def edits(self, prediction: NDArray[np.int32] | None, start: int) -> _core.EditModel | None:
+        """The automaton of edits of a predicted text after the tokens from `start` on."""
+        if prediction is not self._prediction:
+            self._prediction, self._edited = prediction, start
+            self._edits = None if prediction is None else edit_model(prediction)
+        if self._edits:
+            self._edits.extend(self._buffer[self._edited : self.size])
+            self._edited = self.size
+        return self._edits
 
     def state(self, structure: Structure, start: int, vocab_size: int, ends: Collection[int]) -> State | None:
         """The state after the tokens from `start` on; None if the structure does not allow them."""

@@ -40,7 +40,8 @@ class DraftRow:
     key        the engine's id of the request; None matches the request by its tokens, so since(0) must be cheap
     rejected   drafts [d] rejected after the previous text, each with the target's prediction after it
     structure  bounds the draft, where the engine masks the target by the same; a text that has left it is free
-    prompt     tokens before the text that the structure describes
+    prompt     tokens before the text that the structure describes, or that copies the prediction
+    prediction int32 [m], what the text is likely to copy most of
     """
 
     size: int
@@ -49,17 +50,31 @@ class DraftRow:
     rejected: Sequence[tuple[NDArray[np.int32], Predicted]] = ()
     structure: Structure | None = None
     prompt: int = 0
+    prediction: NDArray[np.int32] | None = None
 
     @classmethod
     def of_tokens(
-        cls, tokens: ArrayLike, key: Hashable = None, *, structure: Structure | None = None, prompt: int = 0
+        cls,
+        tokens: ArrayLike,
+        key: Hashable = None,
+        *,
+        structure: Structure | None = None,
+        prompt: int = 0,
+        prediction: ArrayLike | None = None,
     ) -> DraftRow:
         """Makes a row from all tokens [n] of a request. TypeError unless they are integers, ValueError beyond int32."""
         ids = np.asarray(tokens)
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
             raise TypeError(f"tokens: expected integers of shape [n], got {ids.dtype} {list(ids.shape)}")
         ids = token_ids(ids, "tokens")
-        return cls(size=len(ids), since=lambda start: ids[start:], key=key, structure=structure, prompt=prompt)
+        return cls(
+            size=len(ids),
+            since=lambda start: ids[start:],
+            key=key,
+            structure=structure,
+            prompt=prompt,
+            prediction=None if prediction is None else token_ids(prediction, "prediction"),
+        )
 
 
 class TextDrafter:
@@ -249,6 +264,7 @@ class TextDrafter:
             depth=depth,
             texts=[text.counts for text in texts],
             memory=self.memory,
+            expected=[text.edits(row.prediction, row.prompt) for text, row in zip(texts, rows)],
             structures=[self._state(text, row) for text, row in zip(texts, rows)],
             least=least,
             threads=self.threads,

@@ -34,7 +34,7 @@ from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
-from rescore.lattice.tree import TokenTree
+from rescore.lattice.tree import TokenTree, token_ids
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
 
@@ -51,6 +51,7 @@ class Options:
     layout      `TreeLayout`, one row for each request's tree, or `BatchLayout`, one row for each draft
     structure   bounds every text whose request has none of its own; texts end with one of `stopping`'s tokens, where
                 the structure accepts
+    prediction  what every text whose request has none of its own is likely to copy most of
     """
 
     max_tokens: int = 64
@@ -59,6 +60,7 @@ class Options:
     stopping: Stopping = Stopping()
     layout: TreeLayout | BatchLayout = field(default_factory=TreeLayout)
     structure: Structure | None = None
+    prediction: ArrayLike | None = None
 
     def __post_init__(self) -> None:
         check_max_tokens(self.max_tokens)
@@ -242,6 +244,7 @@ class _Call:
             random=[one.random for one in active],
             last=read.last,
             structures=[one.state for one in active] if any(one.state for one in active) else (),
+            expected=[one.prediction for one in active] if any(one.prediction is not None for one in active) else (),
             tail=self.cache.tail,
             predictions=lambda k: self._predictions(active, read, k),
         )
@@ -385,7 +388,10 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
         if not stopping.tokens:
             raise ValueError(f"request {index}: structure: expected stop tokens, with which the text can end, got none")
         state = structure.start(target.vocab_size, stopping.tokens)
-    return Running(index, first, most, seeds, random, shaping, stopping, switch, state)
+    prediction = options.prediction if request.prediction is None else request.prediction
+    if prediction is not None:
+        prediction = token_ids(prediction, f"request {index}: prediction", target.vocab_size)
+    return Running(index, first, most, seeds, random, shaping, stopping, switch, state, prediction)
 
 
 def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rescore.decode.draft.prediction import copied
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.short_repr import short_repr
@@ -40,6 +41,7 @@ class Request:
     processors  run after those of the options' shaping
     criterion   ends the text, in addition to the options' stopping
     structure   bounds the text; None: the options'
+    prediction  int [m], what the text is likely to copy most of, such as the file that it edits; None: the options'
     """
 
     prompt: ArrayLike
@@ -49,6 +51,7 @@ class Request:
     processors: tuple[Processor, ...] = ()
     criterion: Callable[[NDArray[np.int32]], bool] | None = None
     structure: Structure | None = None
+    prediction: ArrayLike | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -72,6 +75,8 @@ class Statistics:
     pass_us      wall time of every pass with its drafting, the prompt's first; empty where it was not measured
     plain_us     of verifying_us, every pass in which no request drafted anything, the prompt's excluded
     rested       passes without a draft because a plain one was expected to be faster (`Draft.rested`)
+    predicted    of an ended text, tokens of its prediction that it copied, and that it did not (OpenAI's accepted and
+                 rejected prediction tokens); None without a prediction
     """
 
     accepted: list[int] = field(default_factory=list)
@@ -83,6 +88,7 @@ class Statistics:
     pass_us: list[float] = field(default_factory=list)
     plain_us: list[float] = field(default_factory=list)
     rested: int = 0
+    predicted: tuple[int, int] | None = None
 
     def add(self, later: Statistics) -> None:
         """Adds the cost of a later part of the text, whose reading again counts as one more pass."""
@@ -95,6 +101,7 @@ class Statistics:
         self.pass_us += later.pass_us
         self.plain_us += later.plain_us
         self.rested += later.rested
+        self.predicted = later.predicted
 
     @property
     def passes(self) -> int:
@@ -158,8 +165,10 @@ class Running:
         stopping: Stopping,
         switch: int | None = None,
         state: State | None = None,
+        prediction: NDArray[np.int32] | None = None,
     ):
         self.index = index
+        self.prediction = prediction
         self.state = state  # of the structure, after the history
         if state:  # the mask comes before all that ranks tokens, also as a processor
             shaping = replace(shaping, processors=(self.bounded, *shaping.processors, self.some_left))
@@ -243,8 +252,14 @@ class Running:
                 self.state = self.state.step(token)
             self.finish = self._ended(token)
             if self.finish:
+                self._count_predicted()
                 return count
         return len(tokens)
+
+    def _count_predicted(self) -> None:
+        if self.prediction is not None:
+            used = copied(self.prediction, self.tokens)
+            self.statistics.predicted = used, len(self.prediction) - used
 
     def _ended(self, token: int) -> Finish | None:
         stopping = self.stopping

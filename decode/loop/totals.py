@@ -20,6 +20,7 @@ class Totals:
     accepted        of these, passes that accepted at least 1, 2, .. draft tokens
     drafted         draft tokens verified
     drafting_s, verifying_s  wall-clock time
+    predicted       tokens of the predictions that the texts copied, and that they did not; None without predictions
     """
 
     texts: int
@@ -30,6 +31,7 @@ class Totals:
     drafted: int
     drafting_s: float
     verifying_s: float
+    predicted: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, lengths: Sequence[int], statistics: Sequence[Statistics]) -> Totals:
@@ -37,6 +39,7 @@ class Totals:
         for one in statistics:
             by_position = one.accepted_by_position()
             positions[: len(by_position)] += by_position
+        predicted = [one.predicted for one in statistics if one.predicted]
         return cls(
             texts=len(lengths),
             tokens=sum(lengths),
@@ -46,6 +49,7 @@ class Totals:
             drafted=sum(sum(one.drafted) for one in statistics),
             drafting_s=1e-6 * sum(one.drafting_us for one in statistics),
             verifying_s=1e-6 * sum(one.verifying_us for one in statistics),
+            predicted=(sum(one for one, _ in predicted), sum(one for _, one in predicted)) if predicted else None,
         )
 
     @property
@@ -61,6 +65,7 @@ class Totals:
         return self.tokens / max(self.seconds, 1e-9)
 
     def to_json(self) -> dict[str, Any]:
+        predicted = dict(zip(("accepted_prediction_tokens", "rejected_prediction_tokens"), self.predicted or ()))
         return {
             "tokens": self.tokens,
             "passes": self.passes,
@@ -70,6 +75,7 @@ class Totals:
             "drafting_s": self.drafting_s,
             "verifying_s": self.verifying_s,
             "tokens_per_s": self.tokens_per_s,
+            **predicted,
         }
 
     def facts(self) -> list[tuple[str, str]]:
@@ -82,6 +88,9 @@ class Totals:
         if self.drafted:
             rows.append(("accepted", " ".join(f"{count / steps:.0%}" for count in self.accepted) or "none"))
             rows.append(("drafted", f"{self.drafted:,} tokens, {self.drafted / steps:.1f} per pass"))
+        if self.predicted:
+            copied, left = self.predicted
+            rows.append(("predicted", f"{copied:,} of {copied + left:,} tokens of the prediction copied"))
         rows.append(
             (
                 "time",

@@ -545,3 +545,21 @@ def test_a_memory_grows_from_call_to_call(world, capsys, tmp_path, compare):
     )
     p, seen = NGram.open(tmp_path / "own.ngram").distribution(0), np.isin(np.arange(V), whole)
     assert p[seen].max() < p[~seen].min()  # costs
+
+
+def test_a_prediction_is_copied(world, tmp_path, capsys):
+    """The text is what it was, in fewer passes."""
+    words = ["generate", "--model", world, "--max-tokens", "60", "--nodes", "16", "--threads", "1"]
+    before = cli.figures(capsys, *words, PROMPTS[0])
+    (tmp_path / "old.txt").write_text(before["texts"][0]["text"], encoding="utf-8")
+    found = cli.figures(capsys, *words, "--prediction", tmp_path / "old.txt", PROMPTS[0])
+    assert found["texts"] == before["texts"] and found["passes"] < before["passes"]
+    assert found["accepted_prediction_tokens"] >= len(before["texts"][0]["tokens"]) - 1
+    assert found["rejected_prediction_tokens"] == 0 and "accepted_prediction_tokens" not in before
+
+
+def test_a_prediction_that_cannot_be_read(world, tmp_path, capsys):
+    words = ["generate", "--model", world, "--prediction"]
+    assert "none.txt" in cli.refusal(capsys, *words, tmp_path / "none.txt", "w1")
+    (tmp_path / "bytes.txt").write_bytes(b"a\xff")
+    assert "bytes.txt: expected UTF-8, got byte 0xff at 1" in cli.refusal(capsys, *words, tmp_path / "bytes.txt", "w1")

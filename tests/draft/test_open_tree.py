@@ -5,12 +5,14 @@ import itertools
 import math
 import random
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from support.core_trees import prefixes
+from support.edits import Edits
 from support.oracle import FIXED_ONE, Backoff, model_prefixes, models, padded, padded_histories, sausages, unigrams
 from support.running_text import Earlier, Text
 
@@ -39,15 +41,15 @@ def problems(draw):
     return draw(models(VOCAB)), sausage, weights, history, shares, opened, draw(st.integers(1, 3))
 
 
-def steps(problem, prefix, memory=None, foreseen=()):
+def steps(problem, prefix, memory=None, foreseen=(), edits=None):
     """-ln q of every token that may follow the prefix, at least 0."""
     sausage, opened = problem[1], problem[5]
-    every = all_steps(problem, prefix, memory, foreseen)
+    every = all_steps(problem, prefix, memory, foreseen, edits)
     proposed = every if opened else dict(sausage[len(prefix)])
     return {w: max(every[w], 0.0) for w in proposed}
 
 
-def all_steps(problem, prefix, memory=None, foreseen=()):
+def all_steps(problem, prefix, memory=None, foreseen=(), edits=None):
     """-ln q of every token."""
     lm, sausage, weights, history, shares, *_ = problem
     t = len(prefix)
@@ -63,6 +65,8 @@ def all_steps(problem, prefix, memory=None, foreseen=()):
         for draft, predicted in foreseen:
             text.foresee(draft, predicted)
         p = text.distribution(tuple(prefix), p)
+    if edits:
+        p = edits.distribution(prefix, p)
     rest = math.log(
         max(VOCAB - len(slot), 1) / max(1 - sum(math.exp(-np.float32(c)) for c in slot.values()), LEAST_MASS)
     )
@@ -283,6 +287,28 @@ def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nod
     assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
     best = sorted(wanted.values(), reverse=True)[: len(found)]
     assert len(found) == min(nodes, len(wanted)) and [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    problems(),
+    st.lists(st.integers(0, VOCAB - 1), max_size=11),
+    st.lists(st.integers(0, VOCAB - 1), max_size=8),
+    st.tuples(*[st.floats(0.001, 0.3)] * 5),
+    st.tuples(st.floats(-3, 3), st.floats(0, 3)),
+    st.integers(1, 40),
+)
+def test_a_text_that_is_expected_stands_before_all_others(problem, expected, text, arcs, share, nodes):
+    model = _core.EditModel(np.array(expected, np.int32), arcs=arcs, share=share)
+    model.extend(np.array(text, np.int32))
+    wanted = enumerated(problem, steps=partial(steps, edits=Edits(expected, arcs, share, text)))
+    columns = search(problem, nodes, copies=2, expected=[None, model])
+    found = prefixes(*(column[1] for column in columns))
+    assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
+    best = sorted(wanted.values(), reverse=True)[: len(found)]
+    assert len(found) == min(nodes, len(wanted)) and [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+    free = search(problem, nodes)
+    assert all(np.array_equal(mine[0], other[0]) for mine, other in zip(columns, free))
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ def call(args: argparse.Namespace) -> None:
         stopping=stopping,
         layout=drafting.layout,
         structure=structure,
+        prediction=open_prediction(args.prediction, decoder),
     )
     memory = drafters.inputs.memory(args.memory)
     with not_remembered(memory if args.compare else None):
@@ -122,6 +124,15 @@ def prompt_of(word: str, name: str) -> str:
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: expected UTF-8, got byte {error.object[error.start]:#x} at {error.start}") from None
     return text.replace("\r\n", "\n")
+
+
+def open_prediction(path: Path | None, decoder: Decoder) -> NDArray[np.int32] | None:
+    """The ids of a file that texts are likely to copy."""
+    if path is None:
+        return None
+    with naming(str(path)):
+        text = prompt_of(os.fsdecode(path.read_bytes()), str(path))
+    return decoder.text.encode_more(text)
 
 
 def shaping_of(args: argparse.Namespace) -> Shaping:

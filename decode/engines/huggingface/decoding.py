@@ -44,13 +44,14 @@ class Decoding:
         rule: Rule | None,
         every_state: bool,
         structures: Sequence[Structure | None] = (),
+        predictions: Sequence[NDArray[np.int32] | None] = (),
     ):
         self.call, self.target, self.steps = call, target, steps
         self.rows = [CallRow(call, number) for number in range(call.batch)]
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule if call.sampled else None
         self.every_state = every_state
-        self.structures = structures
+        self.structures, self.predictions = structures, predictions
         sampling = Sampling(seed=0) if call.sampled else None
         check_processors(call, Options(shaping=Shaping(sampling=sampling), rule=self.rule).rule_for(drafter))
         if call.sampled and drafter.drawn:
@@ -106,7 +107,12 @@ class Decoding:
         criterion = one.ended if self.call.fill is not None else self.together.criterion(row)
         structure = self._structure(row)
         return Request(
-            prompt=text, max_tokens=most, processors=one.processors(), criterion=criterion, structure=structure
+            prompt=text,
+            max_tokens=most,
+            processors=one.processors(),
+            criterion=criterion,
+            structure=structure,
+            prediction=self.predictions[row] if self.predictions else None,
         )
 
     def _structure(self, row: int) -> Structure | None:

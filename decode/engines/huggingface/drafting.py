@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rescore.decode.draft.auto_width import AutoWidth
@@ -40,11 +40,15 @@ from rescore.decode.models.model_check import matrices_of
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.lattice.structure import Structure
+from rescore.lattice.tree import token_ids
 from rescore.lm.formats import is_model_file, load
 from rescore.lm.ngram import NGram
 
 STATES = 2  # of models that are remembered, as of one whose adapter is switched on and off
 SURE = 2  # plain passes of a call from which their mean counts
+
+
+Prediction = str | ArrayLike
 
 
 class Drafting:
@@ -62,6 +66,9 @@ class Drafting:
     memory    texts of earlier calls; the texts of this call are added (`TextMemory`)
     structure bounds the texts (`Grammar`): one for all rows, or one or None for each row. Texts end with an end token
               of the generation config, where it accepts
+    prediction  what the texts are likely to copy most of, such as the file that is edited: ids, or a string with a
+              `tokenizer`; one for all rows, or a list of one or None for each row
+    tokenizer of transformers or tokenizers, for predictions that are strings
 
     Greedy output is `generate`'s, token for token (equal arithmetic). With do_sample each token has the model's own
     distribution. The seed comes from torch's global generator, so `torch.manual_seed` makes a call reproducible, but
@@ -82,6 +89,8 @@ class Drafting:
         rule: Rule | None = None,
         memory: TextMemory | None = None,
         structure: Structure | Sequence[Structure | None] | None = None,
+        prediction: Prediction | Sequence[Prediction | None] | None = None,
+        tokenizer: Any = None,
     ):
         if isinstance(source, (str, PathLike)) and is_model_file(source):
             source = load(source)
@@ -109,6 +118,7 @@ class Drafting:
             check_nodes(nodes)
         self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
         self.nodes, self.top_k, self.rule, self.structure = nodes, top_k, rule, structure
+        self.prediction, self.tokenizer = prediction, tokenizer
         self.statistics: list[Statistics] = []
         self._totals: Totals | None = None
         self._plain_ms: float | None = None  # time of a plain pass in the last call, divided among its rows
@@ -157,6 +167,7 @@ class Drafting:
             rule=self.rule,
             every_state=every_state,
             structures=self._structures(call),
+            predictions=self._predictions(call),
         )
         remembering = decoding.run()
         self.statistics = decoding.statistics
@@ -170,14 +181,29 @@ class Drafting:
         """The structure of every row, or none."""
         if self.structure is None:
             return ()
-        given = self.structure if isinstance(self.structure, Sequence) else [self.structure] * call.batch
-        if len(given) != call.batch:
-            raise ValueError(f"structure: expected one for each of {call.batch} rows, got {len(given)}")
+        given = _for_rows("structure", self.structure, isinstance(self.structure, Sequence), call.batch)
         if not call.ends:
             raise ValueError("structure: expected an eos_token_id in the generation config, got none")
         if call.logits:
             raise ValueError("structure: expected no output_logits; output_scores has the scores that tokens are of")
         return given
+
+    def _predictions(self, call: GenerateCall) -> Sequence[NDArray[np.int32] | None]:
+        """The ids of the prediction of every row, or none."""
+        if self.prediction is None:
+            return ()
+        several = isinstance(self.prediction, list) and not all(isinstance(one, int) for one in self.prediction)
+        return [self._ids(one) for one in _for_rows("prediction", self.prediction, several, call.batch)]
+
+    def _ids(self, prediction: Prediction | None) -> NDArray[np.int32] | None:
+        if not isinstance(prediction, str):
+            return None if prediction is None else token_ids(prediction, "prediction")
+        if self.tokenizer is None:
+            raise ValueError("prediction: expected a tokenizer for a string, got none; give Drafting tokenizer=")
+        encoded = (self.tokenizer if callable(self.tokenizer) else self.tokenizer.encode)(
+            prediction, add_special_tokens=False
+        )
+        return token_ids(encoded["input_ids"] if callable(self.tokenizer) else encoded.ids, "prediction")
 
     def summary(self) -> Explanation:
         """What drafts brought in the last call: print it, or read its figures (`totals`, `payoff`).
@@ -240,6 +266,13 @@ class Drafting:
         if self.rescorer is None:
             return BlendedDrafter(target, self.lm, lattice=lattice, memory=self.memory, nodes=self.nodes)
         return TreeDrafter(lattice, self.rescorer, nodes=AutoWidth(target) if self.nodes is None else self.nodes)
+
+
+def _for_rows(name: str, given: Any, several: bool, batch: int) -> Sequence[Any]:
+    """One value for each row: the given ones, or the given one for all."""
+    if several and len(given) != batch:
+        raise ValueError(f"{name}: expected one for each of {batch} rows, got {len(given)}")
+    return given if several else [given] * batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
