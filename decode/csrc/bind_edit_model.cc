@@ -14,14 +14,6 @@ using namespace nb::literals;
 
 namespace {
 
-void expect_tokens(const char* name, In<int32_t, 1> tokens) {
-  for (size_t i = 0; i < tokens.shape(0); ++i)
-    if (tokens.data()[i] < 0)
-      throw nb::value_error((std::string(name) + "[" + std::to_string(i) + "]: expected a token id, got " +
-                             std::to_string(tokens.data()[i]))
-                                .c_str());
-}
-
 EditModel::State state_after(const EditModel& model, In<int32_t, 1> draft) {
   EditModel::State state = model.state();
   for (size_t i = 0; i < draft.shape(0); ++i) state = model.step(state, draft.data()[i]);

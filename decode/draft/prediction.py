@@ -14,7 +14,7 @@ from rescore.lattice.tree import token_ids
 ARCS = (0.02, 0.02, 0.05, 0.02, 0.02)
 """Weights of arcs that replace a token, insert one, remove one more, jump behind an equal pair; and the probability
 that a token which is not copied is taken to have."""
-SHARE = (0.96, 1.47)
+SHARE = (0.9, 1.28)
 """(a, b): where the best place has weight m, copies have the share 1 / (1 + exp(-(a + b ln m))). Fitted by
 tools/bench/fit_edits.py."""
 

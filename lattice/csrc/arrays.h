@@ -81,6 +81,14 @@ inline void expect_size(const char* name, size_t got, size_t expected) {
             .c_str());
 }
 
+inline void expect_tokens(const char* name, In<int32_t, 1> tokens) {
+  for (size_t i = 0; i < tokens.shape(0); ++i)
+    if (tokens.data()[i] < 0)
+      throw nb::value_error((std::string(name) + "[" + std::to_string(i) + "]: expected a token id, got " +
+                             std::to_string(tokens.data()[i]))
+                                .c_str());
+}
+
 inline void expect_range(const char* name, int64_t got, int64_t low, int64_t high) {
   if (got < low || got > high)
     throw nb::value_error((std::string(name) + ": expected " + std::to_string(low) + " to " + std::to_string(high) +

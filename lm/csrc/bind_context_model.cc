@@ -15,14 +15,6 @@ using namespace nb::literals;
 
 namespace {
 
-void expect_tokens(const char* name, In<int32_t, 1> tokens) {
-  for (size_t i = 0; i < tokens.shape(0); ++i)
-    if (tokens.data()[i] < 0)
-      throw nb::value_error((std::string(name) + "[" + std::to_string(i) + "]: expected a token id, got " +
-                             std::to_string(tokens.data()[i]))
-                                .c_str());
-}
-
 using Shares = std::array<ContextModel::Share, ContextModel::kMaxOrder>;
 
 Shares shares_of(const std::string& name, In<double, 2> values) {

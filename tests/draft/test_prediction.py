@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 from support import tiny_transformers
 from support.edits import Edits
 
+from rescore import _core
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.prediction import ARCS, SHARE, copied, edit_model
 from rescore.decode.engines.huggingface.drafting import Drafting
@@ -159,3 +160,18 @@ def test_requests_that_join_and_leave(model, texts):
     for chunk in stream(target, requests, BlendedDrafter(target, nodes=8)):
         found[chunk.request] += chunk.tokens.tolist()
     assert found == [texts[0][:1].tolist(), texts[1].tolist()]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(tokens=[-1]), r"tokens\[0\]: expected a token id, got -1"),
+        (dict(arcs=(0.0, 0.1, 0.1, 0.1, 0.1)), "arcs: expected weights between 0 and 1"),
+        (dict(arcs=(0.5, 0.5, 0.1, 0.1, 0.1)), "replaced \\+ inserted below 1"),
+        (dict(share=(float("nan"), 1.0)), "share: expected finite"),
+    ],
+)
+def test_automata_that_are_refused(changes, message):
+    given = dict(tokens=[1, 2], arcs=ARCS, share=SHARE) | changes
+    with pytest.raises(ValueError, match=message):
+        _core.EditModel(np.array(given.pop("tokens"), np.int32), **given)
