@@ -25,14 +25,8 @@ EditModel::EditModel(const int32_t* tokens, size_t length, const Arcs& arcs, con
     pairs_.push_back({pair_of(tokens_[at - 2], tokens_[at - 1]), static_cast<uint32_t>(at)});
   std::sort(pairs_.begin(), pairs_.end());
   for (const uint32_t token : tokens_) greatest_ = std::max(greatest_, token);
-  state_ = start();
-}
-
-EditModel::State EditModel::start() const {
-  State state;
-  state.places[0] = {0, 1.0};
-  state.count = 1;
-  return state;
+  state_.places[0] = {0, 1.0};
+  state_.count = 1;
 }
 
 EditModel::State EditModel::step(const State& state, uint32_t token) const {
@@ -96,7 +90,6 @@ double EditModel::trust(uint32_t token) const {
 }
 
 double EditModel::share_of(const State& state) const {
-  if (!state.count) return 0;
   const double logit = share_.constant + share_.of_weight * std::log(state.places[0].weight);
   return 1 / (1 + std::exp(-std::clamp(logit, -kSurest, kSurest)));
 }

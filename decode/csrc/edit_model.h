@@ -39,13 +39,12 @@ class EditModel {
   };
   struct State {
     std::array<Place, kPlaces> places;  // the most probable one first; weights sum to 1
-    int count = 0;
+    int count = 0;                      // at least one
     uint32_t last = kNone;
   };
 
   EditModel(const int32_t* tokens, size_t length, const Arcs& arcs, const Share& share);
 
-  State start() const;
   State step(const State& state, uint32_t token) const;
 
   // Calls see(token, probability) for each copying arc; tokens may come more than once.
@@ -65,22 +64,21 @@ class EditModel {
   const State& state() const { return state_; }
   void extend(uint32_t token);
 
+  double share_of(const State& state) const;
   size_t size() const { return tokens_.size(); }
   uint32_t greatest_token() const { return greatest_; }
 
-  double share_of(const State& state) const;
-
  private:
   using Pair = std::pair<uint64_t, uint32_t>;  // two tokens, and the place behind them
-
-  std::vector<uint32_t> tokens_;
-  struct Fate {  // of a token of the expected text
+  struct Fate {
     uint32_t copied = 0, replaced = 0;
   };
+
   double trust(uint32_t token) const;
 
-  std::unordered_map<uint32_t, Fate> fates_;
-  std::vector<Pair> pairs_;  // ascending
+  std::vector<uint32_t> tokens_;
+  std::vector<Pair> pairs_;                   // ascending
+  std::unordered_map<uint32_t, Fate> fates_;  // of tokens of the expected text
   Arcs arcs_;
   Share share_;
   double copy_;  // weight of copying the next token
