@@ -288,10 +288,6 @@ class EditModel:
         arcs: tuple[float, float, float, float, float],
         share: tuple[float, float],
     ) -> None: ...
-    @property
-    def size(self) -> int:
-        """Number of tokens of the expected text."""
-
     def extend(self, tokens: NDArray[np.int32]) -> None:
         """Reads the tokens [m] of the text."""
 

@@ -66,7 +66,6 @@ void bind_edit_model(nb::module_& m) {
                                  {share[0], share[1]});
           },
           nb::arg("tokens").noconvert(), nb::kw_only(), "arcs"_a, "share"_a)
-      .def_prop_ro("size", &EditModel::size)
       .def(
           "extend",
           [](EditModel& model, In<int32_t, 1> tokens) {

@@ -65,7 +65,6 @@ class EditModel {
   void extend(uint32_t token);
 
   double share_of(const State& state) const;
-  size_t size() const { return tokens_.size(); }
   uint32_t greatest_token() const { return greatest_; }
 
  private:

@@ -24,32 +24,46 @@ def edit_model(prediction: ArrayLike) -> _core.EditModel:
     return _core.EditModel(token_ids(prediction, "prediction"), arcs=ARCS, share=SHARE)
 
 
+class ExpectedText:
+    """The automaton of one prediction, which reads along with a text. start: tokens of the text before the answer."""
+
+    def __init__(self, prediction: NDArray[np.int32], start: int):
+        self.prediction, self.model = prediction, edit_model(prediction)
+        self._read = start
+
+    def after(self, history: NDArray[np.int32]) -> _core.EditModel:
+        """The automaton after the whole text, of which it reads what is new."""
+        self.model.extend(np.ascontiguousarray(history[self._read :], np.int32))
+        self._read = len(history)
+        return self.model
+
+
 class ExpectedTexts:
-    """The automata of a call's requests, for those that expect a text; extended at the steps that draft."""
+    """What a call's requests expect, for those that expect a text; read along at the steps that draft."""
 
     def __init__(self) -> None:
-        self._models: list[_core.EditModel | None] | None = None
-        self._read: list[int] = []  # tokens of each text, prompt included
+        self._texts: list[ExpectedText | None] | None = None
 
     def read(self, step: DraftStep) -> None:
         """Reads all tokens since the last call; in the first, the root token, with which the answer begins."""
         if not step.expected:
             return
-        if self._models is None:
-            self._models = [None if text is None else edit_model(text) for text in step.expected]
-            self._read = [len(history) - 1 for history in step.histories]
+        if self._texts is None:
+            self._texts = [
+                None if text is None else ExpectedText(text, len(history) - 1)
+                for text, history in zip(step.expected, step.histories)
+            ]
         for request, history in zip(step.requests, step.histories):
-            if model := self._models[request]:
-                model.extend(np.ascontiguousarray(history[self._read[request] :], np.int32))
-            self._read[request] = len(history)
+            if text := self._texts[request]:
+                text.after(history)
 
     def of(self, requests: Sequence[int]) -> list[_core.EditModel | None]:
-        return [self._models[request] for request in requests] if self._models else []
+        texts = [self._texts[request] for request in requests] if self._texts else []
+        return [text.model if text else None for text in texts]
 
     def select(self, rows: Sequence[int]) -> None:
-        if self._models:
-            self._models = [self._models[row] for row in rows]
-            self._read = [self._read[row] for row in rows]
+        if self._texts:
+            self._texts = [self._texts[row] for row in rows]
 
 
 def copied(prediction: NDArray[np.int32], text: NDArray[np.int32]) -> int:

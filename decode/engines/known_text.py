@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.draft.prediction import edit_model
+from rescore.decode.draft.prediction import ExpectedText
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree
 
@@ -32,9 +32,7 @@ class KnownText:
         "seen",
         "size",
         "_buffer",
-        "_edited",
-        "_edits",
-        "_prediction",
+        "_expected",
         "_state",
         "_stepped",
         "_structure",
@@ -48,9 +46,7 @@ class KnownText:
         self._structure: Structure | None = None
         self._state: State | None = None
         self._stepped = 0  # tokens that the state has seen
-        self._prediction: NDArray[np.int32] | None = None
-        self._edits: _core.EditModel | None = None
-        self._edited = 0  # tokens that it has seen
+        self._expected: ExpectedText | None = None
 
     @property
     def tokens(self) -> NDArray[np.int32]:
@@ -79,13 +75,12 @@ class KnownText:
 
     def edits(self, prediction: NDArray[np.int32] | None, start: int) -> _core.EditModel | None:
         """The automaton of edits of a predicted text after the tokens from `start` on."""
-        if prediction is not self._prediction:
-            self._prediction, self._edited = prediction, start
-            self._edits = None if prediction is None else edit_model(prediction)
-        if self._edits:
-            self._edits.extend(self._buffer[self._edited : self.size])
-            self._edited = self.size
-        return self._edits
+        if prediction is None:
+            self._expected = None
+            return None
+        if self._expected is None or self._expected.prediction is not prediction:
+            self._expected = ExpectedText(prediction, start)
+        return self._expected.after(self.tokens)
 
     def state(self, structure: Structure, start: int, vocab_size: int, ends: Collection[int]) -> State | None:
         """The state after the tokens from `start` on; None if the structure does not allow them."""

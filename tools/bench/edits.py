@@ -29,12 +29,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from structure import passes
 from tokenizers import Tokenizer
 
 from rescore.decode.bench.machine import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter, blended
 from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.draft.drafter import Drafter, drafts_of
+from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.prediction import copied
 from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
 from rescore.decode.draft.suffix_decoding import SuffixDrafter
@@ -42,9 +43,7 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.open import open_model
-from rescore.decode.verify.shaping import Shaping
 from rescore.lm.ngram import NGram
 
 LOOKUP = 10
@@ -74,25 +73,12 @@ def read_edits(path: Path, tokenizer: Tokenizer, limit: int) -> list[Edit]:
     return edits
 
 
-def passes(drafter: Drafter, edit: Edit, predicted: bool) -> int:
-    """The passes in which a drafter yields an edit's answer, the prompt's included."""
-    text = np.concatenate((edit.prompt, edit.answer))
-    session = drafter.open([edit.prompt.astype(np.int64)], Shaping())
-    at, count = len(edit.prompt), 1
-    while at < len(text) - 1:
-        room = [len(text) - 1 - at]
-        step = DraftStep(histories=[text[: at + 1]], room=room, expected=[edit.before] if predicted else ())
-        (draft,) = drafts_of(session.propose(step), room)
-        at, count = at + draft.tree.accepted(text[at + 1 :]) + 1, count + 1
-    return count
-
-
 def per_pass(edits: list[Edit], drafter: Drafter, predicted: bool) -> dict[str, float]:
     tokens = {edit.kind: 0 for edit in edits}
     made = dict(tokens)
     for edit in edits:
         tokens[edit.kind] += len(edit.answer)
-        made[edit.kind] += passes(drafter, edit, predicted)
+        made[edit.kind] += passes(drafter, edit.prompt, edit.answer, expected=edit.before if predicted else None)
     return {kind: tokens[kind] / made[kind] for kind in tokens}
 
 

@@ -113,15 +113,28 @@ def microseconds(masks: Sequence[float]) -> str:
     return " / ".join(f"{1e6 * value:,.0f}" for value in np.quantile(masks or [0.0], (0.5, 0.99, 1.0)))
 
 
-def passes(drafter: Drafter, call: Call, state: State | None) -> int:
-    """The passes in which a drafter yields a call's answer, the prompt's included."""
-    text = np.concatenate((call.prompt, call.answer))
-    session = drafter.open([call.prompt.astype(np.int64)], Shaping())
-    at, count = len(call.prompt), 1
+def passes(
+    drafter: Drafter,
+    prompt: NDArray[np.int32],
+    answer: NDArray[np.int32],
+    state: State | None = None,
+    expected: NDArray[np.int32] | None = None,
+) -> int:
+    """The passes in which a drafter yields an answer, the prompt's included. state: of a structure that bounds it;
+    expected: its prediction.
+    """
+    text = np.concatenate((prompt, answer))
+    session = drafter.open([prompt.astype(np.int64)], Shaping())
+    at, count = len(prompt), 1
     state = state.step(int(text[at])) if state else None
     while at < len(text) - 1:
         room = [len(text) - 1 - at]
-        step = DraftStep(histories=[text[: at + 1]], room=room, structures=[state] if state else ())
+        step = DraftStep(
+            histories=[text[: at + 1]],
+            room=room,
+            structures=[state] if state else (),
+            expected=() if expected is None else [expected],
+        )
         (draft,) = drafts_of(session.propose(step), room)
         taken = draft.tree.accepted(text[at + 1 :]) + 1
         state = state.after(text[at + 1 : at + 1 + taken].tolist()) if state else None
@@ -158,7 +171,7 @@ def per_pass(
     for call in calls:
         state = call.structure.start(vocab_size, {0}) if bounded else None
         tokens[call.kind] = tokens.get(call.kind, 0) + len(call.answer)
-        made[call.kind] = made.get(call.kind, 0) + passes(drafter, call, state)
+        made[call.kind] = made.get(call.kind, 0) + passes(drafter, call.prompt, call.answer, state)
         if memory:
             memory.remember(np.concatenate((call.prompt, call.answer)), len(call.prompt))
     return {kind: tokens[kind] / made[kind] for kind in tokens}
@@ -168,7 +181,7 @@ def time_of_masks(calls: Sequence[Call], vocab_size: int, lm: NGram | None, node
     masks, count, began = Masks(), 0, time.perf_counter()
     drafter = TreeDrafter(None, blended(vocab_size, lm, HEADLESS), nodes=nodes, depth=DEPTH)
     for call in calls:
-        count += passes(drafter, call, call.structure.start(vocab_size, {0}))
+        count += passes(drafter, call.prompt, call.answer, call.structure.start(vocab_size, {0}))
     spent = time.perf_counter() - began
     return (
         f"{nodes} nodes, V = {vocab_size:,}: {len(masks.seconds) / count:.1f} masks per pass, us each "

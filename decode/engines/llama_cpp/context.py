@@ -100,7 +100,7 @@ class LlamaWeights:
             raise ValueError(
                 f"{path}: expected recurrent layers of a family that llama.cpp rolls back (Qwen3.5, LFM2, Nemotron-H "
                 f"and others), got others, from which llama-cpp-python {llama_cpp.__version__} cannot remove rejected "
-                "drafts; run it without drafts"
+                "drafts; run it with llama.cpp itself"
             )
 
 
