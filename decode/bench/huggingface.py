@@ -50,6 +50,7 @@ def _written(model: Any, request: Request, options: Options, lookup: int | None)
             do_sample=sampling is not None,
             eos_token_id=ends or None,
             pad_token_id=ends[0] if ends else 0,
+            logits_processor=[*request.processors],
             prompt_lookup_num_tokens=lookup,
             **drawn,
         )

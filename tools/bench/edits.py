@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from structure import passes
 from tokenizers import Tokenizer
 
+from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.machine import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter, blended
 from rescore.decode.draft.calibration import HEADLESS
@@ -97,22 +98,12 @@ def ours(target: Any, drafter: Drafter | None, ends: Sequence[int], predicted: b
 
 def lookup(model: Any, ends: Sequence[int]) -> Decode:
     """Hugging Face's prompt lookup."""
+    write = writer(model, LOOKUP)
 
     def decode(edit: Edit, most: int) -> tuple[list[int], int]:
-        passes: list[int] = []
-        hook = model.register_forward_hook(lambda *_: passes.append(1))
-        ids = torch.from_numpy(edit.twice.astype(np.int64))[None]
-        found = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=most,
-            do_sample=False,
-            eos_token_id=list(ends),
-            pad_token_id=END,
-            prompt_lookup_num_tokens=LOOKUP,
-        )
-        hook.remove()
-        return found[0, ids.shape[1] :].tolist(), len(passes)
+        options = Options(max_tokens=most, stopping=Stopping(tokens=frozenset(ends)))
+        (one,) = write([Request(prompt=edit.twice)], options)
+        return one.tokens.tolist(), one.statistics.passes
 
     return decode
 

@@ -30,6 +30,7 @@ from structure import KINDS, Call, Masks, microseconds, read_calls
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.machine import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.loop.generate import Options, generate
@@ -72,9 +73,10 @@ def ours(target: Any, drafter: Any, options: Options) -> Decode:
 
 def theirs(model: Any, options: Options, lookup: int | None) -> Decode:
     """Hugging Face's `generate`, whose processor finds the state of any text by its tokens."""
+    write = writer(model, lookup)
 
     def decode(call: Call) -> tuple[list[int], int]:
-        start, length, passes = call.structure.start(model.config.vocab_size, ENDS), len(call.prompt), 0
+        start, length = call.structure.start(model.config.vocab_size, ENDS), len(call.prompt)
 
         def mask(ids: Tensor, scores: Tensor) -> Tensor:
             try:
@@ -84,29 +86,8 @@ def theirs(model: Any, options: Options, lookup: int | None) -> Decode:
             allowed = state.mask()
             return scores.masked_fill(torch.from_numpy(~allowed), -torch.inf) if allowed.any() else scores
 
-        def count(*_: Any) -> None:
-            nonlocal passes
-            passes += 1
-
-        hook = model.register_forward_hook(count)
-        sampling = options.shaping.sampling
-        drawn = {"temperature": sampling.temperature, "top_k": 0, "top_p": 1.0} if sampling else {}
-        ids = torch.from_numpy(call.prompt.astype(np.int64))[None]
-        try:
-            found = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=options.max_tokens,
-                do_sample=sampling is not None,
-                eos_token_id=list(ENDS),
-                pad_token_id=ENDS[0],
-                logits_processor=[mask],
-                prompt_lookup_num_tokens=lookup,
-                **drawn,
-            )
-        finally:
-            hook.remove()
-        return found[0, length:].tolist(), passes
+        (one,) = write([Request(prompt=call.prompt, processors=(mask,))], options)
+        return one.tokens.tolist(), one.statistics.passes
 
     return decode
 
