@@ -64,8 +64,8 @@ def test_passes_are_counted(calls):
     text = np.concatenate((call.prompt, call.answer))
     right = Scripted(lambda history: text[None, len(history) : len(history) + 2])
     wrong = Scripted(lambda history: [[7, 7]])
-    assert structure.passes(right, call, None) == 1 + -(-(len(call.answer) - 1) // 3)
-    assert structure.passes(wrong, call, None) == len(call.answer)
+    assert structure.passes(right, call.prompt, call.answer) == 1 + -(-(len(call.answer) - 1) // 3)
+    assert structure.passes(wrong, call.prompt, call.answer) == len(call.answer)
 
 
 def test_a_structure_helps(calls):
