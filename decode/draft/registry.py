@@ -183,6 +183,21 @@ SPECS: dict[str, Spec] = {
             cites="Oliaro et al. 2024",
         ),
         _spec(
+            "logit-spec",
+            "decode.draft.logit_spec",
+            "what followed the end of the text, or a token that the last logits find probable",
+            {"nodes": 64},
+            cites="Liu et al. 2025",
+        ),
+        _spec(
+            "racer",
+            "decode.draft.racer",
+            "the most frequent continuations of what matches the end of the text, then the model's last predictions",
+            {"nodes": 64},
+            nested=False,  # nodes that several matches share count towards the size more than once
+            cites="Zhang et al. 2026",
+        ),
+        _spec(
             "blend-without-lm",
             "decode.draft.blended_drafter",
             "blend without --lm",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.sources import DraftSources, Options, fixed_size
-from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.draft_step import DraftStep, Read
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
@@ -55,9 +55,7 @@ class _RecyclingSession:
         trees = []
         for request, read, history in zip(step.requests, step.predictions(TOP), step.histories):
             matrix, root = self._matrices[request], int(history[-1])
-            for token, ids, p in zip(*read):
-                if ids[0] >= 0:
-                    matrix.see(int(token), ids, p)
+            matrix.read(read)
             trees.append(matrix.best_tree(root, n) if n else matrix.static_tree(root))
         return Trees.joined(trees)
 
@@ -71,9 +69,19 @@ class TokenRecycling:
     def __init__(self) -> None:
         self._after: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
 
+    def read(self, read: Read) -> None:
+        """Records what is known of a pass."""
+        for token, ids, p in zip(*read):
+            if ids[0] >= 0:
+                self.see(int(token), ids, p)
+
     def see(self, token: int, ids: NDArray[np.int32], p: NDArray[np.float32]) -> None:
         """Records the prediction after a token: ids [k] with probabilities p [k], most probable first."""
         self._after[token] = ids[:TOP], p[:TOP]
+
+    def after(self, token: int) -> list[int]:
+        """The latest predictions after a token, most probable first; none if it was never read."""
+        return self._after[token][0].tolist() if token in self._after else []
 
     def static_tree(self, root: int) -> TokenTree:
         """The published tree after a token; nodes for which there is no prediction are left out."""
@@ -83,10 +91,9 @@ class TokenRecycling:
         while layer:
             below = []
             for path, token, node in layer:
-                ids = self._after.get(token, ((), ()))[0]
-                for rank, child in enumerate(ids[: CHILDREN.get(path, 0)]):
-                    below.append((f"{path}{rank}", int(child), len(tokens)))
-                    tokens.append(int(child))
+                for rank, child in enumerate(self.after(token)[: CHILDREN.get(path, 0)]):
+                    below.append((f"{path}{rank}", child, len(tokens)))
+                    tokens.append(child)
                     parents.append(node)
             layer = below
         return TokenTree.from_parents(tokens, parents)

@@ -185,6 +185,8 @@ AGAINST = {
         "lm-alone",
         "suffix-decoding",
         "token-recycling",
+        "logit-spec",
+        "racer",
     ),
     "blend tuned": ("blend", "tree tuned", "blend-without-heads tuned", "blend-without-lm tuned"),
     "blend tuned by task": ("tree tuned by task", "blend-without-heads tuned by task"),

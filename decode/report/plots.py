@@ -29,6 +29,8 @@ STYLES = {
     "neural": ("neural", "dot"),
     "lm-alone": ("lm-alone", "solid"),
     "suffix-decoding": ("pushed", "solid"),
+    "logit-spec": ("medusa", "solid"),
+    "racer": ("paths", "solid"),
     "token-recycling": ("eagle", "solid"),
     "prompt-lookup": ("paths-base", "solid"),
     "oracle": ("oracle", "dash"),
@@ -50,7 +52,7 @@ MAIN = (
     *((sized("blend tuned", n), sized("blend", n)) for n in EQUAL),
     ("prompt-lookup",),
     ("token-recycling",),
-    *((sized("suffix-decoding", n),) for n in EQUAL),
+    *((sized(name, n),) for name in ("suffix-decoding", "logit-spec", "racer") for n in EQUAL),
     ("oracle",),
 )
 DOUBLED = tuple(2**i for i in range(20))

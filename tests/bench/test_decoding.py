@@ -71,7 +71,8 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
     names = {
         *("plain", "base", "parallel-base", "parallel-base, rows", "rescored", "neural", "draft-model"),
         *("parallel-rescored", "parallel-rescored, rows", "prompt-lookup", "token-recycling"),
-        *(f"{name} 16" for name in ("eagle-2-tree", "pushed-tree", "lm-alone", "suffix-decoding")),
+        *(f"{name} 16" for name in ("eagle-2-tree", "pushed-tree", "lm-alone")),
+        *(f"{name} 16" for name in ("suffix-decoding", "logit-spec", "racer")),
         *(f"{name} {n}" for name in trees for n in (16, 64, "auto")),
     }
     for batch in (1, 4):

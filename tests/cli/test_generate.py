@@ -123,6 +123,10 @@ DRAFTERS = {
     "token-recycling": [],
     "token-recycling best": ["--nodes", 12],
     "suffix-decoding": ["--nodes", 12],
+    "logit-spec": [],
+    "logit-spec small": ["--nodes", 12],
+    "racer": [],
+    "racer small": ["--nodes", 12],
     "none": [],
 }
 

@@ -14,8 +14,10 @@ from support.tiny_blockwise import END, V, text, untrained, write_prompts, write
 
 from rescore.decode.cli import main
 from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.logit_spec import LogitSpecDrafter
 from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
+from rescore.decode.draft.racer import RacerDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.suffix_decoding import SuffixDrafter
 from rescore.decode.draft.text_memory import TextMemory
@@ -79,7 +81,7 @@ def test_a_dump_holds_what_was_predicted_along_prompts(world):
 
 
 class AsInAReplay:
-    """A drafter that is told no predictions after rejected nodes, which a dump does not have."""
+    """A drafter that is told no predictions that the dump does not have: after rejected nodes, and beyond its K."""
 
     drawn = 0
 
@@ -92,7 +94,7 @@ class AsInAReplay:
 
     def propose(self, step):
         def predictions(k):
-            found = step.predictions(k)
+            found = step.predictions(min(k, K))
             for read, last in zip(found, step.last):
                 rejected = np.setdiff1d(np.arange(last.tree.size), last.accepted)
                 read.ids[1 + rejected] = -1
@@ -115,6 +117,10 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
         "suffix-decoding 32": SuffixDrafter(32),
         "token-recycling": AsInAReplay(TokenRecyclingDrafter()),
         "token-recycling 16": AsInAReplay(TokenRecyclingDrafter(16)),
+        "logit-spec 16": AsInAReplay(LogitSpecDrafter(16)),
+        "logit-spec 64": AsInAReplay(LogitSpecDrafter(64)),
+        "racer 16": AsInAReplay(RacerDrafter(16)),
+        "racer 64": AsInAReplay(RacerDrafter(64)),
         "lm-alone 16": NGramDrafter(lm, slots=16, nodes=16),
         "blend 16": BlendedDrafter(model, lm, nodes=16, rejected=False),
         "blend-without-lm 32": BlendedDrafter(model, nodes=32, rejected=False),
@@ -136,7 +142,8 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
 def test_run_shows_the_drafters(world, capsys):
     report = cli.figures(capsys, "run", world / "greedy", "--lm", world / "lm.ngram", "--threads", 2)
     names = report["settings"]["drafters"]
-    sized = ("lm-alone", "token-recycling", "suffix-decoding", "blend-without-lm", "blend")
+    published = ("token-recycling", "suffix-decoding", "logit-spec", "racer")
+    sized = ("lm-alone", *published, "blend-without-lm", "blend")
     assert set(names) == {"prompt-lookup", "token-recycling", *(f"{one} {n}" for one in sized for n in SIZES)}
     pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
     assert ("blend 16", "prompt-lookup") in pairs and ("blend 64", "blend-without-lm 64") in pairs

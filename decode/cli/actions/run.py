@@ -172,6 +172,8 @@ ROWS_WITHOUT_HEADS = (
     ("prompt-lookup",),
     ("suffix-decoding 16",),
     ("token-recycling 16",),
+    ("logit-spec 16",),
+    ("racer 16",),
     ("lm-alone 16",),
     either("blend", 16),
     either("blend", 64),

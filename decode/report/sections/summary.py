@@ -21,7 +21,10 @@ EXPLAINED = {"base": ", the heads' own draft"}
 COSTS = (1.1, 1.25, 1.5, 2.0)  # of a pass with a draft, in passes of one token
 PLAIN = "plain"
 CONTROLS = {"blend-without-lm": "the n-gram model gives", "blend-without-heads": "the model's heads give"}
-PUBLISHED = ("prompt-lookup", "token-recycling", sized("suffix-decoding", VERIFIED))
+PUBLISHED = (
+    *("prompt-lookup", "token-recycling"),
+    *(sized(name, VERIFIED) for name in ("suffix-decoding", "logit-spec", "racer")),
+)
 
 
 def verdict(overall: dict[str, Any]) -> str:
