@@ -354,7 +354,7 @@ def open_tree(
     *,
     open: bool,
     texts: Sequence[ContextModel],  # B, or none
-    memory: ContextModel | None = None,
+    memories: Sequence[ContextModel | None] = (),  # B, or none
     expected: Sequence[EditModel | None] = (),  # B, or none
     least: float = 0.0,
     depth: int,
@@ -366,8 +366,8 @@ def open_tree(
     """As `best_tree`, under the q of `rescore.decode.draft.calibration`, ties broken by tokens.
 
     `open` searches the whole vocabulary, also past the lattices' slots, of which there may be none. Prefixes of more
-    than `depth` tokens are left out, and those whose q is below `least`, which shortens the search. The memory is
-    interpolated between the texts and the model; its context is the end of each history.
+    than `depth` tokens are left out, and those whose q is below `least`, which shortens the search. A memory is
+    interpolated between the text and the model; its context is the end of the history.
 
     `allowed` restricts q after every prefix that the search opens. It is called with rows, parents and tokens, int32
     [n]: at most one prefix of each row, by the number of the prefix that it extends and its last token, -1 for the

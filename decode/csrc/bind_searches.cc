@@ -66,15 +66,16 @@ nb::object best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 
   return trees(batch.rows, nodes, out, [&](const Trees& trees) { best_trees(batch, threads, trees); });
 }
 
-// The running texts of a call and the memory, locked against changes during the search.
+// The running texts of a call and the memories, locked against changes during the search.
 class ReadTexts {
  public:
-  ReadTexts(const std::vector<const ContextModel*>& texts, const ContextModel* memory,
+  ReadTexts(const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
             const std::vector<const EditModel*>& expected, uint32_t vocab_size)
-      : texts_(texts), memory_(memory), expected_(expected) {
-    held_.reserve(texts.size() + 1);
+      : texts_(texts), memories_(memories), expected_(expected) {
+    held_.reserve(texts.size() + memories.size());
     for (const ContextModel* text : texts) hold(*text, vocab_size);
-    if (memory) hold(*memory, vocab_size);
+    for (const ContextModel* memory : memories)
+      if (memory) hold(*memory, vocab_size);
     for (const EditModel* one : expected)
       if (one) check("expected", one->greatest_token(), vocab_size);
   }
@@ -82,7 +83,8 @@ class ReadTexts {
   int of(int64_t b, const Batch& batch, TextSource* sources) const {
     int count = 0;
     if (!texts_.empty()) sources[count++] = {texts_[b], texts_[b]->state()};
-    if (memory_) sources[count++] = {memory_, memory_->state_after(batch.histories + b * batch.context, batch.context)};
+    if (const ContextModel* memory = memories_.empty() ? nullptr : memories_[b])
+      sources[count++] = {memory, memory->state_after(batch.histories + b * batch.context, batch.context)};
     return count;
   }
   const EditModel* expected(int64_t b) const { return expected_.empty() ? nullptr : expected_[b]; }
@@ -98,8 +100,7 @@ class ReadTexts {
     check("texts", text.greatest_token(), vocab_size);
   }
 
-  const std::vector<const ContextModel*>& texts_;
-  const ContextModel* memory_;
+  const std::vector<const ContextModel*>&texts_, &memories_;
   const std::vector<const EditModel*>& expected_;
   std::vector<std::shared_lock<ManyReaders>> held_;
 };
@@ -150,12 +151,12 @@ class Structures {
 };
 
 // weights [3, slots]: head, prior, floor; alpha [1, slots]; lattices may have 0 slots. texts: none, or one per lattice.
-// memory: earlier texts shared by all lattices; its context is the end of each history. expected: none, or one or None
-// per lattice. allowed: None, or a function of the openings' rows, the numbers of their parents and their tokens, int32
+// memories: earlier texts, whose context is the end of the history; expected: of each none, or one or None per lattice.
+// allowed: None, or a function of the openings' rows, the numbers of their parents and their tokens, int32
 // [n] each.
 nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                      In<double, 2> alpha, In<double, 2> weights, bool open,
-                     const std::vector<const ContextModel*>& texts, const ContextModel* memory,
+                     const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
                      const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
                      int few, int nodes, int threads) {
   const Batch batch(ModelList(model), histories, ids, cost, alpha, 0);
@@ -165,6 +166,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
   if (!texts.empty()) expect_size("texts", texts.size(), batch.rows);
   for (const ContextModel* text : texts)
     if (!text) throw nb::type_error("texts: expected context models, got None");
+  if (!memories.empty()) expect_size("memories", memories.size(), batch.rows);
   if (!expected.empty()) expect_size("expected", expected.size(), batch.rows);
   const double* of = weights.data();
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
@@ -180,7 +182,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
                    depth, least, trees.of(b), few);
     };
     if (allowed.is_none()) {
-      const ReadTexts read(texts, memory, expected, lm.vocab_size);
+      const ReadTexts read(texts, memories, expected, lm.vocab_size);
       parallel_for(batch.rows, threads, [&](int64_t b) {
         thread_local OpenTreeSearch search;
         Sources sources;
@@ -195,7 +197,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
     Structures structures(allowed);
     for (size_t b = 0; b < batch.rows; ++b) {
       searches.push_back(std::make_unique<OpenTreeSearch>());
-      begin(*searches[b], b, sources[b], ReadTexts(texts, memory, expected, lm.vocab_size));
+      begin(*searches[b], b, sources[b], ReadTexts(texts, memories, expected, lm.vocab_size));
     }
     while (true) {
       structures.clear();
@@ -203,7 +205,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
         if (searches[b]->advance()) structures.add(b, searches[b]->opening());
       if (structures.rows().empty()) break;
       structures.ask();
-      const ReadTexts read(texts, memory, expected, lm.vocab_size);  // not while Python runs
+      const ReadTexts read(texts, memories, expected, lm.vocab_size);  // not while Python runs
       for (size_t i = 0; i < structures.rows().size(); ++i)
         searches[structures.rows()[i]]->open(structures.of(i, lm.vocab_size));
     }
@@ -222,7 +224,7 @@ void bind_searches(nb::module_& m) {
         "threads"_a = 1, "out"_a = nb::none());
   m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
         nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(),
-        "open"_a, "texts"_a, "memory"_a = nb::none(), "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a,
+        "open"_a, "texts"_a, "memories"_a = nb::list(), "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a,
         "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a, "threads"_a = 1);
 }
 

@@ -71,6 +71,7 @@ class CalibratedTrees:
         n: int = 64,
         *,
         texts: Sequence[_core.ContextModel] | None = None,
+        memories: Sequence[TextMemory | None] | None = None,
         expected: Sequence[_core.EditModel | None] = (),
         depth: int | None = None,
         structures: Sequence[State | None] = (),
@@ -80,6 +81,7 @@ class CalibratedTrees:
         histories  the tokens decoded so far, [B, m] with padding -1 in front
         texts      one for each lattice, made by `text` and extended by all of the text since; None counts the histories
                    anew, as prompts. Empty if the calibration does not use the running text
+        memories   of each lattice, or none; None: the rescorer's own for all
         expected   automata of the texts that are expected (`prediction.edit_model`; None: nothing), or none
         depth      most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         structures  states of the structures that bound each text (None: free), or none: after each prefix q is
@@ -95,6 +97,8 @@ class CalibratedTrees:
                 else "none: the calibration does not use the running text"
             )
             raise ValueError(f"texts: expected {why}, got {len(texts)}")
+        if memories is None:
+            memories = [self.memory] * len(histories) if self.memory else []
         slots = sausages.slots
         if slots not in self._weights:
             self._weights[slots] = self.calibration.weights(slots)
@@ -109,7 +113,7 @@ class CalibratedTrees:
                 weights,
                 open=self.calibration.open,
                 texts=list(texts),
-                memory=self.memory.counts if self.memory else None,
+                memories=[memory and memory.counts for memory in memories],
                 expected=list(expected),
                 least=self.least,
                 depth=n if depth is None else depth,

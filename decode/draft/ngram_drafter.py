@@ -26,19 +26,19 @@ def propose_trees(
     n: int,
     depth: int | None = None,
     texts: Sequence[_core.ContextModel] = (),
-    memory: TextMemory | None = None,
+    memories: Sequence[TextMemory | None] = (),
     expected: Sequence[_core.EditModel | None] = (),
     structures: Sequence[State | None] = (),
     least: float = 0.0,
     threads: int = 1,
 ) -> Trees:
     """Returns the trees of the n most probable continuations under the model, interpolated with the running texts and
-    the memory where given. With the model alone, this is the control for heads.
+    the memories where given. With the model alone, this is the control for heads.
 
     histories   int32 [B, m], padding -1 in front
     depth       most tokens of a continuation; None: n
     texts       one running text for each row
-    expected, structures  as in `CalibratedTrees.trees`
+    memories, expected, structures  as in `CalibratedTrees.trees`
     least       the smallest q of a node; shortens the search
     """
     lattices, weights = blank(len(histories)), np.empty((3, 0))
@@ -51,7 +51,7 @@ def propose_trees(
         weights,
         open=True,
         texts=texts,
-        memory=memory.counts if memory else None,
+        memories=[memory and memory.counts for memory in memories],
         expected=expected,
         least=least,
         depth=n if depth is None else depth,

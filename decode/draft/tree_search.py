@@ -116,13 +116,17 @@ class CalibratedSearch:
 
     def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
         sausages = lattices.sausages(step) if lattices else blank(len(step.histories))
-        histories = step.contexts(self._rescorer.context)
+        own = self._rescorer.memory
+        memories = [own if memory is None else memory for memory in step.memories] or None
+        longest = max((memory.context for memory in step.memories if memory), default=0)
+        histories = step.contexts(max(self._rescorer.context, longest))
         texts = [self._texts.texts[request] for request in step.requests] if self._texts else []
         return self._rescorer.trees(
             sausages,
             histories,
             n,
             texts=texts,
+            memories=memories,
             expected=self._expected.of(step.requests),
             depth=self._depth,
             structures=step.structures,

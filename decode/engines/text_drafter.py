@@ -263,7 +263,7 @@ class TextDrafter:
             n=n,
             depth=depth,
             texts=[text.counts for text in texts],
-            memory=self.memory,
+            memories=[self.memory] * len(texts),
             expected=[text.edits(row.prediction, row.prompt) for text, row in zip(texts, rows)],
             structures=[self._state(text, row) for text, row in zip(texts, rows)],
             least=least,

@@ -245,6 +245,7 @@ class _Call:
             last=read.last,
             structures=[one.state for one in active] if any(one.state for one in active) else (),
             expected=[one.prediction for one in active] if any(one.prediction is not None for one in active) else (),
+            memories=[one.memory for one in active] if any(one.memory is not None for one in active) else (),
             tail=self.cache.tail,
             predictions=lambda k: self._predictions(active, read, k),
         )
@@ -320,16 +321,22 @@ class _Call:
         going = [row for row, one in enumerate(active) if one.finish is None]
         if len(going) == len(active):
             return active, read
-        if isinstance(self.session, Remembering):
-            for one in active:
-                if one.finish is not None:
-                    self.session.ended(one.history, len(one.history) - len(one.tokens))
+        for one in active:
+            if one.finish is not None:
+                self._remember(one)
         if going:
             copies = self.options.layout.copies
             self.cache.select([row * copies + copy for row in going for copy in range(copies)])
             if self.session is not None:
                 self.session.select(going)
         return [active[row] for row in going], read.of(going)
+
+    def _remember(self, one: Running) -> None:
+        start = len(one.history) - len(one.tokens)
+        if one.memory is not None:
+            one.memory.remember(one.history, start)
+        elif isinstance(self.session, Remembering):
+            self.session.ended(one.history, start)
 
     def _note_times(self, active: list[Running], drafts: Sequence[Draft], drafting: float, verifying: float) -> None:
         plain = not any(draft.tree.size for draft in drafts)
@@ -391,7 +398,11 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
     prediction = options.prediction if request.prediction is None else request.prediction
     if prediction is not None:
         prediction = token_ids(prediction, f"request {index}: prediction", target.vocab_size)
-    return Running(index, first, most, seeds, random, shaping, stopping, switch, state, prediction)
+    if request.memory is not None:
+        request.memory.check(target.vocab_size)
+    return Running(
+        index, first, most, seeds, random, shaping, stopping, switch, state, prediction, memory=request.memory
+    )
 
 
 def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[np.int64]:

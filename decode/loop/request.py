@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.draft.prediction import copied
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.short_repr import short_repr
@@ -42,6 +43,7 @@ class Request:
     criterion   ends the text, in addition to the options' stopping
     structure   bounds the text; None: the options'
     prediction  int [m], what the text is likely to copy most of, such as the file that it edits; None: the options'
+    memory      earlier texts of whoever asks, to which this one is added when it ends; None: those of the drafter
     """
 
     prompt: ArrayLike
@@ -52,6 +54,7 @@ class Request:
     criterion: Callable[[NDArray[np.int32]], bool] | None = None
     structure: Structure | None = None
     prediction: ArrayLike | None = None
+    memory: TextMemory | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -166,8 +169,10 @@ class Running:
         switch: int | None = None,
         state: State | None = None,
         prediction: NDArray[np.int32] | None = None,
+        memory: TextMemory | None = None,
     ):
         self.index = index
+        self.memory = memory
         self.prediction = prediction
         self.state = state  # of the structure, after the history
         if state:  # the mask comes before all that ranks tokens, also as a processor

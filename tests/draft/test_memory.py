@@ -12,6 +12,7 @@ from support.tiny_blockwise import V, text, trained
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.generate import Options, generate, stream
+from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.lm.ngram import NGram
 
@@ -81,3 +82,19 @@ def test_a_memory_of_fewer_ids_remembers_what_lies_between_those_it_lacks():
     memory = TextMemory(vocab_size=10, end_of_text=0)
     memory.remember(np.array([3, 10, 4, 5, 11, 12, 6], np.int32), 0)
     assert [text.tolist() for text in memory.texts()] == [[3], [4, 5], [6]]
+
+
+def test_each_request_has_its_own_memory():
+    target = BlockwiseTarget(trained())
+    plain = generate(target, PROMPTS, None, OPTIONS)
+    own, shared = (TextMemory(vocab_size=V, end_of_text=0) for _ in range(2))
+    drafter = BlendedDrafter(target, memory=shared, nodes=8)
+    requests = [PROMPTS[0], Request(prompt=PROMPTS[1], memory=own), PROMPTS[2]]
+    made = generate(target, requests, drafter, OPTIONS)
+    assert [one.tokens.tolist() for one in made] == [one.tokens.tolist() for one in plain]
+    ends = [[*prompt[max(0, len(prompt) - own.context) :], *one.tokens.tolist()] for prompt, one in zip(PROMPTS, plain)]
+    assert [one.tolist() for one in own.texts()] == [ends[1]]
+    assert sorted(one.tolist() for one in shared.texts()) == sorted([ends[0], ends[2]])
+    (again,) = generate(target, requests[1:2], drafter, OPTIONS)
+    assert again.tokens.tolist() == plain[1].tokens.tolist()
+    assert again.statistics.passes < made[1].statistics.passes

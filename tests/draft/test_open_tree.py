@@ -257,7 +257,7 @@ def test_memory_stands_between_the_text_and_the_model(problem, texts, shares, no
     for text in texts:
         memory.begin()
         memory.extend(np.array(text, np.int32))
-    columns = search(problem, nodes, copies=2, threads=2, memory=memory)
+    columns = search(problem, nodes, copies=2, threads=2, memories=[memory] * 2)
     wanted = enumerated(problem, Earlier(texts, shares))
     for b in range(2):
         found = prefixes(*(column[b] for column in columns))
@@ -515,7 +515,7 @@ def text_of(*tokens):
             "texts: expected token ids below the model's vocabulary size 5, got 5",
         ),
         (
-            {"memory": text_of(VOCAB)},
+            {"memories": [text_of(VOCAB)]},
             ValueError,
             "texts: expected token ids below the model's vocabulary size 5, got 5",
         ),
