@@ -1,6 +1,4 @@
-"""The command line: `rescore VERB`, one module per verb. The code that runs a verb is in `actions` and is
-imported when the verb is called.
-"""
+"""The command line: `rescore VERB`. A verb is a file in `verbs`: its options, what it does, and its tables."""
 
 from __future__ import annotations
 
@@ -11,29 +9,91 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from rescore import __version__
-from rescore.decode.cli import (
-    bench,
-    calm,
-    completion,
-    cost,
-    draw,
-    dump,
-    env,
-    generate,
-    lm,
-    oracle,
-    report,
-    run,
-    train,
-    tune,
-)
-from rescore.decode.cli.arguments import Misuse, Parser, printable
+from rescore.decode.cli.options import Args, Misuse, Parser, ReportedArgs, made, outputs
+from rescore.decode.cli.values import printable
 
-VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, calm, bench, env, completion)
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb: its words, such as `lm build`, and what it does in a line.
+
+    home  the module in `verbs`, which has a function `run` and the class of its options: `LmBuildArgs`
+    """
+
+    name: str
+    help: str
+
+    @property
+    def home(self) -> ModuleType:
+        return import_module(f"rescore.decode.cli.verbs.{self.name.replace(' ', '_')}")
+
+    @property
+    def options(self) -> type[Args]:
+        return getattr(self.home, f"{self.name.title().replace(' ', '')}Args")
+
+
+# By what a person wants.
+GROUPS = {
+    "decode faster": (
+        Verb("generate", "continue prompts with a model and drafts"),
+        Verb("bench decode", "compare drafters by tokens per second"),
+        Verb("bench passes", "time passes of several widths, for `rescore cost`"),
+    ),
+    "make an n-gram model to draft with": (
+        Verb("lm build", "estimate a model from text or tokens"),
+        Verb("lm prune", "drop the least important n-grams"),
+        Verb("lm merge", "merge several models into one"),
+        Verb("lm convert", "convert between .ngram, .arpa, .arpa.gz and .fst"),
+        Verb("lm info", "describe a model"),
+        Verb("lm score", "print cost and perplexity of text or tokens"),
+        Verb("lm verify", "check the invariants of a model"),
+        Verb("lm diff", "compare two models"),
+        Verb("lm count", "count n-grams on one of several machines"),
+        Verb("bench lm", "compare an n-gram model with KenLM's and OpenFst's"),
+    ),
+    "give a model heads": (
+        Verb("train heads", "train heads for a frozen model"),
+        Verb("train bita", "train mask tokens for a frozen model (BiTA)"),
+    ),
+    "measure drafters on recorded predictions": (
+        Verb("dump make", "record the predictions of a model's heads"),
+        Verb("dump reduce", "make a dump from full-vocabulary logits"),
+        Verb("dump info", "describe a dump"),
+        Verb("run", "replay dumps with every drafter"),
+        Verb("tune", "fit the weights of drafters on part of a dump, report on the rest"),
+        Verb("report", "write an HTML report on a dump"),
+        Verb("oracle", "print the upper bound of rescoring, for every k"),
+        Verb("draw", "draw rescored lattices and trees"),
+        Verb("cost", "predict the gain of drafts on an accelerator"),
+    ),
+    "leave layers early: LOSSY, all else is lossless": (
+        Verb("calm train", "train the exits of layers"),
+        Verb("calm calibrate", "find a threshold with a bound on the loss"),
+        Verb("calm generate", "continue prompts, LOSSY"),
+    ),
+    "this installation": (
+        Verb("env", "describe it: processor, threads, packages, GPUs"),
+        Verb("completion", "print a completion script for bash, zsh or fish"),
+    ),
+}
+VERBS = {verb.name: verb for group in GROUPS.values() for verb in group}
+FAMILIES = {
+    "bench": "Time decoding, passes and models on this machine.",
+    "lm": "Build and process n-gram models: .ngram, ARPA and OpenFst files.",
+    "train": "Train heads or mask tokens for a model.",
+    "dump": "Make and inspect dumps.",
+    "calm": """LOSSY decoding with early exits (CALM): a token skips the remaining layers of
+the model once an early layer is confident enough. The text may differ from the
+model's own; `calibrate` bounds by how much. All other verbs of rescore are
+lossless, including `rescore generate --heads early:L`, where early layers only
+draft.""",
+}
 EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 # Raised for bad data, a full disk and missing packages.
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
@@ -49,24 +109,41 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def parser() -> Parser:
-    top = Parser(
-        prog="rescore",
-        description="Better drafts for fast decoding of language models, from n-gram automata.",
-        epilog="`rescore VERB --help` has details and examples.\n"
-        "Exit status: 1 bad data, 2 wrong usage, 130 interrupted.",
-    )
+def parser(words: Sequence[str] | None = None) -> Parser:
+    """The parser of all verbs; with the words of a command line, only that of its verb has arguments."""
+    top = Parser(prog="rescore", description=_overview(), usage="rescore VERB [options]")
     top.add_argument(
         "--version", action=_Version, nargs=0, help="print the version and the build of the core in use, and exit"
     )
-    common = Parser(add_help=False)
-    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in VERBS:
-        verb.add_parser(verbs, common)
-    helped = verbs.add_parser("help", help="show the help of a verb, as VERB --help does")
-    helped.add_argument("words", nargs="*", choices=list(verbs.choices), metavar="VERB")
+    inner = {"": top.add_subparsers(dest="verb", required=True, metavar="VERB", prog="rescore")}
+    top.told.append(inner[""])
+    for verb in VERBS.values():
+        family, _, name = verb.name.rpartition(" ")
+        if family not in inner:
+            about = FAMILIES[family]
+            of_family = inner[""].add_parser(family, help=about.partition("\n")[0], description=about)
+            inner[family] = of_family.add_subparsers(dest="action", required=True, metavar="ACTION")
+        one = inner[family].add_parser(name, help=verb.help)
+        one.set_defaults(found=verb)
+        if words is None or list(words[: verb.name.count(" ") + 1]) == verb.name.split():
+            one.fill(verb.options)
+    helped = inner[""].add_parser("help", help="show the help of a verb, as VERB --help does")
+    helped.add_argument("words", nargs="*", choices=list(inner[""].choices), metavar="VERB")
     return top
+
+
+def _overview() -> str:
+    """Commonest call, what rescore is, and its verbs by what a person wants."""
+    width = max(map(len, VERBS)) + 2
+    groups = ("\n".join([title, *(f"  {one.name:{width}}{one.help}" for one in of)]) for title, of in GROUPS.items())
+    return "\n\n".join(
+        (
+            'rescore generate --model smollm2 --chat --compare "Why is the sky blue?"',
+            "Better drafts for fast decoding of language models, from n-gram automata.",
+            *groups,
+            "`rescore VERB --help` has options and examples.\nExit status: 1 bad data, 2 wrong usage, 130 interrupted.",
+        )
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,16 +171,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    """The exit status: what the verb returned, or 0."""
+    """The exit status."""
     try:
-        args = parser().parse_args([*words[1:], "--help"] if words[:1] == ["help"] else words)
+        words = [*words[1:], "--help"] if words[:1] == ["help"] else words
+        found = parser(words).parse_args(words)
+        verb: Verb = found.found
         from rescore.lattice.extras import needed_for  # not at the top: help does not need it
 
         with needed_for("this"):
-            from rescore.decode.cli.actions import output
+            from rescore.decode.cli import output, screen
 
-            output.check_places(args.outputs)
-            return import_module(f"rescore.decode.cli.actions.{args.does}").call(args) or 0
+            output.check_places(list(outputs(verb.options, found)))
+            options = made(verb.options, found)
+            result = verb.home.run(options)
+            if result is None:
+                return 0
+            assert isinstance(options, ReportedArgs)
+            screen.tell(verb.name, options, result)
+            return result.status
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where an error can still be reported

@@ -223,7 +223,7 @@ def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
 
 
 def test_shapes_are_those_of_the_cost_model():
-    from rescore.decode.cli import bench as verb
+    from rescore.decode.cli.verbs import bench_passes as verb
 
     assert set(verb.SHAPES) < set(model_shape.PRESETS)
 

@@ -1,14 +1,18 @@
 """What all verbs do with their words: numbers with suffixes, misspelled names, folders of tokenizers, completion."""
 
 import argparse
+import dataclasses
+import itertools
+import shlex
 import shutil
 import subprocess
 
 import pytest
 from support import cli
 
-from rescore.decode.cli import parser
-from rescore.decode.cli.arguments import whole
+from rescore.decode.cli import VERBS, parser
+from rescore.decode.cli.options import made
+from rescore.decode.cli.values import whole
 from rescore.lm.tokenizer import TextTokenizer
 
 
@@ -158,3 +162,41 @@ def test_values_that_look_like_options(capsys):
 @pytest.mark.parametrize("words", [["oracle", ""], ["run", "x", "--lm", ""], ["lm", "info", "a\0b"]], ids=str)
 def test_paths_that_are_none(capsys, words):
     assert f"expected a path, got {words[-1]!r}" in cli.refusal(capsys, *words, status=2)
+
+
+EXAMPLES = [
+    (name, example) for name, verb in VERBS.items() for example in verb.options.about().partition("\nexamples:\n")[2:]
+]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of every `rescore` command of an example, placeholders included."""
+    lines = text.replace("\\\n", " ").splitlines()
+    split = [shlex.split(line.partition("rescore ")[2], comments=True) for line in lines if "rescore " in line]
+    return [list(itertools.takewhile(lambda word: word not in ("|", ">"), words)) for words in split]
+
+
+@pytest.mark.parametrize("verb, text", EXAMPLES, ids=[name for name, _ in EXAMPLES])
+def test_examples_parse(verb, text):
+    found = commands(text)
+    assert any(words[: verb.count(" ") + 1] == verb.split() for words in found)
+    for words in found:
+        parsed = parser(words).parse_args(words)
+        made(parsed.found.options, parsed)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_fits_a_screen_and_begins_with_a_call(capsys, monkeypatch, verb):
+    """--help-all has every option."""
+    monkeypatch.setenv("COLUMNS", "80")
+    short, whole = (cli.call(capsys, *verb.split(), option).out for option in ("--help", "--help-all"))
+    assert short.count("\n") <= 60 and short.startswith(f"rescore {verb}")
+    options = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(VERBS[verb].options)}
+    named = {option for words, option in OPTIONS if words == verb} - {"--eot"}
+    assert named - {"--help", "--help-all"} <= options
+    assert all(option in whole for option in named)
+
+
+def test_the_first_page_names_every_verb(capsys):
+    told = cli.call(capsys, "--help").out
+    assert all(f"  {verb} " in told and VERBS[verb].help in told for verb in VERBS)

@@ -7,9 +7,9 @@ import json
 import pytest
 from support import cli
 
-from rescore.decode.cli.actions import cost as action
 from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import ACCELERATORS, Precision, Roofline, Way, forecast, per_token
+from rescore.decode.cost.cost_tables import BATCHES
 from rescore.decode.cost.model_shape import PRESETS
 
 
@@ -399,7 +399,7 @@ def test_names_of_a_stranger_do_not_reach_the_terminal_as_they_are(run, capsys, 
 
 
 def test_names_in_the_help_are_those_there_are(capsys):
-    text = " ".join(cli.call(capsys, "cost", "--help").out.split())
+    text = " ".join(cli.call(capsys, "cost", "--help-all").out.split())
     for name in (*ACCELERATORS, *PRESETS):
         assert name in text
-    assert action.BATCHES == (1, 8, 64)
+    assert "1, 8 and 64" in text and BATCHES == (1, 8, 64)

@@ -480,7 +480,7 @@ def test_memory_does_not_grow_with_the_logits(tmp_path):
 
 def test_no_torch_is_needed():
     code = (
-        "import sys; import rescore.decode.cli.actions.dump_reduce; print(sorted(set(sys.modules) & {'torch', "
+        "import sys; import rescore.decode.cli.verbs.dump_reduce; print(sorted(set(sys.modules) & {'torch', "
         "'transformers', 'tokenizers'}))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import trained
 
-from rescore.decode.cli.actions.explained import explained, measure_of
+from rescore.decode.cli.comparison import explained, measure_of
 from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.request import Statistics
 from rescore.decode.loop.speedup import Speedup

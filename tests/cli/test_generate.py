@@ -18,12 +18,12 @@ pytest.importorskip("tokenizers")
 
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
-from rescore.decode.cli.actions import generate as action
-from rescore.decode.cli.actions.comparison import Decoded, compared, speedup_of
-from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour
+from rescore.decode.cli.comparison import Decoded, compared, speedup_of
+from rescore.decode.cli.typewriter import Typewriter, wants_colour
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.registry import SPECS
+from rescore.decode.loop import generate as loop
 from rescore.decode.loop.generate import Chunk, Options, generate
 from rescore.decode.loop.payoff import Payoff
 from rescore.decode.loop.request import Finish, Statistics
@@ -250,7 +250,7 @@ def test_rounds_go_on_until_the_ratio_is_known(drafted, verdict, rounds):
 
 def test_slow_rounds_end_after_the_fewest(monkeypatch):
     clock = iter([0.0, 1.0, 2 * LONGEST_S, 3 * LONGEST_S])
-    monkeypatch.setattr("rescore.decode.cli.actions.comparison.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("rescore.decode.cli.comparison.time.perf_counter", lambda: next(clock))
     decode = Paces([1.0, 2.0, 3.0], [1.0] * 3)
     assert len(compared(decode(False), decode)) == 3
 
@@ -258,7 +258,7 @@ def test_slow_rounds_end_after_the_fewest(monkeypatch):
 def test_rounds_decode_as_if_for_the_first_time(world, capsys, monkeypatch):
     """Otherwise later ones would profit from the same text."""
     forgotten = []
-    monkeypatch.setattr("rescore.decode.cli.actions.comparison.forget", forgotten.append)
+    monkeypatch.setattr("rescore.decode.cli.comparison.forget", forgotten.append)
     report = cli.figures(capsys, *words(world, "--compare"))
     assert len(forgotten) == 2 * len(report["rounds"])  # after warming up too, but not before the first drafted one
 
@@ -273,6 +273,9 @@ def test_a_difference_is_shown(world, capsys, monkeypatch):
     )
 
 
+STREAM = loop.stream
+
+
 def interrupted(*arguments):
     for count, chunk in enumerate(STREAM(*arguments)):
         if count == 4:
@@ -280,11 +283,8 @@ def interrupted(*arguments):
         yield chunk
 
 
-STREAM = action.stream
-
-
 def test_interrupted_text_stays(world, capsys, monkeypatch):
-    monkeypatch.setattr(action, "stream", interrupted)
+    monkeypatch.setattr(loop, "stream", interrupted)
     result = cli.call(capsys, *words(world, "--drafter", "none"))
     assert (result.status, result.out) == (130, spelt(plain()[0][:4]) + "\n")
     assert result.err == "rescore: interrupted; no incomplete files were left behind\n"

@@ -129,7 +129,7 @@ def test_merge_refusals(world, capsys, tmp_path):
 
 @pytest.mark.parametrize("action", ["merge", "verify", "diff"])
 def test_help(capsys, action):
-    result = cli.call(capsys, "lm", action, "--help")
+    result = cli.call(capsys, "lm", action, "--help-all")
     assert (
         result.status == 0
         and f"rescore lm {action} " in result.out

@@ -191,7 +191,7 @@ def test_readers_that_leave(world):
             ["build", "TEXT", "-o", "-", "--json", "-"],
             "--out, --json: expected different places, got standard output .-.",
         ),
-        (["build", "TEXT", "-o", "-", "--arpa", "-"], "--out, --arpa: expected different places"),
+        (["build", "TEXT", "-o", "-", "--arpa", "-"], "--arpa, --out: expected different places"),
         (["score", "MODEL", "TEXT", "--per-line", "-", "--json", "-"], "--per-line, --json: expected different places"),
         (["score", "-", "-"], "-: expected standard input at most once"),
         (["convert", "MODEL", "x.ngram", "--sentence-ends"], "--sentence-ends: only for ARPA output, not x.ngram"),

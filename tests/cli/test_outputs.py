@@ -13,7 +13,7 @@ import pytest
 from support import cli
 
 from rescore.decode.cli import parser
-from rescore.decode.cli.arguments import Written
+from rescore.decode.cli.values import Written
 
 WRITTEN = {"--out", "--json", "--markdown", "--arpa", "--symbols", "--drafts", "--per-line", "--per-token", "--work"}
 
@@ -85,7 +85,7 @@ LONG = "n" * 300
             ["expected a folder"],
         ),
         (["lm", "build", "x", "-o", "x.arpa", "--json", "./x.arpa"], 2, ["--out, --json", "x.arpa"]),
-        (["bench", "lm", "--lm", "x", "--text", "x", "--json", "-", "--markdown", "-"], 2, ["--json, --markdown"]),
+        (["bench", "lm", "--lm", "x", "--text", "x", "--json", "-", "--markdown", "-"], 2, ["--markdown, --json"]),
         (["lm", "build", "x", "-o", "-", "--json", "/dev/stdout"], 2, ["--out, --json"]),
         (["tune", "x", "-o", "-"], 2, ["-o/--out", "'-'"]),
         (["run", "x", "--drafts", "-"], 2, ["--drafts", "'-'"]),

@@ -57,7 +57,7 @@ def test_help_of_every_verb_imports_next_to_nothing():
     )
     found = modules(code)
     assert not found & (HEAVY | {"numpy", "rich", "plotly", "kenlm", "rescore._core"}) and not any(
-        ".actions" in name for name in found
+        name.startswith("rescore.decode.cli.screen") for name in found
     )
 
 
@@ -102,12 +102,12 @@ def test_top(capsys):
 
 
 def test_formats_are_those_of_the_library():
-    from rescore.decode.cli import arguments, lm_arguments
+    from rescore.decode.cli import groups
     from rescore.decode.replay import table
     from rescore.lm import formats
 
-    assert lm_arguments.WRITTEN == (*formats.SUFFIXES, formats.LOOKUP)
-    assert arguments.LINES == table.SUFFIXES
+    assert groups.LM_SUFFIXES == (*formats.SUFFIXES, formats.LOOKUP)
+    assert groups.LINES.suffixes == table.SUFFIXES
 
 
 def test_debug_shows_the_traceback(capsys, tmp_path):
@@ -116,7 +116,7 @@ def test_debug_shows_the_traceback(capsys, tmp_path):
 
 
 def test_unexpected_errors_are_told_as_such(world, capsys, monkeypatch):
-    from rescore.decode.cli.actions import oracle
+    from rescore.decode.cli.verbs import oracle
 
     monkeypatch.setattr(oracle, "tables", lambda *_: {}["missing"])
     assert "unexpected KeyError: 'missing'; run with --debug for the traceback" in cli.refusal(

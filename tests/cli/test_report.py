@@ -162,7 +162,7 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     assert curve["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     assert report["verdict"] in html.unescape((files / "report.html").read_text())
     both = cli.refusal(capsys, "report", *arguments, "--json", "-", "--markdown", "-", status=2)
-    assert "--json, --markdown: expected different places" in both
+    assert "--markdown, --json: expected different places" in both
 
 
 def test_refusals(capsys, files):

@@ -6,40 +6,41 @@ import re
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from rich.console import Group
 from rich.progress import Progress
-from rich.table import Table
 from support import cli, dumps
 
-from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.output import Column, column_tables, columns_width
-from rescore.decode.cli.actions.run import tables
+from rescore.decode.cli import screen
+from rescore.decode.cli.output import Column, Facts, TextTable
+from rescore.decode.cli.verbs.run import tables
 
 pytest.importorskip("pty")
 
 
-def printed(capsys, *parts) -> list[str]:
+def printed(capsys, monkeypatch, width, *parts) -> list[str]:
+    """What is printed where tables may have that width."""
+    monkeypatch.setattr(screen, "PIPE_WIDTH", width)
     capsys.readouterr()
-    output.show(*parts)
+    screen.show(*parts)
     return capsys.readouterr().out.splitlines()
 
 
-LABELS = ["a", "longer"]
-COLUMNS = [Column("one", ["1", "22"]), Column("two", ["333", ""]), Column("task_with_a_name", ["4", "5"])]
+TABLE = TextTable(
+    "x",
+    ["a", "longer"],
+    [Column("one", ["1", "22"]), Column("two", ["333", ""]), Column("task_with_a_name", ["4", "5"])],
+)
 
 
-def test_wide_enough(capsys):
-    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=80)) == [
-        "x       one  two  task_with_a_name",
-        "a         1  333                 4",
-        "longer   22                      5",
-    ]
-    assert columns_width("x", LABELS, COLUMNS, 2) == 34
+def test_wide_enough(capsys, monkeypatch):
+    wide = ["x       one  two  task_with_a_name", "a         1  333                 4"]
+    wide.append("longer   22                      5")
+    assert printed(capsys, monkeypatch, 80, TABLE) == printed(capsys, monkeypatch, 34, TABLE) == wide
 
 
-def test_narrower_gaps_then_several_tables(capsys):
-    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=31))[0] == "x      one two task_with_a_name"
-    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=30)) == [
+def test_narrower_gaps_then_several_tables(capsys, monkeypatch):
+    assert printed(capsys, monkeypatch, 33, TABLE)[0] == "x      one two task_with_a_name"
+    assert printed(capsys, monkeypatch, 31, TABLE)[0] == "x      one two task_with_a_name"
+    assert printed(capsys, monkeypatch, 30, TABLE) == [
         "x      one two",
         "a        1 333",
         "longer  22",
@@ -47,30 +48,27 @@ def test_narrower_gaps_then_several_tables(capsys):
         "a                     4",
         "longer                5",
     ]
-    assert len(column_tables("x", LABELS, COLUMNS, width=5)) == 3
+    assert len(printed(capsys, monkeypatch, 5, TABLE)) == 9
 
 
-def test_long_names_are_shortened(capsys):
-    (table,) = column_tables("x", ["a"], [Column("y" * 200, ["1"])], width=80)
-    assert printed(capsys, table)[0] == f"x  {'y' * 21}..."
+def test_long_names_are_shortened(capsys, monkeypatch):
+    table = TextTable("x", ["a"], [Column("y" * 200, ["1"])])
+    assert printed(capsys, monkeypatch, 80, table)[0] == f"x  {'y' * 21}..."
 
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\u202e"
 SPELLED = r"\x1b]0;title\x07\x1b[2J\u202e"
 
 
-def test_what_would_steer_a_terminal_is_spelled_out(capsys):
-    """In lines, tables, groups and bars, whoever made them; rich itself drops BEL, but not from our own tables."""
-    table = Table()
-    table.add_column(HOSTILE)
-    table.add_row(HOSTILE)
-    labelled = column_tables(HOSTILE, [HOSTILE], [Column("\x1b[2Jx", ["1"])], width=80)
-    lines = printed(capsys, HOSTILE, Group(table, HOSTILE), *labelled)
+def test_what_would_steer_a_terminal_is_spelled_out(capsys, monkeypatch):
+    """In lines, facts, tables and bars; rich itself drops BEL from lines."""
+    labelled = TextTable(HOSTILE, [HOSTILE], [Column("\x1b[2Jx", ["1"])])
+    lines = printed(capsys, monkeypatch, 80, HOSTILE, Facts([(HOSTILE, HOSTILE)]), labelled)
     assert not set("\x1b\x07\u202e").intersection("".join(lines))
-    assert lines[0] == SPELLED.replace(r"\x07", "") and r"\x1b]0;" in lines[2] and r"\x1b]0;" in lines[4]
+    assert lines[0] == SPELLED.replace(r"\x07", "") and lines[1] == f"{SPELLED}  {SPELLED}"
     assert lines[-2:] == [rf"{SPELLED}  \x1b[2Jx", f"{SPELLED}         1"]
     out = io.StringIO()
-    with Progress("{task.description}", console=output.Screen(file=out, force_terminal=True, width=80)) as bar:
+    with Progress("{task.description}", console=screen.Screen(file=out, force_terminal=True, width=80)) as bar:
         bar.add_task(HOSTILE)
     assert "\x1b]" not in out.getvalue() and "\x1b[2J" not in out.getvalue() and r"\x1b]0;ti" in out.getvalue()
 
@@ -98,12 +96,12 @@ def test_lines_and_names_of_a_corpus(corpus, capsys, tmp_path, words):
 
 
 def test_text_that_leaves_early_does_not_steer_a_terminal(monkeypatch, capsys):
-    from rescore.decode.cli.actions import calm_generate
+    from rescore.decode.cli.verbs import calm_generate
 
     found = {"texts": [{"text": f"{HOSTILE}\n\tx"}], "guarantee": "none", "layers": 1, "depth": 2, "seconds": 3}
     for terminal, text in ((True, SPELLED), (False, HOSTILE)):
         monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
-        calm_generate._show(found)
+        calm_generate.show(found)
         assert capsys.readouterr().out == f"{text}\n\tx\n"
 
 
@@ -148,15 +146,15 @@ def report(dumps: int, tasks: int) -> dict:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 200])
 @pytest.mark.parametrize("dumps, tasks", [(1, 5), (2, 5), (3, 2), (2, 20)])
-def test_run_fits_the_screen(capsys, width, dumps, tasks):
-    lines = printed(capsys, *tables(report(dumps, tasks), width))
+def test_run_fits_the_screen(capsys, monkeypatch, width, dumps, tasks):
+    lines = printed(capsys, monkeypatch, width, *tables(report(dumps, tasks)))
     assert max(cell_len(line) for line in lines if not line.startswith("d")) <= width
     text = "\n".join(lines)
     assert text.count(" 50%") >= dumps and text.count("task-0") == dumps and "..." not in text
 
 
-def test_differences_of_several_dumps(capsys):
-    below = printed(capsys, *tables(report(2, 5), 200))[-6:]
+def test_differences_of_several_dumps(capsys, monkeypatch):
+    below = printed(capsys, monkeypatch, 200, *tables(report(2, 5)))[-6:]
     assert below[0] == "differences, mean over the tasks; 95% intervals over sequences"
     assert below[2].split() == ["tree", "16", "-", "base", *["+0.250", "+0.200", "+0.300", "0.010"] * 2]
 

@@ -99,9 +99,9 @@ def test_options_refused(options, message):
 
 
 def test_options_are_those_of_the_command_line():
-    from rescore.decode.cli import lm_arguments
+    from rescore.decode.cli import groups
     from rescore.lm import inputs
 
-    assert lm_arguments.DTYPES == inputs.DTYPES and lm_arguments.STDIN_FORMATS == inputs.STDIN_FORMATS
-    assert lm_arguments.DOCUMENTS == inputs.DOCUMENTS
+    assert groups.ID_DTYPES == inputs.DTYPES and groups.STDIN_FORMATS == inputs.STDIN_FORMATS
+    assert groups.DOCUMENTS == inputs.DOCUMENTS
     assert {field.name for field in dataclasses.fields(ReadOptions)} == {"text_field", "documents", "dtype", "stdin"}

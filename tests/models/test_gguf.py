@@ -17,8 +17,8 @@ pytest.importorskip("accelerate")
 
 from support import tiny_transformers
 
-from rescore.decode.cli import parser
-from rescore.decode.cli.actions.decoders import open_decoder
+from rescore.decode.cli.decoders import open_decoder
+from rescore.decode.cli.groups import OpeningArgs
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
@@ -166,7 +166,7 @@ def test_chats_and_spec_bench(tmp_path, capsys):
         {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "the"}], "task": "b"},
     ]
     prompts.write_text("".join(json.dumps(line) + "\n" for line in of_chats))
-    decoder = open_decoder(parser().parse_args(["generate", *map(str, call), "the"]))
+    decoder = open_decoder(OpeningArgs(chat=True), file)
     read = read_prompts(prompts, decoder.facts.vocab_size, decoder.text)
     assert read["prompts"][0].tokens.tolist() == decoder.text.encode("the").tolist()
     assert read["prompts"][0].reference.tolist() == decoder.text.encode_more("he").tolist()

@@ -236,7 +236,7 @@ def test_unknown_drafters_have_a_curve_of_their_own():
 
 def test_lists_of_names_hold_drafters():
     """Every drafter that a table, plot or comparison singles out is one of the registry, or a row beside them."""
-    from rescore.decode.cli.actions import run
+    from rescore.decode.cli.verbs import run
     from rescore.decode.replay import figures as compared
     from rescore.decode.report import measured
 

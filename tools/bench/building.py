@@ -38,8 +38,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore.decode.bench.machine import machine
-from rescore.decode.cli.actions.output import console as terminal
-from rescore.decode.cli.lm_arguments import AMOUNT, counts
+from rescore.decode.cli.screen import console as terminal
+from rescore.decode.cli.values import AMOUNT, counts
 from rescore.lattice.atomic import replacing
 from rescore.lm.ngram import NGram
 

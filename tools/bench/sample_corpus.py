@@ -26,7 +26,7 @@ import numpy as np
 from ngram_sampler import Sampler
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rescore.decode.cli.lm_arguments import AMOUNT
+from rescore.decode.cli.values import AMOUNT
 from rescore.lattice.atomic import replacing
 from rescore.lm.ngram import NGram
 

@@ -31,11 +31,8 @@ ROOT = Path(__file__).parents[2]
 LAYERS = ("lattice", "lm", "decode")
 VERBS = {
     "Drafting()": ("decode.engines.huggingface.drafting",),
-    **{
-        f"rescore {verb}": (f"decode.cli.{verb}", f"decode.cli.actions.{verb}")
-        for verb in ("generate", "run", "report")
-    },
-    "rescore lm build": ("decode.cli.lm", "decode.cli.actions.lm_build"),
+    **{f"rescore {verb}": (f"decode.cli.verbs.{verb}",) for verb in ("generate", "run", "report")},
+    "rescore lm build": ("decode.cli.verbs.lm_build",),
 }
 
 

@@ -34,7 +34,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.cli.actions.inputs import remarks
+from rescore.decode.cli.inputs import remarks
 from rescore.lm.spark_worker import BATCH
 
 SETTINGS = {

@@ -1,6 +1,6 @@
 """Pages of the site that are made from the code, and links that lead out of docs/.
 
-Generated: the command line (every verb's --help) and the API (docstrings, by mkdocstrings).
+Generated: the command line (every verb's --help-all) and the API (docstrings, by mkdocstrings).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def command_line() -> str:
     verbs = "\n".join(f"## {name}\n\n```text\n{text}```\n" for name, text in helps(parser()))
-    return f"# Command line\n\nWhat every verb prints with `--help`.\n\n{verbs}"
+    return f"# Command line\n\nWhat every verb prints with `--help-all`.\n\n{verbs}"
 
 
 def helps(of: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,68 @@
+"""Opens models, exits and prompts for `rescore calm`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rescore.decode.calm.early_exit import LayeredModel
+from rescore.decode.calm.setting import ExitSetting, usual_exits
+from rescore.decode.calm.threshold import Threshold
+from rescore.decode.cli.decoders import Decoder, open_decoder
+from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
+from rescore.decode.cli.options import Misuse
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.prompts import Prompt, read_prompts
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.exit_heads import ExitHeads, exits_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExitModel:
+    """A model, its layers, and the trained exits of --exits, if any."""
+
+    decoder: Decoder
+    layered: LayeredModel
+    heads: ExitHeads | None
+
+    def setting(self, args: ExitArgs, threshold: float, max_tokens: int) -> ExitSetting:
+        """The setting of --confidence, --layers and --decay."""
+        exits = self.heads.exits if self.heads else usual_exits(self.layered.depth)
+        if self.heads and args.layers and not set(args.layers) <= set(self.heads.exits):
+            raise Misuse(f"--layers: expected trained exits, some of {exits}, got {args.layers}")
+        return ExitSetting(
+            confidence=args.confidence or "softmax",
+            exits=args.layers or exits,
+            threshold=Threshold(value=threshold, decay=args.decay, length=max_tokens),
+        )
+
+    def options(self, max_tokens: int) -> Options:
+        return Options(max_tokens=max_tokens, stopping=Stopping(tokens=frozenset(self.decoder.ends)))
+
+
+def open_exit_model(args: ExitModelArgs, exits: Path | None = None) -> ExitModel:
+    """The model of the command line. `exits` are checked against it."""
+    torch.set_num_threads(args.threads)
+    decoder = open_decoder(args, args.model)
+    target = decoder.model.target
+    if not isinstance(target, (CausalLMTarget, EncoderDecoderTarget)):
+        raise ValueError(f"{args.model}: expected a Hugging Face model, got {decoder.facts.kind}")
+    layered, heads = LayeredModel(target), None
+    if exits:
+        heads = exits_of(exits, target.model)
+    return ExitModel(decoder=decoder, layered=layered, heads=heads)
+
+
+def chosen_prompts(args: PromptArgs, decoder: Decoder) -> list[Prompt]:
+    """The prompts within --limit and after --skip. Raises ValueError if one leaves no room for a text."""
+    tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
+    found = [prompt for prompts in tasks.values() for prompt in prompts[args.skip :]]
+    if not found:
+        raise ValueError(f"{args.prompts}: expected prompts after --skip {args.skip}, got none")
+    for prompt in found:
+        decoder.check_length(f"{args.prompts}, line {prompt.number + 1}", len(prompt.tokens), args.max_tokens)
+    return found

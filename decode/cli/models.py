@@ -1,0 +1,139 @@
+"""Opens dumps, models and tokenizers, and checks them against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from rescore.decode.cli.groups import RescoringArgs
+from rescore.decode.cli.options import Misuse
+from rescore.decode.cli.values import meant
+from rescore.decode.draft import DEFAULT_ALPHA
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
+from rescore.decode.replay.recorded import fitted_models
+from rescore.lattice.dump import Dump
+from rescore.lattice.split import Split
+from rescore.lm.arpa import ArpaOptions
+from rescore.lm.formats import load
+from rescore.lm.ngram import NGram
+from rescore.lm.tokenizer import TextTokenizer
+
+AnyRescoring = TypeVar("AnyRescoring", bound=RescoringArgs)
+
+
+def open_dumps(
+    paths: Sequence[Path], *, allow_inexact: bool, tasks: Sequence[str] = (), top_k: int | None = None
+) -> list[Dump]:
+    """The dumps; Misuse if one lacks a task or has fewer candidates than --top-k."""
+    if twice := next(
+        (path for i, path in enumerate(paths) if path.resolve() in [other.resolve() for other in paths[:i]]), None
+    ):
+        raise Misuse(f"{twice}: expected each dump once")
+    dumps = [Dump.open(path, allow_inexact=allow_inexact) for path in paths]
+    for dump in dumps:
+        check_tasks(dump, tasks)
+        if top_k and top_k > dump.header.top_k:
+            raise Misuse(
+                f"--top-k {top_k}: expected at most {dump.header.top_k}, the candidates per slot of {dump.path}"
+            )
+    return dumps
+
+
+def check_tasks(dump: Dump, wanted: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in dump.tasks:
+            has = ", ".join(dump.tasks) + meant(name, dump.tasks)
+            raise Misuse(f"--task {name!r}: not in the dump {dump.path}, which has {has}")
+
+
+def open_rescorer(args: RescoringArgs, dumps: Sequence[Dump]) -> Rescorer:
+    """A rescorer with the models of --lm, checked against the dumps' vocabulary and tokenizer."""
+    if not args.lm:
+        if args.alpha is not None:
+            raise Misuse("--alpha: needs --lm")
+        return Rescorer(threads=args.threads)
+    models = []
+    for path, _ in args.lm:
+        models.append(open_ngram(path, dumps[0]))
+        for dump in dumps:
+            try:
+                fitted_models(dump, [models[-1]])
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+    alpha = weights(args.alpha)
+    for dump in dumps:
+        if not dump.slots and args.alpha is not None:
+            raise Misuse(f"--alpha: weighs n-gram models against heads, and {dump.path} is of a model without")
+        if not dump.slots and len(models) > 1:
+            raise Misuse(
+                f"--lm: expected at most one for {dump.path}, of a model without heads, got {len(models)}; "
+                "merge them with `rescore lm merge`"
+            )
+        if len(alpha) > 1 and len(alpha) != dump.slots:
+            raise Misuse(
+                f"--alpha: expected one weight, or one for each of the {dump.slots} slots of {dump.path}, "
+                f"got {len(alpha)}"
+            )
+    rescorer = Rescorer(
+        models, alpha=[[weight * value for value in alpha] for _, weight in args.lm], threads=args.threads
+    )
+    return rescorer.widened(min(dump.header.vocab_size for dump in dumps))
+
+
+def open_settings(path: Path | None, args: AnyRescoring) -> tuple[Settings | None, AnyRescoring]:
+    """The settings of --settings, and the options with their models as --lm if that is not given."""
+    if not path:
+        return None, args
+    settings = Settings.load(path)
+    if args.lm:
+        return settings, args
+    settings.open_models()  # raises if one is missing or has changed
+    return settings, replace(args, lm=[(model.path, 1 / len(settings.models)) for model in settings.models])
+
+
+def split_of(tune_sequences: int | None, dump: Dump, found: Settings | None) -> tuple[bool, Split]:
+    """Whether the settings were tuned on this dump, and the split: that of the settings if so, else of
+    --tune-sequences.
+    """
+    own = found is not None and found.is_tuned_on(dump)
+    if own and tune_sequences is not None:
+        raise Misuse("--tune-sequences: --settings already has the split of this dump; leave it out")
+    return own, found.split if found and own else Split.of_dump(dump, tune_sequences)
+
+
+@contextmanager
+def naming(dump: Dump) -> Iterator[None]:
+    """Adds the dump's path to errors raised in the block."""
+    try:
+        yield
+    except ValueError as error:
+        raise (
+            error if str(dump.path) in str(error) or isinstance(error, Misuse) else ValueError(f"{dump.path}: {error}")
+        ) from error
+
+
+def weights(alpha: list[float] | None) -> list[float]:
+    """Alpha: one value, or one per slot."""
+    return [DEFAULT_ALPHA] if alpha is None else alpha
+
+
+def open_ngram(path: Path, dump: Dump) -> NGram:
+    ids = ArpaOptions(vocab_size=dump.header.vocab_size, end_of_text=dump.header.end_of_text)
+    return load(path, arpa=ids)
+
+
+def open_words(path: Path | None, dump: Dump, rescorer: Rescorer) -> Sequence[str] | None:
+    """The text of every token: from --tokenizer, else from the first model, else None."""
+    if not path:
+        return rescorer.models[0].words if rescorer.models else None
+    tokenizer = TextTokenizer.open(path)
+    known = dump.header.tokenizer_sha256
+    if known and tokenizer.sha256 != known:
+        raise ValueError(
+            f"{path}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {tokenizer.sha256}"
+        )
+    return tokenizer.words(dump.header.vocab_size)

@@ -1,0 +1,412 @@
+"""`rescore bench decode`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rescore.decode.cli import output
+from rescore.decode.cli.groups import LINES, DecodingArgs, MarkdownArgs
+from rescore.decode.cli.options import Misuse, option
+from rescore.decode.cli.output import Column, Result, TextTable
+from rescore.decode.cli.values import meant, whole
+from rescore.decode.draft.names import sized
+from rescore.decode.draft.registry import SPECS, Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    from rescore.decode.bench.decoding import Contender, Contest
+    from rescore.decode.bench.results import BenchRow
+    from rescore.decode.cli.bench_tables import Titled
+    from rescore.decode.cli.decoders import Decoder
+    from rescore.decode.models.model_facts import ModelFacts
+    from rescore.decode.models.target import Target
+    from rescore.decode.replay.table import RecordWriter
+    from rescore.lattice.dump import Dump
+
+
+if TYPE_CHECKING:
+    from rescore.decode.bench.llama_cpp import LlamaPeers
+
+SIZES = (16, 64)  # of trees, beside auto
+BATCHES = [1, 8]
+ROOM = 64  # tokens reserved for drafts after the longest text, in engines with a fixed context
+PACKAGES = ("rescore", "torch", "transformers", "numpy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
+    r"""Decode prompts plainly and with every drafter that the arguments allow, in
+    turns, and print tokens per second and tokens per pass. Greedy texts must equal
+    those of plain decoding, or the exit status is 1. Sampled texts may differ where
+    passes of two widths round differently (docs/use/decoding.md).
+
+    columns  tokens/s    median of the rounds, with their minimum and maximum
+             x plain     ratio to plain decoding in the same round
+             tokens/pass generated tokens per pass, the prompt's pass included
+             drafted     draft tokens verified per pass
+             drafting    share of the time spent on drafting
+             needed      tokens per pass, after the prompt, at which the drafts
+                         would pay; below the tables, for drafters that fall short:
+                         why, and what to try
+             differ      texts that differ from plain decoding; - for sampled
+                         drafts, whose texts only have the same distribution
+    Ratios after the prompt leave out the prompts' passes, which weigh more in
+    shorter texts; - where another library hides its passes.
+
+    examples:
+      rescore bench decode --model smollm2 --heads data/demo/heads \
+          --lm data/demo/demo.ngram --prompts data/demo/greedy --limit 2
+      rescore bench decode --model DIR --heads MEDUSA --draft-model SMALL \
+          --prompts prompts.jsonl --device cuda --dtype bfloat16 --json bench.json
+      rescore bench decode --model model.gguf --engine llama.cpp --chat \
+          --prompts prompts.jsonl --lm LM --batch 1 -o rounds.parquet
+    """
+
+    prompts: Path = option(
+        "FILE|DUMP",
+        "JSON lines with prompt, text or messages, or Spec-Bench's files, also .gz; or a dump with prompts",
+        Path,
+        required=True,
+    )
+    limit: int = option("N", "prompts per task", whole(1, 2**40), default=4)
+    max_tokens: int = option("N", "greatest length of each text", whole(2, 2**20), default=48)
+    batch: Sequence[int] = option("B", "texts per batch; repeatable (default: 1 and 8)", whole(1, 4096), several=True)
+    repeats: int = option("N", "rounds of all drafters", whole(1, 1000), default=3, rare=True)
+    only: Sequence[str] = option(
+        "NAME",
+        "a row of the table, or a drafter with all of its rows, to measure beside plain decoding; repeatable",
+        several=True,
+        rare=True,
+    )
+    out: Path | None = option(
+        "FILE",
+        "write a line for each pass of every round, for `rescore report --bench` and DuckDB (.parquet or .jsonl)",
+        LINES,
+        short="-o",
+        rare=True,
+    )
+
+
+def run(args: BenchDecodeArgs) -> Result:
+    import torch
+
+    from rescore.decode.bench.decoding import bench
+    from rescore.decode.bench.results import BenchReport
+    from rescore.decode.cli import bench_tables, screen
+    from rescore.decode.cli.decoders import open_decoder, open_structure
+    from rescore.decode.loop.generate import Options
+    from rescore.decode.loop.stopping import Stopping
+    from rescore.decode.replay.table import ROUNDS, RecordWriter
+    from rescore.decode.verify.sampling import Sampling
+    from rescore.decode.verify.shaping import Shaping
+
+    torch.set_num_threads(args.threads)
+    decoder = open_decoder(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
+    structure = open_structure(args, decoder)
+    plans = chosen(args, list(plans_of(args, decoder.facts)))
+    tasks = prompts_of(args, decoder)
+    longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
+    contenders = list(contenders_of(args, decoder, plans, longest))
+    batches = args.batch or BATCHES
+    sampling = Sampling(temperature=args.temperature) if args.temperature else None
+    options = Options(
+        max_tokens=args.max_tokens,
+        shaping=Shaping(sampling=sampling),
+        stopping=Stopping(tokens=frozenset(decoder.ends)),
+        structure=structure,
+    )
+    with ExitStack() as stack:
+        lines = None
+        if args.out:
+            stream = stack.enter_context(output.writing(args.out))
+            lines = stack.enter_context(RecordWriter(stream, args.out.suffix, ROUNDS))
+        bar = stack.enter_context(screen.progress_bar())
+        rounds = bar.add_task("rounds", total=len(batches) * args.repeats * len(tasks) * (1 + len(contenders)))
+        found = bench(
+            decoder.model.target,
+            tasks,
+            contenders,
+            options,
+            batches=batches,
+            repeats=args.repeats,
+            advance=lambda: bar.advance(rounds),
+        )
+        if lines:
+            for measured in found:
+                write_rounds(lines, args.prompts, measured)
+        rows = bench_tables.of_drafters(
+            figures for measured in found for figures in figures_of(args, decoder.model.target, plans, measured)
+        )
+    different = sum(own["different_texts"] or 0 for row in rows for own in row.engines.values())
+    report = BenchReport(
+        bench="decode",
+        machine=facts_of(decoder.model.target.device),
+        settings={
+            "model": str(args.model),
+            "lm": [str(path) for path, _ in args.lm],
+            "settings": args.settings and str(args.settings),
+            "memory": args.memory and str(args.memory),
+            "engine": args.engine,
+            "chat": args.chat,
+            "dtype": args.dtype or "as opened",
+            "prompts": sum(map(len, tasks.values())),
+            "max_tokens": args.max_tokens,
+            "temperature": args.temperature,
+            "repeats": args.repeats,
+            "threads": args.threads,
+        },
+        checked=() if different else ("texts of all drafters with those of plain decoding, except for sampled drafts",),
+        rows=tuple(rows),
+    )
+    failed = f"{different} texts differ from plain decoding" if different and not args.temperature else ""
+    return bench_tables.finish(
+        args.markdown,
+        report,
+        [
+            f"{args.model}: {report.settings['prompts']} prompts, {args.max_tokens} tokens, "
+            f"{report.settings['dtype']}, {args.repeats} rounds, {args.threads} threads"
+        ],
+        parts(rows),
+        [line for row in rows for line in unpaid(row)],
+        failed=failed,
+    )
+
+
+def write_rounds(writer: RecordWriter, prompts: Path, measured: Sequence[Contest]) -> None:
+    from rescore.decode.replay.table import write_lines
+
+    for contest in measured:
+        for task, one in contest.tasks.items():
+            for number, lines in enumerate(one.lines()):
+                group = {"dump": prompts, "task": task, "batch": contest.batch, "round": number}
+                write_lines(writer, group, contest.name, lines)
+
+
+def facts_of(device: torch.device) -> dict[str, object]:
+    """The machine, and the device that ran the passes."""
+    import torch
+
+    from rescore.decode.bench.results import bench_machine
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    return {**bench_machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A row of the table.
+
+    kind     of our drafter; None for peers
+    options  that override the command line
+    """
+
+    name: str
+    kind: str | None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def plans_of(args: BenchDecodeArgs, model: ModelFacts) -> Iterator[Plan]:
+    """Every drafter of the registry that the model and the arguments allow, and the engine's own."""
+    from rescore.decode.bench.huggingface import HUGGING_FACE
+
+    for spec in SPECS.values():
+        if spec.name != "none" and all(given(args, model, spec, need) for need in spec.needs):
+            yield from plans(spec, model.trees or model.recurrent, len(args.lm))
+    if args.engine:
+        yield from (Plan(name=name, kind=None) for name in llama_names())
+    elif model.kind == "causal-lm":
+        yield from (Plan(name=name, kind=None) for name in HUGGING_FACE)
+
+
+def given(args: BenchDecodeArgs, model: ModelFacts, spec: Spec, need: str) -> bool:
+    if need == "heads":
+        return model.heads
+    return bool(getattr(args, need) or (need == "lm" and "settings" in spec.options and args.settings))
+
+
+def plans(spec: Spec, trees: bool, lms: int) -> Iterator[Plan]:
+    """A drafter at its sizes; none if it weighs one n-gram model and there are several."""
+    if lms > 1 and "lm" in spec.options and "alpha" not in spec.options:
+        return
+    nodes = spec.options.get("nodes")
+    if nodes == "auto":
+        for size in (*SIZES, "auto") if trees else ():
+            yield Plan(name=f"{spec.name} {size}", kind=spec.name, options={"nodes": size})
+        return
+    name, options = (sized(spec.name, SIZES[0]), {"nodes": SIZES[0]}) if nodes else (spec.name, {})
+    yield Plan(name=name, kind=spec.name, options=options)
+    if trees and spec.options.get("paths", 1) > 1:  # the paper's form
+        yield Plan(name=f"{name}, rows", kind=spec.name, options={"layout": "rows"})
+
+
+def llama_names() -> tuple[str, ...]:
+    from rescore.decode.bench.llama_cpp import LLAMA_CPP
+
+    return LLAMA_CPP
+
+
+def llama_peers(args: BenchDecodeArgs, longest: int) -> LlamaPeers:
+    from rescore.decode.bench.llama_cpp import LlamaPeers
+    from rescore.decode.models.located import located
+
+    return LlamaPeers(located(args.model), context=longest + args.max_tokens + ROOM, threads=args.threads)
+
+
+def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan], longest: int) -> Iterator[Contender]:
+    """longest: tokens of the longest prompt."""
+    from rescore.decode.bench.decoding import Contender
+    from rescore.decode.bench.huggingface import huggingface_contender
+    from rescore.decode.cli.drafter_inputs import Drafters
+
+    drafters = Drafters(args, decoder)
+    drafters.check_inputs()
+    drafters.inputs.frozen_memory()
+    for plan in plans:
+        if plan.kind:
+            made = drafters.make(plan.kind, **plan.options)
+            yield Contender.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
+        elif args.engine:
+            models = drafters.inputs.lms()
+            yield llama_peers(args, longest).contender(
+                plan.name, models[0] if len(models) == 1 else None, drawn=bool(args.temperature)
+            )
+        else:
+            target: Any = decoder.model.target
+            yield huggingface_contender(target.model, plan.name, drawn=bool(args.temperature))
+
+
+def chosen(args: BenchDecodeArgs, plans: Sequence[Plan]) -> list[Plan]:
+    """The plans named by --only, rows or drafters; or all."""
+    names = [name for one in plans for name in (one.name, one.kind) if name]
+    if unknown := [name for name in args.only if name not in names]:
+        rows = ", ".join(one.name for one in plans)
+        raise Misuse(f"--only {unknown[0]!r}: expected one of {rows}{meant(unknown[0], names)}")
+    return [one for one in plans if not args.only or {one.name, one.kind} & {*args.only}]
+
+
+def figures_of(
+    args: BenchDecodeArgs, target: Target, plans: Sequence[Plan], measured: Sequence[Contest]
+) -> Iterator[dict[str, Any]]:
+    """The figures of every contender at one batch size. `payoff` says whether its drafts paid, None for peers."""
+    from rescore.decode.cli.comparison import explained, measure_of
+    from rescore.decode.loop.speedup import Speedup
+
+    by_name, plain = {plan.name: plan for plan in plans}, measured[0]
+    costs = measure_of(target, plain.batch)
+    for one in measured:
+        figures, plan = one.to_json(plain), by_name.get(one.name)
+        figures["payoff"] = None
+        if plan and plan.kind:
+            figures["payoff"] = explained(
+                args,
+                plan.kind,
+                one.together.texts,
+                plain.together.texts,
+                Speedup(tuple(one.together.times(plain.together))),
+                costs,
+                nodes=plan.options.get("nodes"),
+                rows=plain.batch,
+            ).to_json()
+        yield figures
+
+
+def prompts_of(args: BenchDecodeArgs, decoder: Decoder) -> dict[str, list[NDArray[np.int32]]]:
+    """The first --limit prompts of every task."""
+    from rescore.decode.loop.prompts import read_prompts
+    from rescore.lattice.dump import Dump
+
+    if not args.prompts.is_dir():
+        read = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
+        tasks = {task: [one.tokens for one in rows] for task, rows in read.items()}
+    else:
+        dump = Dump.open(args.prompts, allow_inexact=True)
+        if dump.header.vocab_size != decoder.facts.vocab_size:
+            raise ValueError(
+                f"{args.prompts}: expected prompts of {decoder.facts.vocab_size} token ids, "
+                f"got a dump of {dump.header.vocab_size}"
+            )
+        tasks = {task: of_dump(dump, task, args.limit) for task in dump.tasks}
+    longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
+    context = decoder.facts.longest
+    if context is not None and longest + args.max_tokens > context:
+        raise ValueError(
+            f"{args.prompts}: {longest} tokens and --max-tokens {args.max_tokens}: expected at most {context} "
+            "together, the model's context; shorten one of them"
+        )
+    return tasks
+
+
+def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
+    import numpy as np
+
+    block = next(dump.blocks(task, rows=1 << 20))
+    return [
+        block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])].astype(np.int32)
+        for s in range(min(limit, block.sequences))
+    ]
+
+
+def parts(rows: list[BenchRow]) -> list[Titled]:
+    from rescore.decode.cli.bench_tables import Titled
+
+    found = []
+    for row in rows:
+        own = list(row.engines.values())
+        columns = [
+            Column("tokens/s", [spread(one["tokens_per_s"], ".1f") for one in own]),
+            Column("x plain", [spread(one["mean_times_plain"], ".2f") for one in own]),
+            Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
+            Column("drafted", [f"{one['drafted_per_pass']:.1f}" for one in own]),
+            Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
+            Column("needed", [f"{one['payoff']['needed_per_pass']:.2f}" if one["payoff"] else "-" for one in own]),
+            Column("differ", ["-" if one["different_texts"] is None else str(one["different_texts"]) for one in own]),
+        ]
+        found.append(Titled(row.group, TextTable("drafter", list(row.engines), columns)))
+        tasks = list(own[0]["tasks"])
+        if len(tasks) > 1:
+            for title, figure in (
+                ("tokens per second, ratio to plain", "times_plain"),
+                ("the same after the prompts", "times_plain_behind_prompts"),
+                ("tokens per pass", "tokens_per_pass"),
+            ):
+                found.append(of_tasks(f"{row.group}, {title}", row, tasks, figure))
+    return found
+
+
+def unpaid(row: BenchRow) -> Iterator[str]:
+    """Lines that say why drafts did not pay, and what to try."""
+    for name, one in row.engines.items():
+        if one["payoff"] and not one["payoff"]["pays"]:
+            yield f"{row.group}, {name}"
+            yield from (f"  {what}  {line}" for what in ("why", "try") for line in one["payoff"][what])
+
+
+def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> Titled:
+    """A figure for every task, and its mean over tasks."""
+    import numpy as np
+
+    from rescore.decode.cli.bench_tables import Titled
+
+    def value(one: dict[str, Any]) -> float:
+        found = one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
+        return np.nan if found is None else found
+
+    def cell(found: float) -> str:
+        return "-" if np.isnan(found) else f"{found:.2f}"
+
+    cells = [[value(one["tasks"][task]) for task in tasks] for one in row.engines.values()]
+    columns = [Column(task, [cell(of[i]) for of in cells]) for i, task in enumerate(tasks)]
+    means = Column("mean", [cell(float(np.mean(of))) for of in cells])
+    return Titled(title, TextTable("drafter", list(row.engines), [*columns, means]))
+
+
+def spread(value: dict[str, float], form: str) -> str:
+    """The median, with minimum and maximum."""
+    return f"{value['median']:{form}} ({value['min']:{form}}-{value['max']:{form}})"

@@ -1,0 +1,168 @@
+"""`rescore bench passes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rescore.decode.cli.groups import DTYPES, EngineArgs, ThreadArgs
+from rescore.decode.cli.options import Misuse, ReportedArgs, option
+from rescore.decode.cli.output import Column, Part, Result, TextTable
+from rescore.decode.cli.values import whole
+from rescore.lattice.extras import needed_for
+
+if TYPE_CHECKING:
+    import torch
+
+    from rescore.decode.cost.model_shape import ModelShape
+    from rescore.decode.models.target import Target
+
+
+BATCHES = (1, 8)
+SHAPES = ("tiny", "1.5b", "7b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchPassesArgs(EngineArgs, ThreadArgs, ReportedArgs):
+    r"""Time a model's passes at several widths, after texts of a given length: the cost
+    of wide passes on this machine, for `rescore cost --passes`. With --shape the
+    weights are random.
+
+    columns  tokens   read by the pass, summed over the texts
+             ms       median of the repeats; that of a wider pass if it is smaller
+             trees    the same for a tree in which every node has two children; the
+                      other columns are for chains
+
+    examples:
+      rescore bench passes --model smollm2 --length 256 \
+          --json passes.json
+      rescore bench passes --shape 7b --device cuda --dtype bfloat16 --batch 1 \
+          --batch 8 --length 512 --json passes.json
+    """
+
+    model: Path | None = option(
+        "DIR|FILE", "a Hugging Face folder, or the .safetensors file of a blockwise transformer", Path
+    )
+    shape: str | None = option(None, "a model of this shape with random weights instead", choices=SHAPES)
+    device: str | None = option("NAME", "where the model runs, such as cuda (default: cpu)")
+    dtype: str | None = option(
+        None, "dtype of its weights (default: that of the file; float32 for random weights)", choices=DTYPES
+    )
+    batch: Sequence[int] = option("B", "texts per batch; repeatable (default: 1 and 8)", whole(1, 4096), several=True)
+    length: int = option("L", "tokens in the cache", whole(1, 2**20), default=512)
+    repeats: int = option("N", "timings of each pass, of which the median is printed", whole(1, 1000), default=3)
+
+    def __post_init__(self) -> None:
+        if (self.model is None) == (self.shape is None):
+            raise Misuse("--model, --shape: expected exactly one of them")
+
+
+def run(args: BenchPassesArgs) -> Result:
+    import torch
+
+    from rescore.decode.cli import screen
+    from rescore.decode.cli.verbs.bench_decode import facts_of
+    from rescore.decode.loop.payoff import WIDTHS, measure_passes
+
+    torch.set_num_threads(args.threads)
+    target = target_of(args)
+    if target.context is not None and args.length + max(WIDTHS) > target.context:
+        raise Misuse(
+            f"--length {args.length}: expected at most {max(1, target.context - max(WIDTHS))}, "
+            f"since the model's context is {target.context} tokens and the widest pass reads {max(WIDTHS)}"
+        )
+    tables_: list[dict[str, Any]] = []
+    with screen.stages() as stage:
+        for batch in dict.fromkeys(args.batch or BATCHES):
+            stage(f"passes of {batch} texts")
+            how: dict[str, Any] = {"rows": batch, "length": args.length, "repeats": args.repeats}
+            costs = measure_passes(target, **how)
+            trees = measure_passes(target, **how, trees=True) if target.trees else None
+            tables_.append(
+                {
+                    "batch": batch,
+                    "length": args.length,
+                    "tokens": costs.tokens.tolist(),
+                    "seconds": costs.seconds.tolist(),
+                    "tree_seconds": trees and trees.seconds.tolist(),
+                }
+            )
+    report = {
+        "machine": facts_of(target.device),
+        "settings": {
+            "model": str(args.model) if args.model else None,
+            "shape": args.shape,
+            "engine": args.engine,
+            "dtype": args.dtype,
+            "repeats": args.repeats,
+            "threads": args.threads,
+        },
+        "passes": tables_,
+    }
+    return Result(report, tables(report))
+
+
+def target_of(args: BenchPassesArgs) -> Target:
+    import torch
+
+    from rescore.decode.cli.decoders import checked_device, opened
+    from rescore.decode.cost.model_shape import PRESETS
+    from rescore.decode.models.located import hide_unseen_bars
+    from rescore.decode.models.model_facts import model_facts
+
+    if args.shape:
+        return random_target(PRESETS[args.shape], checked_device(args.device), getattr(torch, args.dtype or "float32"))
+    assert args.model is not None, "either is given"
+    hide_unseen_bars(args.model)
+    facts = model_facts(args.model)
+    return opened(args.model, facts, args.dtype, args.device, engine=args.engine, threads=args.threads).target
+
+
+def tables(report: dict[str, Any]) -> list[Part]:
+    facts = report["machine"]
+    parts: list[Part] = [
+        f"{facts['device']}, {facts['cpu']}, {report['settings']['threads']} threads, load {facts['load']}, "
+        f"torch {facts['torch']}"
+    ]
+    for one in report["passes"]:
+        columns = [
+            Column("ms", [f"{1e3 * value:.2f}" for value in one["seconds"]]),
+            Column("x first", [f"{value / one['seconds'][0]:.2f}" for value in one["seconds"]]),
+        ]
+        if one["tree_seconds"]:
+            columns.append(Column("ms, trees", [f"{1e3 * value:.2f}" for value in one["tree_seconds"]]))
+        parts += [
+            "",
+            f"batch {one['batch']}, {one['length']:,} tokens in the cache",
+            TextTable("tokens", [str(number) for number in one["tokens"]], columns),
+        ]
+    return parts
+
+
+def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> Target:
+    """Makes a causal language model of this shape with random weights. ImportError without transformers."""
+    import torch
+
+    with needed_for("a model with random weights"):
+        from transformers import LlamaConfig, LlamaForCausalLM
+    from rescore.decode.models.causal_lm import CausalLMTarget
+
+    config = LlamaConfig(
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        intermediate_size=shape.hidden,
+        vocab_size=shape.vocab_size,
+        tie_word_embeddings=shape.tied,
+        max_position_embeddings=1 << 16,
+    )
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            return CausalLMTarget(LlamaForCausalLM(config).eval())
+    finally:
+        torch.set_default_dtype(before)

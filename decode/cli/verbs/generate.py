@@ -1,0 +1,293 @@
+"""`rescore generate`."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rescore.decode.cli import values
+from rescore.decode.cli.groups import DecodingArgs
+from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
+from rescore.decode.cli.output import Result, check_stdin
+from rescore.decode.cli.values import Written, real, something, whole
+from rescore.decode.draft.registry import SPECS
+from rescore.lattice.atomic import naming
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rescore.decode.cli.decoders import Decoder
+    from rescore.decode.cli.drafter_inputs import NamedDrafter
+    from rescore.decode.loop.generate import Chunk, Options
+    from rescore.decode.loop.text_stream import TextStream
+    from rescore.decode.verify.shaping import Shaping
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateArgs(DecodingArgs, ReportedArgs):
+    r"""Continue prompts with a model, verifying several drafted tokens in every pass.
+    Decoding is lossless: at temperature 0 the output is the model's greedy text,
+    above 0 it is sampled from the model's distribution (docs/how/verification.md).
+
+    The text is printed as it is generated. On a terminal, draft tokens accepted in
+    one pass share a colour, and the token that each pass adds has none. Several
+    prompts are decoded as a batch and shown one by one.
+
+    drafters:
+    {drafters}
+
+    printed below the text:
+      passes    forward passes of the model, the prompt's included
+      accepted  share of drafts whose first, second, .. token was accepted
+
+    with --compare, which decodes with drafts and plainly in turns, 3 to 7 rounds,
+    until the interval is narrow or 20 s have passed:
+      verdict   tokens per second in times of plain decoding, its 95% interval, and
+                faster, slower, or no difference where the interval contains 1
+      why, try  what passes cost and gained, and what to change where drafting does
+                not pay; of the round of median ratio
+      plain     the first text without drafts
+
+    examples:
+      rescore generate --model smollm2 --chat --compare "Why is the sky blue?"
+      rescore generate --model smollm2 --chat --heads data/demo/heads \
+          --settings data/demo/settings.json "Tom has 3 apples, ..."
+      rescore generate --model DIR --heads MEDUSA --lm LM --compare "Once upon"
+      rescore generate --model DIR --draft-model SMALL --temperature 0.7 --seed 1 -
+      rescore generate --model MODEL --settings settings.json "Once upon"
+      rescore generate --model model.gguf --engine llama.cpp --lm LM "Once upon"
+      rescore generate --model MODEL --tools tools.json --compare "Weather in Rome?"
+      rescore generate --model MODEL --chat --prediction old.py "Rename `x` in ..."
+      rescore generate --model MODEL --drafter none --json - "One" "Two"
+    """
+
+    prompts: Sequence[str] = argument("PROMPT", "text to continue; - reads standard input", several=True)
+    memory: Path | None = option(
+        "FILE",
+        ".npy file of earlier texts, a further source of the blend; the texts are appended to it, and it is created if "
+        "missing",
+        Written(),
+        rare=True,
+    )
+    drafter: str | None = option(
+        "NAME",
+        "the drafter (default: neural with --neural, draft-model with --draft-model, else blend; tree with heads "
+        "and --alpha or several --lm; if the model does not support trees, rescored with heads and none without)",
+        choices=tuple(SPECS),
+    )
+    layout: str | None = option(
+        None,
+        "tree: one row with a tree mask; rows: one row per path (default: tree if the model supports it)",
+        choices=("tree", "rows"),
+        rare=True,
+    )
+    compare: bool = flag("say whether drafts make decoding faster, and why")
+    no_color: bool = flag("no colours on a terminal, as with NO_COLOR in the environment", rare=True)
+    max_tokens: int = option("N", "greatest length of each text", whole(1, 2**20), 64)
+    top_p: float | None = option(
+        "P", "sample from the most probable tokens of total probability P", real(0, 1, above=True), rare=True
+    )
+    sample_top_k: int | None = option(
+        "K", "sample from the K most probable tokens (--top-k is for lattices)", whole(1, 2**31 - 1), rare=True
+    )
+    repetition_penalty: float = option(
+        "R", "divide the logits of tokens that have occurred by R", real(0, above=True), 1.0, rare=True
+    )
+    seed: int | None = option("N", "seed of sampled text (default: 0)", values.seed, rare=True)
+    stop: Sequence[str] = option(
+        "STR", "stop at this string, which is not shown; repeatable", something, several=True, rare=True
+    )
+    prediction: Path | None = option(
+        "FILE", "what every text is likely to copy most of, such as the file that it edits", Path, rare=True
+    )
+
+    @classmethod
+    def about(cls) -> str:
+        return super().about().format(drafters=described())
+
+
+def run(args: GenerateArgs) -> Result:
+    import numpy as np
+    import torch
+
+    from rescore.decode.cli.comparison import (
+        Decoded,
+        beside,
+        compared,
+        decode_anew,
+        explained,
+        measure_of,
+        not_remembered,
+        speedup_of,
+        warm_up,
+    )
+    from rescore.decode.cli.decoders import open_decoder, open_structure
+    from rescore.decode.cli.drafter_inputs import Drafters
+    from rescore.decode.loop.generate import Options
+    from rescore.decode.loop.stopping import Stopping
+
+    prompts = read_prompts(args.prompts)
+    shaping = shaping_of(args)
+    torch.set_num_threads(args.threads)
+    decoder = open_decoder(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
+    drafters = Drafters(args, decoder)
+    kind = args.drafter or drafters.default()
+    drafters.check_used(kind)
+    drafters.check_inputs()
+    ids = [encoded(decoder, text, i, args.max_tokens) for i, text in enumerate(prompts)]
+    structure = open_structure(args, decoder)
+    drafting = drafters.make(kind, layout=args.layout)
+    stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
+    options = Options(
+        max_tokens=args.max_tokens,
+        shaping=shaping,
+        stopping=stopping,
+        layout=drafting.layout,
+        structure=structure,
+        prediction=open_prediction(args.prediction, decoder),
+    )
+    memory = drafters.inputs.memory(args.memory)
+    with not_remembered(memory if args.compare else None):
+        if args.compare:
+            warm_up(decoder, ids, drafting, options)
+        chunks, said = written(args, decoder, prompts, ids, drafting, options)
+        shown = Decoded(tokens=[tokens for tokens, _ in chunks], statistics=[chunk.statistics for _, chunk in chunks])
+        anew = partial(decode_anew, decoder, ids, drafting, options)
+        rounds = compared(shown, anew) if args.compare else []
+    if memory is not None and args.memory:
+        for one, (tokens, _) in zip(ids, chunks) if args.compare else ():
+            memory.remember(np.array([*one, *tokens], np.int32), len(one))
+        memory.save(args.memory)
+    totals = shown.totals
+    report: dict[str, Any] = {
+        "model": str(args.model),
+        "drafter": drafting.name,
+        "guarantee": options.rule_for(drafting.drafter).guarantee,
+        "texts": [
+            {"prompt": prompt, "text": text, "tokens": tokens, "finish": chunk.finish}
+            for prompt, text, (tokens, chunk) in zip(prompts, said, chunks)
+        ],
+        **totals.to_json(),
+    }
+    lines = totals.facts()
+    if rounds:
+        speedup = speedup_of(rounds)
+        drafted, plain = rounds[speedup.middle]
+        explanation = explained(
+            args,
+            kind,
+            drafted.statistics,
+            plain.statistics,
+            speedup,
+            measure_of(decoder.model.target, rows=len(ids)),
+            nodes=args.nodes or SPECS[kind].options.get("nodes"),
+            rows=len(ids),
+            totals=totals,
+        )
+        lines = explanation.lines + beside(report, decoder, rounds[0][1], shown)
+        report |= {**speedup.to_json(), "payoff": explanation.to_json()}
+    return Result(report, [f"{name:9} {value}" for name, value in lines], beside=True)
+
+
+def read_prompts(words: Sequence[str]) -> list[str]:
+    """The prompts; - is standard input. ValueError for bytes that are not UTF-8."""
+    check_stdin(*words)
+    return [prompt_of(word, f"prompt {number}") for number, word in enumerate(words, 1)]
+
+
+def prompt_of(word: str, name: str) -> str:
+    from rescore.lm.inputs import standard_input
+
+    content = os.fsencode(word)  # bytes of other encodings reach us in surrogates
+    if word == "-":
+        name = "standard input"
+        with naming(name), standard_input() as file:
+            content = file.read()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: expected UTF-8, got byte {error.object[error.start]:#x} at {error.start}") from None
+    return text.replace("\r\n", "\n")
+
+
+def open_prediction(path: Path | None, decoder: Decoder) -> NDArray[np.int32] | None:
+    """The ids of a file that texts are likely to copy."""
+    if path is None:
+        return None
+    with naming(str(path)):
+        text = prompt_of(os.fsdecode(path.read_bytes()), str(path))
+    return decoder.text.encode_more(text)
+
+
+def shaping_of(args: GenerateArgs) -> Shaping:
+    """Sampling and repetition penalty of the command line."""
+    from rescore.decode.verify.sampling import Sampling
+    from rescore.decode.verify.shaping import Shaping
+
+    drawn: dict[str, Any] = {"top_p": args.top_p, "top_k": args.sample_top_k, "seed": args.seed}
+    given = {name: value for name, value in drawn.items() if value is not None}
+    if args.temperature == 0:
+        if given:
+            option = {"top_k": "sample-top-k"}.get(next(iter(given)), next(iter(given))).replace("_", "-")
+            raise Misuse(f"--{option} needs sampled text; give --temperature above 0")
+        return Shaping(repetition_penalty=args.repetition_penalty)
+    return Shaping(sampling=Sampling(temperature=args.temperature, **given), repetition_penalty=args.repetition_penalty)
+
+
+def encoded(decoder: Decoder, text: str, number: int, most: int) -> NDArray[np.int32]:
+    """The ids of a prompt. ValueError if it is empty or leaves no room for `most` more tokens."""
+    name = f"prompt {number + 1}"
+    try:
+        ids = decoder.text.encode(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    decoder.check_length(name, len(ids), most)
+    return ids
+
+
+def written(
+    args: GenerateArgs,
+    decoder: Decoder,
+    prompts: list[str],
+    ids: list[NDArray[np.int32]],
+    drafting: NamedDrafter,
+    options: Options,
+) -> tuple[list[tuple[list[int], Chunk]], list[str]]:
+    """Decodes the prompts and shows the texts. Returns tokens and last chunk of each prompt, and the shown texts."""
+    from rescore.decode.cli.typewriter import Typewriter, heading, wants_colour
+    from rescore.decode.loop.generate import stream
+    from rescore.decode.loop.text_stream import TextStream
+
+    texts: list[TextStream[int]] = [
+        TextStream(decoder.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids
+    ]
+    headings = [heading(i + 1, len(prompts), prompt) for i, prompt in enumerate(prompts)]
+    tokens: list[list[int]] = [[] for _ in ids]
+    last: dict[int, Chunk] = {}
+    # Standard output may be taken by the JSON, or closed.
+    out = io.StringIO() if str(args.json) == "-" or sys.stdout is None else sys.stdout
+    writer = Typewriter(texts, headings, colour=wants_colour(out, args.no_color), out=out)
+    with writer:
+        for chunk in stream(decoder.model.target, ids, drafting.drafter, options):
+            tokens[chunk.request] += chunk.tokens.tolist()
+            last[chunk.request] = chunk
+            writer.show(chunk)
+    return [(tokens[i], last[i]) for i in range(len(ids))], writer.said
+
+
+def described() -> str:
+    """The registry's drafters, a line or more each."""
+    margin = 2 + max(map(len, SPECS)) + 2
+    blank = " " * margin
+    return "\n".join(
+        textwrap.fill(spec.title, 80, initial_indent=f"  {name}".ljust(margin), subsequent_indent=blank)
+        for name, spec in SPECS.items()
+    )

@@ -1,0 +1,207 @@
+"""`rescore lm merge`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rescore.decode.cli import output, values
+from rescore.decode.cli.groups import LmOutArgs, PruningArgs, ReadingArgs
+from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
+from rescore.decode.cli.output import Column, Result, TextTable
+from rescore.decode.cli.values import something
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rescore.lm.interpolate import Mixture
+    from rescore.lm.ngram import NGram
+    from rescore.lm.tokenizer import TextTokenizer
+    from rescore.lm.tuning import TunedMixture
+    from rescore.lm.vocabulary import Skipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class LmMergeArgs(ReadingArgs, PruningArgs, LmOutArgs, ReportedArgs):
+    r"""Merge several models over the same tokens into one. It holds the n-grams of all
+    of them, with the probabilities of their mixture, and backoff weights that make
+    every context sum to one. Orders, formats and training texts of the models may
+    differ.
+
+    linear       p = l1 p1 + l2 p2 + ..; exact for every n-gram in the result; other
+                 tokens after a context back off to the mixture of all models
+    --log-linear p = p1^l1 p2^l2 .. / Z; exact for every token after every context
+
+    Weights are given by --weights, or are equal, or --tune finds those that make
+    held-out text most probable: linear ones by expectation maximisation, log-linear
+    ones by Newton's method. A model of weight 0 adds no n-grams. --max-ngrams or
+    --theta prunes the result.
+
+    columns  weight      of the model
+             n-grams     in the model
+             perplexity  of the held-out text: by each model alone; `equal` and
+                         `tuned` by the mixture before and after tuning; `merged` by
+                         the model that was written
+    Memory: about 130 bytes per n-gram of two models, 170 to tune log-linear
+    weights.
+
+    examples:
+      rescore lm merge wiki.ngram dialogue.ngram --weights 0.7,0.3 -o both.ngram
+      rescore lm merge wiki.ngram dialogue.ngram --tune heldout.npy -o both.ngram
+      rescore lm merge big.ngram mine.arpa --tune mine.jsonl --tokenizer t.json \
+          --log-linear --max-ngrams 10M -o both.ngram
+    """
+
+    models: Sequence[Path] = argument("MODEL", "two or more .ngram, .arpa or .fst files", Path, several=True)
+    weights: tuple[float, ...] | None = option(
+        "L1,L2,..",
+        "one weight per model; they sum to 1 unless --log-linear (default: equal)",
+        values.weights,
+        exclusive="weights",
+    )
+    tune: str | None = option(
+        "FILE",
+        "find the weights on this held-out text or token file, which is read into memory",
+        something,
+        exclusive="weights",
+    )
+    log_linear: bool = flag("mix log probabilities instead of probabilities")
+
+
+def run(args: LmMergeArgs) -> Result:
+    from rescore.decode.cli import inputs, screen
+    from rescore.decode.cli.model_files import check_out, write_model
+    from rescore.decode.cli.verbs.lm_info import tables
+    from rescore.lm.build import prune_model
+    from rescore.lm.interpolate import check_alike, merge_models
+    from rescore.lm.perplexity import perplexity
+    from rescore.lm.prune import PruneOptions
+    from rescore.lm.tuning import tune_mixture
+    from rescore.lm.vocabulary import Skipped
+
+    check_out(args, args.out)
+    output.check_stdin(*args.models, args.tune)
+    mixture = chosen(args)
+    tokenizer, skipped = inputs.open_tokenizer(args.tokenizer, args), Skipped()
+    heldout: dict[str, Any] = {}
+    with screen.stages() as stage:
+        given = [named(stage, args, path, tokenizer) for path in args.models]
+        check_alike(given, [str(path) for path in args.models])
+        if args.tune:
+            texts, end_of_text = read_heldout(stage, args, given, tokenizer, skipped)
+            stage("tuning the weights")
+            found = tune_mixture(given, texts, end_of_text=end_of_text, log_linear=args.log_linear)
+            mixture, heldout = found.mixture, told(found, args.tune)
+        stage("merging")
+        merged = merge_models(given, mixture)
+        if args.theta is not None or args.max_ngrams is not None:
+            stage("pruning")
+            merged = prune_model(merged, PruneOptions(theta=args.theta, max_ngrams=args.max_ngrams))
+        if args.tune:
+            heldout["merged"] = perplexity(merged, texts, end_of_text=end_of_text).overall()["perplexity"]
+        stage(f"writing {args.out}")
+        info = write_model(merged, args.out, args)
+    parts = [
+        {"model": str(path), "weight": weight, "ngrams": sum(model.info()["ngrams"])}
+        for path, weight, model in zip(args.models, mixture.weights, given)
+    ]
+    report = {**info, "merged": parts, **({"heldout": heldout, "skipped": skipped.to_json()} if args.tune else {})}
+    shown = {name: value for name, value in info.items() if name != "interpolation"}
+    return Result(
+        report,
+        [*tables(shown), "", mixed(parts, heldout), *inputs.remarks(skipped)],
+    )
+
+
+def chosen(args: LmMergeArgs) -> Mixture:
+    """The mixture of the command line."""
+    from rescore.lm.interpolate import Mixture
+
+    count = len(args.models)
+    if count < 2:
+        raise Misuse("MODEL: expected at least two models, got one")
+    if args.weights is not None and len(args.weights) != count:
+        raise Misuse(f"--weights: expected one for each of the {count} models, got {len(args.weights)}")
+    if args.weights is None:
+        return Mixture.equal(count, log_linear=args.log_linear)
+    try:
+        return Mixture(weights=args.weights, log_linear=args.log_linear)
+    except ValueError as error:
+        raise Misuse(f"--{error}") from None
+
+
+def named(stage: Callable[[str], None], args: LmMergeArgs, path: Any, tokenizer: TextTokenizer | None) -> NGram:
+    """Reads a model and checks it against the tokenizer, if there is one. Errors name the model."""
+    from rescore.decode.cli.model_files import read_model, words_read
+
+    stage(f"reading {path}")
+    model = read_model(
+        path,
+        args,
+        words=words_read(args, args.out),
+        vocab_size=tokenizer.vocab_size if tokenizer else None,
+        end_of_text=tokenizer.end_of_text if tokenizer else None,
+    )
+    if tokenizer:
+        try:
+            model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+    return model
+
+
+def read_heldout(
+    stage: Callable[[str], None],
+    args: LmMergeArgs,
+    given: Sequence[NGram],
+    tokenizer: TextTokenizer | None,
+    skipped: Skipped,
+) -> tuple[list[NDArray[Any]], int | None]:
+    """The tokens of --tune, and the end-of-text id."""
+    from rescore.decode.cli import inputs
+    from rescore.decode.cli.verbs.lm_score import separator
+
+    knows = next((model for model in given if model.metadata.get("end_of_text") is not None), given[0])
+    end_of_text, size = separator(knows, args, tokenizer), knows.vocab_size
+    tokens = tokenizer or inputs.vocabulary_of(knows, end_of_text)
+    pieces = inputs.pieces_of([args.tune or ""], args, tokens, size)
+    texts: list[NDArray[Any]] = []
+    for piece in pieces:
+        found = (own.tokens for own in inputs.read(piece, args.strict, tokens, size, end_of_text, skipped))
+        texts += inputs.telling(stage, "reading", found, args.tune or "", sum(map(len, texts)))
+    if not any(map(len, texts)):
+        raise ValueError(f"{args.tune}: expected at least one token to tune the weights on: {skipped.why_nothing()}")
+    return texts, end_of_text
+
+
+def told(found: TunedMixture, file: str) -> dict[str, Any]:
+    """Perplexities of the held-out text, None if infinite."""
+
+    def of(nats: float) -> float | None:
+        return math.exp(nats / found.tokens) if nats < 700 * found.tokens else None
+
+    return {
+        "file": file,
+        "tokens": found.tokens,
+        "models": [of(nats) for nats in found.alone],
+        "equal": of(found.equal),
+        "tuned": of(found.nats),
+    }
+
+
+def mixed(parts: Sequence[dict[str, Any]], heldout: dict[str, Any]) -> TextTable:
+    """Tables of the models, their weights, and the perplexities of the held-out text."""
+    labels = [part["model"] for part in parts]
+    weights, ngrams = [f"{part['weight']:.6f}" for part in parts], [f"{part['ngrams']:,}" for part in parts]
+    if not heldout:
+        return TextTable("model", labels, [Column("weight", weights), Column("n-grams", ngrams)])
+    mixtures = ("equal", "tuned", "merged")
+    values = [*heldout["models"], *(heldout[name] for name in mixtures)]
+    columns = [
+        Column(name, [*cells, *[""] * len(mixtures)]) for name, cells in (("weight", weights), ("n-grams", ngrams))
+    ]
+    columns.append(Column("perplexity", ["" if value is None else f"{value:,.2f}" for value in values]))
+    return TextTable("model", [*labels, *mixtures], columns)

@@ -1,0 +1,265 @@
+"""`rescore tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rescore.decode.cli import values
+from rescore.decode.cli.groups import DumpArgs, ThreadArgs
+from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
+from rescore.decode.cli.output import Column, Part, Result, TextTable
+from rescore.decode.cli.values import Written, whole
+from rescore.decode.draft.names import split
+
+if TYPE_CHECKING:
+    from rescore.decode.tuning.tune import Tuned
+    from rescore.decode.tuning.tune_paths import ScalarTuning
+    from rescore.lattice.dump import Dump
+    from rescore.lm.ngram import NGram
+
+
+Report = dict[str, Any]
+WEIGHTS = ("head", "alpha", "prior", "floor")
+OF_SHARE = ("constant", "ln total", "ln distinct")  # the weights of a `Share`
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneArgs(DumpArgs, ThreadArgs, ReportedArgs):
+    """Fit the weights of drafters on the first sequences of every task of a dump,
+    report the gain on the rest, and write a settings file for --settings of `run`
+    and `generate` (docs/use/tuning.md).
+
+    tuned    alpha of the p best paths: one for all slots (grid 0.1 .. 10, then
+             golden-section search), or one per slot and model with the heads'
+             temperatures (fitted); the better of the two
+             calibration of closed and open trees: temperature, alpha, prior and
+             floor of each slot, and the shares of the running text (all fitted)
+             for a dump without heads: the shares of the running text (fitted)
+    rows     drafters of `rescore run` with default weights (the default alpha), and
+             tuned: the p best paths, closed trees (tree), trees with all sources
+             (blend), also for each task
+    columns  tuning     mean over tasks on the tuning part; not a result
+             then       block efficiency on the held-out part, mean and half of its
+                        95% interval
+             change     difference to the default (for "by task": to the calibration
+                        on all tasks), with its interval and p-value
+
+    examples:
+      rescore tune data/demo/greedy --lm data/demo/demo.ngram -o settings.json
+      rescore run data/demo/greedy --settings settings.json
+      rescore tune DUMP --lm general.ngram --lm domain.ngram -o settings.json
+      rescore tune HEADLESS_DUMP --lm general.ngram -o settings.json
+      rescore tune DUMP --lm LM --per-task --tune-sequences 50 --json tuned.json
+    """
+
+    lm: Sequence[Path] = option(
+        "LM",
+        "an .ngram file; repeatable, but then only the p best paths are tuned, with a weight for each model (for "
+        "trees, merge them with `rescore lm merge`); a dump without heads takes at most one",
+        Path,
+        several=True,
+    )
+    out: Path | None = option("FILE", "settings file to write", Written(), short="-o")
+    tune_sequences: int | None = option(
+        "N", "first sequences of each task that form the tuning part (default: 100, at most half)", whole(1, 2**48)
+    )
+    per_task: bool = flag("also calibrate trees for each task")
+    paths: int = option("P", "paths verified in parallel", whole(1, 1024), default=16)
+    top_k: int | None = option("K", "candidates per slot (default: all in the dump)", whole(1, 64))
+    seed: int = option(None, "seed of the bootstrap", values.seed, default=0, rare=True)
+
+
+def run(args: TuneArgs) -> Result:
+    from rescore.decode.cli import models, screen
+    from rescore.decode.draft.settings import ModelFile
+    from rescore.decode.tuning.trial_replays import mean_efficiency
+    from rescore.decode.tuning.tune import tune
+    from rescore.decode.tuning.tune_report import evaluate, heldout_json
+    from rescore.lattice.split import Split
+
+    if twice := next(
+        (path for i, path in enumerate(args.lm) if path.resolve() in [other.resolve() for other in args.lm[:i]]), None
+    ):
+        raise Misuse(f"--lm {twice}: expected each model once")
+    (dump,) = models.open_dumps([args.dump], allow_inexact=args.allow_inexact, top_k=args.top_k)
+    if dump.slots and not args.lm:
+        raise Misuse(f"--lm: expected at least one model, since {args.dump} is of a model with heads")
+    if not dump.slots and len(args.lm) > 1:
+        raise Misuse(
+            f"--lm: expected at most one, since {args.dump} is of a model without heads, got {len(args.lm)}; "
+            "merge them with `rescore lm merge`"
+        )
+    files = tuple(ModelFile.of(path) for path in args.lm)
+    lms = [open_lm(file.path, dump) for file in files]
+    with screen.stages() as stage:
+        tuned = tune(
+            dump,
+            lms,
+            split=Split.of_dump(dump, args.tune_sequences),
+            paths=args.paths,
+            top_k=args.top_k,
+            per_task=args.per_task,
+            threads=args.threads,
+            advance=stage,
+        )
+        settings = tuned.settings(files, values={}, seed=args.seed)
+        stage("replaying the tuning part")
+        settings = replace(
+            settings, values=mean_efficiency(evaluate(dump, settings, lms, "tune", threads=args.threads))
+        )
+        if args.out:  # before the held-out part is read
+            settings.save(args.out)
+        stage("replaying the held-out part")
+        heldout = heldout_json(evaluate(dump, settings, lms, "heldout", threads=args.threads), args.seed)
+    folder = args.out.resolve().parent if args.out else Path.cwd()
+    report = {
+        "dump": str(dump.path),
+        "kind": dump.header.kind,
+        "settings": settings.to_json(folder),
+        "trials": trials(tuned),
+        "heldout": heldout,
+    }
+    return Result(report, [*tables(report, dump), f"settings: {args.out or 'not written; use -o FILE'}"])
+
+
+def open_lm(path: Path, dump: Dump) -> NGram:
+    from rescore.decode.replay.recorded import fitted_models
+    from rescore.lm.ngram import NGram
+
+    model = NGram.open(path)
+    try:
+        return fitted_models(dump, [model])[0]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def trials(tuned: Tuned) -> Report:
+    """All trials on the tuning part: the values tried and their block efficiency."""
+
+    def scalar(one: ScalarTuning) -> Report:
+        return {
+            "judged": one.judged,
+            "best": one.best,
+            "efficiency": [{"alpha": alpha, **values} for alpha, values in one.efficiency.items()],
+        }
+
+    of_paths = tuned.paths and {
+        "scalar": scalar(tuned.paths.scalar),
+        "scalar_trees": scalar(tuned.paths.scalar_trees),
+        "fitted_alpha_times": list(tuned.paths.fitted.items()),
+    }
+    of_trees = tuned.trees and {
+        kind: [{"text": one.text, "value": value} for one, value in tried.items()]
+        for kind, tried in tuned.trees.tried.items()
+    }
+    return {**(of_paths or {}), "text": of_trees}
+
+
+def tables(report: Report, dump: Dump) -> list[Part]:
+    settings = report["settings"]
+    lines = heldout_tables(report, dump)
+    lines += ["", *(weight_tables if settings["paths"] else share_tables)(report)]
+    if settings["trees"] is None:
+        lines.append(
+            "trees: not calibrated, since a calibration has one model; merge the models with `rescore lm merge` and "
+            "tune the result"
+        )
+    return lines
+
+
+def share_tables(report: Report) -> list[Part]:
+    """The shares of the running text, for a model without heads."""
+    from rescore.decode.draft.calibration import HEADLESS
+    from rescore.decode.draft.settings import BLEND
+
+    tuned = report["settings"]["trees"][BLEND]["overall"]["text"]
+    columns = [
+        Column(f"{weight}, {name}", [f"{value:.3g}" for value in values])
+        for name, shares in (("default", HEADLESS.text or ()), ("tuned", tuned))
+        for weight, values in zip(OF_SHARE, zip(*shares))
+    ]
+    return [TextTable("context", [str(order) for order in range(len(tuned))], columns)]
+
+
+def heldout_tables(report: Report, dump: Dump) -> list[Part]:
+    """The split, and the drafters' block efficiency on both parts."""
+    heldout, settings = report["heldout"], report["settings"]
+    rows = heldout["drafters"]
+    columns = [Column("tuning", [f"{settings['values'][name]:.3f}" for name in rows])]
+    columns += [Column(task, [f"{row['tasks'][task]:.3f}" for row in rows.values()]) for task in heldout["tasks"]]
+    columns.append(Column("mean", [f"{row['mean']:.3f}" for row in rows.values()]))
+    columns.append(
+        Column(
+            "±",
+            [
+                "" if (low := row["interval"][0]) is None else f"{(row['interval'][1] - low) / 2:.3f}"
+                for row in rows.values()
+            ],
+        )
+    )
+    columns.append(Column("change", [change(row) for row in rows.values()]))
+    columns.append(Column("interval", [interval(row) for row in rows.values()]))
+    columns.append(Column("p", [p_value(row) for row in rows.values()]))
+    bold = {name for name in rows if split(name)[0].endswith((" tuned", " tuned by task"))}
+    sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
+    lines: list[Part] = [
+        f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest",
+        "",
+    ]
+    return [*lines, TextTable("block efficiency", list(rows), columns, bold=bold)]
+
+
+def change(row: Report) -> str:
+    return f"{row['difference']['value']:+.3f}" if "difference" in row else ""
+
+
+def interval(row: Report) -> str:
+    bounds = row["difference"]["interval"] if "difference" in row else [None]
+    return "" if bounds[0] is None else f"{bounds[0]:+.3f} {bounds[1]:+.3f}"
+
+
+def p_value(row: Report) -> str:
+    value = row["difference"]["p_value"] if "difference" in row else None
+    return "" if value is None else f"{value:.3f}"
+
+
+def weight_tables(report: Report) -> list[Part]:
+    """The weights of each head for all tasks together, and whether the running text is read, also by task."""
+    settings, tried = report["settings"], report["trials"]
+    paths, trees = settings["paths"], settings["trees"] or {}
+    columns = [Column("paths: head", listed(paths["head"]))]
+    several = len(settings["models"]) > 1
+    columns += [
+        Column(f"alpha {place}" if several else "alpha", listed(alpha)) for place, alpha in enumerate(paths["alpha"], 1)
+    ]
+    for kind in ("closed", "open"):
+        columns += [
+            Column(f"{kind}: {name}" if name == "head" else name, listed(trees[kind]["overall"][name]))
+            for name in WEIGHTS
+            if trees
+        ]
+    heads = [str(slot + 2) for slot in range(settings["slots"])]
+    lines: list[Part] = [
+        f"best alpha for all slots: {tried['scalar']['best']:.3g} for {settings['p']} paths, "
+        f"{tried['scalar_trees']['best']:.3g} for uncalibrated trees"
+    ]
+    lines += ["", TextTable("head", heads, [column.repeated(len(heads)) for column in columns])]
+    if trees:
+        tasks = list(trees["open"]["by_task"])
+        read = [
+            Column(kind, [text(one) for one in (trees[kind]["overall"], *map(trees[kind]["by_task"].get, tasks))])
+            for kind in trees
+        ]
+        lines += ["", TextTable("running text", ["all tasks", *tasks], read)]
+    return lines
+
+
+def listed(values: list[float]) -> list[str]:
+    return [f"{value:.2f}" for value in values]
+
+
+def text(calibration: Report) -> str:
+    return "used" if calibration["text"] else "not used"
