@@ -113,7 +113,7 @@ class CalibratedTrees:
                 weights,
                 open=self.calibration.open,
                 texts=list(texts),
-                memories=[memory and memory.counts for memory in memories],
+                memories=[memory.counts if memory else None for memory in memories],
                 expected=list(expected),
                 least=self.least,
                 depth=n if depth is None else depth,

@@ -51,7 +51,7 @@ def propose_trees(
         weights,
         open=True,
         texts=texts,
-        memories=[memory and memory.counts for memory in memories],
+        memories=[memory.counts if memory else None for memory in memories],
         expected=expected,
         least=least,
         depth=n if depth is None else depth,

@@ -61,7 +61,7 @@ class DraftStep:
     last         each request's result of the last pass; empty if not kept
     structures   states of the structures that bound each text (None: free); none where no text is bound
     expected     what each request's text is expected to be (`Request.prediction`; None: nothing); none where no text is
-    memories     earlier texts of whoever asked (`Request.memory`; None: the drafter's own); none where no request has any
+    memories     earlier texts of whoever asked (`Request.memory`; None: the drafter's own); none where nobody has any
     tail         tokens that a pass reads again in every row, until a whole draft is accepted or nothing is drafted
                  (models with recurrent state); None: none ever
     predictions  returns what the last pass read for each request, with the k most probable tokens after it
