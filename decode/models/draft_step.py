@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,6 @@ from rescore.lattice.tree import TokenTree
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from rescore.decode.draft.text_memory import TextMemory
 
 
 class Read(NamedTuple):
@@ -77,7 +75,7 @@ class DraftStep:
     last: Sequence[LastPass] = ()
     structures: Sequence[State | None] = ()
     expected: Sequence[NDArray[np.int32] | None] = ()
-    memories: Sequence[TextMemory | None] = ()
+    memories: Sequence[Any] = ()  # each a TextMemory or None
     tail: int | None = None
     predictions: Callable[[int], list[Read]] | None = None
 
