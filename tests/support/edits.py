@@ -40,9 +40,11 @@ class Edits:
     def step(self, places, last, token):
         reached = defaultdict(float)
         for at, weight in places.items():
+            worth = weight * self.copy  # multiplied in the core's order, since FAINT may be met exactly
             for removed, there in enumerate(self.expected[at : at + REMOVED + 1]):
                 if there == token:
-                    reached[at + removed + 1] += weight * self.copy * self.removed**removed
+                    reached[at + removed + 1] += worth
+                worth *= self.removed
             if at < len(self.expected):
                 reached[at + 1] += weight * self.replaced * self.other
             reached[at] += weight * self.inserted * self.other
