@@ -21,6 +21,45 @@ from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
 
+def open_trees(
+    model: NGram,
+    histories: NDArray[np.int32],
+    sausages: Sausage,
+    alpha: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    *,
+    n: int,
+    depth: int | None,
+    open: bool = True,
+    texts: Sequence[_core.ContextModel],
+    memories: Sequence[TextMemory | None],
+    expected: Sequence[_core.EditModel | None],
+    structures: Sequence[State | None],
+    least: float,
+    threads: int,
+) -> Trees:
+    """The core's search; arguments as in `CalibratedTrees.trees`. alpha [1, T], weights [3, T]: those of the slots."""
+    return Trees.of_core(
+        _core.open_tree(
+            model.core,
+            histories,
+            sausages.ids,
+            sausages.cost,
+            alpha,
+            weights,
+            open=open,
+            texts=list(texts),
+            memories=[memory.counts if memory else None for memory in memories],
+            expected=list(expected),
+            least=least,
+            depth=n if depth is None else depth,
+            allowed=Bounds(structures, model.vocab_size) if any(structures) else None,
+            nodes=n,
+            threads=threads,
+        )
+    )
+
+
 class CalibratedTrees:
     """An n-gram model and a calibration; drafts token trees, for `Rescorer`.
 
@@ -71,7 +110,7 @@ class CalibratedTrees:
         n: int = 64,
         *,
         texts: Sequence[_core.ContextModel] | None = None,
-        memories: Sequence[TextMemory | None] | None = None,
+        memories: Sequence[TextMemory | None] = (),
         expected: Sequence[_core.EditModel | None] = (),
         depth: int | None = None,
         structures: Sequence[State | None] = (),
@@ -81,7 +120,7 @@ class CalibratedTrees:
         histories  the tokens decoded so far, [B, m] with padding -1 in front
         texts      one for each lattice, made by `text` and extended by all of the text since; None counts the histories
                    anew, as prompts. Empty if the calibration does not use the running text
-        memories   of each lattice, or none; None: the rescorer's own for all
+        memories   of each lattice, in place of the rescorer's own (None), or none
         expected   automata of the texts that are expected (`prediction.edit_model`; None: nothing), or none
         depth      most tokens of a prefix; None: n. Open trees go past the lattices' slots, where q is p
         structures  states of the structures that bound each text (None: free), or none: after each prefix q is
@@ -97,30 +136,25 @@ class CalibratedTrees:
                 else "none: the calibration does not use the running text"
             )
             raise ValueError(f"texts: expected {why}, got {len(texts)}")
-        if memories is None:
-            memories = [self.memory] * len(histories) if self.memory else []
         slots = sausages.slots
         if slots not in self._weights:
             self._weights[slots] = self.calibration.weights(slots)
         alpha, weights = self._weights[slots]
-        return Trees.of_core(
-            _core.open_tree(
-                self.model.core,
-                histories,
-                sausages.ids,
-                sausages.cost,
-                alpha,
-                weights,
-                open=self.calibration.open,
-                texts=list(texts),
-                memories=[memory.counts if memory else None for memory in memories],
-                expected=list(expected),
-                least=self.least,
-                depth=n if depth is None else depth,
-                allowed=Bounds(structures, self.model.vocab_size) if any(structures) else None,
-                nodes=n,
-                threads=self.threads,
-            )
+        return open_trees(
+            self.model,
+            histories,
+            sausages,
+            alpha,
+            weights,
+            n=n,
+            depth=depth,
+            open=self.calibration.open,
+            texts=texts,
+            memories=[memory or self.memory for memory in memories or [None] * len(histories)],
+            expected=expected,
+            structures=structures,
+            least=self.least,
+            threads=self.threads,
         )
 
     def _ids(self, values: ArrayLike, name: str) -> NDArray[np.int32]:

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.decode.draft.calibrated import open_trees
 from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.sources import DraftSources, Missing, Options, fixed_size
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
-from rescore.lattice.structure import Bounds, State
+from rescore.lattice.structure import State
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
@@ -38,28 +39,26 @@ def propose_trees(
     histories   int32 [B, m], padding -1 in front
     depth       most tokens of a continuation; None: n
     texts       one running text for each row
-    memories, expected, structures  as in `CalibratedTrees.trees`
+    memories    of each row, or none
+    expected, structures  as in `CalibratedTrees.trees`
     least       the smallest q of a node; shortens the search
     """
-    lattices, weights = blank(len(histories)), np.empty((3, 0))
-    columns = _core.open_tree(
-        model.core,
+    weights = np.empty((3, 0))
+    return open_trees(
+        model,
         histories,
-        lattices.ids,
-        lattices.cost,
+        blank(len(histories)),
         weights[:1],
         weights,
-        open=True,
+        n=n,
+        depth=depth,
         texts=texts,
-        memories=[memory.counts if memory else None for memory in memories],
+        memories=memories,
         expected=expected,
+        structures=structures,
         least=least,
-        depth=n if depth is None else depth,
-        allowed=Bounds(structures, model.vocab_size) if any(structures) else None,
-        nodes=n,
         threads=threads,
     )
-    return Trees.of_core(columns)
 
 
 class NGramDrafter:

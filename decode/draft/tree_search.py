@@ -116,8 +116,6 @@ class CalibratedSearch:
 
     def trees(self, lattices: LatticeSession | None, step: DraftStep, n: int) -> Trees:
         sausages = lattices.sausages(step) if lattices else blank(len(step.histories))
-        own = self._rescorer.memory
-        memories = [own if memory is None else memory for memory in step.memories] or None
         longest = max((memory.context for memory in step.memories if memory), default=0)
         histories = step.contexts(max(self._rescorer.context, longest))
         texts = [self._texts.texts[request] for request in step.requests] if self._texts else []
@@ -126,7 +124,7 @@ class CalibratedSearch:
             histories,
             n,
             texts=texts,
-            memories=memories,
+            memories=step.memories,
             expected=self._expected.of(step.requests),
             depth=self._depth,
             structures=step.structures,
