@@ -129,7 +129,7 @@ class TrainingTexts:
         return self.args.tokens and self.args.tokens - self.store.tokens
 
     def write(self) -> None:
-        """Generates the missing texts and writes them."""
+        """Generates the missing texts and writes them. ValueError if there are none then."""
         args, store, prompts, wanted = self.args, self.store, self.left(), self.wanted
         if prompts:
             if args.read:
@@ -144,6 +144,16 @@ class TrainingTexts:
                     done += len(text.tokens)
                     advance(done, "")
         write_texts(store, args.out / TEXTS, self.decoder.ends[0])
+        if not store.tokens:
+            raise ValueError(f"{args.out / STATES}: expected texts, got none; give prompts that the model answers")
+
+    def about(self) -> dict[str, Any]:
+        """What training records of its texts."""
+        return {
+            "base_model": self.args.model.name,
+            "tokenizer_sha256": self.decoder.tokenizer.sha256,
+            "tokens": self.store.tokens,
+        }
 
 
 def run_training(training: TrainingRun, what: str) -> dict[str, Any]:

@@ -48,25 +48,19 @@ class TrainBitaArgs(TrainingArgs):
 
 
 def run(args: TrainBitaArgs) -> Result:
-    from rescore.decode.cli.training_texts import STATES, open_texts, recalls_table, run_training
+    from rescore.decode.cli.training_texts import open_texts, recalls_table, run_training
     from rescore.decode.models.bita import BitaTokens
     from rescore.decode.training.bita_groups import taught_texts
     from rescore.decode.training.bita_training import TOKENS, BitaOptions, BitaTraining
 
     texts = open_texts(args)
     texts.write()
-    if not texts.store.tokens:
-        raise ValueError(f"{args.out / STATES}: expected texts, got none; give prompts that the model answers")
     tokens = BitaTokens.new(texts.target, masks=args.masks, prompts=args.prompt_tokens, seed=args.seed)
     taught = taught_texts(texts.store.shards)
     options = BitaOptions(
         texts=args.batch, groups=args.groups, rounds=args.rounds, rate=args.rate, every=args.every, seed=args.seed
     )
-    about = {
-        "base_model": args.model.name,
-        "tokenizer_sha256": texts.decoder.tokenizer.sha256,
-        "tokens": texts.store.tokens,
-    }
+    about = texts.about()
     training = BitaTraining(texts.target, tokens, taught, options, args.out / BITA, about)
     best = run_training(training, "bita")
     figures: dict[str, Any] = {

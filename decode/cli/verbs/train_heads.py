@@ -143,7 +143,7 @@ def estimated(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> Facts:
 
 def trained(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> dict[str, Any]:
     """Trains the heads and writes them. Returns the figures."""
-    from rescore.decode.cli.training_texts import STATES, run_training
+    from rescore.decode.cli.training_texts import run_training
     from rescore.decode.loop.dump_make import sha256
     from rescore.decode.models.checkpoint import read_object
     from rescore.decode.models.conditioned_heads import CONFIG, WEIGHTS
@@ -152,16 +152,9 @@ def trained(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> dict[str,
     from rescore.decode.training.lessons import Lessons
     from rescore.decode.training.vocabulary import lost_share
 
-    if not texts.store.tokens:
-        raise ValueError(f"{args.out / STATES}: expected texts, got none; give prompts that the model answers")
     lessons = Lessons(texts.store.shards, form.slots)
     heads = heads_to_train(args, form, texts, lessons).to(texts.target.device)
-    about = {
-        "base_model": args.model.name,
-        "tokenizer_sha256": texts.decoder.tokenizer.sha256,
-        "tokens": texts.store.tokens,
-        "lost": round(lost_share(lessons, heads.ids.cpu().numpy()), 5),
-    }
+    about = {**texts.about(), "lost": round(lost_share(lessons, heads.ids.cpu().numpy()), 5)}
     if args.start:
         tokens = read_object(args.start / CONFIG).get("tokens")
         about["start"] = {"tokens": tokens, "sha256": sha256(args.start / WEIGHTS)}
