@@ -41,6 +41,10 @@ class TaskArgs(Args):
     task: Sequence[str] = option("NAME", "only this task; repeatable (default: all)", several=True)
 
 
+BATCHES = option("B", "texts per batch; repeatable (default: 1 and 8)", whole(1, 4096), (1, 8), several=True)
+MEMORY = option(
+    "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
+)
 ALLOW_INEXACT = flag("accept a greedy dump in which some token is not head 1's first candidate")
 
 
@@ -127,9 +131,7 @@ class DraftArgs(WeightArgs):
     title = "drafts"
 
     settings: Path | None = option("FILE", "written by `rescore tune`: n-gram models, weights and top-k", Path)
-    memory: Path | None = option(
-        "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
-    )
+    memory: Path | None = MEMORY
     draft_model: Path | None = option("DIR|FILE", "a small model with the same tokenizer that generates drafts", Path)
     neural: Path | None = option(
         "DIR|FILE", "a small model with the same tokenizer that rescores the lattice", Path, rare=True

@@ -14,6 +14,7 @@ from rescore.lm.arpa import ArpaOptions, Words
 from rescore.lm.arpa_write import ends_sentences, unwritable_word
 from rescore.lm.formats import is_arpa, load, save
 from rescore.lm.ngram import NGram
+from rescore.lm.tokenizer import TextTokenizer
 
 
 def read_model(
@@ -27,6 +28,15 @@ def read_model(
 ) -> NGram:
     """The model of a file. words: of an ARPA file, see `words_read`; vocab_size, end_of_text: if `ids` has none."""
     return load(path, arpa=arpa_options(ids, words, vocab_size, end_of_text), verify=verify)
+
+
+def check_tokenizer(model: NGram, path: Path, tokenizer: TextTokenizer | None) -> None:
+    """ValueError if the model was built with another tokenizer."""
+    if tokenizer:
+        try:
+            model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
 
 def arpa_options(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output
-from rescore.decode.cli.groups import LINES, DecodingArgs, MarkdownArgs
+from rescore.decode.cli.groups import BATCHES, LINES, DecodingArgs, MarkdownArgs
 from rescore.decode.cli.options import Misuse, option
 from rescore.decode.cli.output import Column, Result, TextTable
 from rescore.decode.cli.values import meant, whole
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rescore.decode.bench.decoding import Contender, Contest
+    from rescore.decode.bench.llama_cpp import LlamaPeers
     from rescore.decode.bench.results import BenchRow
     from rescore.decode.cli.bench_tables import Titled
     from rescore.decode.cli.decoders import Decoder
@@ -31,11 +32,7 @@ if TYPE_CHECKING:
     from rescore.lattice.dump import Dump
 
 
-if TYPE_CHECKING:
-    from rescore.decode.bench.llama_cpp import LlamaPeers
-
 SIZES = (16, 64)  # of trees, beside auto
-BATCHES = [1, 8]
 ROOM = 64  # tokens reserved for drafts after the longest text, in engines with a fixed context
 PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
@@ -77,7 +74,7 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
     )
     limit: int = option("N", "prompts per task", whole(1, 2**40), default=4)
     max_tokens: int = option("N", "greatest length of each text", whole(2, 2**20), default=48)
-    batch: Sequence[int] = option("B", "texts per batch; repeatable (default: 1 and 8)", whole(1, 4096), several=True)
+    batch: Sequence[int] = BATCHES
     repeats: int = option("N", "rounds of all drafters", whole(1, 1000), default=3, rare=True)
     only: Sequence[str] = option(
         "NAME",
@@ -114,7 +111,6 @@ def run(args: BenchDecodeArgs) -> Result:
     tasks = prompts_of(args, decoder)
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
     contenders = list(contenders_of(args, decoder, plans, longest))
-    batches = args.batch or BATCHES
     sampling = Sampling(temperature=args.temperature) if args.temperature else None
     options = Options(
         max_tokens=args.max_tokens,
@@ -128,13 +124,13 @@ def run(args: BenchDecodeArgs) -> Result:
             stream = stack.enter_context(output.writing(args.out))
             lines = stack.enter_context(RecordWriter(stream, args.out.suffix, ROUNDS))
         bar = stack.enter_context(screen.progress_bar())
-        rounds = bar.add_task("rounds", total=len(batches) * args.repeats * len(tasks) * (1 + len(contenders)))
+        rounds = bar.add_task("rounds", total=len(args.batch) * args.repeats * len(tasks) * (1 + len(contenders)))
         found = bench(
             decoder.model.target,
             tasks,
             contenders,
             options,
-            batches=batches,
+            batches=args.batch,
             repeats=args.repeats,
             advance=lambda: bar.advance(rounds),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.cli.groups import DTYPES, EngineArgs, ThreadArgs
+from rescore.decode.cli.groups import BATCHES, DTYPES, EngineArgs, ThreadArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import whole
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rescore.decode.models.target import Target
 
 
-BATCHES = (1, 8)
 SHAPES = ("tiny", "1.5b", "7b")
 
 
@@ -50,7 +49,7 @@ class BenchPassesArgs(EngineArgs, ThreadArgs, ReportedArgs):
     dtype: str | None = option(
         None, "dtype of its weights (default: that of the file; float32 for random weights)", choices=DTYPES
     )
-    batch: Sequence[int] = option("B", "texts per batch; repeatable (default: 1 and 8)", whole(1, 4096), several=True)
+    batch: Sequence[int] = BATCHES
     length: int = option("L", "tokens in the cache", whole(1, 2**20), default=512)
     repeats: int = option("N", "timings of each pass, of which the median is printed", whole(1, 1000), default=3)
 
@@ -75,7 +74,7 @@ def run(args: BenchPassesArgs) -> Result:
         )
     tables_: list[dict[str, Any]] = []
     with screen.stages() as stage:
-        for batch in dict.fromkeys(args.batch or BATCHES):
+        for batch in dict.fromkeys(args.batch):
             stage(f"passes of {batch} texts")
             how: dict[str, Any] = {"rows": batch, "length": args.length, "repeats": args.repeats}
             costs = measure_passes(target, **how)

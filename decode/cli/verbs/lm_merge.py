@@ -135,7 +135,7 @@ def chosen(args: LmMergeArgs) -> Mixture:
 
 def named(stage: Callable[[str], None], args: LmMergeArgs, path: Any, tokenizer: TextTokenizer | None) -> NGram:
     """Reads a model and checks it against the tokenizer, if there is one. Errors name the model."""
-    from rescore.decode.cli.model_files import read_model, words_read
+    from rescore.decode.cli.model_files import check_tokenizer, read_model, words_read
 
     stage(f"reading {path}")
     model = read_model(
@@ -145,11 +145,7 @@ def named(stage: Callable[[str], None], args: LmMergeArgs, path: Any, tokenizer:
         vocab_size=tokenizer.vocab_size if tokenizer else None,
         end_of_text=tokenizer.end_of_text if tokenizer else None,
     )
-    if tokenizer:
-        try:
-            model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+    check_tokenizer(model, path, tokenizer)
     return model
 
 

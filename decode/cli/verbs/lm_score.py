@@ -60,7 +60,7 @@ class LmScoreArgs(LmModelArgs, InputArgs, ReportedArgs):
 
 def run(args: LmScoreArgs) -> Result:
     from rescore.decode.cli import inputs, screen
-    from rescore.decode.cli.model_files import read_model
+    from rescore.decode.cli.model_files import check_tokenizer, read_model
     from rescore.lm.perplexity import Perplexity, scored
     from rescore.lm.sentence_marks import with_sentence_marks
     from rescore.lm.vocabulary import Skipped, Vocabulary
@@ -70,7 +70,7 @@ def run(args: LmScoreArgs) -> Result:
     with screen.stages() as stage, ExitStack() as outputs:
         stage(f"reading {args.model}")
         model = read_model(args.model, args, end_of_text=given.end_of_text if given else None)
-        check_tokenizer(model, args, given)
+        check_tokenizer(model, args.model, given)
         if given is None and args.end_of_text is None:
             model = with_sentence_marks(model)
         end_of_text, bos = boundaries(model, args, given)
@@ -102,15 +102,6 @@ def run(args: LmScoreArgs) -> Result:
         "skipped": skipped.to_json(),
     }
     return Result(report, [*tables(files, overall), *inputs.remarks(skipped)])
-
-
-def check_tokenizer(model: NGram, args: LmScoreArgs, tokenizer: TextTokenizer | None) -> None:
-    """ValueError if the model was built with another tokenizer."""
-    if tokenizer:
-        try:
-            model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
-        except ValueError as error:
-            raise ValueError(f"{args.model}: {error}") from None
 
 
 def boundaries(model: NGram, args: LmScoreArgs, tokenizer: TextTokenizer | None) -> tuple[int | None, int | None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output, values
-from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, RescoringArgs, TaskArgs
+from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, MEMORY, RescoringArgs, TaskArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import whole
@@ -82,9 +82,7 @@ class RunArgs(TaskArgs, RescoringArgs, ReportedArgs):
     settings: Path | None = option(
         "FILE", "written by `rescore tune`: also replay its tuned drafters, with its models unless --lm is given", Path
     )
-    memory: Path | None = option(
-        "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
-    )
+    memory: Path | None = MEMORY
     part: str | None = option(
         None,
         "sequences of each task to replay: the first ones, which settings are tuned on, the rest, or all "
