@@ -19,6 +19,7 @@ ROOMS = {
     "draft": "device verify models.target models.heads models.reader models.draft_step",
     "loop": "draft models verify",
     "engines": "loop draft models verify",
+    "conformance": "loop draft models verify",
     "training": "loop models verify",
     "calm": "loop models",
     "replay": "draft models.draft_step verify.shaping",

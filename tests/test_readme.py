@@ -10,6 +10,7 @@ import pytest
 from support.paths import ROOT
 
 from rescore.decode.cli import main, parser
+from rescore.decode.conformance.checks import CHECKS
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.names import sized
 from rescore.decode.draft.settings import KINDS, PathWeights, Settings, TreeWeights
@@ -77,6 +78,19 @@ def test_page_on_engines(demo, monkeypatch):
     monkeypatch.chdir(ROOT)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/engines.md").read_text(encoding="utf-8"), re.S)
     exec(code, {})
+
+
+def test_page_on_conformance(capsys):
+    pytest.importorskip("transformers", minversion="5.20")
+    page = (ROOT / "docs/use/conformance.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(code, {})
+    shown, *_ = re.findall(r"^    (conforms: .*)$", page, re.M)
+    out = capsys.readouterr().out
+    assert out.startswith(shown)
+    assert re.findall(r"^\| ([a-z ]+) \|", page.split("## The checks")[1], re.M)[1:] == [
+        name for name in CHECKS if not name.startswith("law,")
+    ]
 
 
 def test_page_on_analyses(demo, monkeypatch, capsys):

@@ -68,6 +68,16 @@ API = {
         "decode.engines.llama_cpp.llama.DraftedLlama",
         "decode.engines.vllm.proposer.Proposer",
     ),
+    "conformance": (
+        "Conformance",
+        "decode.conformance.checks.conforms",
+        "decode.conformance.parameters.Parameters",
+        "decode.conformance.reference.Plain",
+        "decode.conformance.report.Conformance",
+        "decode.conformance.huggingface.HuggingFace",
+        "decode.conformance.huggingface.logits_of",
+        "decode.conformance.loop.Loop",
+    ),
     "tuning": (
         "Tuning",
         "decode.tuning.tune.tune",

@@ -1,0 +1,148 @@
+"""What is right: the model's own scores along a text, or a decoder without drafts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.conformance.g_test import LEAST, Text, g_statistic, pooled, same_law
+from rescore.decode.conformance.parameters import Decode, Parameters, TextOf
+from rescore.decode.verify.sampling import Sampling
+
+Logits = Callable[[list[int]], NDArray[np.floating]]
+"""ids [n] -> logits [n, V], row i after ids[: i + 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A place where a greedy text is not the reference's; a token is None where a text has ended.
+
+    gap  how far the logit of the token that came is below the greatest; inf if the token may not come, nan if unknown
+    """
+
+    position: int
+    expected: int | None
+    got: int | None
+    gap: float
+
+    def __str__(self) -> str:
+        expected, got = ("the end" if one is None else f"token {one}" for one in (self.expected, self.got))
+        gap = "which may not come" if self.gap == math.inf else f"logit {self.gap:.3g} below"
+        return f"position {self.position}: expected {expected}, got {got}" + (f", {gap}" if self.gap > 0 else "")
+
+
+def first_mismatch(expected: Sequence[int], got: Sequence[int]) -> list[Mismatch]:
+    """Of two texts, where there is one."""
+    pairs = enumerate(zip([*expected, None], [*got, None]))
+    return [Mismatch(i, own, other, math.nan) for i, (own, other) in pairs if own != other][:1]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The reference that a model's logits make: greedy texts are judged along themselves, laws are enumerated."""
+
+    logits: Logits
+    text_of: TextOf | None
+    tie: float
+
+    def scores(self, prompt: list[int], text: Sequence[int], parameters: Parameters) -> NDArray[np.float64]:
+        """Logits float64 [n + 1, V] after the prompt and after each of n tokens, penalised and masked."""
+        ids = [*prompt, *text]
+        rows = np.array(self.logits(ids), np.float64)[len(prompt) - 1 :]
+        state = parameters.structure and parameters.structure.start(rows.shape[1], parameters.end_tokens)
+        for i, row in enumerate(rows):
+            if parameters.repetition_penalty != 1:
+                seen = np.unique(ids[: len(prompt) + i])
+                row[seen] *= parameters.repetition_penalty ** np.where(row[seen] < 0, 1.0, -1.0)
+            if i < parameters.min_new_tokens:
+                row[[*parameters.end_tokens]] = -np.inf
+            if state and not state.ended:
+                row[~state.mask()] = -np.inf
+                # Nothing is compared after a token that may not come.
+                state = state.step(text[i]) if i < len(text) and state.allows(text[i]) else None
+        return rows
+
+    def mismatches(self, prompt: list[int], text: list[int], parameters: Parameters) -> Iterator[Mismatch]:
+        """Tokens that are not the most probable ones, up to the first that is no near tie, and a wrong end."""
+        rows = self.scores(prompt, text, parameters)
+        for i, token in enumerate([*text, None]):
+            if parameters.ended(text[:i], self.text_of):
+                if token is not None:
+                    yield Mismatch(i, None, token, math.inf)
+                return
+            best = int(rows[i].argmax())
+            gap = math.inf if token is None else float(rows[i, best] - rows[i, token])
+            if gap > 0:
+                yield Mismatch(i, best, token, gap)
+            if gap > self.tie:
+                return
+
+    def compare(self, prompt: list[int], texts: list[Text], parameters: Parameters) -> tuple[float, int, str]:
+        """G and degrees of freedom of drawn texts, and the text that is most out of place."""
+        masses, laws = self._law(prompt, parameters, len(texts))
+        cells = [next(text[:size] for size in range(len(text), -1, -1) if text[:size] in masses) for text in texts]
+        for text, cell in zip(texts, cells):
+            right = self._ends_right(text, len(laws[()]), parameters)
+            if not right or len(text) > len(cell) and not laws[cell][text[len(cell)]]:
+                return math.inf, 1, f"{[*text]} came, which has probability 0"
+        counts, names = Counter(cells), [*masses]
+        seen, means = np.array([counts[name] for name in names]), np.array([*masses.values()])
+        worst = int((np.abs(seen - means) / np.sqrt(means + LEAST)).argmax())
+        what = f"{[*names[worst]]} {seen[worst]} times of {len(texts)}, expected {means[worst]:.1f}"
+        return *g_statistic(*pooled(seen, means)), what
+
+    def _law(
+        self, prompt: list[int], parameters: Parameters, count: int
+    ) -> tuple[dict[Text, float], dict[Text, NDArray[np.float64]]]:
+        """Expected counts of complete texts, and of texts that go on otherwise after a prefix: a text belongs to its
+        longest prefix here. Texts of less than `LEAST` are not told apart. Also the next token's law at each prefix.
+        """
+        sampling = Sampling(temperature=parameters.temperature, top_k=parameters.top_k, top_p=parameters.top_p)
+        masses: dict[Text, float] = {}
+        laws: dict[Text, NDArray[np.float64]] = {}
+        open_: list[tuple[Text, float]] = [((), float(count))]
+        while open_:
+            text, mass = open_.pop()
+            masses[text] = mass
+            if not parameters.ended(text, self.text_of):
+                laws[text] = sampling.distribution(self.scores(prompt, text, parameters)[-1])
+                longer = [
+                    ((*text, int(x)), float(mass * laws[text][x])) for x in np.flatnonzero(mass * laws[text] >= LEAST)
+                ]
+                masses[text] -= min(mass, sum(more for _, more in longer))
+                open_ += longer
+        return masses, laws
+
+    def _ends_right(self, text: Text, vocab_size: int, parameters: Parameters) -> bool:
+        """Whether a drawn text ends where it must, inside its structure."""
+        *before, last = (parameters.ended(text[:size], self.text_of) for size in range(len(text) + 1))
+        if any(before) or not last or parameters.structure is None:
+            return last and not any(before)
+        try:
+            return parameters.structure.start(vocab_size, parameters.end_tokens).after(text) is not None
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A decoder without drafts as the reference, where no logits can be had.
+
+    Near ties cannot be told from faults, and laws are compared between two samples.
+    """
+
+    decode: Decode
+
+    def mismatches(self, prompt: list[int], text: list[int], parameters: Parameters) -> Iterator[Mismatch]:
+        (expected,) = self.decode([prompt], replace(parameters, cancel=None))
+        yield from first_mismatch(expected, text)
+
+    def compare(self, prompt: list[int], texts: list[Text], parameters: Parameters) -> tuple[float, int, str]:
+        seeds = range(2**32, 2**32 + len(texts))
+        own = [tuple(self.decode([prompt], replace(parameters, seeds=(seed,)))[0]) for seed in seeds]
+        return *same_law(texts, own), f"{len(set(texts))} texts, {len(set(own))} without drafts"

@@ -1,0 +1,155 @@
+"""The harness: right decoders pass whatever the seed, and each planted fault is found by its check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from support.faulty import FAULTS, Speculative, Tables, text_of
+
+from rescore.decode.conformance import Parameters, Plain, conforms
+from rescore.decode.conformance.checks import CHECKS, FEATURES
+from rescore.decode.conformance.g_test import g_test, of_table, same_law, upper_tail
+from rescore.decode.conformance.report import Status
+from rescore.lattice.structure import Acceptor
+
+PROMPTS = [[3, 1], [5], [2, 6, 7, 1, 4], [1, 1, 2]]
+FAILED, PASSED, NEAR_TIE, NOT_TRIED = Status.FAILED, Status.PASSED, Status.NEAR_TIE, Status.NOT_TRIED
+
+
+def decoder(seed: int, fault: str = "") -> Speculative:
+    model = Tables(seed)
+    return Speculative(model, Tables(seed + 1000, near=model), fault)
+
+
+def held(decode, reference=None, **options):
+    return conforms(decode, reference or decode.model, PROMPTS, **{"text_of": text_of, "samples": 500, **options})
+
+
+def statuses(report) -> dict[str, Status]:
+    return {one.check: one.status for one in report.findings}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_right_decoder_passes_every_check(seed):
+    report = held(decoder(seed), seed=seed)
+    assert report and statuses(report) == dict.fromkeys(CHECKS, PASSED), str(report)
+
+
+@pytest.mark.slow
+def test_a_hundred_right_decoders_pass():
+    for seed in range(100):
+        report = held(decoder(seed), seed=seed)
+        assert report, f"seed {seed}: {report}"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(fault):
+    report = held(decoder(1, fault))
+    assert not report and report[FAULTS[fault]].status is FAILED, str(report)
+
+
+@pytest.mark.parametrize("fault", ["", *FAULTS])
+def test_a_decoder_without_drafts_is_a_reference_too(fault):
+    """A structure must be given then, since there is no vocabulary to choose one from."""
+    turns = Acceptor([(turn, x, 1 - turn) for turn in range(2) for x in (1 + turn, 3 + turn, 5 + turn)], final={0})
+    report = held(decoder(2, fault), Plain(decoder(2).plainly), structure=turns, end_token=0)
+    assert report[FAULTS[fault]].status is FAILED if fault else report, str(report)
+
+
+def test_lacking_features_are_not_tried():
+    asked: list[Parameters] = []
+
+    def decode(prompts, parameters):
+        assert len(prompts) == 1
+        asked.append(parameters)
+        return right(prompts, parameters)
+
+    right = decoder(0)
+    report = conforms(decode, right.model, PROMPTS, lacks=FEATURES, text_of=text_of)
+    assert statuses(report) == {name: NOT_TRIED if needs else PASSED for name, (needs, _) in CHECKS.items()}
+    assert set(asked) == {Parameters(max_new_tokens=24)}
+    decode.lacks = FEATURES - {"sampling", "penalty"}
+    tried = conforms(decode, right.model, PROMPTS, samples=200)
+    assert {name for name, status in statuses(tried).items() if status is PASSED} == {
+        *("greedy", "penalty", "law", "law, penalty", "independent rows")
+    }
+
+
+def test_near_ties_are_apart():
+    """Tokens 6 and 7 have nearly the same logits everywhere, and the decoder exchanges them."""
+    right, other = Tables(4), Tables(4)
+    for ours, theirs in zip(right.parts, other.parts):
+        ours[:, 7], theirs[:, 7] = ours[:, 6] - 1e-5, theirs[:, 6] + 1e-5
+    decode, lacks = Speculative(other, Tables(5, near=other)), FEATURES - {"batches"}
+    report = held(decode, right, lacks=lacks)
+    assert report and report["greedy"].status is NEAR_TIE
+    assert "expected token 6, got token 7" in report["greedy"].evidence
+    assert not held(decode, right, lacks=lacks, tie=1e-6)
+
+
+def test_what_a_decoder_raises_or_returns_is_evidence():
+    right = decoder(0)
+
+    def raises(prompts, parameters):
+        if parameters.end_tokens:
+            raise KeyError("no end tokens here")
+        return right(prompts, parameters)
+
+    report = held(raises, right.model, samples=50)
+    assert report["greedy"].status is PASSED
+    assert report["end tokens"].status is FAILED and "no end tokens here" in report["end tokens"].evidence
+    fewer = held(lambda prompts, parameters: right(prompts, parameters)[:1], right.model, samples=50)
+    assert fewer["greedy"].status is PASSED and "4 lists" in fewer["padding"].evidence
+
+
+def test_a_cancelled_request_that_goes_on_is_found():
+    right = decoder(0)
+    report = held(lambda prompts, parameters: right(prompts, replace(parameters, cancel=None)), right.model, samples=50)
+    assert [name for name, status in statuses(report).items() if status is FAILED] == ["cancelled requests"]
+
+
+def test_the_report_begins_with_the_verdict_and_fits_a_screen():
+    right, wrong = (str(held(decoder(1, fault), samples=200)).splitlines() for fault in ("", "masks of siblings"))
+    assert right[0].startswith("conforms:") and wrong[0].startswith("does NOT conform:")
+    assert len(right) == 1 + len(CHECKS) and len(wrong) < 40 and max(map(len, [*right, *wrong])) <= 120
+
+
+def test_arguments_are_checked():
+    decode = decoder(0)
+    with pytest.raises(ValueError, match="lacks: .*got .*beams"):
+        held(decode, lacks=("beams",))
+    with pytest.raises(ValueError, match="end_token: "):
+        held(decode, structure=Acceptor([(0, 1, 0)], final={0}))
+    for prompts in ([[1, 2]], [[1], []]):
+        with pytest.raises(ValueError, match="prompts: "):
+            conforms(decode, decode.model, prompts)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 8, 51, 200])
+def test_the_upper_tail_is_that_of_chi_squared(freedom):
+    for g in (0.0, 0.3, 1.0, freedom / 2, freedom, 2.0 * freedom, 40.0 + 3 * freedom):
+        assert upper_tail(g, freedom) == pytest.approx(stats.chi2.sf(g, freedom), rel=1e-9, abs=1e-300)
+
+
+def test_p_values_are_uniform():
+    """Of laws, of tables, and of two samples, at the least expected counts: as many below p as p says."""
+    rng, law = np.random.default_rng(0), np.array([0.5, 0.2, 0.2, 0.05, 0.05])
+    of_law = [g_test(rng.multinomial(200, law), 200 * law) for _ in range(4000)]
+    pairs = np.outer([0.6, 0.4], law / law.sum()).ravel()
+    of_tables = [upper_tail(*of_table(rng.multinomial(600, pairs).reshape(2, 5))) for _ in range(4000)]
+    texts = [(x, y) for x in range(5) for y in range(2)]
+    both = [
+        upper_tail(*same_law(*([texts[i] for i in rng.choice(10, 200, p=pairs)] for _ in range(2))))
+        for _ in range(1000)
+    ]
+    for found in (of_law, of_tables, both):
+        for p in (0.01, 0.1, 0.5):
+            below = sum(one < p for one in found)
+            assert stats.binomtest(below, len(found), p).pvalue > 1e-4, (p, below)
+
+
+def test_what_a_law_forbids_has_p_0():
+    assert g_test([5, 1, 4], [5, 0, 5]) == 0
