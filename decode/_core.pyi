@@ -553,7 +553,7 @@ class LevelBuilder:
 
 @final
 class Level:
-    """The n-grams of one order (`lm/grams.py`): C contexts and n n-grams, over arrays that the caller keeps alive.
+    """The n-grams of one order (`lm/model/grams.py`): C contexts, n n-grams, over arrays that the caller keeps alive.
 
     The constructor checks only sizes. The functions below check the bounds of every index: damaged arrays are a
     ValueError that names the entry, never an out-of-bounds read. They process the contexts from_ .. to - 1 and return

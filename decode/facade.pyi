@@ -19,9 +19,9 @@ from rescore.decode.verify import greedy as greedy
 from rescore.decode.verify.sampling import Sampling as Sampling
 from rescore.lattice.dump import Dump as Dump
 from rescore.lattice.sausage import Sausage as Sausage
-from rescore.lm.build import build_ngram as build_ngram
-from rescore.lm.formats import load as load
-from rescore.lm.interpolate import merge_models as merge_models
-from rescore.lm.ngram import NGram as NGram
+from rescore.lm.build.in_memory import build_ngram as build_ngram
+from rescore.lm.build.interpolate import merge_models as merge_models
+from rescore.lm.model.formats import load as load
+from rescore.lm.model.ngram import NGram as NGram
 
 __version__: str

@@ -1,5 +1,1 @@
-"""N-gram language models as weighted automata. See README.md.
-
-Estimation and OpenFst are in modules of their own: `rescore.lm.build`, `rescore.lm.katz`, `rescore.lm.kneser_ney`,
-`rescore.lm.prune`, `rescore.lm.fst`.
-"""
+"""N-gram language models as weighted automata: `model/`, what a decoder needs, and `build/`, what makes models."""

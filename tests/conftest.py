@@ -68,7 +68,7 @@ def hub(smollm2, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def worked():
     """The worked example's model (NGram) and its sausage."""
-    from rescore.lm import example
+    from rescore.lm.model import example
 
     return example.model(), example.sausage()
 

@@ -12,7 +12,7 @@ import pytest
 import rescore
 from rescore import _core
 from rescore.lattice import sausage
-from rescore.lm import grams
+from rescore.lm.model import grams
 
 CORE_STUB = Path(rescore.__file__).parent / "_core.pyi"
 FACADE_STUB = CORE_STUB.with_name("__init__.pyi")

@@ -17,8 +17,8 @@ from rescore.decode.draft.settings import KINDS, PathWeights, Settings, TreeWeig
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.ngram import NGram
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tokenizer import TextTokenizer
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from rescore.decode.engines.llama_cpp.draft import LlamaDraft
 from rescore.decode.engines.llama_cpp.llama import DraftedLlama
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.request import Finish, Generation, Request, Statistics
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 LOOKED_UP = (2, 10)  # tokens: recommended for CPUs by its documentation, and its default
 LLAMA_PLAIN, LLAMA_DRAFT = "llama-cpp-python plain", "llama-cpp-python Draft"

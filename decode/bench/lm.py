@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.results import BenchRow
 from rescore.lattice.extras import remedy
-from rescore.lm.arpa_write import write_arpa
-from rescore.lm.fst import const_parts, save_fst
-from rescore.lm.ngram import NGram
+from rescore.lm.model.arpa_write import write_arpa
+from rescore.lm.model.fst import const_parts, save_fst
+from rescore.lm.model.ngram import NGram
 
 OURS = "ours"
 GROUP = "one model"

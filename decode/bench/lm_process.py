@@ -33,7 +33,7 @@ class Ours:
     """
 
     def __init__(self, path: str) -> None:
-        from rescore.lm.ngram import NGram
+        from rescore.lm.model.ngram import NGram
 
         self.model = NGram.open(path)
         self.order = self.model.order
@@ -83,7 +83,7 @@ class OpenFst:
 
 ENGINES: dict[str, Callable[[str], Any]] = {"ours": Ours, "kenlm": KenLM, "openfst": OpenFst}
 # Imported before memory is measured.
-PACKAGES = {"ours": "rescore.lm.ngram", "kenlm": "kenlm", "openfst": "pywrapfst"}
+PACKAGES = {"ours": "rescore.lm.model.ngram", "kenlm": "kenlm", "openfst": "pywrapfst"}
 
 
 def main(engine: str, path: str, text: str, rounds: str) -> None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.cli import inputs
 from rescore.decode.cli.groups import CountingArgs
 from rescore.decode.cli.options import Misuse
-from rescore.lm.counts import CountOptions
-from rescore.lm.sources import CountsSource, Sources, TokenSource, is_counts
-from rescore.lm.tokenizer import Tokenizer
-from rescore.lm.vocabulary import Skipped
-from rescore.lm.work import WorkFolder
+from rescore.lm.build.counts import CountOptions
+from rescore.lm.build.sources import CountsSource, Sources, TokenSource, is_counts
+from rescore.lm.build.work import WorkFolder
+from rescore.lm.model.tokenizer import Tokenizer
+from rescore.lm.model.vocabulary import Skipped
 
 if TYPE_CHECKING:
-    from rescore.lm.counts_files import CountsFiles
+    from rescore.lm.build.counts_files import CountsFiles
 
 
 def source_of(args: CountingArgs, options: CountOptions, tokenizer: Tokenizer | None) -> Sources:
@@ -33,7 +33,7 @@ def source_of(args: CountingArgs, options: CountOptions, tokenizer: Tokenizer | 
 def counts_of(names: Sequence[str]) -> Iterator[CountsFiles]:
     """The inputs that are folders of counts, opened lazily; only they need pyarrow."""
     for name in filter(is_counts, names):
-        from rescore.lm.counts_files import open_counts
+        from rescore.lm.build.counts_files import open_counts
 
         yield open_counts(name)
 

@@ -18,7 +18,7 @@ from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.lattice.structure import Structure
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -25,10 +25,10 @@ from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target
 from rescore.lattice.dump import Dump
-from rescore.lm.arpa import ArpaOptions
-from rescore.lm.formats import load
-from rescore.lm.ngram import NGram
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.arpa import ArpaOptions
+from rescore.lm.model.formats import load
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from rescore.decode.cli.groups import IdArgs, InputArgs, ReadingArgs
 from rescore.decode.cli.options import Misuse
 from rescore.decode.cli.values import printable
-from rescore.lm.arpa import UNK
-from rescore.lm.inputs import TEXT, ReadOptions, files_of, form_of
-from rescore.lm.ngram import NGram
-from rescore.lm.piece import Piece
-from rescore.lm.pieces import plan
-from rescore.lm.sources import is_counts
-from rescore.lm.tokenize import Numbered, numbered_tokens
-from rescore.lm.tokenizer import TextTokenizer, Tokenizer
-from rescore.lm.vocabulary import Skipped, Vocabulary
+from rescore.lm.build.inputs import TEXT, Piece, ReadOptions, files_of, form_of, plan
+from rescore.lm.build.sources import is_counts
+from rescore.lm.build.tokenize import Numbered, numbered_tokens
+from rescore.lm.model.arpa import UNK
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
+from rescore.lm.model.vocabulary import Skipped, Vocabulary
 
 TOLD = 100_000  # tokens between two progress messages
 

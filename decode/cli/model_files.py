@@ -10,11 +10,11 @@ from rescore.decode.cli import output
 from rescore.decode.cli.groups import ArpaArgs, IdArgs
 from rescore.decode.cli.inputs import given_id
 from rescore.decode.cli.options import Misuse
-from rescore.lm.arpa import ArpaOptions, Words
-from rescore.lm.arpa_write import ends_sentences, unwritable_word
-from rescore.lm.formats import is_arpa, load, save
-from rescore.lm.ngram import NGram
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.arpa import ArpaOptions, Words
+from rescore.lm.model.arpa_write import ends_sentences, unwritable_word
+from rescore.lm.model.formats import is_arpa, load, save
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tokenizer import TextTokenizer
 
 
 def read_model(

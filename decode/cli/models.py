@@ -17,10 +17,10 @@ from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.recorded import fitted_models
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.arpa import ArpaOptions
-from rescore.lm.formats import load
-from rescore.lm.ngram import NGram
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.arpa import ArpaOptions
+from rescore.lm.model.formats import load
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tokenizer import TextTokenizer
 
 AnyRescoring = TypeVar("AnyRescoring", bound=RescoringArgs)
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.cli.values import printable
-from rescore.lm.arpa import LN10
-from rescore.lm.ngram import NGram
-from rescore.lm.perplexity import Scored
-from rescore.lm.tokenize import Numbered
+from rescore.lm.build.tokenize import Numbered
+from rescore.lm.model.arpa import LN10
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.perplexity import Scored
 
 LINE = ("file", "line", "tokens", "oov", "log10_p", "nats")
 TOKEN = ("file", "line", "token", "order", "oov", "log10_p", "nats")

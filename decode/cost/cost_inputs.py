@@ -11,7 +11,7 @@ from typing import Any
 from rescore.decode.cost.cost_model import Way
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.draft.pace import PassCosts
-from rescore.lm.tokenizer import hub_folder, is_hub_name
+from rescore.lm.model.tokenizer import hub_folder, is_hub_name
 
 BOUND = ("oracle",)  # rows of a report that are bounds, not drafters
 PATHS = ("base", "rescored", "parallel")  # rows of paths; the others are trees

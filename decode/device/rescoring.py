@@ -13,7 +13,7 @@ from rescore.decode.device.grow import grow
 from rescore.decode.device.resident import resident_models
 from rescore.decode.device.slots import DeviceLattices
 from rescore.lattice.tensors import TensorSausage, TensorTrees
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 MOST_NODES = 4096
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from rescore.decode.device.look_up import EMPTY, WAYS, ModelTables, bucket_of
-from rescore.lm.compile import Arrays
-from rescore.lm.ngram import NGram
+from rescore.lm.model.compile import Arrays
+from rescore.lm.model.ngram import NGram
 
 LOAD = 0.5
 ROOT = -1

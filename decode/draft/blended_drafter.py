@@ -11,7 +11,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing, Options
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 if TYPE_CHECKING:
     from rescore.decode.models.target import Target

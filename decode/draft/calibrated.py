@@ -18,7 +18,7 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.structure import Bounds, State
 from rescore.lattice.tree import token_ids
 from rescore.lattice.trees import Trees
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 def open_trees(

@@ -17,7 +17,7 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import State
 from rescore.lattice.trees import Trees
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 def propose_trees(

@@ -24,7 +24,7 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import ALL, TokenTree, token_ids
 from rescore.lattice.trees import Drafts, Trees
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 MOST = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible
 

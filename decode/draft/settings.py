@@ -18,8 +18,8 @@ from rescore.lattice.atomic import replacing
 from rescore.lattice.dump import Dump
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import Split, digest
-from rescore.lm.ngram import NGram
-from rescore.lm.ngram_file import identity
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.ngram_file import identity
 
 SCALAR, FITTED = "scalar", "fitted"
 KINDS = ("closed", "open", "alone")  # of trees

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rescore.decode.draft.static_tree import StaticTree
     from rescore.decode.draft.text_memory import TextMemory
     from rescore.decode.models.target import Target
-    from rescore.lm.ngram import NGram
+    from rescore.lm.model.ngram import NGram
 
 T = TypeVar("T")
 Options = Mapping[str, Any]

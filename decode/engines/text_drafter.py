@@ -21,8 +21,8 @@ from rescore.decode.engines.text_store import TextStore
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree, token_ids
 from rescore.lattice.trees import Trees
-from rescore.lm.formats import load
-from rescore.lm.ngram import NGram
+from rescore.lm.model.formats import load
+from rescore.lm.model.ngram import NGram
 
 VOCAB_SIZE = 1 << 20  # the default without a model: larger than any tokenizer in use
 LEAST = 1e-4  # smallest q of a tree node: below it, no source distinguishes the tokens

@@ -15,7 +15,7 @@ from rescore.decode.models.heads import NoHeads
 from rescore.decode.models.open import OpenModel
 from rescore.lattice.dump_header import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.tokenizer import TextTokenizer
 
 Advance = Callable[[str, float], None]
 MODEL_FILES = ("*.safetensors", "*.bin", "*.pt", "config.json")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.models.chat import ChatTemplate
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.tokenizer import TextTokenizer
 
 
 class PromptText:

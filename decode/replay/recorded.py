@@ -13,7 +13,7 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Trees
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 ROOM = 1 << 30  # a replay cuts no draft
 

@@ -22,7 +22,7 @@ from rescore.decode.replay.replay import DrafterReplay, OracleReplay, Replay
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import SplitPart
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

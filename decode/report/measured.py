@@ -23,7 +23,7 @@ from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 NODES = (8, 16, 32, 64, 128)
 PATHS = (2, 4, 8, 16, 32)  # replayed beside 1 and p

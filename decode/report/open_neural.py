@@ -16,7 +16,7 @@ from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.report.measured import Neural
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.tokenizer import TextTokenizer
 
 
 def open_neural(

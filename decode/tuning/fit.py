@@ -18,7 +18,7 @@ from rescore.decode.draft.calibration import DEFAULT, MOST, Calibration, Share, 
 from rescore.decode.replay.recorded import parts_of
 from rescore.decode.replay.run import side_by_side
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 MOST_POSITIONS = 100_000
 FOLLOWED = 0  # of the counts of a context; a dump has no rejected drafts

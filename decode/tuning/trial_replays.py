@@ -18,7 +18,7 @@ from rescore.decode.replay.run import DumpResult, replay_blocks
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.split import SplitPart, chosen_blocks
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 SIZES = (16, 64)  # node budgets that trees are tuned for
 

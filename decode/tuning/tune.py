@@ -14,7 +14,7 @@ from rescore.decode.tuning.trial_replays import TrialReplays, log_efficiency
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.tuning.trial_replays import SIZES
 from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 COMPARED = ("base", "rescored", "parallel-rescored", "tree", "blend-without-heads", "blend")
 

@@ -21,7 +21,7 @@ from rescore.decode.draft import names
 from rescore.decode.loop.request import Statistics
 from rescore.decode.replay.table import Lines, read_table
 from rescore.decode.report.sections.summary import measured_speed
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from rescore.decode.bench.lm import (
     check_costs,
 )
 from rescore.decode.bench.lm_process import chunks
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")

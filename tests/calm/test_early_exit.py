@@ -23,7 +23,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 DEPTH = 5
 LLAMAS = ("llama", "llama-tied", "llama-eager")

@@ -13,7 +13,7 @@ from support import cli
 from rescore.decode.cli import VERBS, parser
 from rescore.decode.cli.options import made
 from rescore.decode.cli.values import whole
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.tokenizer import TextTokenizer
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ pytest.importorskip("tokenizers")
 from support import tiny_transformers
 from support.tiny_blockwise import END, V, write_settings
 
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 
 def write_model(folder, name="llama"):

@@ -35,9 +35,9 @@ from rescore.decode.calm.calibration import read_calibrated
 from rescore.decode.cli import main
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.lm.formats import save
-from rescore.lm.fst import const_parts
-from rescore.lm.ngram import NGram
+from rescore.lm.model.formats import save
+from rescore.lm.model.fst import const_parts
+from rescore.lm.model.ngram import NGram
 
 pytestmark = [
     pytest.mark.slow,

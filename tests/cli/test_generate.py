@@ -33,8 +33,8 @@ from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 PROMPTS = ["w3 w4 w5", "w7 w9", "w2 w2 w11 w6"]
 

@@ -9,13 +9,13 @@ import pytest
 from support import cli, dumps
 from support.models import assert_same_model
 
-from rescore.lm.arpa import ArpaOptions
-from rescore.lm.build import build, prune_model
-from rescore.lm.formats import load
-from rescore.lm.katz import KatzOptions
-from rescore.lm.kneser_ney import KneserNeyOptions
-from rescore.lm.ngram import NGram
-from rescore.lm.prune import PruneOptions
+from rescore.lm.build.in_memory import build, prune_model
+from rescore.lm.build.katz import KatzOptions
+from rescore.lm.build.kneser_ney import KneserNeyOptions
+from rescore.lm.build.prune import PruneOptions
+from rescore.lm.model.arpa import ArpaOptions
+from rescore.lm.model.formats import load
+from rescore.lm.model.ngram import NGram
 
 TEXTS = [[3, 1, 2, 3, 1], [2, 3, 1, 4], [3, 1, 2, 3], [1, 2], [5, 3, 1, 2, 3, 1]]
 
@@ -372,7 +372,7 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
 
 def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(world, capsys, tmp_path, monkeypatch):
     words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "-o", tmp_path / "lm.ngram")
-    monkeypatch.setattr("rescore.lm.staged.COMPILED_BYTES", 1 << 30)
+    monkeypatch.setattr("rescore.lm.build.staged.COMPILED_BYTES", 1 << 30)
     line = cli.refusal(capsys, *words)
     assert re.search(
         r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more \(--ram\), or prune to at most \d n-grams; "

@@ -16,8 +16,8 @@ constants = pytest.importorskip("huggingface_hub.constants")
 from support import tiny_transformers
 
 from rescore.decode.models.chat import ChatTemplate
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 TOKENS, V, NAME = 24, 40, "someone/small-llama"
 START, END = 1, 2  # <|im_start|>, <|im_end|>
@@ -101,8 +101,8 @@ def test_the_end_of_a_text_may_be_another_token_than_that_of_an_answer(model, ca
 
 
 def test_many_lines_are_read_on_all_threads(model, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("rescore.lm.pieces.PIECE_BYTES", 2000)
-    monkeypatch.setattr("rescore.lm.tokenize.BATCH", 300)
+    monkeypatch.setattr("rescore.lm.build.inputs.PIECE_BYTES", 2000)
+    monkeypatch.setattr("rescore.lm.build.tokenize.BATCH", 300)
     lines = (chat() + text([9, 8, 7]) + chat(SAID[:2])) * 40
     want = [ids_of(), [9, 8, 7], ids_of(SAID[:2])] * 40
     found = built(capsys, tmp_path, lines, "--threads", 4)

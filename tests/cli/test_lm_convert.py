@@ -9,7 +9,7 @@ from support import cli, dumps
 from support.models import assert_same_model
 from support.paths import ROOT
 
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 SPACED = tuple(f" w{i}" if i % 2 else f"w{i}" for i in range(dumps.V))
 

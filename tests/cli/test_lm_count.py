@@ -7,8 +7,8 @@ import pytest
 from support import cli, dumps
 from support.models import assert_same_model
 
-from rescore.lm.counts_files import open_counts
-from rescore.lm.ngram import NGram
+from rescore.lm.build.counts_files import open_counts
+from rescore.lm.model.ngram import NGram
 
 IDS = ("--vocab-size", dumps.V, "--end-of-text", 0)
 

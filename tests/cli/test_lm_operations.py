@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support import cli, dumps
 
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")

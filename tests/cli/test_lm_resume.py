@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support import cli
 
-from rescore.lm.tokenize import tokens_of
-from rescore.lm.work import WorkFolder
+from rescore.lm.build.tokenize import tokens_of
+from rescore.lm.build.work import WorkFolder
 
 IDS = ("--vocab-size", 2000, "--end-of-text", 0)
 
@@ -169,7 +169,7 @@ def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, c
     shards[2].write_bytes(whole)
     read = []
     monkeypatch.setattr(
-        "rescore.lm.sources.tokens_of",
+        "rescore.lm.build.sources.tokens_of",
         lambda piece, **options: read.append(Path(piece.path).name) or tokens_of(piece, **options),
     )
     assert cli.call(capsys, *words, "-o", tmp_path / "lm.ngram").status == 0

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support import cli, dumps
 
-from rescore.lm import example, perplexity
-from rescore.lm.ngram import NGram
+from rescore.lm.model import example, perplexity
+from rescore.lm.model.ngram import NGram
 
 DOCUMENTS = [[3, 1, 2], [5], [], [3, 1, 4, 1, 5]]
 

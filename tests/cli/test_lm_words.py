@@ -12,8 +12,8 @@ import pytest
 from support import cli
 from support.models import assert_same_model
 
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 TEXT = """\
 the cat sat on the mat
@@ -123,7 +123,7 @@ def test_a_model_of_kenlms_own(shared, capsys, tmp_path):
 def test_long_documents_come_in_parts(world, capsys, monkeypatch):
     whole = cli.call(capsys, "lm", "score", world / "m.arpa", world / "held.txt", "--per-line", "-").out
     for chunk in (1, 2, 5):
-        monkeypatch.setattr("rescore.lm.perplexity.CHUNK", chunk)
+        monkeypatch.setattr("rescore.lm.model.perplexity.CHUNK", chunk)
         parts = cli.call(capsys, "lm", "score", world / "m.arpa", world / "held.txt", "--per-line", "-").out
         for one, other in zip(rows(parts), rows(whole), strict=True):
             assert float(one.pop("log10_p")) == pytest.approx(float(other.pop("log10_p")), rel=1e-6)

@@ -104,7 +104,7 @@ def test_top(capsys):
 def test_formats_are_those_of_the_library():
     from rescore.decode.cli import groups
     from rescore.decode.replay import table
-    from rescore.lm import formats
+    from rescore.lm.model import formats
 
     assert groups.LM_SUFFIXES == (*formats.SUFFIXES, formats.LOOKUP)
     assert groups.LINES.suffixes == table.SUFFIXES

@@ -290,7 +290,7 @@ def test_bad_data(world, capsys, tmp_path):
 
 
 def test_models_of_other_vocabularies(world, capsys, tmp_path):
-    from rescore.lm.build import build
+    from rescore.lm.build.in_memory import build
 
     build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
     message = cli.refusal(

@@ -10,7 +10,7 @@ from rescore.decode.draft.settings import Settings
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 SIZES = (16, 32, 64, 128)
 
@@ -161,7 +161,7 @@ def test_misuse_of_run(world, report, capsys):
 
 
 def test_bad_data(world, report, capsys, tmp_path):
-    from rescore.lm.build import build
+    from rescore.lm.build.in_memory import build
 
     assert "none would be held out" in cli.refusal(capsys, *words(world, "--tune-sequences", 3))
     assert "expected an .ngram file, since settings store its checksum" in cli.refusal(

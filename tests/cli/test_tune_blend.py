@@ -11,7 +11,7 @@ from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.settings import Settings
 from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,8 @@ from rescore.decode.verify.token import TokenVerification
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")

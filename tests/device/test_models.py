@@ -14,8 +14,8 @@ from support.device_rescorer import DEVICE
 
 from rescore.decode.device.look_up import EMPTY, WAYS, bucket_of
 from rescore.decode.device.resident import LOAD, ResidentModels, _shared, resident_models
-from rescore.lm.compile import Arrays
-from rescore.lm.ngram import NGram
+from rescore.lm.model.compile import Arrays
+from rescore.lm.model.ngram import NGram
 
 VOCAB = 5
 EMPTY, WAYS = EMPTY.value, WAYS.value

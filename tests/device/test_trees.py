@@ -17,7 +17,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 FIELDS = ("tokens", "parents", "depths", "logq", "count")
 

@@ -26,7 +26,7 @@ from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 # Node 2 is a child of node 0, node 4 of node 1.
 TREE = TokenTree.from_parents(range(7), (-1, -1, 0, 0, 1, 2, 2))

@@ -20,7 +20,7 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import ranks
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.split import Split
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 NODES = (8, 16, 32, 64, 128)
 

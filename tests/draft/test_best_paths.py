@@ -23,7 +23,7 @@ from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Drafts, Trees
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 def search(lms, batch, alphas, histories, paths, **options):

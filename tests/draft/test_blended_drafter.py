@@ -19,8 +19,8 @@ from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 NODES = [9, None]
 PROMPTS = [text(4 + 3 * i, seed=50 + i).astype(np.int64) for i in range(5)]

@@ -10,9 +10,9 @@ from rescore.decode.replay import rows
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lm import example
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model import example
+from rescore.lm.model.ngram import NGram
 
 SHARE = (0.0, 1.0, -1.0)
 FORMS = {

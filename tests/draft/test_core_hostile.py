@@ -12,7 +12,7 @@ import pytest
 from support.oracle import Backoff
 
 from rescore import _core
-from rescore.lm.compile import Compact
+from rescore.lm.model.compile import Compact
 
 MUTATIONS = int(os.environ.get("RESCORE_FUZZ", 300))
 VOCAB = 9

@@ -14,7 +14,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 PROMPTS = [text(n, seed=n) for n in (9, 4, 12)]
 OPTIONS = Options(max_tokens=20)

@@ -15,7 +15,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 WORDS = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=0)
 

@@ -14,7 +14,7 @@ from support.problems import problems, temperatures
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lm import example
+from rescore.lm.model import example
 
 
 @settings(max_examples=400)

@@ -12,7 +12,7 @@ from rescore import _core
 from rescore.decode.draft.normalised import dense_rows
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lm import example
+from rescore.lm.model import example
 
 
 def test_prefixes_and_tokens_that_are_no_candidates(worked):

@@ -10,7 +10,7 @@ from support.problems import problems, temperatures
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lm import example
+from rescore.lm.model import example
 
 
 def search(problem, temperature, local, nodes, **options):

@@ -10,9 +10,9 @@ from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Trees
-from rescore.lm import example
-from rescore.lm.ngram import NGram
-from rescore.lm.tables import Tables
+from rescore.lm.model import example
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import Tables
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.lattice.tree import TokenTree
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 class Watched(TreeDrafter):

@@ -12,9 +12,9 @@ from rescore.decode.engines.sglang.rows import draft_row
 from rescore.decode.engines.text_drafter import DraftRow
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lm import example
-from rescore.lm.runs import count
-from rescore.lm.tables import Tables
+from rescore.lm.build.runs import count
+from rescore.lm.model import example
+from rescore.lm.model.tables import Tables
 
 MODEL, ONE = example.model(), example.sausage()
 BATCH = Sausage(ids=ONE.ids[None], cost=ONE.cost[None])

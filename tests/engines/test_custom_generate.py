@@ -32,7 +32,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.slot_cache import CACHE
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 V = tiny_transformers.V
 FAMILIES = ("llama", "gpt2", "qwen2", "mistral")

@@ -28,7 +28,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.target import Block
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 KNOWN, V, WIDTH = 40, 48, 32
 LM = NGram.from_tables(random_tables(1, 3, vocab_size=KNOWN, tokens=2000))

@@ -24,7 +24,7 @@ from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.structure import Acceptor
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 PROMPTS = [np.array(ids) for ids in ([5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [40], list(range(60)) * 2)]
 OPTIONS = Options(max_tokens=40)

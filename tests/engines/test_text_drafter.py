@@ -21,7 +21,7 @@ from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import TokenTree
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 V = 30
 COST = 0.05

@@ -13,7 +13,7 @@ from rescore.decode.engines.engine_options import VARIABLE, EngineOptions
 from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.engines.vllm import Proposer
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 V, LONGEST = 60, 200
 

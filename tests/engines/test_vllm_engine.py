@@ -19,7 +19,7 @@ from support.small_vllm import LONGEST, V
 from rescore.decode.conformance.g_test import g_test, pooled
 from rescore.decode.engines.vllm import Proposer
 from rescore.decode.engines.vllm.drafted_sampling import expanded, mend
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that its proposers can be looked at
 proposers: list[Proposer] = []

@@ -49,9 +49,9 @@ def test_pip_understands_the_command():
     "package, code, use",
     [
         ("torch", "from rescore import generate", "rescore.generate"),
-        ("pyarrow", "import rescore.lm.counts_files", "a folder of counts"),
+        ("pyarrow", "import rescore.lm.build.counts_files", "a folder of counts"),
         ("pywrapfst", "import rescore.lattice.fst", "converting a lattice to OpenFst"),
-        ("tokenizers", "from rescore.lm.tokenizer import TextTokenizer as T; T.from_bytes(b'')", "reading text"),
+        ("tokenizers", "from rescore.lm.model.tokenizer import TextTokenizer as T; T.from_bytes(b'')", "reading text"),
     ],
 )
 def test_without_it(package, code, use):

@@ -11,7 +11,7 @@ pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (p
 
 from rescore.lattice.fst import from_fst, to_fst
 from rescore.lattice.sausage import Sausage
-from rescore.lm import example
+from rescore.lm.model import example
 
 
 def acceptor(*arcs, start=0, final=(), states=4) -> "pywrapfst.VectorFst":

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rescore.lattice.oracle import oracle_by_width, oracle_lengths, ranks
 from rescore.lattice.sausage import Sausage
-from rescore.lm import example
+from rescore.lm.model import example
 
 
 def slow_length(sausage: Sausage, truth: list[int], k: int) -> int:

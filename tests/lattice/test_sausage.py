@@ -10,7 +10,7 @@ from support.paths import ROOT
 
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.top import top_of_logits
-from rescore.lm import example
+from rescore.lm.model import example
 
 
 def slow_top(row: np.ndarray, k: int) -> tuple[list[int], list[float], float]:

@@ -10,7 +10,7 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.request import Finish, Generation, Statistics
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 BATCH = Sausage.from_logits(np.random.default_rng(0).standard_normal((3, 5, 5000)).astype(np.float32), 8)
 LATTICE = Sausage(ids=BATCH.ids[0], cost=BATCH.cost[0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rescore.lm import example
+from rescore.lm.model import example
 
 torch = pytest.importorskip("torch")
 

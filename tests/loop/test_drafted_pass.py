@@ -16,8 +16,8 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.lattice.tensors import TensorSausage
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 CPU = torch.device("cpu")
 

@@ -28,7 +28,7 @@ from rescore.decode.verify.matching import Matching
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=4)
 PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(7)]

@@ -19,8 +19,8 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.open import open_model
 from rescore.lattice.dump import Dump
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 check_online = load_tool("check/online")
 

@@ -35,7 +35,7 @@ from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.token import TokenVerification
 from rescore.lattice.structure import Acceptor
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 WORDS = 4
 

@@ -24,7 +24,7 @@ from rescore.decode.models.early_layers import SLOTS, DraftModelHeads, EarlyLaye
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 DEPTH = 4
 PROMPTS = [np.array([3, 4, 5, 6]), np.array([7, 8]), np.array([9, 1, 1, 2, 30, 4])]

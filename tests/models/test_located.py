@@ -20,7 +20,7 @@ from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.models.located import SHIPPED, located
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.tokenizer import TextTokenizer
 
 V = 24
 NAME = "someone/small-llama"

@@ -17,7 +17,7 @@ from rescore.decode.replay.analyses.weights import GRID, best_draft, weights_by_
 from rescore.decode.replay.figures import Resampled
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from support import cli, dumps, headless_dumps
 from support.oracle_lm import random_tables
 
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 VERBS = {
     "run": ("run", "{dump}", "--lm", "{lm}", "--threads", 1),

@@ -32,8 +32,8 @@ from rescore.decode.replay.run import replay_dump
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 K, SIZES = 8, (16, 32, 64, 128)
 

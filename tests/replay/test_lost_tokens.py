@@ -11,7 +11,7 @@ from rescore.decode.replay.analyses.lost_tokens import CAUSES, count_causes, los
 from rescore.decode.replay.measures import SLOTS
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.analyses.recall import recall
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 
 @pytest.fixture(scope="module")

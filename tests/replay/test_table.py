@@ -19,7 +19,7 @@ from rescore.decode.replay.replay import OracleReplay, accepted_of_drafts
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.table import DRAFTS, PASSES, RecordWriter, read_table, write_drafts, write_passes
 from rescore.lattice.dump import Dump
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 COLUMNS = list(DRAFTS)
 

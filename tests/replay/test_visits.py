@@ -17,7 +17,7 @@ from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, visited_rows
 from rescore.decode.replay.run import replay_blocks
 from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 BUDGETS = {"small": 2, "middle": 7, "large": 24}
 MOST = max(BUDGETS.values())

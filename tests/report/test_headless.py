@@ -16,7 +16,7 @@ from rescore.decode.report.measured import ReportOptions, measure
 from rescore.decode.report.sections import drafts
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 NODES = 12
 

@@ -21,7 +21,7 @@ from rescore.decode.report.plots import curve_of, curves
 from rescore.decode.report.sections import differences, drafts, efficiency, heads, models, summary
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 
 @pytest.fixture(scope="module")

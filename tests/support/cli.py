@@ -15,8 +15,8 @@ import numpy as np
 from support import dumps, json_page
 
 from rescore.decode.cli import main
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 PROGRAM = (sys.executable, "-c", "import sys; from rescore.decode.cli import main; sys.exit(main(sys.argv[1:]))")
 WORDS = ("<|endoftext|>", *(f" w{i}" for i in range(1, dumps.V)))

@@ -15,8 +15,8 @@ from triton.runtime.jit import JITFunction
 
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.lattice.tensors import TensorSausage
-from rescore.lm.ngram import NGram
-from rescore.lm.tables import Tables
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import Tables
 
 POINTERS = {torch.int64: "*i64", torch.int32: "*i32", torch.float32: "*fp32", torch.float64: "*fp64", torch.bool: "*i1"}
 TARGET = GPUTarget("cuda", int(sys.argv[1]) if len(sys.argv) > 1 else 90, 32)

@@ -8,8 +8,8 @@ import numpy as np
 from rescore import Calibration, NGram, Rescorer, _core
 from rescore.decode.draft.calibration import DEFAULT, HEADLESS
 from rescore.lattice.sausage import Sausage
-from rescore.lm.build import build
-from rescore.lm.prune import PruneOptions
+from rescore.lm.build.in_memory import build
+from rescore.lm.build.prune import PruneOptions
 
 V = 700
 COLUMNS = ("tokens", "parents", "depths", "logq", "count")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rescore.lm.grams import spell
+from rescore.lm.model.grams import spell
 
 
 def counts_as_dict(counts):

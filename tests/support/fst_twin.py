@@ -1,8 +1,8 @@
-"""The slow twin of `rescore.lm.fst`: an automaton added to a VectorFst of OpenFst, arc by arc."""
+"""The slow twin of `rescore.lm.model.fst`: an automaton added to a VectorFst of OpenFst, arc by arc."""
 
 from typing import Any
 
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 def added_arc_by_arc(model: NGram, failure_label: int = 0, start: int = 0) -> Any:

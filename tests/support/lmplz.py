@@ -4,7 +4,7 @@ from pathlib import Path
 
 from support.oracle_lm import Backoff
 
-FOLDER = Path(__file__).parents[1] / "lm" / "lmplz"
+FOLDER = Path(__file__).parents[1] / "lm" / "build" / "lmplz"
 EOT = 0
 UNSEEN = 1  # <unk>
 LN10 = 2.302585092994046

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.oracle_lm import from_tables
 
-from rescore.lm.backoff import sums
-from rescore.lm.ngram import NGram
+from rescore.lm.build.backoff import sums
+from rescore.lm.model.ngram import NGram
 
 
 def assert_same_model(mine: NGram, theirs: NGram):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rescore.lm.counts import Counts
-from rescore.lm.tables import NEVER, Tables
+from rescore.lm.build.counts import Counts
+from rescore.lm.model.tables import NEVER, Tables
 
 BOS = 0
 

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rescore._core import Automaton
-from rescore.lm.compile import Arrays
-from rescore.lm.ngram import NGram
+from rescore.lm.model.compile import Arrays
+from rescore.lm.model.ngram import NGram
 
 FIXED_ONE = 2**32
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescore.lm.katz import KatzOptions, katz
-from rescore.lm.runs import count
-from rescore.lm.tables import Tables
+from rescore.lm.build.katz import KatzOptions, katz
+from rescore.lm.build.runs import count
+from rescore.lm.model.tables import Tables
 
 
 @dataclass

@@ -10,7 +10,7 @@ import torch
 import transformers
 from support import cli
 
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 V, END, LONGEST, OURS = 128, 3, 256, "rescore.decode.engines.vllm.Proposer"
 # Little memory, and no log.

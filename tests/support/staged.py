@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 from support.oracle_lm import random_text
 
-from rescore.lm.counting import Content, Windows
-from rescore.lm.counts import CountOptions
-from rescore.lm.estimate import EstimateOptions, estimate_model, needs_adjusted
-from rescore.lm.katz import KatzOptions
-from rescore.lm.ngram import NGram
-from rescore.lm.prune import PruneOptions, prune
-from rescore.lm.runs import Run, count, counted
-from rescore.lm.staged import Resources, StagedBuild
-from rescore.lm.tables import Tables
-from rescore.lm.work import WorkFolder
+from rescore.lm.build.counting import Content, Windows
+from rescore.lm.build.counts import CountOptions
+from rescore.lm.build.estimate import EstimateOptions, estimate_model, needs_adjusted
+from rescore.lm.build.katz import KatzOptions
+from rescore.lm.build.prune import PruneOptions, prune
+from rescore.lm.build.runs import Run, count, counted
+from rescore.lm.build.staged import Resources, StagedBuild
+from rescore.lm.build.work import WorkFolder
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import Tables
 
 EOT = 0
 

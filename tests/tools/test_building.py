@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from support.tools import load_tool
 
-from rescore.lm import example
-from rescore.lm.ngram import NGram
-from rescore.lm.tables import Tables
+from rescore.lm.model import example
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import Tables
 
 bench_build = load_tool("bench/building")
 process_watch = load_tool("bench/process_watch")

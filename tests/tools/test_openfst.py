@@ -19,9 +19,9 @@ from support.tools import load_tool
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
-from rescore.lm.build import build
-from rescore.lm.fst import to_fst
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.fst import to_fst
+from rescore.lm.model.ngram import NGram
 
 openfst = load_tool("bench/openfst")
 disagreement, run_search, strings_of, write_model = (

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from support.oracle_lm import from_tables, random_tables
 from support.tools import load_tool
 
-from rescore.lm import example
+from rescore.lm.model import example
 
 pytest.importorskip("rich")
 
 
-from rescore.lm.ngram import NGram
-from rescore.lm.tables import Tables
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import Tables
 
 sample_corpus = load_tool("bench/sample_corpus")
 ngram_sampler = load_tool("bench/ngram_sampler")

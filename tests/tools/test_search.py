@@ -10,7 +10,7 @@ from support import cli, dumps
 from support.tools import load_tool
 
 from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 search = load_tool("bench/search")
 

@@ -22,8 +22,8 @@ from rescore.decode.tuning.fit import (
     path_choices,
 )
 from rescore.lattice.dump import Dump
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 TEXT = ((-1.1, 1.0, -1.0), (-0.7, 0.8, -0.9), (-0.4, 0.6, -1.2))
 

@@ -11,7 +11,7 @@ from rescore.decode.tuning import fit as module
 from rescore.decode.tuning.fit import PULL, WITTEN_BELL, fit_gates, fit_shares
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_writer import DumpWriter
-from rescore.lm.build import build
+from rescore.lm.build.in_memory import build
 
 PLANTED = ((-1.5, 0.6, -0.5), (-0.5, 0.7, -1.2), (0.5, 1.2, -0.8))
 PROMPT, LENGTH = 12, 90

@@ -18,7 +18,7 @@ from rescore.decode.tuning.tune_paths import GRID
 from rescore.decode.tuning.tune_report import evaluate, heldout_json
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 
 def test_heads_help_untuned_trees_on_every_task(demo):

@@ -41,7 +41,7 @@ from rescore.decode.bench.machine import machine
 from rescore.decode.cli.screen import console as terminal
 from rescore.decode.cli.values import AMOUNT, counts
 from rescore.lattice.atomic import replacing
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 TAIL = 2_000  # bytes shown of a failed build's output
 STATES = 200  # whose probabilities are summed

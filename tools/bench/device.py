@@ -36,8 +36,8 @@ from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 BATCHES = (1, 8, 64, 256, 512)

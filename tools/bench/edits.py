@@ -45,7 +45,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.open import open_model
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 LOOKUP = 10
 END = 2  # of SmolLM2's texts

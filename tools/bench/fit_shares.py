@@ -32,7 +32,7 @@ from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 NODES = 16
 Knowledge = tuple[NDArray[np.float32], NDArray[np.float64]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 # Costs are float32, so the mass left for a failure arc has an error of about 1e-7; less than this counts as none.
 NOTHING = 1e-6

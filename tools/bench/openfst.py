@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Drafts
-from rescore.lm.fst import const_parts
-from rescore.lm.ngram import NGram
+from rescore.lm.model.fst import const_parts
+from rescore.lm.model.ngram import NGram
 
 SOURCE = Path(__file__).with_suffix(".cc")
 HEADER = Path("/usr/include/fst/fstlib.h")
@@ -81,7 +81,7 @@ def disagreement(ours: list[String], theirs: list[String], tolerance: float = TO
 
 
 def write_model(path: Path, model: NGram, *, alpha: float) -> None:
-    """Writes the automaton of `rescore.lm.fst.to_fst` with all costs (nats) multiplied by alpha, as a ConstFst."""
+    """Writes the automaton of `rescore.lm.model.fst.to_fst` with all costs multiplied by alpha, as a ConstFst."""
     arrays, factor = model.arrays, np.float32(alpha)
     weighted = arrays._replace(arc_cost=arrays.arc_cost * factor, backoff_cost=arrays.backoff_cost * factor)
     with path.open("wb") as file:

@@ -28,7 +28,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rescore.decode.cli.values import AMOUNT
 from rescore.lattice.atomic import replacing
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 Writer = Callable[[tuple[int, int]], int]
 _inherited: Writer

@@ -40,8 +40,8 @@ from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
-from rescore.lm.formats import load
-from rescore.lm.ngram import NGram
+from rescore.lm.model.formats import load
+from rescore.lm.model.ngram import NGram
 
 NODES = (16, 64)
 TURNS = 2  # engines run in turns, so that other load affects all alike

@@ -36,7 +36,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.open import open_model
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 PARTS: tuple[tuple[str, Any, str], ...] = (
     ("pass: hidden states", CausalLMTarget, "read"),
@@ -129,7 +129,7 @@ def random_prompts(count: int, length: int) -> list[NDArray[np.int64]]:
 def text_prompts(args: argparse.Namespace, count: int) -> list[NDArray[np.int64]]:
     from rescore.decode.loop.prompt_text import PromptText
     from rescore.decode.models.model_facts import model_facts
-    from rescore.lm.tokenizer import TextTokenizer
+    from rescore.lm.model.tokenizer import TextTokenizer
 
     facts = model_facts(args.model, None)
     text = PromptText(TextTokenizer.open(facts.tokenizer), ChatTemplate(args.model))

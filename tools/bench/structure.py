@@ -39,7 +39,7 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.structure import State, Structure
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 DEPTH = 24  # of the trees
 KINDS = ("simple_python", "multiple", "parallel", "parallel_multiple")

@@ -50,8 +50,8 @@ from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.replay.figures import resampled_sums
-from rescore.lm.ngram import NGram
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tokenizer import TextTokenizer
 
 RESAMPLES = 2000
 DEPTHS = 4

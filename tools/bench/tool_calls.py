@@ -39,7 +39,7 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.open import open_model
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 ENDS = (2, 0)  # of SmolLM2
 

@@ -30,7 +30,7 @@ from rescore.decode.bench.results import bench_machine
 from rescore.decode.loop.prompt_text import PromptText
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.model.tokenizer import TextTokenizer
 
 METHODS = ("plain", "ngram", "suffix", "rescore")
 READY = "ready"

@@ -39,8 +39,8 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.lattice.dump import Dump
-from rescore.lm.build import build
-from rescore.lm.ngram import NGram
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 PATHS, NODES, BATCH = 8, 24, 5
 TIES = {"float32": 1e-3, "bfloat16": 2 * 2**-8 * 8}  # two roundings of a logit of at most 8

@@ -40,7 +40,7 @@ from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 PATHS = 16
 NODES = 32  # of calibrated trees

@@ -176,7 +176,7 @@ def given_facts(args: argparse.Namespace) -> Facts:
 
 def sampled(facts: Facts, args: argparse.Namespace, console: Console) -> Facts:
     """Tokens per document and tokens/s of one core, on the first documents of a shard."""
-    from rescore.lm.tokenizer import TextTokenizer
+    from rescore.lm.model.tokenizer import TextTokenizer
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer = TextTokenizer.open(args.tokenizer)

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.cli.inputs import remarks
-from rescore.lm.spark_worker import BATCH
+from rescore.lm.build.spark_worker import BATCH
 
 SETTINGS = {
     # Documents may be long; they are tokenized in batches of as many.
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> None:
         except OSError as error:
             raise SystemExit(f"--tokenizer {args.tokenizer}: {error.strerror}") from None
     try:
-        from rescore.lm.spark import SparkOptions, count_windows
+        from rescore.lm.build.spark import SparkOptions, count_windows
     except ImportError as error:
         raise SystemExit(str(error)) from None
     began = time.monotonic()

@@ -2,7 +2,7 @@
 
     python tools/data/lmplz_fixtures.py LMPLZ
 
-runs LMPLZ (github.com/kpu/kenlm, lm/builder) on tests/lm/lmplz/text.txt and writes the ARPA files next to it.
+runs LMPLZ (github.com/kpu/kenlm, lm/builder) on tests/lm/build/lmplz/text.txt and writes the ARPA files next to it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import subprocess
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / "tests" / "lm" / "lmplz"
+FOLDER = Path(__file__).parents[2] / "tests" / "lm" / "build" / "lmplz"
 # File, lines of the text, arguments.
 MODELS = (
     ("2.arpa", None, ["-o", "2"]),

@@ -29,12 +29,12 @@ API = {
     ),
     "language-models": (
         "N-gram models",
-        "lm.ngram.NGram",
-        "lm.build.build_ngram",
-        "lm.build.build",
-        "lm.interpolate.merge_models",
-        "lm.formats.load",
-        "lm.formats.save",
+        "lm.model.ngram.NGram",
+        "lm.build.in_memory.build_ngram",
+        "lm.build.in_memory.build",
+        "lm.build.interpolate.merge_models",
+        "lm.model.formats.load",
+        "lm.model.formats.save",
     ),
     "rescoring": (
         "Rescoring",

@@ -1,5 +1,5 @@
-"""Draws docs/pictures/: the worked example (lm/example.py) as a sausage before and after rescoring, and as a tree; an
-expected text and its edited form.
+"""Draws docs/pictures/: the worked example (lm/model/example.py) as a sausage before and after rescoring, and as a
+tree; an expected text and its edited form.
 
 python tools/draw/pictures.py
 """
@@ -17,7 +17,7 @@ from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lm import example
+from rescore.lm.model import example
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 TRUTH = [example.LIONEL, example.MESSI, example.SCORED]

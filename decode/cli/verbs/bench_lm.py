@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rescore.decode.bench.results import BenchReport, BenchRow
     from rescore.decode.cli.bench_tables import Titled
-    from rescore.lm.ngram import NGram
+    from rescore.lm.model.ngram import NGram
 
 
 # Header and format of each figure.
@@ -77,7 +77,7 @@ def run(args: BenchLmArgs) -> Result:
     from rescore.decode.bench import lm as bench_lm
     from rescore.decode.bench.results import BenchReport, bench_machine
     from rescore.decode.cli import bench_tables, screen
-    from rescore.lm.formats import load
+    from rescore.lm.model.formats import load
 
     model = load(args.lm)
     tokens = text_of(args.text, model, args.most)
@@ -108,8 +108,8 @@ def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
     """The first tokens of token files or of a dump, int32 [n]."""
     import numpy as np
 
-    from rescore.lm.pieces import plan
-    from rescore.lm.tokenize import tokens_of
+    from rescore.lm.build.inputs import plan
+    from rescore.lm.build.tokenize import tokens_of
 
     found, count = [np.zeros(0, np.int32)], 0
     for piece in plan([path], vocab_size=model.vocab_size):

@@ -144,7 +144,7 @@ def tokenizer_of(args: DumpReduceArgs, vocab_size: int) -> Any:
         if args.end_of_text:
             raise Misuse("--end-of-text needs --tokenizer, which has the token's id")
         return None
-    from rescore.lm.tokenizer import TextTokenizer
+    from rescore.lm.model.tokenizer import TextTokenizer
 
     tokenizer = TextTokenizer.open(path, args.end_of_text)
     if tokenizer.vocab_size > vocab_size:

@@ -204,7 +204,7 @@ def read_prompts(words: Sequence[str]) -> list[str]:
 
 
 def prompt_of(word: str, name: str) -> str:
-    from rescore.lm.inputs import standard_input
+    from rescore.lm.model.compressed import standard_input
 
     content = os.fsencode(word)  # bytes of other encodings reach us in surrogates
     if word == "-":

@@ -21,15 +21,15 @@ from rescore.lattice.unfinished import work_beside
 
 if TYPE_CHECKING:
     from rescore.decode.cli.screen import BuildProgress
-    from rescore.lm.counts import CountOptions
-    from rescore.lm.estimate import EstimateOptions
-    from rescore.lm.ngram import NGram
-    from rescore.lm.prune import PruneOptions
-    from rescore.lm.sources import Sources
-    from rescore.lm.staged import StagedBuild
-    from rescore.lm.tokenizer import TextTokenizer, Tokenizer
-    from rescore.lm.vocabulary import Vocabulary
-    from rescore.lm.work import WorkFolder
+    from rescore.lm.build.counts import CountOptions
+    from rescore.lm.build.estimate import EstimateOptions
+    from rescore.lm.build.prune import PruneOptions
+    from rescore.lm.build.sources import Sources
+    from rescore.lm.build.staged import StagedBuild
+    from rescore.lm.build.work import WorkFolder
+    from rescore.lm.model.ngram import NGram
+    from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
+    from rescore.lm.model.vocabulary import Vocabulary
 
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def run(args: LmBuildArgs) -> Result:
     from rescore.decode.cli.building import all_skipped, count_options, source_of, work_figures
     from rescore.decode.cli.model_files import check_out, write_arpa_file, write_model
     from rescore.decode.cli.screen import BuildProgress
-    from rescore.lm.staged import Resources, StagedBuild
-    from rescore.lm.vocabulary import Vocabulary
+    from rescore.lm.build.staged import Resources, StagedBuild
+    from rescore.lm.model.vocabulary import Vocabulary
 
     check_out(args, args.out, args.arpa)
     output.check_stdin(*args.inputs, args.heldout)
@@ -175,7 +175,7 @@ def of_model(args: LmBuildArgs, model: str) -> tuple[TextTokenizer, LmBuildArgs]
     """The tokenizer of --model, with its end of text and its chats, if it has a chat template; and the options with its
     --tokenizer and, unless given, --vocab-size.
     """
-    from rescore.lm.tokenizer import ChatFormat, TextTokenizer
+    from rescore.lm.model.tokenizer import ChatFormat, TextTokenizer
 
     if args.tokenizer:
         raise Misuse("--tokenizer: expected none with --model, which has its own; leave one of them out")
@@ -207,7 +207,7 @@ def work_folder(args: LmBuildArgs) -> Iterator[WorkFolder]:
     """The folder of --work; else one next to the model, removed if the block succeeds; for a model on standard output
     a temporary one, always removed.
     """
-    from rescore.lm.work import WorkFolder
+    from rescore.lm.build.work import WorkFolder
 
     with ExitStack() as stack:
         if args.work is None and str(args.out) == "-":
@@ -230,10 +230,10 @@ def work_folder(args: LmBuildArgs) -> Iterator[WorkFolder]:
 def numbered(args: LmBuildArgs, work: WorkFolder, progress: BuildProgress) -> tuple[Sources, Vocabulary]:
     """The text of all inputs as word ids, and the vocabulary."""
     from rescore.decode.cli import inputs
-    from rescore.lm.grams import MAX_VOCABULARY
-    from rescore.lm.numbering import number_words
-    from rescore.lm.sources import Sources, TokenSource
-    from rescore.lm.vocabulary import END_OF_TEXT, Vocabulary
+    from rescore.lm.build.numbering import number_words
+    from rescore.lm.build.sources import Sources, TokenSource
+    from rescore.lm.model.grams import MAX_VOCABULARY
+    from rescore.lm.model.vocabulary import END_OF_TEXT, Vocabulary
 
     pieces = inputs.pieces_of(args.inputs, args, Vocabulary.empty(), MAX_VOCABULARY)
     text = TokenSource(pieces, vocab_size=MAX_VOCABULARY, end_of_text=END_OF_TEXT)
@@ -270,7 +270,7 @@ def staged(
     tokenizer: Tokenizer | None,
 ) -> NGram:
     """The model after all stages; stages finished by an earlier run are skipped."""
-    from rescore.lm.estimate import needs_adjusted
+    from rescore.lm.build.estimate import needs_adjusted
 
     estimated = build.estimate(build.count(source, adjusted=needs_adjusted(method)), method)
     words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
@@ -280,8 +280,8 @@ def staged(
 
 def estimation(args: LmBuildArgs) -> EstimateOptions:
     """The estimation options. Misuse for an option of the other method."""
-    from rescore.lm.katz import KatzOptions
-    from rescore.lm.kneser_ney import KneserNeyOptions
+    from rescore.lm.build.katz import KatzOptions
+    from rescore.lm.build.kneser_ney import KneserNeyOptions
 
     if args.method == "katz":
         if args.discount_fallback is not None:
@@ -294,7 +294,7 @@ def estimation(args: LmBuildArgs) -> EstimateOptions:
 
 
 def pruning(args: LmBuildArgs) -> PruneOptions | None:
-    from rescore.lm.prune import PruneOptions
+    from rescore.lm.build.prune import PruneOptions
 
     if args.theta is None and args.max_ngrams is None:
         return None
@@ -306,8 +306,8 @@ def heldout_perplexity(
 ) -> dict[str, Any]:
     """The perplexity of --heldout."""
     from rescore.decode.cli import inputs
-    from rescore.lm.perplexity import perplexity
-    from rescore.lm.vocabulary import Skipped
+    from rescore.lm.model.perplexity import perplexity
+    from rescore.lm.model.vocabulary import Skipped
 
     skipped = Skipped()
     found = chain.from_iterable(

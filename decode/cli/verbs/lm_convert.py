@@ -13,8 +13,8 @@ from rescore.decode.cli.output import Result, check_stdin
 from rescore.decode.cli.values import Written, whole
 
 if TYPE_CHECKING:
-    from rescore.lm.ngram import NGram
-    from rescore.lm.tokenizer import TextTokenizer
+    from rescore.lm.model.ngram import NGram
+    from rescore.lm.model.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +99,8 @@ def run(args: LmConvertArgs) -> Result:
 def write_fst(model: NGram, args: LmConvertArgs) -> dict[str, Any]:
     """Saves the model as OpenFst, and --symbols. Returns the report."""
     from rescore.decode.cli.model_files import arpa_words
-    from rescore.lm.formats import save
-    from rescore.lm.fst_symbols import save_symbols
+    from rescore.lm.model.formats import save
+    from rescore.lm.model.fst_symbols import save_symbols
 
     save(model, args.out, failure_label=args.failure_label)
     label = f"{args.failure_label} (failure)" if args.failure_label else "0 (epsilon)"

@@ -34,9 +34,9 @@ def run(args: LmCountArgs) -> Result:
     from rescore.decode.cli import inputs
     from rescore.decode.cli.building import all_skipped, count_options, source_of, work_figures
     from rescore.decode.cli.screen import BuildProgress
-    from rescore.lm.counts_files import windows_of, write_counts
-    from rescore.lm.staged import Resources, StagedBuild
-    from rescore.lm.work import WorkFolder
+    from rescore.lm.build.counts_files import windows_of, write_counts
+    from rescore.lm.build.staged import Resources, StagedBuild
+    from rescore.lm.build.work import WorkFolder
 
     output.check_stdin(*args.inputs)
     if args.out.exists() and any(args.out.iterdir()):

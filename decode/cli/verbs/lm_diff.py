@@ -14,7 +14,7 @@ from rescore.decode.cli.output import Column, Part, Result, TextTable, check_std
 from rescore.decode.cli.values import printable
 
 if TYPE_CHECKING:
-    from rescore.lm.diff import ModelDifference, Shared
+    from rescore.lm.build.diff import ModelDifference, Shared
 
 
 MAX_VALUE = 100  # characters shown of a value
@@ -45,7 +45,7 @@ def run(args: LmDiffArgs) -> Result:
     """Returns 1 if the models differ."""
     from rescore.decode.cli import screen
     from rescore.decode.cli.model_files import read_model
-    from rescore.lm.diff import difference
+    from rescore.lm.build.diff import difference
 
     check_stdin(args.a, args.b)
     with screen.stages() as stage:

@@ -17,11 +17,11 @@ from rescore.decode.cli.values import something
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rescore.lm.interpolate import Mixture
-    from rescore.lm.ngram import NGram
-    from rescore.lm.tokenizer import TextTokenizer
-    from rescore.lm.tuning import TunedMixture
-    from rescore.lm.vocabulary import Skipped
+    from rescore.lm.build.interpolate import Mixture
+    from rescore.lm.build.tuning import TunedMixture
+    from rescore.lm.model.ngram import NGram
+    from rescore.lm.model.tokenizer import TextTokenizer
+    from rescore.lm.model.vocabulary import Skipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +75,12 @@ def run(args: LmMergeArgs) -> Result:
     from rescore.decode.cli import inputs, screen
     from rescore.decode.cli.model_files import check_out, write_model
     from rescore.decode.cli.verbs.lm_info import tables
-    from rescore.lm.build import prune_model
-    from rescore.lm.interpolate import check_alike, merge_models
-    from rescore.lm.perplexity import perplexity
-    from rescore.lm.prune import PruneOptions
-    from rescore.lm.tuning import tune_mixture
-    from rescore.lm.vocabulary import Skipped
+    from rescore.lm.build.in_memory import prune_model
+    from rescore.lm.build.interpolate import check_alike, merge_models
+    from rescore.lm.build.prune import PruneOptions
+    from rescore.lm.build.tuning import tune_mixture
+    from rescore.lm.model.perplexity import perplexity
+    from rescore.lm.model.vocabulary import Skipped
 
     check_out(args, args.out)
     output.check_stdin(*args.models, args.tune)
@@ -118,7 +118,7 @@ def run(args: LmMergeArgs) -> Result:
 
 def chosen(args: LmMergeArgs) -> Mixture:
     """The mixture of the command line."""
-    from rescore.lm.interpolate import Mixture
+    from rescore.lm.build.interpolate import Mixture
 
     count = len(args.models)
     if count < 2:

@@ -30,8 +30,8 @@ def run(args: LmPruneArgs) -> Result:
     from rescore.decode.cli import screen
     from rescore.decode.cli.model_files import check_out, read_model, words_read, write_model
     from rescore.decode.cli.verbs.lm_info import tables
-    from rescore.lm.build import prune_model
-    from rescore.lm.prune import PruneOptions
+    from rescore.lm.build.in_memory import prune_model
+    from rescore.lm.build.prune import PruneOptions
 
     check_out(args, args.out)
     check_stdin(args.model)

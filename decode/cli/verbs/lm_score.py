@@ -18,9 +18,9 @@ from rescore.lattice.atomic import output_to
 
 if TYPE_CHECKING:
     from rescore.decode.cli.score_rows import ScoreRows
-    from rescore.lm.ngram import NGram
-    from rescore.lm.perplexity import Perplexity
-    from rescore.lm.tokenizer import TextTokenizer, Tokenizer
+    from rescore.lm.model.ngram import NGram
+    from rescore.lm.model.perplexity import Perplexity
+    from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class LmScoreArgs(LmModelArgs, InputArgs, ReportedArgs):
 def run(args: LmScoreArgs) -> Result:
     from rescore.decode.cli import inputs, screen
     from rescore.decode.cli.model_files import check_tokenizer, read_model
-    from rescore.lm.perplexity import Perplexity, scored
-    from rescore.lm.sentence_marks import with_sentence_marks
-    from rescore.lm.vocabulary import Skipped, Vocabulary
+    from rescore.lm.model.perplexity import Perplexity, scored
+    from rescore.lm.model.sentence_marks import with_sentence_marks
+    from rescore.lm.model.vocabulary import Skipped, Vocabulary
 
     output.check_stdin(args.model, *args.inputs)
     given = inputs.open_tokenizer(args.tokenizer, args)

@@ -42,7 +42,7 @@ def run(args: LmVerifyArgs) -> Result:
     """Returns 1 if a check fails."""
     from rescore.decode.cli import screen
     from rescore.decode.cli.model_files import arpa_options
-    from rescore.lm.verify import verify
+    from rescore.lm.model.verify import verify
 
     check_stdin(args.model)
     with screen.stages() as stage:

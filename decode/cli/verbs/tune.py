@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rescore.decode.tuning.tune import Tuned
     from rescore.decode.tuning.tune_paths import ScalarTuning
     from rescore.lattice.dump import Dump
-    from rescore.lm.ngram import NGram
+    from rescore.lm.model.ngram import NGram
 
 
 Report = dict[str, Any]
@@ -127,7 +127,7 @@ def run(args: TuneArgs) -> Result:
 
 def open_lm(path: Path, dump: Dump) -> NGram:
     from rescore.decode.replay.recorded import fitted_models
-    from rescore.lm.ngram import NGram
+    from rescore.lm.model.ngram import NGram
 
     model = NGram.open(path)
     try:

@@ -41,8 +41,8 @@ from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
 from rescore.lattice.structure import Structure
 from rescore.lattice.tree import token_ids
-from rescore.lm.formats import is_model_file, load
-from rescore.lm.ngram import NGram
+from rescore.lm.model.formats import is_model_file, load
+from rescore.lm.model.ngram import NGram
 
 STATES = 2  # of models that are remembered, as of one whose adapter is switched on and off
 SURE = 2  # plain passes of a call from which their mean counts

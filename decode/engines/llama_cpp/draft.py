@@ -15,7 +15,7 @@ from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.lattice.structure import Structure
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 MOST = 16
 

@@ -17,7 +17,7 @@ from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import SplitPart
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 ORDERS = (2, 3, 4)
 

@@ -13,7 +13,7 @@ from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.ngram import NGram
+from rescore.lm.model.ngram import NGram
 
 GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E
 

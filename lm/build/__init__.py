@@ -1,0 +1,1 @@
+"""Makes models: texts, counts, estimation, pruning, mixing. See ../README.md."""

@@ -1,0 +1,328 @@
+"""Counts text into runs on disk, a stretch at a time that fits in memory.
+
+The tokens of all pieces form one stream. Each run counts a stretch of it, and the manifest records where the stretch
+ends. A restart resumes at the end of the last recorded run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.atomic import replacing
+from rescore.lm.build.counts import CountOptions
+from rescore.lm.build.runs import Run, merged, slice_starts
+from rescore.lm.model.tables import ending
+from rescore.lm.model.vocabulary import Skipped
+from rescore.lm.build.work import WorkFolder, expect_bytes
+
+SLICES = 128
+SAMPLE = 1 << 20  # tokens that determine the slices
+MOST_RUNS = 200  # merged at once; each is an open file
+WINDOW_TOKENS = 4  # memory of a window, in tokens: it arrives token by token and is sorted with its count
+MOST_TOKENS = 1 << 53  # estimation uses counts in double precision
+Progress = Callable[[int, int], None]  # tokens and pieces so far
+
+
+class Windows(NamedTuple):
+    """Windows counted elsewhere: offsets int64 [n + 1] into tokens int32, counts int64 [n]."""
+
+    offsets: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    counts: NDArray[np.int64]
+
+
+Content = NDArray[Any] | Windows  # whole documents, each followed by the end of text; or windows
+
+
+class Source(Protocol):
+    """An input of counting, in pieces."""
+
+    tokens: int | None  # number in all pieces, if known
+
+    @property
+    def key(self) -> Any:
+        """A JSON value that identifies what all pieces share, such as the tokenizer."""
+
+    def __len__(self) -> int: ...
+
+    def identity(self, piece: int) -> Any:
+        """A JSON value that identifies a piece's content: equal for equal content."""
+
+    def size(self, piece: int) -> int:
+        """The size of a piece, in any unit."""
+
+    def read(self, piece: int) -> Iterable[Content]:
+        """The contents of a piece, the same at every call."""
+
+    def skipped(self, piece: int) -> dict[str, Any]:
+        """What was skipped in a piece that has been read: {"documents": number, ..}."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """The input of one run.
+
+    items  memory in tokens
+    end    the piece in which the stretch ends, and the number of that piece's contents read so far
+    """
+
+    contents: list[Content] = field(default_factory=list)
+    items: int = 0
+    end: tuple[int, int] = (0, 0)
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, content: Content) -> None:
+        self.contents.append(content)
+        self.items += WINDOW_TOKENS * len(content.counts) if isinstance(content, Windows) else len(content)
+
+
+def bytes_per_token(options: CountOptions) -> int:
+    """Memory that counting needs per token of a run: its key twice, for sorting, the token, and the output."""
+    words = -(-options.order * options.vocab_size.bit_length() // 64)
+    return 16 * words + 8
+
+
+def count_pieces(
+    work: WorkFolder,
+    source: Source,
+    options: CountOptions,
+    *,
+    run_tokens: int,
+    threads: int,
+    progress: Progress = lambda tokens, pieces: None,
+) -> list[Run]:
+    """Counts all pieces into runs.
+
+    run_tokens  tokens per run, or a quarter as many windows
+    progress    called with the number of tokens counted and pieces finished so far
+    """
+    state = work.begin("count", {"options": asdict(options), "source": source.key})
+    folder = work.path / "runs"
+    state = _keep_unchanged(
+        work, state, json.loads(json.dumps([source.identity(piece) for piece in range(len(source))]))
+    )
+    folder.mkdir(exist_ok=True)
+    records = _usable(state, folder)
+    state["runs"] = records
+    if state["done"]:
+        progress(sum(record["tokens"] for record in records), len(source))
+        return [_run(folder, record) for record in records]
+    with work.timed(state):
+        done = sum(record["tokens"] for record in records)
+        progress(done, _position(records)[0])
+        made = _in_threads(
+            _stretches(source, _position(records), run_tokens), work, state, options, threads, len(records)
+        )
+        with ending(made):
+            for record in made:
+                records.append(record)
+                work.save()
+                done += record["tokens"]
+                progress(done, record["end"][0])
+        if not done:
+            skipped = (own for record in records for own in record["skipped"] if own["documents"])
+            raise ValueError(Skipped.from_json(*skipped).why_nothing())
+        if done > MOST_TOKENS:
+            raise ValueError(f"counts: expected at most 2^53 tokens, got {done:,}")
+        if source.tokens not in (None, done):
+            raise ValueError(
+                f"counts: expected {source.tokens:,} tokens in all from their headers, got {done:,}; "
+                "a file is missing or should not be there"
+            )
+        _compact(work, state, options)
+    return [_run(folder, record) for record in state["runs"]]
+
+
+def _keep_unchanged(work: WorkFolder, state: dict[str, Any], pieces: list[Any]) -> dict[str, Any]:
+    """The state of the stage for these pieces; ValueError if finished ones are others. Unread pieces may have changed.
+
+    If the piece in progress has changed, such as a damaged file that was copied again, its runs are dropped.
+    """
+    known, records = state.get("pieces", []), state.get("runs", [])
+    read, _ = _position(records)
+    if state["done"]:
+        read = max(len(known), len(pieces))
+    if known[:read] != pieces[:read]:
+        if work.needed():
+            raise work.refusal({"source": known[:read]}, {"source": pieces[:read]})
+        state = work.renew("count")
+    elif known[read : read + 1] != pieces[read : read + 1]:
+        state["runs"] = [record for record in records if tuple(record["end"]) <= (read, 0)]
+    state["pieces"] = pieces
+    return state
+
+
+def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    return tuple(records[-1]["end"]) if records else (0, 0)
+
+
+def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator[Stretch]:
+    """Yields the stream from a position on in stretches of about `size` items.
+
+    If a piece cannot be read, the stretch before it is yielded before the error is raised.
+    """
+    now = Stretch(end=position)
+    first, passed = position
+    for piece in range(first, len(source)):
+        before, number = len(now.contents), 0
+        try:
+            for number, content in enumerate(source.read(piece), 1):
+                if number <= passed:
+                    continue
+                if now.contents and (
+                    now.items >= size or isinstance(content, Windows) != isinstance(now.contents[-1], Windows)
+                ):
+                    yield now
+                    now, before = Stretch(), 0
+                now.add(content)
+                now.end = (piece, number)
+        except Exception:
+            del now.contents[before:]
+            now.end = (piece, 0)
+            if now.contents:
+                yield now
+            raise
+        passed = 0
+        now.end = (piece + 1, 0)
+        now.skipped.append(source.skipped(piece))
+    if now.contents or now.skipped:
+        yield now
+
+
+def _in_threads(
+    stretches: Iterator[Stretch],
+    work: WorkFolder,
+    state: dict[str, Any],
+    options: CountOptions,
+    threads: int,
+    number: int,
+) -> Iterator[dict[str, Any]]:
+    """Writes the runs of all stretches on several threads; yields their records in order."""
+    waiting: deque[Future[dict[str, Any]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for stretch in stretches:
+                if "starts" not in state:
+                    state["starts"] = slice_starts(_sample(stretch.contents), SLICES) if options.order > 1 else []
+                waiting.append(pool.submit(_write, stretch, work, options, state["starts"], number))
+                number += 1
+                del stretch  # free its memory before the next is read
+                if len(waiting) == threads:
+                    yield waiting.popleft().result()
+        except Exception:
+            while waiting:  # keep the runs before the error
+                yield waiting.popleft().result()
+            raise
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _sample(contents: Iterable[Content]) -> NDArray[Any]:
+    found, size = [], 0
+    for content in contents:
+        found.append(np.asarray(content.tokens if isinstance(content, Windows) else content)[: SAMPLE - size])
+        size += len(found[-1])
+        if size == SAMPLE:
+            break
+    return np.concatenate(found) if found else np.zeros(1, np.uint16)
+
+
+def _write(
+    stretch: Stretch, work: WorkFolder, options: CountOptions, starts: Sequence[int], number: int
+) -> dict[str, Any]:
+    name = f"{number:05}.run"
+    end, skipped = stretch.end, [own for own in stretch.skipped if own["documents"]]
+    run = _count(stretch.contents, options, starts)
+    stretch.contents.clear()
+    assert isinstance(run.source, bytes)
+    with work.room(len(run.source)), replacing(work.path / "runs" / name) as file:
+        file.write(run.source)
+    return {
+        "file": name,
+        "bytes": len(run.source),
+        "slices": run.slices,
+        "windows": run.windows,
+        "tokens": run.tokens,
+        "end": list(end),
+        "skipped": skipped,
+    }
+
+
+def _count(contents: Sequence[Content], options: CountOptions, starts: Sequence[int]) -> Run:
+    windows = [content for content in contents if isinstance(content, Windows)]
+    if not windows:
+        return Run.of_tokens(
+            [(content, 0, len(content)) for content in contents if not isinstance(content, Windows)], options, starts
+        )
+    base = np.cumsum([0, *(len(own.tokens) for own in windows)])
+    offsets = [own.offsets[:-1] + start for own, start in zip(windows, base)]
+    return Run.of_windows(
+        np.concatenate([*offsets, base[-1:]]),
+        np.concatenate([own.tokens for own in windows]),
+        np.concatenate([own.counts for own in windows]),
+        options,
+        starts,
+    )
+
+
+def _usable(state: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """The runs of the manifest, whose files must be complete; deletes files that it does not name."""
+    records = state.get("runs", [])
+    for record in records:
+        expect_bytes(folder / record["file"], record["bytes"])
+    named = {record["file"] for record in records}
+    for path in folder.iterdir():
+        if path.name not in named:
+            path.unlink()
+    return records
+
+
+def _run(folder: Path, record: dict[str, Any]) -> Run:
+    return Run(
+        source=folder / record["file"], slices=record["slices"], windows=record["windows"], tokens=record["tokens"]
+    )
+
+
+def _compact(work: WorkFolder, state: dict[str, Any], options: CountOptions) -> None:
+    """Merges runs until there are few enough to read all at once."""
+    folder, number = work.path / "runs", 0
+    while len(state["runs"]) > MOST_RUNS:
+        records = state["runs"][:MOST_RUNS]
+        while (folder / f"merged-{number:05}.run").exists():
+            number += 1
+        record = _merge_runs(work, folder / f"merged-{number:05}.run", [_run(folder, own) for own in records], options)
+        skipped = [own for merged_record in records for own in merged_record["skipped"]]
+        state["runs"] = [*state["runs"][MOST_RUNS:], {**record, "end": state["runs"][-1]["end"], "skipped": skipped}]
+        work.save()
+        for own in records:
+            (folder / own["file"]).unlink()
+
+
+def _merge_runs(work: WorkFolder, path: Path, runs: Sequence[Run], options: CountOptions) -> dict[str, Any]:
+    """Merges several runs into one."""
+    slices, windows = [0], 0
+    with replacing(path) as file:
+        for number in range(len(runs[0].slices) - 1):
+            source, more = merged(runs, number, options), True
+            while more:
+                part, found, more = source.write(1 << 20)
+                windows += found
+                work.check_room(len(part))
+                file.write(part)
+            slices.append(file.tell())
+    return {
+        "file": path.name,
+        "bytes": slices[-1],
+        "slices": slices,
+        "windows": windows,
+        "tokens": sum(run.tokens for run in runs),
+    }

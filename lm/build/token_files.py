@@ -1,0 +1,154 @@
+"""Reads token ids from flat arrays and dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.dump import Dump
+from rescore.lattice.mapped import map_npy
+from rescore.lm.build.inputs import Piece, bin_length
+from rescore.lm.model.compressed import opened
+
+CHUNK = 1 << 20  # tokens handled at once
+MAX_TOKENS = 1 << 28  # of a document in a file of tokens
+
+
+class TokenPart(NamedTuple):
+    """Ids from a file, and their place: "token" and the number of the first, or "sequence" and its number."""
+
+    ids: NDArray[Any]
+    unit: str
+    number: int
+
+
+def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """The dtype of token arrays for a vocabulary."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
+
+
+def token_documents(
+    piece: Piece, *, vocab_size: int, end_of_text: int | None, notes: list[str] | None = None
+) -> Iterator[NDArray[Any]]:
+    """Yields the tokens of a piece of a token file: flat arrays of whole documents, each followed by one end of text.
+
+    Empty documents are skipped. If `end_of_text` is None, the arrays are unchanged stretches of the file. ValueError
+    names file and position of an id outside 0..V-1, and a file that is damaged or of another kind. A file without any
+    end of text, which is read as one document, is added to `notes`.
+    """
+    checked = _checked(_parts(piece, end_of_text), piece.name, vocab_size)
+    if end_of_text is None:
+        yield from checked
+    else:
+        ended = yield from _whole_documents(checked, piece.name, end_of_text)
+        if notes is not None and not ended and not piece.begin:
+            notes.append(
+                f"{piece.name}: the end of text, {end_of_text}, does not occur; all tokens are one document, unless "
+                "--end-of-text is another id"
+            )
+
+
+def _parts(piece: Piece, end_of_text: int | None) -> Iterator[TokenPart]:
+    if piece.form == "npy":
+        return _stretch(map_npy(piece.path), piece, end_of_text)
+    if piece.form == "bin":
+        dtype = np.dtype(piece.dtype).newbyteorder("<")
+        if piece.end is None:
+            return _read(piece, dtype)
+        return _stretch(np.memmap(piece.path, dtype, "r") if piece.size else np.empty(0, dtype), piece, end_of_text)
+    if end_of_text is None:
+        raise ValueError(
+            f"{piece.path}: a dump needs an end-of-text id, which separates its sequences: give --end-of-text"
+        )
+    return _sequences(piece.path, end_of_text)
+
+
+def _stretch(array: NDArray[Any], piece: Piece, end_of_text: int | None) -> Iterator[TokenPart]:
+    """Yields the documents that begin in tokens begin..end of the piece, in parts."""
+    end = len(array) if piece.end is None else piece.end
+    begin, end = (_first_document(array, at, end_of_text) for at in (piece.begin, end))
+    for at in range(begin, end, CHUNK):
+        yield TokenPart(array[at : min(at + CHUNK, end)], "token", at)
+
+
+def _first_document(array: NDArray[Any], begin: int, end_of_text: int | None) -> int:
+    """The first position >= `begin` at which a document begins."""
+    if not begin or end_of_text is None:
+        return begin
+    for at in range(begin - 1, len(array), CHUNK):
+        ends = array[at : at + CHUNK] == end_of_text
+        if ends.any():
+            return at + int(ends.argmax()) + 1
+    return len(array)
+
+
+def _read(piece: Piece, dtype: np.dtype) -> Iterator[TokenPart]:
+    """Yields the ids of a pipe."""
+    number = 0
+    with opened(piece.path) as stream:
+        while block := stream.read(CHUNK * dtype.itemsize):
+            yield TokenPart(np.frombuffer(block, dtype, bin_length(piece.name, dtype, len(block))), "token", number)
+            number += CHUNK
+
+
+def _sequences(path: str, end_of_text: int) -> Iterator[TokenPart]:
+    """Yields the sequences of a shard of a dump, prompt and continuation."""
+    dump = Dump.open(Path(path).parent)
+    for number, text in enumerate(dump.texts(Path(path).name)):
+        yield TokenPart(np.append(text, end_of_text), "sequence", number)
+
+
+def _checked(parts: Iterable[TokenPart], name: str, vocab_size: int) -> Iterator[NDArray[Any]]:
+    """Checks that ids are in 0..V-1; yields them in the dtype of the vocabulary."""
+    dtype = token_dtype(vocab_size)
+    for ids, unit, number in parts:
+        low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
+        if low < 0 or high >= vocab_size:
+            at = int(((ids < 0) | (ids >= vocab_size)).argmax())
+            place = f"token {number + at}" if unit == "token" else f"{unit} {number}, token {at}"
+            raise ValueError(f"{name}, {place}: expected ids in 0..{vocab_size - 1}, got {ids[at]}")
+        yield ids.astype(dtype, copy=False)
+
+
+def _whole_documents(parts: Iterable[NDArray[Any]], name: str, end_of_text: int) -> Generator[NDArray[Any], None, bool]:
+    """Yields the documents of consecutive parts, about CHUNK tokens at a time, or one longer document. Returns whether
+    there was an end of text, or no token.
+    """
+    held: list[NDArray[Any]] = []
+    size, wanted, ended = 0, CHUNK, False
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size < wanted:
+            continue
+        tokens = np.concatenate(held)
+        ends = np.flatnonzero(tokens == end_of_text)
+        cut = int(ends[-1]) + 1 if len(ends) else 0
+        ended |= cut > 0
+        yield from _without_empty(tokens[:cut], end_of_text)
+        held, size = [tokens[cut:]], len(tokens) - cut
+        if size > MAX_TOKENS:
+            raise ValueError(
+                f"{name}: expected documents of at most {MAX_TOKENS} tokens, got a longer one; if {end_of_text} is not "
+                "the end of text, give --end-of-text, else split the document"
+            )
+        wanted = CHUNK + 2 * size  # grows, so that a long document is not concatenated at every part
+    if not size:
+        return True
+    tokens = np.concatenate([*held, np.array([end_of_text], held[0].dtype)])
+    yield from _without_empty(tokens, end_of_text)
+    return ended or bool((tokens[:-1] == end_of_text).any())
+
+
+def _without_empty(tokens: NDArray[Any], end_of_text: int) -> Iterator[NDArray[Any]]:
+    """Removes each end of text that comes first or follows another; yields the tokens unless none is left."""
+    ends = tokens == end_of_text
+    empty = ends.copy()
+    empty[1:] &= ends[:-1]
+    left = tokens[~empty] if empty.any() else tokens
+    if len(left):
+        yield left

@@ -1,0 +1,132 @@
+"""The windows of a token stream: one n-gram per position, which determine the counts of all orders.
+
+A stream is all documents with an end-of-text token before the first, between them and after the last. The window of
+position i >= 1 is the longest n-gram of at most N tokens that ends there and does not cross an end-of-text: this token
+may be its first or last, never inside. With N = 3:
+
+    stream   end_of_text a b c end_of_text d end_of_text
+    windows  [end_of_text a] [end_of_text a b] [a b c] [b c end_of_text] [end_of_text d] [end_of_text d end_of_text]
+
+The count of an n-gram is the number of windows that end in it, so it suffices to exchange counts of windows
+(`counts_files.py`). A window shorter than N always begins with an end-of-text. Padded on the left with further ones it
+is a row of N tokens, which packs into a few 64-bit words and can be unpadded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore.lm.model.grams import check_vocabulary
+
+
+def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
+    """A sequence of ids as an array of integers [n]. TypeError or ValueError gives its number if it is not one."""
+    array = np.asarray(sequence)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"sequence {number}: expected integers, got {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"sequence {number}: expected a one-dimensional array, got shape {list(array.shape)}")
+    if array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= vocab_size:
+            raise ValueError(f"sequence {number}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
+    return array
+
+
+def join(sequences: Iterable[ArrayLike], vocab_size: int, end_of_text: int) -> NDArray[np.generic]:
+    """The stream of all sequences, uint16 [n] if V allows, else uint32, with an end-of-text first, between and last.
+
+    sequences  integer arrays [n] of ids in [0, V), each of whole documents; the end-of-text before the first and after
+               the last token may be missing. Empty sequences add nothing. ValueError names the sequence.
+    """
+    dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+    end = np.array([end_of_text], dtype)
+    parts: list[NDArray[np.generic]] = [end]
+    for number, sequence in enumerate(sequences):
+        array = checked_ids(sequence, number, vocab_size)
+        if not array.size:
+            continue
+        skip = int(array[0] == end_of_text)  # the part before it already ends with one
+        parts.append(array[skip:].astype(dtype, copy=False))
+        if array[-1] != end_of_text:
+            parts.append(end)
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """Packs windows into keys of `words` int64, each with `per_word` tokens of `bits` bits.
+
+    The last token is in the lowest bits of the last word.
+    """
+
+    order: int
+    vocab_size: int
+    end_of_text: int
+
+    def __post_init__(self) -> None:
+        check_vocabulary(self.vocab_size, self.order)
+        if not 0 <= self.end_of_text < self.vocab_size:
+            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.end_of_text}")
+
+    @property
+    def bits(self) -> int:
+        return max(1, (self.vocab_size - 1).bit_length())
+
+    @property
+    def per_word(self) -> int:
+        return 64 // self.bits
+
+    @property
+    def words(self) -> int:
+        return -(-self.order // self.per_word)
+
+    def place(self, back: int) -> tuple[int, int]:
+        """Word and shift of the token `back` places before the last."""
+        return self.words - 1 - back // self.per_word, back % self.per_word * self.bits
+
+    def keys(self, stream: NDArray[np.generic]) -> NDArray[np.int64]:
+        """The keys of a stream's windows, int64 [words, len(stream) - 1]; the stream begins with an end-of-text."""
+        at = np.arange(1, len(stream))
+        began = np.maximum.accumulate(np.where(stream[:-1] == self.end_of_text, at - 1, 0))
+        keys = np.zeros((self.words, len(at)), np.int64)
+        for back in range(self.order):
+            word, shift = self.place(back)
+            token = stream[1:] if not back else stream[np.maximum(at - back, began)]
+            keys[word] |= token.astype(np.int64) << shift
+        return keys
+
+    def spell(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The windows of keys [words, n]: offsets int64 [n + 1] and tokens int32, in text order."""
+        rows = np.empty((keys.shape[1], self.order), np.int32)
+        for back in range(self.order):
+            word, shift = self.place(back)
+            rows[:, self.order - 1 - back] = (keys[word] >> shift) & ((1 << self.bits) - 1)
+        starts = np.where(rows[:, :-1] == self.end_of_text, np.arange(self.order - 1), 0).max(axis=1, initial=0)
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(self.order - starts, out=offsets[1:])
+        return offsets, rows[np.arange(self.order) >= starts[:, None]]
+
+
+def group(
+    keys: NDArray[np.int64], count: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct keys int64 [words, m] of keys [words, n], sorted, and how often each occurs.
+
+    With `count` [n], the sums of their counts instead.
+    """
+    if len(keys) == 1 and count is None:
+        keys = np.sort(keys, axis=1)  # several times faster than sorting indices
+    else:
+        by_key = np.lexsort(keys[::-1])
+        keys = keys[:, by_key]
+        count = None if count is None else count[by_key]
+    if not keys.shape[1]:
+        return keys, np.empty(0, np.int64)
+    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
+    number = np.diff(np.append(first, keys.shape[1])) if count is None else np.add.reduceat(count, first)
+    return keys[:, first], number.astype(np.int64)

@@ -1,0 +1,141 @@
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import oracle_katz, oracle_kneser_ney
+from support.counts import counts_as_dict
+
+from rescore.lm.model.grams import spell
+from rescore.lm.build.runs import count
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(st.integers(1, 5), max_size=12), min_size=1, max_size=5), st.integers(1, 5))
+def test_counts_are_those_of_the_definition(documents, order):
+    stream = [0]
+    for document in documents:
+        stream += [*document, 0]
+    counts = count([stream], order=order, vocab_size=7, end_of_text=0)
+    assert counts_as_dict(counts) == dict(oracle_katz.count(documents, order, 0))
+    for n in range(2, order + 1):
+        rows = spell(counts.levels, n)
+        assert rows.tolist() == sorted(rows.tolist(), key=lambda gram: (gram[-2::-1], gram[-1]))  # context order
+        for context, total in enumerate(counts.total[n - 2].tolist()):
+            assert total == counts.count[n - 1][counts.levels[n - 1].context() == context].sum()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=3),
+    st.integers(1, 4),
+    st.sampled_from([(), (1, 1, 2), (1, 2)]),
+)
+def test_adjusted_counts_are_those_of_the_definition(documents, order, min_counts):
+    stream = [0]
+    for document in documents:
+        stream += [*document, 0]
+    counts = count([stream], order=order, vocab_size=4, end_of_text=0, min_counts=min_counts[:order], adjusted=True)
+    every = oracle_katz.count(documents, order, 0)
+    full = oracle_kneser_ney.adjusted(every, order, 0)
+    kept = counts_as_dict(counts)
+    assert counts_as_dict(dataclasses.replace(counts, count=counts.adjusted.count)) == {
+        gram: full[gram] for gram in kept
+    }
+    for n in range(1, order + 1):
+        own = [c for gram, c in full.items() if len(gram) == n]
+        assert [counts.adjusted.of_counts[n - 1][r] for r in range(1, 9)] == [own.count(r) for r in range(1, 9)]
+    for n in range(2, order + 1):
+        for gram, context in zip(spell(counts.levels, n).tolist(), counts.levels[n - 1].context()):
+            assert counts.adjusted.total[n - 2][context] == sum(
+                c for other, c in full.items() if len(other) == n and other[:-1] == tuple(gram[:-1])
+            )
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=3),
+    st.sampled_from([(1, 1, 2), (1, 2), (1, 2, 2, 3), (1, 1, 1, 1)]),
+)
+def test_cut_offs_drop_the_rare_but_not_their_counts(documents, min_counts):
+    stream = [0]
+    for document in documents:
+        stream += [*document, 0]
+    counts = count([stream], order=4, vocab_size=4, end_of_text=0, min_counts=min_counts)
+    every = oracle_katz.count(documents, 4, 0)
+    least = [*min_counts, *[min_counts[-1]] * 4]
+    assert counts_as_dict(counts) == {gram: c for gram, c in every.items() if c >= least[len(gram) - 1]}
+    for n in range(1, 5):
+        own = [c for gram, c in every.items() if len(gram) == n]
+        assert counts.seen[n - 1] == len(own)
+        assert [counts.of_counts[n - 1][r] for r in range(1, 9)] == [own.count(r) for r in range(1, 9)]
+    for n in range(2, 5):
+        for gram, context in zip(spell(counts.levels, n).tolist(), counts.levels[n - 1].context()):
+            assert counts.total[n - 2][context] == sum(
+                c for other, c in every.items() if len(other) == n and other[:-1] == tuple(gram[:-1])
+            )
+
+
+def test_the_example_of_the_module():
+    a, b, c, end_of_text = 1, 2, 3, 0
+    found = counts_as_dict(
+        count([[end_of_text, a, b, end_of_text, c, end_of_text]], order=3, vocab_size=4, end_of_text=end_of_text)
+    )
+    assert {g for g in found if len(g) == 2} == {
+        (end_of_text, a),
+        (a, b),
+        (b, end_of_text),
+        (end_of_text, c),
+        (c, end_of_text),
+    }
+    assert {g for g in found if len(g) == 3} == {
+        (end_of_text, a, b),
+        (a, b, end_of_text),
+        (end_of_text, c, end_of_text),
+    }
+    assert found[(end_of_text,)] == 2  # the first one is a context alone
+
+
+def test_whole_documents_may_come_in_any_number_of_sequences():
+    one = count([[0, 1, 2, 0, 3, 1, 0]], order=3, vocab_size=4, end_of_text=0)
+    for parts in ([[1, 2], [3, 1]], [[0, 1, 2, 0], [0, 3, 1]], [[1, 2, 0, 3, 1]], [[0, 1, 2], [], [3, 1, 0]]):
+        assert counts_as_dict(count(map(np.array, parts), order=3, vocab_size=4, end_of_text=0)) == counts_as_dict(
+            one
+        ), parts
+
+
+def test_a_vocabulary_beyond_16_bits():
+    top = (1 << 24) - 1
+    counts = count([np.array([5, top, 5, 70000], np.int64)], order=3, vocab_size=1 << 24, end_of_text=0)
+    assert counts_as_dict(counts)[(5, top, 5)] == 1
+    assert counts.tokens == 5
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(order=0), "order of the n-gram model: expected 1..7, got 0"),
+        (dict(order=8), "expected 1..7, got 8"),
+        (dict(vocab_size=0), "vocabulary size: expected 1..16777216, got 0"),
+        (dict(end_of_text=9), "end-of-text id: expected 0..3, got 9"),
+        (dict(sequences=[[1, 4]]), "sequence 0: expected ids in 0..3, got 4"),
+        (dict(sequences=[[1], [-1]]), "sequence 1: expected ids in 0..3, got -1"),
+        (dict(sequences=[[[1]]]), "sequence 0: expected a one-dimensional array, got shape"),
+        (dict(sequences=[]), "expected at least one token, got none"),
+        (dict(min_counts=(2,)), "min_counts: expected 1 for unigrams and counts that never fall after it, got (2,)"),
+        (dict(min_counts=(1, 0)), "expected 1 for unigrams and counts that never fall"),
+        (dict(min_counts=(1, 1, 1)), "min_counts: expected at most 2 orders, got 3"),
+    ],
+)
+def test_wrong_input_is_named(options, message):
+    options = {"sequences": [[1, 2]], "order": 2, "vocab_size": 4, "end_of_text": 0, **options}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        count(options.pop("sequences"), **options)
+
+
+@pytest.mark.parametrize("sequence", [[0.5], [True], ["1"], np.array([1.0], np.float32)])
+def test_sequences_are_integers(sequence):
+    with pytest.raises(TypeError, match="sequence 1: expected integers, got "):
+        count([[1, 2], sequence], order=2, vocab_size=4, end_of_text=0)

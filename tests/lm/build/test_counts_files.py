@@ -1,0 +1,239 @@
+"""Window counts on disk: what is written is read, and what a stranger wrote is checked."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.counts import windows_as_dict
+
+from rescore.lm.build import counts_files
+from rescore.lm.build.counts_files import WindowCounts, open_counts, write_counts
+from rescore.lm.build.counts_header import read_counts_header
+from rescore.lm.build.windows import Packing, group
+
+V, EOT = 6, 0
+KINDS = (pa.list_(pa.int32()), pa.int64())
+HEADER = {
+    "format": "rescore-counts",
+    "version": 1,
+    "order": 3,
+    "vocab_size": V,
+    "end_of_text": EOT,
+    "tokenizer": None,
+    "tokens": 0,
+}
+
+
+def windows(rows):
+    """{window: count} as a batch."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    return WindowCounts(
+        offsets=offsets,
+        tokens=np.array([t for row in rows for t in row], np.int32),
+        count=np.array(list(rows.values()), np.int64),
+    )
+
+
+def of_stream(stream, order):
+    packing = Packing(order=order, vocab_size=V, end_of_text=EOT)
+    keys, count = group(packing.keys(np.array(stream, np.uint16)))
+    offsets, tokens = packing.spell(keys)
+    return WindowCounts(offsets=offsets.astype(np.int32), tokens=tokens, count=count)
+
+
+def write(folder, rows, header=None, kinds=KINDS, name="a.parquet", **options):
+    """A folder of counts as some other program may write it."""
+    folder.mkdir(exist_ok=True)
+    grams, counts = [row[0] for row in rows], [row[1] for row in rows]
+    pq.write_table(
+        pa.table({"ngram": pa.array(grams, kinds[0]), "count": pa.array(counts, kinds[1])}), folder / name, **options
+    )
+    (folder / "counts.json").write_text(json.dumps({**HEADER, "tokens": sum(c or 0 for c in counts), **(header or {})}))
+    return folder
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, V - 1), max_size=30), st.integers(1, 4), st.integers(1, 9))
+def test_round_trip(tmp_path_factory, stream, order, parts):
+    folder = tmp_path_factory.mktemp("counts") / "new" / "folder"
+    streams = [[EOT, *part, EOT] for part in np.array_split(np.array(stream, int), parts) if len(part)]
+    batches = [of_stream(part, order) for part in streams]
+    header = write_counts(folder, batches, order=order, vocab_size=V, end_of_text=EOT, tokenizer="a" * 64, file_rows=3)
+    assert header.tokens == sum(len(part) - 1 for part in streams)
+    opened = open_counts(folder)
+    assert opened.header == header and len(opened.paths) >= 1
+    assert windows_as_dict(opened.batches()) == windows_as_dict(batches)
+    single = [open_counts(path) for path in opened.paths]
+    assert windows_as_dict(batch for one in single for batch in one.batches()) == windows_as_dict(batches)
+
+
+def test_files_and_row_groups_are_split(tmp_path, monkeypatch):
+    monkeypatch.setattr(counts_files, "GROUP_ROWS", 4)
+    monkeypatch.setattr(counts_files, "READ_ROWS", 3)
+    rows = {(EOT, a, b): a + b for a in range(1, 6) for b in range(1, 6)}
+    batches = [windows({row: count}) for row, count in rows.items()]
+    write_counts(tmp_path / "c", batches, order=3, vocab_size=V, end_of_text=EOT, file_rows=8)
+    opened = open_counts(tmp_path / "c")
+    assert [pq.ParquetFile(path).metadata.num_row_groups for path in opened.paths] == [2, 2, 2, 1]
+    assert max(map(len, opened.batches())) == 3 and windows_as_dict(opened.batches()) == rows
+
+
+def test_other_writers(tmp_path):
+    """Large lists, other columns, several files, hidden files; a window may be in more than one row."""
+    folder = write(tmp_path / "c", [((0, 1), 2), ((0, 1), 3)], kinds=(pa.large_list(pa.int32()), pa.int64()))
+    (folder / "_SUCCESS").touch()
+    (folder / "_x.parquet").write_text("not Parquet")
+    assert windows_as_dict(open_counts(folder).batches()) == {(0, 1): 5}
+    table = pq.read_table(folder / "a.parquet").append_column("more", [["x", "y"]])
+    pq.write_table(table, folder / "a.parquet")
+    pq.write_table(table.slice(1), folder / "b.parquet")
+    (folder / "counts.json").write_text(json.dumps({**HEADER, "tokens": 8}))
+    assert windows_as_dict(open_counts(folder).batches()) == {(0, 1): 8}
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        (((0,), 1), "row 1: expected a window of 2..3 tokens, got 1"),
+        (((), 1), "row 1: expected a window of 2..3 tokens, got 0"),
+        (((0, 1), 0), "row 1: expected a count in 1..70368744177664, got 0"),
+        (((0, 1), 1 << 62), "row 1: expected a count in 1..70368744177664, got 4611686018427387904"),
+        (((1, 2, V), 1), "row 1: expected ids in 0..5, got 6"),
+        (((-1, 2, 3), 1), "row 1: expected ids in 0..5, got -1"),
+        (
+            ((1, 2), 1),
+            "row 1: expected a window shorter than 3 to begin with end-of-text .these may be n-grams of every order., "
+            "got 2",
+        ),
+        (((1, 0, 2), 1), "row 1: expected end-of-text only first or last in a window, got 0"),
+        ((None, 1), "expected no nulls in ngram and count, got some"),
+        (((1, None, 2), 1), "expected no nulls"),
+        (((1, 3, 2), None), "expected no nulls"),
+        (((1, 2, 3, 4, 5, 1, 2, 3), 1), "expected at most 6 tokens in 2 windows, got 11"),
+    ],
+)
+def test_rows_refused(tmp_path, row, message):
+    rows = [((0, 1, 2), 1)] * 2 + [((0, 1, 2), 1), row]
+    folder = write(tmp_path / "c", rows, {"tokens": 4}, row_group_size=2)
+    with pytest.raises(ValueError, match=f"a.parquet: row group 1(, |: ){message}"):
+        list(open_counts(folder).batches())
+
+
+def test_columns_refused(tmp_path):
+    for kinds, message in [
+        ((pa.list_(pa.int64()), pa.int64()), "column ngram: expected list<int32>, got list<.*int64>"),
+        ((pa.list_(pa.int32()), pa.int32()), "column count: expected int64, got int32"),
+        ((pa.list_(pa.int32()), pa.float64()), "column count: expected int64, got double"),
+    ]:
+        with pytest.raises(ValueError, match=f"a.parquet: {message}"):
+            list(open_counts(write(tmp_path / "c", [((0, 1), 1)], kinds=kinds)).batches())
+    pq.write_table(pa.table({"gram": [1]}), tmp_path / "c" / "a.parquet")
+    with pytest.raises(ValueError, match="a.parquet: expected the columns ngram and count, got gram"):
+        list(open_counts(tmp_path / "c").batches())
+    (tmp_path / "c" / "a.parquet").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="a.parquet: "):
+        list(open_counts(tmp_path / "c").batches())
+
+
+def test_missing_and_surplus_files(tmp_path):
+    folder = write(tmp_path / "c", [((0, 1), 2)], {"tokens": 5})
+    with pytest.raises(
+        ValueError,
+        match="c: expected counts that sum to 5 from counts.json, got 2; a file is missing or should not be there",
+    ):
+        list(open_counts(folder).batches())
+    (folder / "a.parquet").unlink()
+    with pytest.raises(ValueError, match="c: expected .parquet files beside counts.json, got none"):
+        open_counts(folder)
+    (folder / "counts.json").unlink()
+    with pytest.raises(
+        ValueError, match="c: expected a folder with counts.json, which is written last; the counting did not finish"
+    ):
+        open_counts(folder)
+    with pytest.raises(ValueError, match="x: expected a folder of counts, or a .parquet file in one"):
+        open_counts(tmp_path / "x")
+    with pytest.raises(FileNotFoundError):
+        open_counts(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"format": "other"}, 'expected an object with "format": "rescore-counts"'),
+        ({"version": 2}, "version: expected 1, got 2; another version of rescore wrote these counts"),
+        ({"version": True}, "version: expected 1, got True"),
+        ({"order": 8}, "order of the n-gram model: expected 1..7, got 8"),
+        ({"order": 3.0}, "order: expected a whole number, got 3.0"),
+        ({"tokens": False}, "tokens: expected a whole number, got False"),
+        ({"vocab_size": 0}, "vocabulary size: expected 1..16777216, got 0"),
+        ({"end_of_text": V}, "end-of-text id: expected 0..5, got 6"),
+        ({"tokens": -1}, "tokens: expected 0..70368744177664, got -1"),
+        ({"tokens": 1 << 50}, "tokens: expected 0..70368744177664, got 1125899906842624"),
+        ({"tokenizer": "A" * 64}, "tokenizer: expected a sha256 of 64 hexadecimal digits"),
+        ({"tokenizer": 3}, "tokenizer: expected a sha256"),
+        ({"more": 1}, "unknown key 'more'"),
+    ],
+)
+def test_headers_refused(tmp_path, changes, message):
+    folder = write(tmp_path / "c", [((0, 1), 2)], changes)
+    with pytest.raises(ValueError, match=f"counts.json: {message}"):
+        open_counts(folder)
+
+
+def test_the_older_name_of_the_end_of_text_is_read(tmp_path):
+    older = {("eot" if name == "end_of_text" else name): value for name, value in HEADER.items()}
+    (tmp_path / "counts.json").write_text(json.dumps(older))
+    assert read_counts_header(tmp_path / "counts.json").end_of_text == HEADER["end_of_text"]
+
+
+def test_headers_that_are_no_json(tmp_path):
+    folder = write(tmp_path / "c", [((0, 1), 2)])
+    missing = {name: value for name, value in HEADER.items() if name != "end_of_text"}
+    for text, message in [
+        (json.dumps(missing), "the key 'end_of_text' is missing"),
+        ("[]", "expected an object"),
+        ("{", "Expecting"),
+        ("", "Expecting"),
+        ('{"format": "a", "format": "rescore-counts"}', "a key occurs twice"),
+        ("[" * 60_000, "nested too deeply|Expecting"),
+        (" " * 70_000, "more than 65536 bytes"),
+        ("\ud800", "codec can't decode"),
+    ]:
+        (folder / "counts.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+        with pytest.raises(ValueError, match=f"counts.json: .*({message})"):
+            open_counts(folder)
+
+
+def test_nothing_stays_of_what_fails(tmp_path):
+    folder = tmp_path / "c"
+    good, bad = windows({(0, 1): 1}), windows({(1, 2): 1})
+    with pytest.raises(ValueError, match="batch 1, row 0: expected a window shorter than 3 to begin"):
+        write_counts(folder, [good, bad], order=3, vocab_size=V, end_of_text=EOT, file_rows=1)
+    assert not list(folder.iterdir())
+    wide = WindowCounts(offsets=good.offsets, tokens=good.tokens.astype(np.int64), count=good.count)
+    with pytest.raises(
+        ValueError, match="batch 0: expected int32 tokens, int64 counts and offsets .*, got int64, int64, 2 offsets"
+    ):
+        write_counts(folder, [wide], order=3, vocab_size=V, end_of_text=EOT)
+    (folder / "mine").touch()
+    with pytest.raises(ValueError, match="c: expected an empty folder to write counts to"):
+        write_counts(folder, [good], order=3, vocab_size=V, end_of_text=EOT)
+    assert [path.name for path in folder.iterdir()] == ["mine"]
+
+
+def test_damaged_bytes_are_noticed(tmp_path):
+    """Any byte changed: an error, or nothing that matters."""
+    rows = {(EOT, a, b): a + b for a in range(1, 6) for b in range(1, 6)}
+    write_counts(tmp_path / "c", [windows(rows)], order=3, vocab_size=V, end_of_text=EOT)
+    (path,) = open_counts(tmp_path / "c").paths
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 3):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+        try:
+            assert windows_as_dict(open_counts(tmp_path / "c").batches()) == rows, at
+        except ValueError as error:
+            assert "part-00000.parquet: " in str(error) or "add up to" in str(error)

@@ -1,0 +1,258 @@
+"""Documents of text files: every form and packing, bad lines, damaged files."""
+
+import gzip
+import json
+import os
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescore.lm.build import inputs as lines
+from rescore.lm.build.in_memory import pieces
+from rescore.lm.build.documents import Faults, documents
+from rescore.lm.build.inputs import ReadOptions
+from rescore.lm.build.inputs import Piece
+from rescore.lm.build.inputs import plan
+from rescore.lm.model.vocabulary import BadText, Skipped
+
+ANY_TOKENIZER = object()  # plan only asks whether there is one
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstd}
+
+
+def as_lines(*texts: str, field: str = "text") -> bytes:
+    return "".join(json.dumps({field: text, "more": 1}) + "\n" for text in texts).encode()
+
+
+def read(path, skipped: Skipped | None = None, **options) -> list[str]:
+    """The documents of all pieces of a file."""
+    found = plan([path], vocab_size=50, tokenizer=ANY_TOKENIZER, options=ReadOptions(**options))
+    return [text for piece in found for _, text in documents(piece, Faults(piece, skipped))]
+
+
+@pytest.mark.parametrize("packing", PACK)
+def test_forms(tmp_path, packing):
+    path = tmp_path / f"a.v1.jsonl{packing}"
+    path.write_bytes(
+        PACK[packing](
+            "\ufeff".encode() + as_lines("one", "zwei\nmal", "") + b"\n  \r\n\xef\xbb\xbf\n" + as_lines("é").rstrip()
+        )
+    )
+    assert read(path) == ["one", "zwei\nmal", "é"]
+    path = tmp_path / f"a.json{packing}"
+    path.write_bytes(PACK[packing](as_lines("one", field="body")))
+    assert read(path, text_field="body") == ["one"]
+    path = tmp_path / f"a.txt{packing}"
+    path.write_bytes(PACK[packing](b"w1 w2\n\nw3\r\n"))
+    assert read(path) == ["w1 w2", "w3"]
+    assert read(path, documents="file") == ["w1 w2\n\nw3\r\n"]
+
+
+def test_packed_in_several_parts(tmp_path):
+    """As `cat a.gz b.gz` and parallel packers write them."""
+    for packing in (".gz", ".zst"):
+        (tmp_path / f"a.jsonl{packing}").write_bytes(PACK[packing](as_lines("one")) + PACK[packing](as_lines("two")))
+        assert read(tmp_path / f"a.jsonl{packing}") == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_parquet(tmp_path, kind):
+    texts = [f"text {i % 7} é" for i in range(200)]
+    pq.write_table(
+        pa.table({"id": range(200), "body": pa.array(texts).cast(kind)}), tmp_path / "a.parquet", row_group_size=30
+    )
+    assert read(tmp_path / "a.parquet", text_field="body") == texts
+
+
+def test_parquet_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1500)
+    texts = [f"{i} {'x' * (i % 97)}" for i in range(300)]
+    pq.write_table(
+        pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=10, compression="none", use_dictionary=False
+    )
+    found = plan([tmp_path / "a.parquet"], vocab_size=50, tokenizer=ANY_TOKENIZER)
+    assert len(found) > 5 and read(tmp_path / "a.parquet") == texts
+    assert [piece.begin for piece in found[1:]] == [piece.end for piece in found[:-1]]
+
+
+def test_parquet_rows_that_are_no_text(tmp_path):
+    values = pa.array([b"good", None, b"\xff", b""], pa.binary())
+    column = pa.StringArray.from_buffers(4, values.buffers()[1], values.buffers()[2], values.buffers()[0])
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    skipped = Skipped()
+    assert read(tmp_path / "a.parquet", skipped) == ["good"]
+    assert skipped.examples == [
+        f"{tmp_path / 'a.parquet'}, row 2: expected text in column 'text', got null",
+        f"{tmp_path / 'a.parquet'}, row 3: expected UTF-8, got byte 0xff at 0",
+    ]
+    with pytest.raises(ValueError, match="a.parquet, row 2: expected text in column 'text', got null"):
+        read(tmp_path / "a.parquet")
+
+
+def test_parquet_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    for table, message in (
+        (
+            {"a": ["x"], "b": [1]},
+            "expected a column 'text', got 'a', 'b'; name the column of the text with --text-field",
+        ),
+        ({"text": [1]}, "expected text in column 'text', got int64"),
+        ({"text": [["x"]]}, "expected text in column 'text', got list"),
+    ):
+        pq.write_table(pa.table(table), path)
+        with pytest.raises(ValueError, match=f"a.parquet: {message}"):
+            read(path)
+    pq.write_table(pa.table({"text": [f"{i} {os.urandom(20).hex()}" for i in range(5000)]}), path, row_group_size=1000)
+    whole = path.read_bytes()
+    for content in (b"", b"junk", whole[:-100], whole[:1000] + b"\xff" * 20000 + whole[21000:]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="a.parquet: not a Parquet file, or damaged: "):
+            read(path)
+
+
+BAD = [
+    (b'{"text": 3}', 'expected an object with a string "text", got {"text": 3}', "no text"),
+    (b"[1]", 'expected an object with a string "text", got .1.', "no text"),
+    (b'{"text": NaN}', "expected an object", "no text"),
+    (b'{"text": "b"', "expected a JSON object, got {.*: Expecting ',' delimiter", "not JSON"),
+    (b'{"a": ' * 50_000, "(nested too deeply for a document|expected a JSON object)", "not JSON"),
+    (b'{"a": ' + b"9" * 5000 + b"}", "expected a JSON object, got .*: Exceeds the limit", "not JSON"),
+    (b'{"text": "\xff"}', "expected UTF-8, got byte 0xff at 10", "not UTF-8"),
+    (b'{"text": "\xed\xa0\x80"}', "expected UTF-8, got byte 0xed at 10", "not UTF-8"),
+    (b'{"text": "\\ud800"}', '"text" holds half a surrogate pair', "half a surrogate pair"),
+]
+
+
+@pytest.mark.parametrize("bad, message, reason", BAD, ids=range(len(BAD)))
+@pytest.mark.parametrize("packing", PACK)
+def test_bad_lines(tmp_path, packing, bad, message, reason):
+    path = tmp_path / f"a.jsonl{packing}"
+    path.write_bytes(PACK[packing](as_lines("one") + b"\n" + bad + b"\n" + as_lines("two", "three")))
+    with pytest.raises(ValueError, match=f"a.jsonl{packing}, line 3: {message}"):
+        read(path)
+    skipped = Skipped()
+    assert read(path, skipped) == ["one", "two", "three"] and skipped.reasons == {reason: 1}
+    assert len(skipped) == 1 and skipped.examples[0].startswith(f"{path}, line 3: ")
+
+
+def test_many_bad_lines_and_lines_by_the_number_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 50)
+    (tmp_path / "a.jsonl").write_bytes(b"".join(b"bad\n" if i % 3 == 0 else as_lines(f"text {i}") for i in range(30)))
+    skipped = Skipped()
+    assert read(tmp_path / "a.jsonl", skipped) == [f"text {i}" for i in range(30) if i % 3]
+    assert skipped.reasons == {"not JSON": 10}
+    assert [example.split(": ")[0].rpartition(" ")[2] for example in skipped.examples] == ["1", "4", "7", "10", "13"]
+
+
+def test_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_BYTES", 100)
+    monkeypatch.setattr(lines, "BLOCK", 16)
+    content = as_lines("a") + as_lines("x" * 500) + as_lines("b") + as_lines("y" * 100)
+    for packing in PACK:
+        skipped = Skipped()
+        (tmp_path / f"a.jsonl{packing}").write_bytes(PACK[packing](content))
+        assert read(tmp_path / f"a.jsonl{packing}", skipped) == ["a", "b"]
+        assert skipped.reasons == {"too long": 2} and skipped.examples[1].endswith("line 4: longer than 0 MiB")
+    (tmp_path / "a.txt").write_bytes(b"x" * 101)
+    with pytest.raises(
+        ValueError,
+        match=(
+            "a.txt: expected one document of at most 0 MiB, got more; use --documents line if each line is a document, "
+            "else split the file"
+        ),
+    ):
+        read(tmp_path / "a.txt", Skipped(), documents="file")
+    pq.write_table(pa.table({"text": ["a", "x" * 101]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", skipped) == ["a"]
+
+
+def test_whole_files_that_are_no_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a\xff")
+    with pytest.raises(ValueError, match="a.txt: expected UTF-8, got byte 0xff at 1"):
+        read(tmp_path / "a.txt", documents="file")
+    skipped = Skipped()
+    assert read(tmp_path / "a.txt", skipped, documents="file") == [] and skipped.reasons == {"not UTF-8": 1}
+
+
+@pytest.mark.parametrize("packing, name", [(".gz", "gzip"), (".zst", "zstd")])
+def test_damaged(tmp_path, packing, name):
+    """Damage is an error, skipping or not: nobody knows what is lost."""
+    rng = np.random.default_rng(0)
+    whole = PACK[packing](as_lines(*(rng.bytes(200).hex() for _ in range(5000))))
+    for content in (b"", b"no such thing", whole[:-12], whole[: len(whole) // 2], whole + b"junk"):
+        (tmp_path / f"a.jsonl{packing}").write_bytes(content)
+        with pytest.raises(
+            ValueError, match=rf"a.jsonl{packing}: {name} data damaged after line \d+: .*; copy the file again"
+        ):
+            read(tmp_path / f"a.jsonl{packing}", Skipped())
+    (tmp_path / f"b.jsonl{packing}").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"after line [12]\d\d\d"):
+        read(tmp_path / f"b.jsonl{packing}", Skipped())
+    (tmp_path / f"a.txt{packing}").write_bytes(whole[:-12])
+    with pytest.raises(ValueError, match=f"a.txt{packing}: {name} data damaged"):
+        read(tmp_path / f"a.txt{packing}", Skipped())
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.sampled_from(["", "a", "bb", "c" * 9, "é", "\r"]), max_size=12),
+    st.booleans(),
+    st.integers(1, 30),
+    st.integers(1, 8),
+)
+def test_lines_in_pieces(tmp_path_factory, texts, ended, step, block):
+    """Each line comes once, in order, wherever pieces end."""
+    path = tmp_path_factory.mktemp("lines") / "a.txt"
+    path.write_bytes(("\n".join(texts) + "\n" * ended).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_BYTES", step)
+        patch.setattr(lines, "BLOCK", block)
+        assert read(path) == [text for text in texts if text.strip("\r")]
+
+
+def test_pipes(tmp_path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    writer = threading.Thread(target=lambda: (tmp_path / "a.jsonl").write_bytes(as_lines("one", "two")))
+    writer.start()
+    assert read(tmp_path / "a.jsonl") == ["one", "two"]
+    writer.join()
+    os.mkfifo(tmp_path / "a.parquet")
+    with pytest.raises(
+        ValueError,
+        match="a.parquet: expected a regular file, got a pipe or device; parquet files cannot be read from one",
+    ):
+        read(tmp_path / "a.parquet")
+
+
+def test_skipped_in_json():
+    skipped = Skipped()
+    piece = Piece(path="a.jsonl", form="jsonl", field="text")
+    faults = Faults(piece, skipped)
+    for number in range(8):
+        faults.add(number + 1, BadText("short", f"fault {number}"))
+    assert Skipped.from_json(json.loads(json.dumps(skipped.to_json()))) == skipped
+    assert skipped.to_json() == {
+        "documents": 8,
+        "reasons": {"short": 8},
+        "examples": [f"a.jsonl, line {n + 1}: fault {n}" for n in range(5)],
+        "notes": [],
+    }
+    both = Skipped()
+    both.extend(skipped)
+    both.extend(skipped)
+    assert both.reasons == {"short": 16} and both.examples == skipped.examples

@@ -1,0 +1,179 @@
+"""Models made one, against mixtures that are computed word by word from dictionaries."""
+
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.oracle_lm import from_tables, random_tables
+
+from rescore.lm.build.backoff import with_backoff
+from rescore.lm.build.interpolate import Mixture, check_alike, interpolate, merge_models
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import NEVER, Tables
+from rescore.lm.build.union import Union
+
+V = 6
+HISTORIES = [history for length in range(4) for history in product(range(V), repeat=length)]
+
+
+def models(seed: int, orders: tuple[int, ...], **options) -> list[Tables]:
+    return [
+        random_tables(seed + 31 * j, order, vocab_size=V, tokens=40 + 20 * j, **options)
+        for j, order in enumerate(orders)
+    ]
+
+
+def mixture_of(slow, weights, log_linear):
+    """{history: probabilities [V]} of the dynamic mixture."""
+    p = np.array(
+        [[[math.exp(-model.of(history, token)) for token in range(V)] for history in HISTORIES] for model in slow]
+    )
+    if not log_linear:
+        return dict(zip(HISTORIES, np.einsum("j,jhv->hv", weights, p)))
+    mixed = np.prod(p ** np.array(weights)[:, None, None], axis=0)
+    return dict(zip(HISTORIES, mixed / mixed.sum(axis=1, keepdims=True)))
+
+
+orders = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
+shares = st.lists(st.floats(0.05, 1), min_size=3, max_size=3)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), orders, shares, st.booleans())
+def test_merged_models_are_their_mixtures(seed, orders, shares, log_linear):
+    made = models(seed, orders)
+    weights = np.array(shares[: len(orders)])
+    if not log_linear:
+        weights /= weights.sum()
+    slow = [from_tables(model) for model in made]
+    expected = mixture_of(slow, weights, log_linear)
+    merged = from_tables(interpolate(made, Mixture(weights=tuple(weights.tolist()), log_linear=log_linear)))
+    assert set(merged.cost) == set().union(*(model.cost for model in slow))
+    for history in HISTORIES:
+        assert merged.total(history) == pytest.approx(1, abs=1e-9)
+        for token in range(V):
+            if log_linear or (*history, token) in merged.cost:
+                assert math.exp(-merged.of(history, token)) == pytest.approx(expected[history][token], rel=1e-8), (
+                    history,
+                    token,
+                )
+        unseen = [token for token in range(V) if (*history, token) not in merged.cost]
+        rest = sum(math.exp(-merged.of(history, token)) for token in unseen)
+        assert rest == pytest.approx(expected[history][unseen].sum(), abs=1e-9) or history not in merged.backoff
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), orders, st.booleans())
+def test_one_weight_alone_is_its_model(seed, orders, log_linear):
+    made = models(seed, orders)
+    merged = interpolate(made, Mixture(weights=(1.0, *[0.0] * (len(made) - 1)), log_linear=log_linear))
+    assert merged.ngrams == made[0].ngrams
+    for mine, theirs in zip((*merged.cost, *merged.backoff), (*made[0].cost, *made[0].backoff)):
+        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), orders)
+def test_the_union_gives_every_models_scores(seed, orders):
+    made = models(seed, orders)
+    union = Union.of(made)
+    slow = [from_tables(model) for model in made]
+    for n, (cost, backoff) in enumerate(union.costs(made), 1):
+        level = union.levels[n - 1]
+        spelled = Tables(levels=union.levels, cost=(), backoff=()).spell(n).tolist()
+        assert len(set(map(tuple, spelled))) == len(spelled)
+        assert sorted(map(tuple, spelled)) == sorted({gram for model in slow for gram in model.cost if len(gram) == n})
+        for j, model in enumerate(slow):
+            np.testing.assert_allclose(cost[j], [model.of(gram[:-1], gram[-1]) for gram in spelled], atol=1e-9)
+        assert backoff.shape == (len(made), level.contexts)
+
+
+@pytest.mark.parametrize("log_linear", [False, True])
+def test_what_never_happens_stays_so(log_linear):
+    """<s> in both models, ids of cost 1000, contexts that leave no mass."""
+    text = random_tables(3, 3, vocab_size=V, tokens=60, unseen_cost=1000.0, textbook=True)
+    cost = text.cost[0] + math.log1p(-math.exp(-text.cost[0][5]))
+    cost[5] = NEVER
+    made = [
+        with_backoff(replace(text, cost=(cost, *text.cost[1:]), bos=5)),
+        replace(random_tables(8, 2, vocab_size=V), bos=5),
+    ]
+    merged = interpolate(made, Mixture(weights=(0.5, 0.5), log_linear=log_linear))
+    assert all(np.isfinite(own).all() for own in (*merged.cost, *merged.backoff))
+    slow = from_tables(merged)
+    for history in HISTORIES:
+        assert slow.total(history) == pytest.approx(1, abs=1e-6)
+    assert merged.bos == 5
+
+
+def test_models_keep_what_they_say():
+    a, b = (
+        NGram.from_tables(own, words=words, metadata=metadata)
+        for own, words, metadata in zip(
+            models(1, (2, 3)), (None, tuple("abcdef")), ({"end_of_text": 0, "tokenizer": "x"}, {"note": "b"})
+        )
+    )
+    merged = merge_models([a, b], Mixture.equal(2))
+    for weights in (None, [0.5, 0.5]):
+        assert all(map(np.array_equal, merge_models([a, b], weights).arrays, merged.arrays))
+    merged.core.check()
+    assert merged.words == tuple("abcdef") and merged.order == 3
+    assert (merged.metadata["end_of_text"], merged.metadata["tokenizer"]) == (0, "x")
+    mixed = merged.metadata["interpolation"]
+    assert mixed["method"] == "linear" and [own["weight"] for own in mixed["models"]] == [0.5, 0.5]
+    assert [own["ngrams"] for own in mixed["models"]] == [a.info()["ngrams"], b.info()["ngrams"]] and mixed["models"][
+        1
+    ]["note"] == "b"
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"metadata": {"tokenizer": "y"}},
+            "model 2: expected tokenizer x as in model 1, got y; only models over the same tokens",
+        ),
+        ({"metadata": {"end_of_text": 3}}, "model 2: expected end_of_text 0 as in model 1, got 3"),
+        ({"metadata": {"bos": 3}}, "model 2: expected bos None as in model 1, got 3"),
+        ({"words": tuple("abxdef")}, r"model 2: expected words 'c' \(id 2\) as in model 1, got 'x'"),
+    ],
+)
+def test_other_tokens_are_refused(changes, message):
+    model = NGram.from_tables(models(1, (2,))[0], words=tuple("abcdef"), metadata={"end_of_text": 0, "tokenizer": "x"})
+    with pytest.raises(ValueError, match=message):
+        merge_models([model, replace(model, **changes)], Mixture.equal(2))
+
+
+def test_other_vocabularies_are_refused():
+    a, b = NGram.from_tables(random_tables(1, 2, vocab_size=6)), NGram.from_tables(random_tables(1, 2, vocab_size=7))
+    with pytest.raises(ValueError, match="b.ngram: expected vocabulary size 6 as in a.ngram, got 7"):
+        check_alike([a, b], ["a.ngram", "b.ngram"])
+    with pytest.raises(ValueError, match="models: expected at least one, got none"):
+        check_alike([])
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"weights": (0.5, 0.4)},
+            "weights: expected a sum of 1, got 0.5, 0.4, which sum to 0.9; only log-linear weights",
+        ),
+        ({"weights": (1.5, -0.5)}, "weights: expected finite numbers >= 0, not all of them 0, got 1.5, -0.5"),
+        ({"weights": (math.nan, 1.0)}, "got nan, 1"),
+        ({"weights": (0.0, 0.0), "log_linear": True}, "not all of them 0, got 0, 0"),
+        ({"weights": ()}, "got none"),
+    ],
+)
+def test_wrong_weights_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Mixture(**options)
+
+
+def test_weights_are_one_for_each_model():
+    with pytest.raises(ValueError, match="weights: expected one for each of the 2 models, got 1"):
+        interpolate(models(1, (2, 2)), Mixture(weights=(1.0,)))

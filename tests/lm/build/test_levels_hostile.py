@@ -1,0 +1,309 @@
+"""Damaged arrays of n-grams through every native function: an error or an answer, never a read outside.
+
+The number of mutations is set by RESCORE_FUZZ; run with a core built with -DRESCORE_SANITIZE=address,undefined to see
+what a crash hides.
+"""
+
+import os
+import re
+
+import numpy as np
+import pytest
+from support.oracle_lm import random_text
+
+from rescore import _core
+from rescore.lm.model.grams import NO_CONTEXT, NOTHING
+from rescore.lm.build.katz import katz
+from rescore.lm.build.prune import PruneOptions, prune
+from rescore.lm.build.runs import count
+from rescore.lm.model.tables import links
+
+MUTATIONS = int(os.environ.get("RESCORE_FUZZ", 400))
+VOCAB = 9
+NAMES = ("context_token", "context_parent", "begin", "token")
+NONE = np.zeros(0)
+
+
+def healthy() -> dict[str, np.ndarray]:
+    """All arrays of a 4-gram model: those of its levels, and what is computed of them."""
+    counts = count([random_text(5, VOCAB, 150)], order=4, vocab_size=VOCAB, end_of_text=0)
+    tables = katz(counts)
+    found = {}
+    for n, level in enumerate(tables.levels, 1):
+        found |= {f"{n}.{name}": np.array(getattr(level, name)) for name in NAMES}
+        found[f"{n}.cost"], found[f"{n}.count"] = np.array(tables.cost[n - 1]), np.array(counts.count[n - 1])
+    first = NOTHING
+    for n in range(2, 5):
+        found[f"{n}.backoff"], found[f"{n}.total"] = np.array(tables.backoff[n - 2]), np.array(counts.total[n - 2])
+        first = _core.first_by_last_token(tables.levels[n - 1].native, first, VOCAB)
+        found[f"{n}.first"] = first
+        found[f"{n}.logp"] = np.zeros(tables.levels[n - 1].contexts)
+    for n, own in enumerate(links(tables.levels), 1):
+        found[f"{n}.link"] = np.array(own)
+    found["4.link"] = np.full(len(tables.levels[3]), NO_CONTEXT, np.uint32)
+    return found
+
+
+def use(arrays: dict[str, np.ndarray]) -> int:
+    """Every function, on every order, for two ranges; how many calls were refused."""
+    refused = 0
+
+    def attempt(body, *args):
+        nonlocal refused
+        try:
+            return body(*args)
+        except ValueError as error:
+            assert re.search("expected|not in the model", str(error)), error
+            refused += 1
+            return None
+
+    for n in range(2, 5):
+        own = {
+            name: arrays[f"{n}.{name}"]
+            for name in (*NAMES, "cost", "count", "backoff", "total", "first", "logp", "link")
+        }
+        levels = [attempt(_core.Level, *(arrays[f"{order}.{name}"] for name in NAMES)) for order in range(1, 5)]
+        below, level, above = levels[n - 2], levels[n - 1], levels[n] if n < 4 else None
+        if level is None or below is None:
+            continue
+        contexts, grams = len(own["begin"]) - 1, len(own["token"])
+        below_cost, below_link = arrays[f"{n - 1}.cost"], arrays[f"{n - 1}.link"]
+        for a, b in ((0, contexts), (contexts // 3, contexts // 2)):
+            attempt(_core.suffixes, level, below, a, b)
+            attempt(_core.estimate, level, below, below_cost, own["count"], own["total"], np.array([0.5, 0.9]), a, b)
+            attempt(_core.kneser_ney, level, below, below_cost, own["count"], own["total"], np.full(3, 0.5), a, b)
+            attempt(_core.normalise, level, below, below_cost, own["cost"], a, b)
+            attempt(
+                _core.sums,
+                level,
+                below,
+                below_cost,
+                own["cost"],
+                own["backoff"],
+                np.ones(len(arrays[f"{n - 1}.begin"]) - 1),
+                a,
+                b,
+            )
+            attempt(_core.losses, level, below, below_cost, own["cost"], own["backoff"], own["logp"], a, b)
+            attempt(_core.scores, level, own["cost"], None, NONE, NONE, NOTHING, a, b)
+            attempt(
+                _core.select,
+                level,
+                own["cost"],
+                0.5,
+                own["cost"],
+                np.zeros(len(arrays[f"{n - 1}.begin"]) - 1, np.uint32),
+                a,
+                b,
+            )
+            attempt(_core.next_states, level, below, own["link"], np.zeros(len(below_cost), np.uint32), 7, a, b)
+            attempt(_core.first_by_last_token, level, arrays[f"{n - 1}.first"] if n > 2 else NOTHING, VOCAB)
+            if above is not None:
+                attempt(
+                    _core.link,
+                    level,
+                    below,
+                    below_link,
+                    above,
+                    arrays[f"{n + 1}.first"],
+                    arrays[f"{n + 1}.first"][:-1].copy(),
+                    a,
+                    b,
+                )
+                attempt(
+                    _core.context_logps,
+                    level,
+                    own["cost"],
+                    own["logp"],
+                    own["link"],
+                    np.zeros(len(arrays[f"{n + 1}.begin"]) - 1),
+                    a,
+                    b,
+                )
+                above_loss, above_best = arrays[f"{n + 1}.cost"], np.zeros(len(arrays[f"{n + 1}.begin"]) - 1)
+                attempt(_core.scores, level, own["cost"], above, above_loss, above_best, own["link"], a, b)
+        assert grams == len(own["cost"])
+    return refused
+
+
+def mutate(draw: np.random.Generator, good: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """One to four entries with bits flipped, or replaced by an extreme value."""
+    bad = dict(good)
+    names = [name for name, array in good.items() if len(array)]
+    for _ in range(draw.integers(1, 5)):
+        name = names[draw.integers(len(names))]
+        bad[name] = bad[name].copy()
+        raw = bad[name].view(np.uint8).reshape(len(bad[name]), -1)
+        entry = draw.integers(len(raw))
+        if draw.random() < 0.5:
+            raw[entry, draw.integers(raw.shape[1])] ^= np.uint8(1 << draw.integers(8))
+        else:
+            raw[entry] = draw.choice([0, 255, 127, 128])
+    return bad
+
+
+def test_damaged_levels():
+    good = healthy()
+    assert use(good) == 0
+    draw = np.random.default_rng(3)
+    refused = [use(mutate(draw, good)) for _ in range(MUTATIONS)]
+    assert 0 < sum(map(bool, refused)) < MUTATIONS
+
+
+def level(good, n):
+    return _core.Level(*(good[f"{n}.{name}"] for name in NAMES))
+
+
+@pytest.mark.parametrize(
+    "change, body, message",
+    [
+        (
+            {"3.context_parent": (2, 999)},
+            lambda g: _core.suffixes(level(g, 3), level(g, 2), 0, 5),
+            "parent of context 2: expected a number below 9, got 999; the arrays are damaged",
+        ),
+        (
+            {"2.token": (0, 77)},
+            lambda g: _core.suffixes(level(g, 2), level(g, 1), 0, 5),
+            "token of n-gram 0: expected a number below 9, got 77",
+        ),
+        (
+            {"3.token": (0, 1)},
+            lambda g: _core.suffixes(level(g, 3), level(g, 2), 0, 5),
+            "n-gram 0: expected its suffix without the first token in the model, got none",
+        ),
+        (
+            {"3.begin": (2, 10**9)},
+            lambda g: _core.suffixes(level(g, 3), level(g, 2), 0, 5),
+            "begin 3: expected ascending offsets",
+        ),
+        (
+            {"3.begin": (2, 10**9)},
+            lambda g: _core.suffixes(level(g, 3), level(g, 2), 0, 2),
+            "begin 2: expected an offset of at most",
+        ),
+        (
+            {"2.begin": (1, 10**9)},
+            lambda g: _core.suffixes(level(g, 3), level(g, 2), 0, 9),
+            "begin of context 1: expected a number below 15, got 1000000000",
+        ),
+        ({"2.begin": (9, 5)}, lambda g: level(g, 2), "begin: expected offsets from 0 to the number of n-grams"),
+        (
+            {"3.count": (1, 0)},
+            lambda g: _core.estimate(
+                level(g, 3), level(g, 2), g["2.cost"], g["3.count"], g["3.total"], np.ones(2), 0, 5
+            ),
+            "count of n-gram 1: expected at least 1, got 0",
+        ),
+        (
+            {},
+            lambda g: _core.estimate(level(g, 3), level(g, 2), g["2.cost"], g["3.count"], g["3.total"], NONE, 0, 5),
+            "discount: expected at least one entry, got none",
+        ),
+        (
+            {"2.link": (3, 999)},
+            lambda g: _core.context_logps(level(g, 2), g["2.cost"], g["2.logp"], g["2.link"], np.zeros(3), 0, 9),
+            "context of n-gram 2: expected a number below 3, got 4",
+        ),
+        (
+            {},
+            lambda g: _core.select(level(g, 3), g["3.cost"], 0.0, g["3.cost"], NOTHING, 0, 5),
+            "parent of context 0: expected a number below 0, got 1",
+        ),
+        ({}, lambda g: _core.suffixes(level(g, 3), level(g, 2), 5, 4), "range: expected from <= to <= contexts"),
+        ({}, lambda g: _core.suffixes(level(g, 3), level(g, 2), 0, 10**6), "range: expected from <= to <= contexts"),
+        (
+            {},
+            lambda g: _core.first_by_last_token(level(g, 1), NOTHING, VOCAB),
+            "level: expected an order of at least 2, got the unigrams",
+        ),
+        (
+            {},
+            lambda g: _core.select(level(g, 1), g["1.cost"], 0.0, g["1.cost"], NOTHING, 0, 1),
+            "level: expected an order of at least 2, got the unigrams",
+        ),
+        (
+            {},
+            lambda g: _core.scores(level(g, 1), g["1.cost"], level(g, 1), g["1.cost"], np.ones(1), g["1.link"], 0, 1),
+            "above: expected an order of at least 2, got the unigrams",
+        ),
+        (
+            {},
+            lambda g: _core.link(
+                level(g, 1), level(g, 1), NOTHING, level(g, 1), g["2.first"], g["2.first"][:-1].copy(), 0, 1
+            ),
+            "above: expected an order of at least 2, got the unigrams",
+        ),
+        (
+            {},
+            lambda g: _core.link(
+                level(g, 1), level(g, 1), NOTHING, level(g, 2), NOTHING, g["2.first"][:-1].copy(), 0, 1
+            ),
+            "above_first: expected 10 entries, got 0",
+        ),
+    ],
+)
+def test_errors_name_the_entry(change, body, message):
+    good = healthy()
+    for name, (entry, value) in change.items():
+        good[name][entry] = value
+    with pytest.raises(ValueError, match=re.escape(message)):
+        body(good)
+
+
+def test_arrays_of_other_sizes_and_types_are_refused():
+    good = healthy()
+    own, below, above = level(good, 3), level(good, 2), level(good, 4)
+    contexts = len(good["3.begin"]) - 1
+    calls = [
+        (_core.Level, [good[f"3.{name}"] for name in NAMES], []),
+        (_core.estimate, [own, below, good["2.cost"], good["3.count"], good["3.total"], np.ones(2)], [0, contexts]),
+        (_core.normalise, [own, below, good["2.cost"], good["3.cost"]], [0, contexts]),
+        (_core.sums, [own, below, good["2.cost"], good["3.cost"], good["3.backoff"], np.ones(VOCAB)], [0, contexts]),
+        (_core.link, [own, below, good["2.link"], above, good["4.first"], good["4.first"][:-1].copy()], [0, contexts]),
+        (
+            _core.context_logps,
+            [own, good["3.cost"], good["3.logp"], good["3.link"], np.zeros(len(good["4.begin"]) - 1)],
+            [0, contexts],
+        ),
+        (_core.losses, [own, below, good["2.cost"], good["3.cost"], good["3.backoff"], good["3.logp"]], [0, contexts]),
+        (
+            _core.scores,
+            [own, good["3.cost"], above, good["4.cost"], np.zeros(len(good["4.begin"]) - 1), good["3.link"]],
+            [0, contexts],
+        ),
+        (_core.next_states, [own, below, good["3.link"], np.zeros(len(good["2.cost"]), np.uint32), 7], [0, contexts]),
+    ]
+    for function, arrays, rest in calls:
+        function(*arrays, *rest)
+        for at, array in enumerate(arrays):
+            if not isinstance(array, np.ndarray):
+                continue
+            for wrong in (
+                array.astype(np.float32),
+                array.astype(np.int64),
+                np.tile(array, 2)[::2],
+                array.reshape(1, -1),
+                array.tolist(),
+                None,
+            ):
+                with pytest.raises(TypeError):
+                    function(*arrays[:at], wrong, *arrays[at + 1 :], *rest)
+            if function is _core.estimate and at == 5:
+                continue  # any number of discounts
+            with pytest.raises(ValueError, match="expected"):
+                function(*arrays[:at], array[:-1].copy(), *arrays[at + 1 :], *rest)
+            if rest:
+                with pytest.raises(ValueError, match="range: expected from <= to <= contexts"):
+                    function(*arrays, 0, contexts + 1)
+
+
+def test_an_order_without_ngrams():
+    """It has no contexts, which is not the root's one context."""
+    empty = _core.Level(NOTHING, NOTHING, np.zeros(1, np.uint64), NOTHING)
+    good = healthy()
+    assert len(_core.suffixes(empty, level(good, 4), 0, 0)) == 0
+    assert _core.first_by_last_token(empty, good["4.first"], VOCAB).tolist() == [0] * (VOCAB + 1)
+    tables = katz(count([[1]], order=5, vocab_size=VOCAB, end_of_text=0))
+    assert tables.ngrams == (9, 2, 1, 0, 0)
+    assert prune(tables, PruneOptions(theta=0.0)).ngrams[0] == VOCAB

@@ -1,0 +1,96 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import opengrm, oracle_katz
+from support.models import assert_same_costs, assert_sums_to_one
+from support.oracle_lm import from_tables, random_tables
+
+from rescore.lm.build.backoff import sums
+from rescore.lm.build.prune import PruneOptions, prune, scores
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([0.0, 1e-4, 1e-3, 1e-2]))
+def test_pruning_is_that_of_the_definition(seed, order, theta):
+    tables = random_tables(seed, order, vocab_size=11, tokens=60)
+    slow = oracle_katz.prune(from_tables(tables), theta)
+    pruned = prune(tables, PruneOptions(theta=theta))
+    mine = set(from_tables(pruned).cost)
+    for gram in mine ^ set(slow.cost):  # one that lies on the limit may fall on either side
+        assert abs(oracle_katz.loss(from_tables(tables), gram) - math.log1p(theta)) < 1e-9
+    if mine == set(slow.cost):
+        assert_same_costs(pruned, slow, 1e-7)
+    assert_sums_to_one(pruned)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(2, 5))
+def test_kept_sets_are_nested_and_closed(seed, order):
+    tables = random_tables(seed, order, tokens=200)
+    before = set(from_tables(tables).cost)
+    for theta in (0.0, 1e-4, 1e-3, 1e-2, 0.1):
+        kept = set(from_tables(prune(tables, PruneOptions(theta=theta))).cost)
+        assert kept <= before
+        assert all(gram[:-1] in kept and gram[1:] in kept for gram in kept if len(gram) > 1)
+        before = kept
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(0, 150))
+def test_a_budget_keeps_the_best(seed, budget):
+    tables = random_tables(seed, 3, tokens=150)
+    limit = tables.vocab_size + budget
+    kept = prune(tables, PruneOptions(max_ngrams=limit))
+    assert sum(kept.ngrams) <= limit
+    every = np.sort(np.concatenate(scores(tables)))[::-1]
+    if budget < len(every) and (budget == 0 or every[budget - 1] > every[budget]):
+        assert sum(kept.ngrams) == limit
+    assert_sums_to_one(kept)
+
+
+def test_what_was_done_is_reported_and_empty_orders_go():
+    tables = random_tables(5, 4)
+    once = prune(tables, PruneOptions(theta=0.001))
+    unigrams = prune(once, PruneOptions(max_ngrams=9))
+    assert unigrams.ngrams == (9,)
+    assert [own["theta"] for own in unigrams.metadata["pruning"]] == [0.001, None]
+    assert unigrams.metadata["pruning"][1]["before"] == list(once.ngrams)
+    assert prune(unigrams, PruneOptions(theta=1.0)).ngrams == (9,)
+
+
+def test_opengrm_relative_entropy(shared):
+    folder = shared / "reference" / "opengrm"
+    ids = opengrm.read_symbols(folder / "earnest.sym")
+    pruned = prune(opengrm.read_model(folder / "earnest-witten_bell.mod.txt.gz", ids), PruneOptions(theta=0.00015))
+    reference = opengrm.read_model(folder / "earnest-relative_entropy.pru.txt.gz", ids)
+    assert pruned.ngrams == reference.ngrams == (2307, 3311, 275, 6)
+    for n in range(1, 5):
+        assert np.array_equal(pruned.spell(n), reference.spell(n))
+        np.testing.assert_allclose(pruned.cost[n - 1], reference.cost[n - 1], atol=1e-5)
+    for mine, theirs in zip(pruned.backoff, reference.backoff):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    for total in sums(pruned):
+        np.testing.assert_allclose(total, 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({}, "expected either theta or max_ngrams, got neither"),
+        (dict(theta=0.1, max_ngrams=5), "got both"),
+        (dict(theta=-0.1), "theta: expected a finite number >= 0, got -0.1"),
+        (dict(theta=math.nan), "theta: expected a finite number"),
+        (dict(max_ngrams=0), "max_ngrams: expected at least 1, got 0"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        PruneOptions(**options)
+
+
+def test_a_budget_below_the_unigrams_is_refused():
+    with pytest.raises(ValueError, match="max_ngrams: expected at least 9, the unigrams, which are kept, got 8"):
+        prune(random_tables(1, 2), PruneOptions(max_ngrams=8))

@@ -1,0 +1,433 @@
+"""Building in stages on disk: the models of memory, whatever runs, threads, bounds and interruptions."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import oracle_katz
+from support.models import assert_same_costs
+from support.oracle_lm import from_tables
+from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight, windows_of
+
+from rescore.lattice import atomic
+from rescore.lm.build import counting, merging
+from rescore.lm.model import tables as columns
+from rescore.lm.build.counts import CountOptions
+from rescore.lm.build.kneser_ney import KneserNeyOptions
+from rescore.lm.build.prune import PruneOptions
+from rescore.lm.build.staged import Resources
+from rescore.lm.build.work import WorkFolder
+
+OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
+CUT = PruneOptions(theta=0.002)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unsynced():
+    """Files are not waited for until they are on the disk: no test here cuts the power, and waiting takes nearly all
+    the time.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(atomic.os, "fsync", lambda descriptor: None)
+        yield
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    order=st.integers(1, 7),
+    run_tokens=st.sampled_from([1, 7, 40, 10**6]),
+    threads=st.sampled_from([1, 3]),
+    wide=st.booleans(),
+    least=st.sampled_from([(), (1, 1, 2), (1, 2)]),
+    cut=st.sampled_from([None, CUT, 0.6]),
+    most_runs=st.sampled_from([3, 200]),
+)
+def test_stages_make_the_model_of_memory(
+    tmp_path_factory, seed, order, run_tokens, threads, wide, least, cut, most_runs
+):
+    spread = 7_300 if wide else 1  # 9 ids, or such of 17 bits: keys of two words from order 4
+    options = CountOptions(order=order, vocab_size=9 * spread, end_of_text=EOT, min_counts=least[:order])
+    pieces = text_pieces(seed, 9, 150, spread=spread)
+    if isinstance(cut, float):
+        cut = PruneOptions(max_ngrams=options.vocab_size + 60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "MOST_RUNS", most_runs)
+        made = build(
+            tmp_path_factory.mktemp("work") / "w", ListSource(pieces), options, cut, tight(run_tokens, threads)
+        )
+    assert_equal(made, in_memory(pieces, options, cut))
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 10**6),
+    order=st.integers(1, 7),
+    run_tokens=st.sampled_from([7, 40, 10**6]),
+    threads=st.sampled_from([1, 3]),
+    least=st.sampled_from([(), (1, 1, 2), (1, 2)]),
+    cut=st.sampled_from([None, CUT]),
+)
+def test_stages_make_the_kneser_ney_model_of_memory(tmp_path_factory, seed, order, run_tokens, threads, least, cut):
+    options = CountOptions(order=order, vocab_size=9, end_of_text=EOT, min_counts=least[:order])
+    pieces, method = text_pieces(seed, 9, 150), KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
+    folder, source = tmp_path_factory.mktemp("work") / "w", ListSource(pieces)
+    expected = in_memory(pieces, options, cut, method)
+    assert_equal(build(folder, source, options, cut, tight(run_tokens, threads), method=method), expected)
+    assert_equal(build(folder, source, options, cut, tight(run_tokens, threads), method=method), expected)
+    reads = source.reads  # the other method starts from the runs
+    assert_equal(build(folder, source, options, cut, tight(run_tokens, threads)), in_memory(pieces, options, cut))
+    assert source.reads == reads
+
+
+def test_keys_of_three_words(tmp_path):
+    options = CountOptions(order=7, vocab_size=9 * 40_000, end_of_text=EOT)
+    pieces = text_pieces(1, 9, 100, spread=40_000)
+    assert_equal(build(tmp_path / "w", ListSource(pieces), options, None, tight(30, 2)), in_memory(pieces, options))
+
+
+def test_stages_make_the_model_of_the_definition(tmp_path):
+    pieces = text_pieces(3, 11, 200)
+    tables, _ = build(tmp_path / "w", ListSource(pieces), OPTIONS)
+    documents = [content[:-1].tolist() for piece in pieces for content in piece]
+    assert_same_costs(tables, oracle_katz.katz(oracle_katz.count(documents, 3, EOT), 3, 11), 1e-9)
+    cut, _ = build(tmp_path / "w", ListSource(pieces), OPTIONS, CUT)
+    assert set(from_tables(cut).cost) == set(oracle_katz.prune(from_tables(tables), 0.002).cost)
+
+
+@pytest.mark.parametrize("run_tokens, most_runs", [(1, 3), (10**6, 200)])
+def test_windows_make_the_model_of_their_text(tmp_path, monkeypatch, run_tokens, most_runs):
+    """Windows counted by several machines, and text beside them."""
+    monkeypatch.setattr(counting, "MOST_RUNS", most_runs)
+    pieces = text_pieces(5, 11, 300)
+    counted = [
+        [windows_of(pieces[0], OPTIONS), windows_of(pieces[1][:5], OPTIONS)],
+        [windows_of(pieces[1][5:], OPTIONS), *pieces[2]],
+    ]
+    made = build(tmp_path / "w", ListSource(counted), OPTIONS, None, tight(run_tokens, 2))
+    assert_equal(made, in_memory(pieces, OPTIONS))
+
+
+def test_many_runs_are_merged_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(counting, "MOST_RUNS", 3)
+    pieces = text_pieces(6, 11, 200)
+    made = build(tmp_path / "w", ListSource(pieces), OPTIONS)
+    assert 1 <= len(list((tmp_path / "w" / "runs").iterdir())) <= 3
+    assert_equal(made, in_memory(pieces, OPTIONS))
+
+
+class Death(BaseException):
+    """What an interruption looks like to the code."""
+
+
+class Mortal:
+    """Lets the n-th of the calls that change the folder die, before or after it does its work."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.left, self.calls = -1, 0
+        for owner, name in (
+            (atomic.os, "replace"),  # runs, manifest, model
+            (columns.Folder, "_finish"),
+            (merging.MergedColumns, "append"),
+            (merging, "_copy"),
+        ):
+            patch.setattr(owner, name, self.dying(getattr(owner, name)))
+
+    def dying(self, body):
+        def call(*args, **options):
+            self.calls += 1
+            if self.calls == self.left:
+                if self.left % 2:
+                    body(*args, **options)
+                raise Death
+            return body(*args, **options)
+
+        return call
+
+    def arm(self, after: int) -> None:
+        self.left, self.calls = after, 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_any_interruption_is_made_good(tmp_path, monkeypatch, threads):
+    """The n-th write dies, for all n; the next build goes on and makes the same file."""
+    monkeypatch.setattr(counting, "MOST_RUNS", 3)
+    monkeypatch.setattr(counting, "SLICES", 2)
+    options = CountOptions(order=2, vocab_size=5, end_of_text=EOT)
+    pieces = text_pieces(2, 5, 40, pieces=2)
+    out = tmp_path / "lm.ngram"
+    resources = tight(8, threads)
+    mortal = Mortal(monkeypatch)
+    build(tmp_path / "whole", ListSource(pieces), options, CUT, resources, out=out)
+    whole, calls = out.read_bytes(), mortal.calls
+    assert (
+        len(json.loads((tmp_path / "whole" / "manifest.json").read_bytes())["stages"]["count"]["runs"]) == 3
+        and calls > 40
+    )
+    for after in range(1, calls + 1, 1 if threads == 1 else 7):
+        out.unlink()
+        mortal.arm(after)
+        try:
+            build(tmp_path / str(after), ListSource(pieces), options, CUT, resources, out=out)
+        except Death:
+            assert not out.exists() or after % 2
+        mortal.arm(-1)
+        build(tmp_path / str(after), ListSource(pieces), options, CUT, resources, out=out)
+        assert out.read_bytes() == whole, after
+
+
+def test_a_build_that_dies_again_and_again(tmp_path, monkeypatch):
+    pieces = text_pieces(8, 11, 150)
+    out, draw = tmp_path / "lm.ngram", random.Random(4)
+    mortal = Mortal(monkeypatch)
+    deaths = 0
+    while not out.exists():
+        mortal.arm(draw.randint(2, 40))
+        try:
+            build(
+                tmp_path / "w",
+                ListSource(pieces),
+                OPTIONS,
+                CUT,
+                tight(draw.choice([10, 30, 100]), draw.choice([1, 2])),
+                out=out,
+            )
+        except Death:
+            deaths += 1
+    assert deaths > 3
+    mortal.arm(-1)
+    _, model = in_memory(pieces, OPTIONS, CUT)
+    model.save(tmp_path / "memory.ngram")
+    assert out.read_bytes() == (tmp_path / "memory.ngram").read_bytes()
+
+
+def test_skipped_lines_are_counted_once(tmp_path, monkeypatch):
+    """Over interruptions in the middle of pieces."""
+    pieces, bad = text_pieces(9, 11, 100), [2, 0, 3]
+    mortal = Mortal(monkeypatch)
+    for after in range(1, 30, 4):
+        mortal.arm(after)
+        try:
+            build(tmp_path / "w", ListSource(pieces, bad=bad), OPTIONS, None, tight(12))
+        except Death:
+            pass
+    mortal.arm(-1)
+    build(tmp_path / "w", ListSource(pieces, bad=bad), OPTIONS, None, tight(12))
+    work = WorkFolder(tmp_path / "w")
+    assert [(own["examples"], own["documents"]) for own in work.skipped()] == [(["piece 0"], 2), (["piece 2"], 3)]
+    work.close()
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    pieces = text_pieces(10, 11, 150)
+    first, again = ListSource(pieces), ListSource(pieces)
+    build(tmp_path / "w", first, OPTIONS)
+    made = build(tmp_path / "w", again, OPTIONS, CUT, tight(9, 3))
+    assert first.reads > 0 and again.reads == 0
+    assert_equal(made, in_memory(pieces, OPTIONS, CUT))
+    assert_equal(
+        build(tmp_path / "w", again, OPTIONS, PruneOptions(max_ngrams=40)),
+        in_memory(pieces, OPTIONS, PruneOptions(max_ngrams=40)),
+    )
+    assert_equal(build(tmp_path / "w", again, OPTIONS), in_memory(pieces, OPTIONS))
+    assert again.reads == 0
+
+
+def test_other_pruning_leaves_the_model_before_readable(tmp_path):
+    """Columns of a stage that is done anew are removed, not written over: maps of them stay what they were."""
+    from rescore.lm.build.katz import KatzOptions
+    from rescore.lm.build.staged import StagedBuild
+
+    pieces = text_pieces(11, 11, 300)
+    work = WorkFolder(tmp_path / "w")
+    stages = StagedBuild(work, OPTIONS, tight(50))
+    estimated = stages.estimate(stages.count(ListSource(pieces)), KatzOptions())
+    mild = stages.prune(estimated, PruneOptions(theta=1e-5))
+    before = [np.array(cost) for cost in mild.cost]
+    stages.prune(estimated, PruneOptions(theta=0.1))
+    for cost, copy in zip(mild.cost, before):
+        np.testing.assert_array_equal(cost, copy)
+    work.close()
+
+
+@pytest.mark.parametrize(
+    "source, options, message",
+    [
+        (dict(key="other"), {}, 'source: "text" in the folder, "other" now'),
+        ({}, dict(order=2), "options.order: 3 in the folder, 2 now"),
+        ({}, dict(min_counts=(1, 1, 2)), "options.min_counts: [] in the folder, [1, 1, 2] now"),
+        (
+            dict(key="other"),
+            dict(order=2, vocab_size=12, end_of_text=1),
+            "options.end_of_text: 0 in the folder, 1 now; options.order: 3 in the folder, 2 now; "
+            "options.vocab_size: 11 in the folder, 12 now; and 1 more",
+        ),
+    ],
+)
+def test_counts_of_something_else_are_refused(tmp_path, source, options, message):
+    pieces = text_pieces(12, 11, 60)
+    build(tmp_path / "w", ListSource(pieces), OPTIONS)
+    other = CountOptions(**{"order": 3, "vocab_size": 11, "end_of_text": EOT, **options})
+    with pytest.raises(ValueError) as refused:
+        build(tmp_path / "w", ListSource(pieces, **source), other)
+    assert (
+        f"w: holds the counts of other inputs or options ({message}); name another folder, or remove this one"
+        in str(refused.value)
+    )
+
+
+def test_too_little_disk(tmp_path):
+    """Every bound that is too small is an error that names the folder, and the next build goes on."""
+    pieces = text_pieces(13, 11, 400)
+    options = CountOptions(order=4, vocab_size=11, end_of_text=EOT)
+    refused = 0
+    for bound in range(2_000, 10**6, 6_000):
+        try:
+            made = build(tmp_path / "w", ListSource(pieces), options, CUT, tight(100, 2), disk_bytes=bound)
+            break
+        except ValueError as error:
+            assert (
+                "w: expected at most " in str(error)
+                and "GB in the work folder (--disk), got " in str(error)
+                and "the same command resumes the build" in str(error)
+            )
+            refused += 1
+    assert refused > 3
+    assert_equal(made, in_memory(pieces, options, CUT))
+
+
+def test_too_little_memory(tmp_path):
+    with pytest.raises(
+        ValueError,
+        match=r"memory: expected at least \d+ MB for 2 threads, got 1 MB; allow more \(--ram\), or use fewer threads",
+    ):
+        build(
+            tmp_path / "w",
+            ListSource(text_pieces(1, 11, 50)),
+            OPTIONS,
+            None,
+            Resources(memory_bytes=1 << 20, threads=2),
+        )
+    assert Resources(memory_bytes=8 << 30, threads=2).run_tokens(OPTIONS) > 10 * Resources(
+        memory_bytes=8 << 30, threads=63
+    ).run_tokens(OPTIONS)
+
+
+def test_no_text(tmp_path):
+    with pytest.raises(ValueError, match="expected at least one token, got none"):
+        build(tmp_path / "w", ListSource([[], []]), OPTIONS)
+    with pytest.raises(ValueError, match="no document could be read; 5 skipped .*, the first: piece 0"):
+        build(tmp_path / "w", ListSource([[], []], bad=[2, 3]), OPTIONS)
+    assert not (tmp_path / "w").exists()
+
+
+def test_too_many_contexts(tmp_path, monkeypatch):
+    monkeypatch.setattr(merging, "NO_CONTEXT", 40)
+    with pytest.raises(
+        ValueError, match=r"expected fewer than 2\^32 - 1 contexts of 2 tokens; cut off rare n-grams with --min-count"
+    ):
+        build(tmp_path / "w", ListSource(text_pieces(14, 11, 300)), OPTIONS)
+
+
+class Stop(Exception):
+    pass
+
+
+def test_no_thread_outlives_an_error(tmp_path, monkeypatch):
+    """Whatever goes wrong in the main thread, nothing is written to the folder once the error is out."""
+    pieces = text_pieces(15, 11, 400)
+
+    def state():
+        return {
+            path: (path.stat().st_size, path.stat().st_mtime_ns)
+            for path in (tmp_path / "w").rglob("*")
+            if path.is_file()
+        }
+
+    import time
+
+    body = counting._count
+
+    def slow(*args):
+        time.sleep(0.03)
+        return body(*args)
+
+    monkeypatch.setattr(counting, "_count", slow)
+    resources = tight(20, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "save", raising_after(WorkFolder.save, 2))
+        with pytest.raises(Stop) as error:
+            build(tmp_path / "w", ListSource(pieces), OPTIONS, None, resources)
+        after = state()
+        time.sleep(0.1)
+        assert state() == after
+    del error
+    with monkeypatch.context() as patch:
+        patch.setattr(merging.MergedColumns, "append", raising_after(merging.MergedColumns.append, 1))
+        with pytest.raises(Stop) as error:
+            build(tmp_path / "w", ListSource(pieces), OPTIONS, None, resources)
+        after = state()
+        time.sleep(0.05)
+    build(tmp_path / "w", ListSource(pieces), OPTIONS, None, resources)
+    after = state()
+    del error  # with it go the files that the interrupted build had open
+    assert state() == after
+
+
+def raising_after(body, calls):
+    left = [calls]
+
+    def call(*args):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Stop
+        return body(*args)
+
+    return call
+
+
+@pytest.mark.parametrize("stage", ["runs", "merge"])
+def test_damaged_files_are_errors(tmp_path, stage):
+    """Files that were cut since are named; bits that flipped give an error or a model, never a crash."""
+    pieces = text_pieces(16, 11, 200)
+    out = tmp_path / "lm.ngram"
+    build(tmp_path / "w", ListSource(pieces), OPTIONS, None, out=out)
+    draw = random.Random(1)
+    forget(tmp_path / "w", *(["merge", "estimate", "compile"] if stage == "runs" else ["estimate", "compile"]))
+    files = sorted(path for path in (tmp_path / "w" / stage).iterdir() if path.stat().st_size)
+    good = {path: path.read_bytes() for path in files}
+    manifest = (tmp_path / "w" / "manifest.json").read_bytes()
+    outcomes = {"error": 0, "model": 0}
+    for number in range(60):
+        path = draw.choice(files)
+        data = bytearray(good[path])
+        if number % 3 == 0:
+            del data[draw.randrange(len(data)) :]
+        for _ in range(draw.randint(1, 3) if number % 3 else 0):
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        try:
+            build(tmp_path / "w", ListSource(pieces), OPTIONS, None)
+            # A column of begins is made of another one, and anew where it does not fit.
+            assert number % 3 or path.name.endswith("begin")
+            outcomes["model"] += 1
+        except ValueError as error:
+            assert number % 3 or (str(path) in str(error) and "from the manifest" in str(error)), error
+            outcomes["error"] += 1
+        path.write_bytes(good[path])
+        (tmp_path / "w" / "manifest.json").write_bytes(manifest)
+    assert outcomes["error"] > 20
+    build(tmp_path / "w", ListSource(pieces), OPTIONS, None, out=tmp_path / "again.ngram")
+    assert (tmp_path / "again.ngram").read_bytes() == out.read_bytes()
+
+
+def forget(path, *stages):
+    """Takes stages out of the manifest of a work folder."""
+    work = WorkFolder(path)
+    for name in stages:
+        del work._manifest["stages"][name]
+    work.save()
+    work.close()

@@ -1,0 +1,189 @@
+"""Files of tokens: flat arrays, windows, dumps; documents cut as a plain loop cuts them."""
+
+import itertools
+import os
+import re
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import cli, dumps
+
+from rescore.lm.build.in_memory import pieces, token_files
+from rescore.lm.build.inputs import ReadOptions
+from rescore.lm.build.inputs import plan
+from rescore.lm.build.tokenize import tokens_of
+from rescore.lm.model.vocabulary import Skipped
+
+V, EOT = 50, 0
+
+
+def read(path, vocab_size: int = V, end_of_text: int | None = EOT, **options) -> list[np.ndarray]:
+    """The arrays of all pieces of a file."""
+    found = plan([path], vocab_size=vocab_size, options=ReadOptions(**options))
+    return [array for piece in found for array in tokens_of(piece, vocab_size=vocab_size, end_of_text=end_of_text)]
+
+
+def flat(arrays: list[np.ndarray]) -> list[int]:
+    return [int(token) for array in arrays for token in array]
+
+
+def ended(tokens: list[int], end_of_text: int = EOT) -> list[int]:
+    """The oracle: documents between ends of text, the empty ones left out, each followed by one."""
+    documents = [
+        list(group) for inside, group in itertools.groupby(tokens, lambda token: token != end_of_text) if inside
+    ]
+    return [token for document in documents for token in (*document, end_of_text)]
+
+
+STREAMS = [[], [0], [0, 0], [1], [1, 0], [0, 1], [0, 1, 0], [1, 0, 0, 2], [0, 0, 1, 2, 0, 0, 0, 3, 0, 0]]
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=str)
+@pytest.mark.parametrize("dtype", ["u1", "i1", "<u2", ">u2", "i4", ">i4", "u4", "i8", "u8"])
+def test_npy(tmp_path, stream, dtype):
+    np.save(tmp_path / "a.npy", np.array(stream, dtype))
+    arrays = read(tmp_path / "a.npy")
+    assert flat(arrays) == ended(stream) and all(array.dtype == np.uint16 for array in arrays)
+    assert flat(read(tmp_path / "a.npy", end_of_text=None)) == stream
+
+
+@pytest.mark.parametrize(
+    "dtype, vocab_size", [(None, V), ("uint16", 1 << 24), ("uint32", V), ("int32", V), (None, 70_000)]
+)
+def test_bin(tmp_path, dtype, vocab_size):
+    stored = dtype or ("uint16" if vocab_size <= 65536 else "uint32")
+    for stream in STREAMS:
+        np.array(stream, np.dtype(stored).newbyteorder("<")).tofile(tmp_path / "a.bin")
+        assert flat(read(tmp_path / "a.bin", vocab_size, dtype=dtype)) == ended(stream)
+
+
+def test_ids_beyond_16_bits(tmp_path):
+    top = (1 << 24) - 1
+    np.save(tmp_path / "a.npy", np.array([65_535, 0, 65_536, top], np.int64))
+    (array,) = read(tmp_path / "a.npy", vocab_size=1 << 24)
+    assert array.dtype == np.uint32 and array.tolist() == [65_535, 0, 65_536, top, 0]
+    np.save(tmp_path / "a.npy", np.array([3, 7, top, 3], np.uint32))
+    assert flat(read(tmp_path / "a.npy", vocab_size=1 << 24, end_of_text=top)) == [3, 7, top, 3, top]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 20), st.integers(1, 12))
+def test_documents_in_pieces(tmp_path_factory, stream, step, chunk):
+    """Every document comes once and whole, wherever pieces and chunks end."""
+    path = tmp_path_factory.mktemp("tokens") / "a.npy"
+    np.save(path, np.array(stream, np.uint16))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_TOKENS", step)
+        patch.setattr(token_files, "CHUNK", chunk)
+        arrays = read(path)
+        assert flat(arrays) == ended(stream)
+        assert all(len(array) > 1 and array[0] != EOT and array[-1] == EOT for array in arrays)
+        assert flat(read(path, end_of_text=None)) == stream
+
+
+def test_a_document_longer_than_many_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_files, "CHUNK", 10)
+    np.save(tmp_path / "a.npy", np.tile(np.arange(1, 41), 100))
+    (array,) = read(tmp_path / "a.npy")
+    assert len(array) == 4001
+    monkeypatch.setattr(token_files, "MAX_TOKENS", 1000)
+    with pytest.raises(
+        ValueError,
+        match="a.npy: expected documents of at most 1000 tokens, got a longer one; if 0 is not the end of text",
+    ):
+        read(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("array, at, got", [([1, 50], 1, 50), ([1, 2, -1], 2, -1), ([0] * 30 + [1 << 40], 30, 1 << 40)])
+def test_ids_outside_the_vocabulary(tmp_path, monkeypatch, array, at, got):
+    monkeypatch.setattr(token_files, "CHUNK", 7)
+    np.save(tmp_path / "a.npy", np.array(array))
+    with pytest.raises(ValueError, match=f"a.npy, token {at}: expected ids in 0..49, got {got}"):
+        read(tmp_path / "a.npy")
+
+
+def test_arrays_refused(tmp_path):
+    for array, got in ((np.zeros((2, 2), int), "int64 .2, 2."), (np.zeros(2), "float64 .2."), (np.array("x"), "<U1")):
+        np.save(tmp_path / "a.npy", array)
+        with pytest.raises(ValueError, match=f"a.npy: expected a flat array of integers, got {got}"):
+            read(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
+    np.save(tmp_path / "b.npy", np.arange(100))
+    whole = (tmp_path / "b.npy").read_bytes()
+    for content in ((tmp_path / "a.npy").read_bytes(), b"", b"junk" * 50, whole[:-50], whole[:50]):
+        (tmp_path / "a.npy").write_bytes(content)
+        with pytest.raises(ValueError, match="a.npy: expected a .npy file of token ids, got"):
+            read(tmp_path / "a.npy")
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(ValueError, match="a.npy: expected a flat array of integers, got an archive"):
+        read(tmp_path / "a.npy")
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    with pytest.raises(
+        ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes: truncated, or another --dtype"
+    ):
+        read(tmp_path / "a.bin")
+
+
+def test_ids_from_a_pipe(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_files, "CHUNK", 3)
+    os.mkfifo(tmp_path / "a.bin")
+    for content, result in (
+        (np.array([1, 2, 0, 3, 4, 5, 6], "<u2").tobytes(), [1, 2, 0, 3, 4, 5, 6, 0]),
+        (b"abc", None),
+    ):
+        writer = threading.Thread(target=(tmp_path / "a.bin").write_bytes, args=(content,))
+        writer.start()
+        if result:
+            assert flat(read(tmp_path / "a.bin")) == result
+        else:
+            with pytest.raises(ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes"):
+                read(tmp_path / "a.bin")
+        writer.join()
+
+
+def test_dumps(tmp_path):
+    made = cli.make_dump(tmp_path / "dump")
+    texts = [[*one["prompt"], *one["tokens"]] for one in made]
+    assert flat(read(tmp_path / "dump")) == [token for text in texts for token in ended(text)]
+    found = plan([tmp_path / "dump"], vocab_size=V)
+    assert all(piece.path.endswith(".safetensors") and piece.size for piece in found) and len(found) == 2
+    with pytest.raises(ValueError, match="safetensors, sequence 0, token 0: expected ids in 0..0, got"):
+        read(tmp_path / "dump", vocab_size=1)
+    (shard,) = (tmp_path / "dump").glob("first*.safetensors")
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(ValueError, match="first.*: the checksum does not match"):
+        read(tmp_path / "dump")
+
+
+def test_the_dumps_are_those_of_the_test():
+    assert dumps.V == V
+
+
+def test_a_shape_beyond_any_number_is_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(7, np.int32))
+    data = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(data.replace(b"(7,), }" + b" " * 30, b"(1" + b"0" * 30 + b",), }"))
+    with pytest.raises(ValueError, match="a.npy: expected a .npy file of token ids, got Python int too large"):
+        read(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    "ids, noted", [([1, 2, 3], True), ([1, 0, 2], False), ([1, 2, 0], False), ([0], False), ([], False)]
+)
+@pytest.mark.parametrize("form", ["npy", "bin"])
+def test_a_file_without_any_end_of_text_is_noted(tmp_path, ids, noted, form):
+    path, skipped = tmp_path / f"a.{form}", Skipped()
+    if form == "npy":
+        np.save(path, np.array(ids, np.uint16))
+    else:
+        path.write_bytes(np.array(ids, "<u2").tobytes())
+    for piece in plan([path], vocab_size=9):
+        list(tokens_of(piece, vocab_size=9, end_of_text=0, skipped=skipped))
+    assert [re.search(r"a.*: the end of text, 0, does not occur", note) is not None for note in skipped.notes] == [
+        True
+    ] * noted
+    assert Skipped.from_json(skipped.to_json(), skipped.to_json()).notes == 2 * skipped.notes

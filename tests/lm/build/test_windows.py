@@ -1,0 +1,106 @@
+"""Windows against the definition, and the counts of all orders that follow from them."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import oracle_katz
+
+from rescore.lm.build.windows import Packing, group, join
+
+DOCUMENTS = st.lists(st.lists(st.integers(1, 5), max_size=12), min_size=1, max_size=5)
+
+
+def stream_of(documents, end_of_text=0):
+    return [end_of_text] + [token for document in documents for token in (*document, end_of_text)]
+
+
+def windows(stream, order, end_of_text):
+    """The longest n-gram that ends at each position, from the definition."""
+    for end in range(2, len(stream) + 1):
+        yield max(
+            (
+                stream[begin:end]
+                for begin in range(max(0, end - order), end)
+                if end_of_text not in stream[begin + 1 : end - 1]
+            ),
+            key=len,
+        )
+
+
+def spelled(packing, keys):
+    offsets, tokens = packing.spell(keys)
+    return [tuple(tokens[a:b].tolist()) for a, b in zip(offsets, offsets[1:])]
+
+
+@settings(max_examples=150)
+@given(DOCUMENTS, st.integers(1, 7), st.sampled_from([6, 7, 1 << 9, 1 << 16, (1 << 16) + 1, 1 << 18, 1 << 24]))
+def test_windows_are_those_of_the_definition(documents, order, vocab_size):
+    top = vocab_size - 1  # the highest id is the end of text: packed words may be negative
+    stream = [top if token == 0 else token for token in stream_of(documents)]
+    packing = Packing(order=order, vocab_size=vocab_size, end_of_text=top)
+    keys = packing.keys(np.array(stream, np.uint32))
+    assert keys.shape == (packing.words, len(stream) - 1)
+    assert spelled(packing, keys) == [tuple(w) for w in windows(stream, order, top)]
+
+
+@settings(max_examples=100)
+@given(DOCUMENTS, st.integers(1, 5))
+def test_counts_of_all_orders_follow(documents, order):
+    packing = Packing(order=order, vocab_size=6, end_of_text=0)
+    keys, count = group(packing.keys(np.array(stream_of(documents), np.uint16)))
+    found = Counter()
+    for window, number in zip(spelled(packing, keys), count.tolist()):
+        for n in range(1, len(window) + 1):
+            found[window[-n:]] += number
+    assert found == oracle_katz.count(documents, order, 0)
+
+
+def test_the_example_of_the_module():
+    a, b, c, d, end_of_text = 1, 2, 3, 4, 0
+    packing = Packing(order=3, vocab_size=5, end_of_text=end_of_text)
+    found = spelled(packing, packing.keys(np.array([end_of_text, a, b, c, end_of_text, d, end_of_text])))
+    assert found == [
+        (end_of_text, a),
+        (end_of_text, a, b),
+        (a, b, c),
+        (b, c, end_of_text),
+        (end_of_text, d),
+        (end_of_text, d, end_of_text),
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-2, 2), st.integers(1, 9))), st.integers(1, 2))
+def test_group(rows, words):
+    keys = np.array([row[:words] for row in rows], np.int64).reshape(-1, words).T
+    expected = Counter(map(tuple, keys.T.tolist()))
+    distinct, count = group(keys)
+    assert list(map(tuple, distinct.T.tolist())) == sorted(expected)
+    assert count.tolist() == [expected[key] for key in sorted(expected)]
+    summed = Counter()
+    for row in rows:
+        summed[row[:words]] += row[2]
+    distinct, count = group(keys, np.array([row[2] for row in rows], np.int64))
+    assert dict(zip(map(tuple, distinct.T.tolist()), count.tolist())) == summed
+
+
+def test_join():
+    assert join([], 5, 0).tolist() == [0]
+    assert join([[1], [], [0, 2, 0], [0], [3, 0, 0]], 5, 0).tolist() == [0, 1, 0, 2, 0, 3, 0, 0]
+    assert join([[1]], 1 << 16, 0).dtype == np.uint16 and join([[1]], (1 << 16) + 1, 0).dtype == np.uint32
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(order=8), "order of the n-gram model: expected 1..7, got 8"),
+        (dict(vocab_size=(1 << 24) + 1), "vocabulary size: expected 1..16777216, got 16777217"),
+        (dict(end_of_text=5), "end-of-text id: expected 0..4, got 5"),
+        (dict(end_of_text=-1), "end-of-text id: expected 0..4, got -1"),
+    ],
+)
+def test_packings_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Packing(**{"order": 3, "vocab_size": 5, "end_of_text": 0, **options})

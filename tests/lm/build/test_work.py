@@ -1,0 +1,261 @@
+"""The work folder: its lock, its manifest, its room; and columns in folders."""
+
+import errno
+import json
+import random
+import re
+import shutil
+import threading
+
+import numpy as np
+import pytest
+from support import cli, fuzz
+from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces
+from support.tiny_disk import tiny_disk
+
+from rescore.lattice import unfinished
+from rescore.lm.model import tables as columns
+from rescore.lm.build import work
+from rescore.lm.build.counts import CountOptions
+from rescore.lm.model.tables import Folder, Memory, in_order
+from rescore.lm.build.work import WorkFolder
+
+OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
+
+
+def test_a_folder_has_one_build(tmp_path):
+    first = WorkFolder(tmp_path / "w")
+    with pytest.raises(ValueError, match="w: in use by another build; wait for it or name another folder"):
+        WorkFolder(tmp_path / "w")
+    first.close()
+    WorkFolder(tmp_path / "w").remove()
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_lock_of_a_folder_that_is_gone_is_none(tmp_path, monkeypatch):
+    """The build before removes the folder between our opening the lock and having it."""
+    body = unfinished.fcntl.flock
+
+    def late(*args):
+        (tmp_path / "w" / "lock").unlink()
+        body(*args)
+
+    monkeypatch.setattr(unfinished.fcntl, "flock", late)
+    with pytest.raises(ValueError, match="in use by another build"):
+        WorkFolder(tmp_path / "w")
+
+
+@pytest.mark.parametrize("name", ["runs", "letters", "compile"])
+def test_folders_of_others_are_left_alone(tmp_path, name):
+    """Also where what is in them happens to be called as ours is."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "thesis.txt").write_text("x")
+    with pytest.raises(
+        ValueError,
+        match=f"expected an empty folder or the work folder of a build, got one that holds {name}; name another",
+    ):
+        WorkFolder(tmp_path)
+    assert (tmp_path / name / "thesis.txt").exists()
+
+
+def test_an_empty_folder_becomes_ours_at_once(tmp_path):
+    """Killed at any moment from then on, it can be gone on with."""
+    WorkFolder(tmp_path / "w")._lock.close()
+    (tmp_path / "w" / "runs").mkdir()
+    (tmp_path / "w" / ".manifest.json.12345.part").touch()
+    build(tmp_path / "w", ListSource(text_pieces(1, 11, 60)), OPTIONS)
+    assert not (tmp_path / "w" / ".manifest.json.12345.part").exists()
+
+
+def test_damaged_manifests_are_refused(tmp_path):
+    pieces = text_pieces(2, 11, 100)
+    build(tmp_path / "w", ListSource(pieces), OPTIONS)
+    path, draw = tmp_path / "w" / "manifest.json", random.Random(1)
+    good = path.read_bytes()
+    for bad in [
+        b"",
+        b"[]",
+        b"{}",
+        b"null",
+        b"\xff",
+        b'{"format": "rescore-build", "version": 1}',
+        b"[" * 100_000,
+        *(fuzz.damage(good, draw) for _ in fuzz.times(150)),
+    ]:
+        if bad == good:
+            continue
+        path.write_bytes(bad)
+        with pytest.raises(
+            ValueError,
+            match=r"manifest.json: expected the manifest of a build, got .*; name another folder, or remove this one",
+        ):
+            WorkFolder(tmp_path / "w")
+    manifest = json.loads(good)
+    manifest["version"] = 9
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="got expected version 1, got 9|expected version 1, got 9"):
+        WorkFolder(tmp_path / "w")
+    path.write_bytes(good)
+    assert_equal(build(tmp_path / "w", ListSource(pieces), OPTIONS), in_memory(pieces, OPTIONS))
+
+
+def test_a_missing_run_is_named(tmp_path):
+    build(tmp_path / "w", ListSource(text_pieces(3, 11, 100)), OPTIONS)
+    run = next((tmp_path / "w" / "runs").iterdir())
+    run.unlink()
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"{run}: expected ")
+        + r"\d+ bytes from the manifest, got 0; remove the work folder and start again",
+    ):
+        build(tmp_path / "w", ListSource(text_pieces(3, 11, 100)), OPTIONS)
+
+
+def test_room_is_measured_while_files_come_and_go(tmp_path):
+    """Threads that write and rename do not disturb one that adds up what is there."""
+    own, stop = WorkFolder(tmp_path / "w", disk_bytes=10**9), threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            (tmp_path / "w" / "a.part").write_bytes(b"1234")
+            (tmp_path / "w" / "a.part").rename(tmp_path / "w" / "a")
+            (tmp_path / "w" / "a").unlink()
+
+    threads = [threading.Thread(target=churn) for _ in range(2)]
+    for thread in threads[:1]:
+        thread.start()
+    try:
+        for _ in range(1500):
+            own.check_room(10)
+    finally:
+        stop.set()
+        threads[0].join()
+    assert own.peak_bytes >= 10
+    own.close()
+
+
+def test_seconds_are_those_of_the_stage_alone(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(work.time, "monotonic", lambda: now[0])
+    own = WorkFolder(tmp_path / "w")
+    state = own.begin("count", {})
+    with own.timed(state):
+        now[0] = 3.0
+    now[0] = 10.0
+    own.save()
+    assert own.seconds() == {"count": 3.0}
+    with own.timed(state):  # gone on with
+        now[0] = 12.0
+    assert own.seconds() == {"count": 5.0}
+    own.close()
+
+
+def test_a_full_disk(tmp_path, capsys):
+    """A line that names the place, after a note of what is kept; exit status 1. With more room the build goes on."""
+    rng = np.random.default_rng(1)
+    np.save(tmp_path / "text.npy", np.append(rng.zipf(1.3, 60_000).clip(1, 999), 0).astype(np.uint16))
+    words = (
+        "lm",
+        "build",
+        tmp_path / "text.npy",
+        "--vocab-size",
+        1000,
+        "--end-of-text",
+        0,
+        "--order",
+        4,
+        "--threads",
+        1,
+    )
+    assert cli.call(capsys, *words, "-o", tmp_path / "whole.ngram").status == 0
+    stages = set()
+    for megabytes in (0.1, 1.5, 3, 5.2):
+        with tiny_disk(tmp_path / f"disk{megabytes}", int(megabytes * (1 << 20))) as disk:
+            process = cli.start(*words, "--work", disk / "w", "-o", tmp_path / "lm.ngram")
+            out, err = process.communicate(timeout=120)
+            *notes, line = err.decode().splitlines(keepends=True)
+            assert process.returncode == 1 and len(notes) <= 1, err
+            place = re.fullmatch(rf"rescore: {re.escape(str(disk / 'w'))}(\S*): No space left on device\n", line)
+            assert place, err
+            stages.add(place[1].strip("/").split("/")[0])
+            if (disk / "w").exists():  # something was finished
+                shutil.copytree(disk / "w", tmp_path / f"w{megabytes}")
+        assert not (tmp_path / "lm.ngram").exists()
+        assert cli.call(capsys, *words, "--work", tmp_path / f"w{megabytes}", "-o", tmp_path / "lm.ngram").status == 0
+        assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
+        (tmp_path / "lm.ngram").unlink()
+    assert len(stages) > 2, stages
+
+
+def parts(number, length=5):
+    return ((np.full(length, i, np.uint32), np.full(1, i, np.float64)) for i in range(number))
+
+
+def test_columns_in_folders_are_those_in_memory(tmp_path):
+    names = {"a": np.uint32, "b": np.float64}
+    in_memory = Memory().write(names, parts(4))
+    finished: dict = {}
+    for _ in range(2):  # written, then found
+        for mine, other in zip(
+            Folder(tmp_path / "c", finished=finished).write(names, parts(4)), in_memory, strict=True
+        ):
+            np.testing.assert_array_equal(mine, other)
+            assert mine.dtype == other.dtype and not mine.flags.writeable
+    assert finished == {"a": 80, "b": 32}
+
+    def body(array):
+        array[:] = np.arange(7)
+
+    filled = Folder(tmp_path / "c", finished=finished)
+    np.testing.assert_array_equal(filled.fill("f", np.uint16, 7, body), Memory().fill("f", np.uint16, 7, body))
+    assert len(filled.fill("none", np.uint16, 0, lambda array: None)) == 0
+    filled.release()
+    np.testing.assert_array_equal(filled.open("f", np.uint16), np.arange(7))
+
+
+def test_a_column_that_was_not_finished_is_written_anew(tmp_path):
+    names = {"a": np.uint32, "b": np.float64}
+    finished: dict = {}
+
+    def broken():
+        yield from parts(2)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left on device: .*c'"):
+        Folder(tmp_path / "c", finished=finished).write(names, broken())
+    assert finished == {} and (tmp_path / "c" / "a").stat().st_size > 0
+    assert Folder(tmp_path / "c", finished=finished).write(names, parts(1))[0].tolist() == [0] * 5
+    (tmp_path / "c" / "b").write_bytes(b"cut")
+    assert Folder(tmp_path / "c", finished=finished).write(names, parts(1))[1].tolist() == [0.0]
+
+
+def test_work_ahead_comes_in_order_and_ends_with_the_reader():
+    begun: list = []
+
+    def slow(number):
+        begun.append(number)
+        return number
+
+    assert list(in_order(Memory(threads=3), slow, ((i,) for i in range(50)))) == list(range(50))
+    begun.clear()
+    made = in_order(Memory(threads=2), slow, ((i,) for i in range(50)))
+    with pytest.raises(KeyError), columns.ending(made):
+        next(made)
+        raise KeyError
+    assert len(begun) < 10
+    with pytest.raises(StopIteration):
+        next(made)
+
+
+def test_pages_are_given_back_while_one_item_is_worked_on():
+    """An item may read far more than memory should hold."""
+    released = threading.Semaphore(0)
+
+    class Counting(Memory):
+        def release(self) -> None:
+            released.release()
+
+    def reads_much(number):
+        return all(released.acquire(timeout=60) for _ in range(3))  # goes on once it was released three times
+
+    assert list(in_order(Counting(), reads_much, [(1,)])) == [True]

@@ -1,0 +1,311 @@
+import dataclasses
+import gzip
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fuzz import damage, times
+from support.models import assert_same_model, use
+from support.oracle_lm import random_history, random_tables
+
+from rescore.lm.model import arpa as arpa_text
+from rescore.lm.model import example
+from rescore.lm.model.arpa import LN10, ArpaOptions, read_arpa
+from rescore.lm.model.arpa_write import write_arpa
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import NEVER
+
+SMALL = """
+\\data\\
+ngram 1=5
+ngram 2=3
+
+\\1-grams:
+-99\t<s>\t-0.5
+-1.5\t</s>
+-2\t<unk>
+-0.3\ta\t-0.25
+-0.6\tb\t-0.125
+
+
+\\2-grams:
+-0.1\t<s> a
+-0.2\ta b
+-0.7\tb </s>
+
+\\end\\
+"""
+
+
+@pytest.fixture
+def arpa(tmp_path):
+    def write(text: str):
+        path = tmp_path / "model.arpa"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def kenlm_model(path):
+    kenlm = pytest.importorskip("kenlm", reason="kenlm is absent")
+    return kenlm.Model(str(path))
+
+
+def kenlm_costs(model, words, *, bos=False):
+    return [-logp * LN10 for logp, _, _ in model.full_scores(" ".join(words), bos=bos, eos=False)]
+
+
+def test_a_small_file_by_hand(arpa):
+    model = read_arpa(arpa(SMALL))
+    assert model.words == ("<s>", "</s>", "<unk>", "a", "b")
+    assert model.metadata["bos"] == 0 and model.metadata["eos"] == 1
+    costs = model.score(model.ids(["a", "b", "b", "</s>", "what"]), history=[0]) / LN10
+    np.testing.assert_allclose(costs, [0.1, 0.2, 0.125 + 0.6, 0.7, 2], rtol=1e-6)
+    assert model.score([0])[0] == pytest.approx(NEVER)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(1, 7), st.booleans(), st.booleans())
+def test_round_trip(tmp_path_factory, seed, order, packed, text):
+    tables = random_tables(seed, order, tokens=60)
+    model = NGram.from_tables(tables, words=list("abcdefghi") if text else None)
+    path = tmp_path_factory.mktemp("arpa") / ("model.arpa.gz" if packed else "model.arpa")
+    write_arpa(model, path)
+    back = read_arpa(path)
+    assert_same_model(back, model)
+    assert back.words == model.words
+    write_arpa(model, path, words="ids")
+    assert_same_model(read_arpa(path, ArpaOptions(words="ids", vocab_size=9)), model)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("words", ["ids", "text"])
+def test_kenlm_gives_our_scores(tmp_path, seed, words):
+    names = [f"w{i}" for i in range(9)]
+    model = NGram.from_tables(random_tables(seed, 2 + seed % 5, tokens=200), words=names)
+    write_arpa(model, tmp_path / "model.arpa", words=words)
+    peer, draw = kenlm_model(tmp_path / "model.arpa"), random.Random(seed)
+    for _ in range(30):
+        tokens = random_history(draw, 9, 12)
+        theirs = kenlm_costs(peer, [names[t] if words == "text" else str(t) for t in tokens])
+        np.testing.assert_allclose(model.score(tokens), theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["test.arpa", "test_nounk.arpa"])
+def test_we_give_the_scores_of_kenlm(shared, name):
+    path = shared / "reference" / "kenlm" / name
+    model, peer, draw = read_arpa(path), kenlm_model(path), random.Random(name)
+    known = [word for word in model.words if word not in ("<s>", "</s>")]
+    phrase = "also would consider higher looking on a little more loin".split()
+    for _ in range(500):
+        words = [draw.choice([*known, "unheard"]) for _ in range(10)]
+        if draw.random() < 0.5:
+            words[2:6] = phrase[draw.randrange(len(phrase)) :]
+        for bos in (False, True):
+            mine = model.score(model.ids(words), history=model.ids(["<s>"] if bos else []))
+            np.testing.assert_allclose(mine, kenlm_costs(peer, words, bos=bos), atol=1e-4)
+
+
+def test_kenlm_reads_the_worked_example(tmp_path):
+    model = example.model()
+    write_arpa(model, tmp_path / "model.arpa")
+    theirs = kenlm_costs(kenlm_model(tmp_path / "model.arpa"), ["Lionel", "Messi", "scored", "Lionel", "Ronaldo"])
+    np.testing.assert_allclose(np.exp(-np.array(theirs)), [0.1, 0.8, 0.9, 0.1, 0.1 * 0.2 / 0.9], rtol=1e-5)
+
+
+def test_a_model_of_sentences_keeps_its_boundaries(arpa, tmp_path):
+    model = read_arpa(arpa(SMALL))
+    write_arpa(model, tmp_path / "again.arpa")
+    again = read_arpa(tmp_path / "again.arpa")
+    assert_same_model(again, model)
+    assert again.words == model.words and again.metadata == model.metadata
+
+
+def test_suffixes_that_are_missing_are_backed_off_to(arpa):
+    text = SMALL.replace("ngram 2=3\n", "ngram 2=3\nngram 3=1\n")
+    text = text.replace("-0.2\ta b\n", "-0.2\ta b\t-0.0625\n").replace("\\end\\", "\\3-grams:\n-0.01\ta b a\n\n\\end\\")
+    model = read_arpa(arpa(text))
+    assert model.info()["ngrams"] == [5, 4, 1]  # b a came
+    costs = model.score(model.ids(["a", "b", "a", "b", "b", "a"])) / LN10
+    np.testing.assert_allclose(costs, [0.3, 0.2, 0.01, 0.2, 0.0625 + 0.125 + 0.6, 0.125 + 0.3], rtol=1e-6)
+
+
+def ids_file(*, unk="-2\t<unk>\n", extra=""):
+    return (
+        f"\\data\\\nngram 1={5 + bool(unk) + extra.count(chr(10))}\nngram "
+        f"2=3\n\\1-grams:\n{unk}0\t<s>\t-0.5\n-1.5\t</s>\n{extra}"
+        "-0.3\t3\t-0.25\n-0.6\t4\t-0.125\n-0.9\t1\n\n\\2-grams:\n-0.1\t<s> 3\n-0.2\t3 4\n-0.7\t4 </s>\n\\end\\\n"
+    )
+
+
+def test_sentence_boundaries_of_lmplz_become_the_end_of_text(arpa):
+    model = read_arpa(arpa(ids_file()), ArpaOptions(end_of_text=0, vocab_size=7))
+    assert model.vocab_size == 7 and model.metadata["end_of_text"] == 0
+    costs = model.score([3, 4, 0, 3, 4, 1, 2], history=[0]) / LN10
+    share = 2 + math.log10(3)  # 2, 5 and 6 have <unk>'s probability between them
+    np.testing.assert_allclose(costs, [0.1, 0.2, 0.7, 0.1, 0.2, 0.125 + 0.9, share], rtol=1e-6)
+    assert read_arpa(arpa(ids_file(unk="")), ArpaOptions(end_of_text=0)).score([2])[0] == pytest.approx(100 * LN10)
+
+
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        (ids_file(), {}, "<s> and </s> in a file of token ids: give end_of_text"),
+        (ids_file(), dict(end_of_text=3), "token id 3, the end of text, has its own unigram beside <s> and </s>"),
+        (ids_file(), dict(end_of_text=0, vocab_size=4), "expected token ids below 4, got 4"),
+        (ids_file(extra="-3\t16000000\n"), dict(end_of_text=0), "token id 16000000 among 7 unigrams: give vocab_size"),
+        (ids_file(extra="-3\t99999999\n"), dict(end_of_text=0), "expected token ids below 16777216, got 99999999"),
+        (
+            ids_file(extra="-3\t007\n"),
+            dict(words="ids"),
+            "expected decimal token ids as words, got '007'; words='text'",
+        ),
+        (SMALL, dict(end_of_text=4), "end_of_text: expected an id in 0..3, got 4"),
+        (SMALL, dict(vocab_size=4), "expected a vocabulary of 4 words, got 5"),
+        (
+            ids_file().replace("3 4", "3 <unk>"),
+            dict(end_of_text=0),
+            ":14: this 2-gram has <s>, </s> or <unk>, which stand for no",
+        ),
+    ],
+)
+def test_files_of_ids_that_do_not_fit(arpa, text, options, message):
+    with pytest.raises(ValueError, match="model.arpa.*" + message):
+        read_arpa(arpa(text), ArpaOptions(**options))
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("\\data\\", "\\date\\", r":2: expected an ARPA file, which begins with .data., got '..date..'"),
+        ("ngram 1=5", "ngram 2=5", ":3: expected 'ngram 1=' and a number, got 'ngram 2=5'"),
+        ("ngram 1=5", "ngram 1=five", ":3: expected 'ngram 1=' and a number"),
+        ("ngram 1=5", "ngram 1=" + "9" * 30, ":3: expected 'ngram 1=' and a number"),
+        ("ngram 1=5\nngram 2=3\n", "", ":4: expected the numbers of 1 to 7 orders, got 0"),
+        (
+            "ngram 2=3\n",
+            "".join(f"ngram {n}=1\n" for n in range(2, 9)),
+            ":12: expected the numbers of 1 to 7 orders, got 8",
+        ),
+        ("\\1-grams:", "\\2-grams:", r":6: expected .1-grams:, got '..2-grams:'"),
+        ("ngram 1=5", "ngram 1=6", ":14: expected 6 1-grams from the header, got 5"),
+        ("ngram 1=5", "ngram 1=4", ":11: expected 4 1-grams from the header, got more"),
+        ("ngram 1=5", "ngram 1=999999999999999999", ":14: expected 999999999999999999 1-grams"),
+        ("\\2-grams:", "\\3-grams:", r":14: expected .2-grams: after 5 1-grams, got '..3-grams:'"),
+        ("\\end\\", "", r":19: expected .end. after 3 2-grams, got ''"),
+        ("-0.2\ta b", "-0.2\ta", ":16: expected a log10 probability, 2 words and optionally a backoff, got '-0.2.ta'"),
+        ("-0.2\ta b", "-0.2\ta b -1 -2", ":16: expected a log10 probability, 2 words"),
+        ("-0.2\ta b", "-0.2\ta b\t-0.5", ":16: expected .* and no backoff in the highest order"),
+        ("-0.2\ta b", "x\ta b", ":16: expected numbers around the words"),
+        ("-0.2\ta b", "nan\ta b", ":16: expected a log10 probability from -1000000 to 0"),
+        ("-0.2\ta b", "inf\ta b", ":16: expected a log10 probability from"),
+        ("-0.2\ta b", "0.2\ta b", ":16: expected a log10 probability from"),
+        (
+            "\ta\t-0.25",
+            "\ta\tinf",
+            ":10: expected a log10 probability from -1000000 to 0, or -inf, and a finite backoff",
+        ),
+        ("-0.2\ta b", "-0.2\ta c", ":16: expected words that have unigrams, got 'c'"),
+        ("-0.6\tb\t-0.125", "-0.6\ta\t-0.125", ":11: expected each word once, got 'a'"),
+        ("-0.2\ta b", "-0.2\tb </s>", ":17: this 2-gram occurs twice"),
+        ("\tb\t", "\t" + "b" * (1 << 20) + "\t", ":11: expected lines of at most 1048576 bytes"),
+    ],
+)
+def test_errors_name_file_and_line(arpa, old, new, message):
+    with pytest.raises(ValueError, match="model.arpa" + message):
+        read_arpa(arpa(SMALL.replace(old, new, 1)))
+
+
+def test_a_missing_context_names_its_line(arpa):
+    text = SMALL.replace("ngram 2=3\n", "ngram 2=3\nngram 3=1\n").replace("\\end", "\\3-grams:\n-1\tb b a\n\\end")
+    with pytest.raises(ValueError, match=r"model.arpa:21: this 3-gram has no context: without its last token"):
+        read_arpa(arpa(text))
+
+
+def test_words_that_are_no_text(arpa, tmp_path):
+    (tmp_path / "model.arpa").write_bytes(SMALL.replace("b", "\xff").encode("latin-1"))
+    with pytest.raises(ValueError, match="model.arpa:11: expected words in UTF-8, got byte 0xff"):
+        read_arpa(tmp_path / "model.arpa")
+    # only ASCII white space separates words, as in KenLM
+    assert (
+        "\u00a0"
+        in read_arpa(arpa(SMALL.replace("\tb", "\t\u00a0").replace("a b", "a \u00a0").replace("b <", "\u00a0 <"))).words
+    )
+
+
+@pytest.mark.parametrize(
+    "word, message", [("a b", "'a b' of id 1: ARPA words"), ("", "'' of id 1: ARPA words"), ("a", "must be distinct")]
+)
+def test_words_that_arpa_cannot_hold(tmp_path, word, message):
+    model = NGram.from_tables(random_tables(1, 2), words=["a", word, *"cdefghi"])
+    with pytest.raises(ValueError, match=message + ".*; write decimal ids"):
+        write_arpa(model, tmp_path / "model.arpa", words="text")
+    assert not list(tmp_path.iterdir())
+    write_arpa(model, tmp_path / "model.arpa", words="ids")
+    with pytest.raises(ValueError, match="words: expected a model with words, got token ids only; write decimal ids"):
+        write_arpa(NGram.from_tables(random_tables(1, 2)), tmp_path / "model.arpa", words="text")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(words="bytes"), "words: expected auto, text or ids, got 'bytes'"),
+        (dict(vocab_size=0), "vocab_size: expected 1..16777216, got 0"),
+        (dict(vocab_size=5, end_of_text=5), "end_of_text: expected an id in 0..4, got 5"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        ArpaOptions(**options)
+
+
+def test_gzip_that_is_damaged_or_a_bomb(tmp_path, monkeypatch):
+    path = tmp_path / "model.arpa.gz"
+    whole = gzip.compress(SMALL.encode())
+    for data in (whole[:-9], whole[:20] + b"\xff\xff\xff\xff" + whole[24:], whole[:12]):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="model.arpa.gz:[0-9]+: .*"):
+            read_arpa(path)
+    monkeypatch.setattr(arpa_text, "BOMB_BYTES", 1 << 20)
+    path.write_bytes(gzip.compress(b"\n" * (8 << 20)))
+    with pytest.raises(
+        ValueError, match="expected gzip data that expand at most 200 times, got more; if the file is right, unpack it"
+    ):
+        read_arpa(path)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_damaged_files_are_errors_or_models(tmp_path, packed):
+    write_arpa(NGram.from_tables(random_tables(5, 3)), tmp_path / "whole.arpa")
+    whole = (tmp_path / "whole.arpa").read_bytes()
+    path, refused = tmp_path / "damaged.arpa", 0
+    for seed in times(250):
+        draw = random.Random(seed)
+        lines = whole.splitlines(keepends=True)
+        if draw.random() < 0.5:  # whole lines gone, doubled, or moved
+            a, b = draw.randrange(len(lines)), draw.randrange(len(lines))
+            lines[a:a] = draw.choice([[], lines[b : b + 3]])
+            lines[b : b + draw.randint(0, 2)] = []
+            data = b"".join(lines)
+        else:
+            data = whole if packed else damage(whole, draw)
+        path.write_bytes(damage(gzip.compress(data), draw) if packed else data)
+        try:
+            use(read_arpa(path))
+        except ValueError:
+            refused += 1
+    assert refused > len(times(250)) // 4
+
+
+def test_a_certain_event_is_read_back(tmp_path):
+    """Its cost may round to just below 0, which is no probability."""
+    tables = random_tables(1, 2)
+    sure = dataclasses.replace(tables, cost=(tables.cost[0] * 0 - 1e-17, *tables.cost[1:]))
+    write_arpa(NGram.from_tables(sure), tmp_path / "model.arpa")
+    assert (
+        read_arpa(tmp_path / "model.arpa", ArpaOptions(vocab_size=tables.vocab_size)).arrays.arc_cost[:9] == 0
+    ).all()

@@ -1,0 +1,128 @@
+"""ARPA files of sentences: the end of text as <s> and </s>, by KenLM's scores and read back."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.models import assert_same_model
+
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.arpa import LN10, ArpaOptions, read_arpa
+from rescore.lm.model.arpa_write import write_arpa
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import Tables
+
+V, EOT = 9, 5
+WORDS = tuple("<|end|>" if i == EOT else f"w{i}" for i in range(V))
+
+
+def documents(seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    others = np.delete(np.arange(V), EOT)
+    return [rng.choice(others, rng.integers(1, 8)) for _ in range(40)]
+
+
+def model_of(seed: int, order: int, words=WORDS) -> NGram:
+    return build(documents(seed), order=order, vocab_size=V, end_of_text=EOT, words=words)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from(["text", "ids"]))
+def test_read_back_it_is_the_same_model(tmp_path_factory, seed, order, words):
+    model, path = model_of(seed, order), tmp_path_factory.getbasetemp() / "sentences.arpa"
+    write_arpa(model, path, words=words, sentence_ends=True)
+    again = read_arpa(path, ArpaOptions(end_of_text=EOT, vocab_size=V))
+    assert_same_model(again, model)
+    assert again.metadata["end_of_text"] == EOT
+    if words == "text":
+        assert again.words == (*WORDS[:EOT], "</s>", *WORDS[EOT + 1 :])
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+@pytest.mark.parametrize("words", ["text", "ids"])
+def test_kenlm_scores_sentences_as_we_score_documents(tmp_path, order, words):
+    kenlm = pytest.importorskip("kenlm", reason="kenlm is absent")
+    model = model_of(order, order)
+    write_arpa(model, tmp_path / "m.arpa", words=words, sentence_ends=True)
+    peer = kenlm.Model(str(tmp_path / "m.arpa"))
+    for ids in documents(order + 100):
+        text = " ".join(WORDS[i] if words == "text" else str(i) for i in ids)
+        theirs = [-p * LN10 for p, _, _ in peer.full_scores(text, bos=True, eos=True)]
+        np.testing.assert_allclose(model.score([*ids, EOT], history=[EOT]), theirs, atol=1e-4)
+
+
+def test_without_them_kenlm_finds_no_end(tmp_path):
+    kenlm = pytest.importorskip("kenlm", reason="kenlm is absent")
+    write_arpa(model_of(1, 3), tmp_path / "m.arpa", sentence_ends=False)
+    *_, (end, _, _) = kenlm.Model(str(tmp_path / "m.arpa")).full_scores("w1 w2", bos=True, eos=True)
+    assert end < -90
+
+
+def test_a_small_file_by_hand(tmp_path):
+    """p(end_of_text) = 0.5 and p(a | end_of_text) = 0.75, so bow(end_of_text) = 0.25 / 0.5."""
+    tables = Tables.from_ngrams(
+        {(0,): (0.5, 0.5), (1,): (0.5, 0.5), (0, 1): (0.75, 1.0), (1, 0): (0.75, 1.0)}, vocab_size=2
+    )
+    model = NGram.from_tables(tables, words=["</s>", "a"], metadata={"end_of_text": 0})
+    write_arpa(model, tmp_path / "m.arpa")  # </s> is its word, so it ends sentences
+    half, most = (f"{float(np.float32(-math.log(p))) / -math.log(10):.9g}" for p in (0.5, 0.75))
+    assert (tmp_path / "m.arpa").read_text().split("\n") == [
+        "\\data\\",
+        "ngram 1=4",
+        "ngram 2=2",
+        "",
+        "\\1-grams:",
+        "-99\t<unk>",
+        f"-99\t<s>\t{half}",
+        f"{half}\t</s>",
+        f"{half}\ta\t{half}",
+        "",
+        "\\2-grams:",
+        f"{most}\t<s> a",
+        f"{most}\ta </s>",
+        "",
+        "\\end\\",
+        "",
+    ]
+
+
+def test_a_context_whose_backoff_weight_is_one_is_read(tmp_path):
+    """<s> has neither probability nor backoff then, and yet is no place holder."""
+    tables = Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0), (0, 1): (0.5, 1.0)}, vocab_size=2)
+    model = NGram.from_tables(tables, metadata={"end_of_text": 0})
+    write_arpa(model, tmp_path / "m.arpa", sentence_ends=True)
+    assert_same_model(read_arpa(tmp_path / "m.arpa", ArpaOptions(end_of_text=0)), model)
+
+
+def test_models_that_have_no_sentences_are_refused(tmp_path):
+    model = model_of(1, 3)
+    nameless = NGram.from_tables(model.to_tables(), words=WORDS, metadata={"end_of_text": None})
+    with pytest.raises(ValueError, match="sentence ends: the model's metadata do not give its end-of-text id"):
+        write_arpa(nameless, tmp_path / "m.arpa", sentence_ends=True)
+    for word in ("<s>", "</s>"):
+        named = NGram.from_tables(model.to_tables(), words=(word, *WORDS[1:]))
+        with pytest.raises(ValueError, match=f"sentence ends: the model has the word {word} besides its end of text"):
+            write_arpa(named, tmp_path / "m.arpa", sentence_ends=True)
+        write_arpa(named, tmp_path / "m.arpa", words="ids", sentence_ends=True)
+        (tmp_path / "m.arpa").unlink()
+    across = {(0,): (0.5, 1.0), (1,): (0.5, 1.0), (1, 0): (0.5, 1.0), (0, 1): (0.5, 1.0), (1, 0, 1): (0.5, 1.0)}
+    inside = NGram.from_tables(Tables.from_ngrams(across, vocab_size=2), metadata={"end_of_text": 0})
+    with pytest.raises(
+        ValueError, match=r"expected the end of text, 0, only first or last in an n-gram, got \[1, 0, 1\]"
+    ):
+        write_arpa(inside, tmp_path / "m.arpa", sentence_ends=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_gzip_from_a_pipe_is_refused(tmp_path, monkeypatch):
+    import gzip
+
+    write_arpa(model_of(1, 2), tmp_path / "m.arpa.gz")
+    assert gzip.open(tmp_path / "m.arpa.gz").read(1) == b"\\"
+    with open(tmp_path / "m.arpa.gz", "rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        with pytest.raises(ValueError, match="standard input: expected plain text, got gzip; unpack it"):
+            read_arpa("-")

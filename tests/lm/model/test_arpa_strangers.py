@@ -1,0 +1,142 @@
+"""ARPA files as other programs write them: what KenLM reads is read with the same scores."""
+
+import bz2
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+
+from rescore.lm.model.arpa import read_arpa
+from rescore.lm.model.arpa_write import unwritable_word, write_arpa
+from rescore.lm.model.formats import is_model_file, load
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.perplexity import scored
+from rescore.lm.model.sentence_marks import with_sentence_marks
+from rescore.lm.model.vocabulary import GrowingVocabulary, Vocabulary
+
+SENTENCES = ("zebra", "a", "a zebra a", "zebra zebra", "<UNK>", "<unk>", "<Unk>", "<S>")
+
+
+def text(*unigrams, bigram="-0.4\t<s> a", before="", end="\n"):
+    """An ARPA file with the given unigrams; <s>, </s>, <unk> and a by default."""
+    found = unigrams or ("-1.2\t<unk>\t-0.1", "-99\t<s>\t-0.3", "-0.5\t</s>", "-0.7\ta\t-0.2")
+    head = [f"{before}\\data\\", f"ngram 1={len(found)}", f"ngram 2={bigram.count(chr(10)) + 1}", ""]
+    return end.join([*head, "\\1-grams:", *found, "", "\\2-grams:", *bigram.split("\n"), "", "\\end\\", ""])
+
+
+PLAIN = text()
+CASES = {
+    "unk": PLAIN,
+    "UNK": PLAIN.replace("<unk>", "<UNK>"),
+    "UNK in a bigram": text(bigram="-0.4\t<s> a\n-0.6\ta <UNK>\n-0.3\t<unk> a"),
+    "Unk": PLAIN.replace("<unk>", "<Unk>"),
+    "[UNK]": PLAIN.replace("<unk>", "[UNK]"),
+    "no unk": text("-99\t<s>\t-0.3", "-0.5\t</s>", "-0.7\ta\t-0.2"),
+    "comments": text(before="# made elsewhere\n\n#\n"),
+    "blank lines": text(before="\n \t\n"),
+    "carriage returns": text(end="\r\n"),
+    "-inf of <s>": PLAIN.replace("-99\t<s>", "-inf\t<s>"),
+    "tabs in a bigram": PLAIN.replace("<s> a", "<s>\ta"),
+    "spaces before": PLAIN.replace("-0.7\ta", " -0.7\ta"),
+    "exponents": PLAIN.replace("-0.7", "-7e-1").replace("-0.2", "+2E-1"),
+    "no bigrams": PLAIN.replace("ngram 2=1", "ngram 2=0").replace("-0.4\t<s> a\n", ""),
+}
+
+
+def log10_of(model, sentence):
+    """From <s> to </s>, as KenLM's `score`."""
+    model = with_sentence_marks(model)
+    vocabulary = Vocabulary(spelled=model.words, end_of_text=model.metadata["eos"])
+    tokens = np.append(vocabulary.encode([sentence])[0], vocabulary.end_of_text)
+    parts = scored(model, [tokens], end_of_text=vocabulary.end_of_text, bos=model.metadata["bos"])
+    return -sum(float(part.cost.sum()) for part in parts) / np.log(10)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_scores_are_kenlms(tmp_path, case):
+    kenlm = pytest.importorskip("kenlm", reason="kenlm is absent")
+    path = tmp_path / "model.arpa"
+    path.write_bytes(CASES[case].encode())
+    theirs, ours = kenlm.Model(str(path)), read_arpa(path)
+    for sentence in SENTENCES:
+        assert log10_of(ours, sentence) == pytest.approx(theirs.score(sentence), abs=1e-4)
+
+
+@pytest.mark.parametrize("lacking", ["<s>", "</s>", "<s> </s>"])
+def test_a_missing_sentence_mark_is_the_unknown_word(tmp_path, lacking):
+    """As in KenLM after `build_binary -s`; its Python package refuses the file, so the marks are spelled as unknown."""
+    kenlm = pytest.importorskip("kenlm", reason="kenlm is absent")
+    lines = ["-1.2\t<unk>\t-0.1", "-99\t<s>\t-0.3", "-0.5\t</s>", "-0.7\ta\t-0.2"]
+    bigram = "-0.4\t<unk> a\n-0.9\ta <unk>\n-0.6\t<unk> <unk>"
+    (tmp_path / "whole.arpa").write_text(text(*lines, bigram=bigram))
+    kept = [line for line in lines if line.split("\t")[1] not in lacking.split()]
+    (tmp_path / "model.arpa").write_text(text(*kept, bigram=bigram))
+    theirs = kenlm.Model(str(tmp_path / "whole.arpa"))
+    read_arpa(tmp_path / "model.arpa").save(tmp_path / "model.ngram")
+    for sentence in SENTENCES:
+        inner = "oov " * ("<s>" in lacking.split()) + sentence + " oov" * ("</s>" in lacking)
+        scores = [
+            logp
+            for logp, _, _ in theirs.full_scores(inner, bos="<s>" not in lacking.split(), eos="</s>" not in lacking)
+        ]
+        expected = sum(scores["<s>" in lacking.split() :])
+        for name in ("model.arpa", "model.ngram"):
+            assert log10_of(load(tmp_path / name), sentence) == pytest.approx(expected, abs=1e-4)
+
+
+def test_two_spellings_of_the_unknown_word_are_refused(tmp_path):
+    """KenLM takes the later of them."""
+    (tmp_path / "model.arpa").write_text(text("-1\t<unk>", "-2\t<UNK>", "-99\t<s>", "-1\t</s>", "-1\ta"))
+    with pytest.raises(ValueError, match="model.arpa:7: expected each word once, <UNK> being <unk>"):
+        read_arpa(tmp_path / "model.arpa")
+    assert "which readers take for the same" in unwritable_word(["<unk>", "<UNK>"])
+    assert list(GrowingVocabulary().encode("<UNK> a <unk>")) == [0, 2, 0]
+    model = NGram.from_tables(NGram.uniform(2).to_tables(), words=["<UNK>", "a"])
+    assert model.ids(["b", "a"]).tolist() == [0, 1]
+    write_arpa(model, tmp_path / "again.arpa")
+    assert read_arpa(tmp_path / "again.arpa").words == ("<unk>", "a")
+
+
+@pytest.mark.parametrize("name", ["a.lm", "a.arpa.bz2", "a.bz2", "a.xz", "a.lm.gz", "a.arpa.zst", "a.zst", "a.arpa"])
+@pytest.mark.parametrize("packing", ["plain", "gzip", "bzip2", "xz", "zstd"])
+def test_names_and_packings(tmp_path, name, packing):
+    """The packing is told by the content, as in KenLM."""
+    data = PLAIN.encode()
+    if packing == "zstd":
+        data = pytest.importorskip("pyarrow").compress(data, "zstd", asbytes=True)
+    else:
+        data = {"plain": bytes, "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}[packing](data)
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert is_model_file(path) and log10_of(load(path), "a") == pytest.approx(-1.1, abs=1e-6)
+    if packing != "plain":
+        path.write_bytes(data[: len(data) // 2])
+        with pytest.raises(ValueError, match=rf"{name}:\d+: the {packing} data are damaged"):
+            load(path)
+
+
+def test_a_byte_order_mark_is_skipped_and_other_bytes_are_named(tmp_path):
+    path = tmp_path / "model.arpa"
+    path.write_bytes(b"\xef\xbb\xbf" + PLAIN.encode())
+    assert log10_of(read_arpa(path), "a") == pytest.approx(-1.1, abs=1e-6)
+    path.write_bytes(PLAIN.replace("\ta", "\tä").replace(" a", " ä").encode("latin-1"))
+    with pytest.raises(ValueError, match="model.arpa:9: expected words in UTF-8, got byte 0xe4"):
+        read_arpa(path)
+    path.write_bytes(b"\xef\xbb\xbf")
+    with pytest.raises(ValueError, match=r"model.arpa:1: expected an ARPA file"):
+        read_arpa(path)
+
+
+def test_a_probability_of_zero_stays_zero(tmp_path):
+    """KenLM gives -inf; costs here are finite."""
+    path = tmp_path / "model.arpa"
+    path.write_text(PLAIN.replace("-0.4\t<s>", "-inf\t<s>"))
+    model = read_arpa(path)
+    assert log10_of(model, "zebra") == pytest.approx(-1.2 - 0.3 - 0.1 - 0.5, abs=1e-4)
+    assert log10_of(model, "a") < -99_999
+    write_arpa(model, tmp_path / "again.arpa")
+    assert log10_of(read_arpa(tmp_path / "again.arpa"), "a") < -99_999
+    path.write_text(PLAIN.replace("a\t-0.2", "a\t-inf"))
+    with pytest.raises(ValueError, match="model.arpa:9: .* finite backoff"):
+        read_arpa(path)

@@ -1,0 +1,260 @@
+"""The compact form of an automaton against the plain arrays that it was made of, whatever the number of low bits."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.oracle import models
+from support.oracle_lm import from_tables, random_history, random_tables, random_text
+
+from rescore import _core
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.arpa import ArpaOptions, read_arpa
+from rescore.lm.model.arpa_write import write_arpa
+from rescore.lm.model.compile import Arrays, Compact, codebook, compile_tables
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tables import Tables
+
+
+def automaton(
+    arrays: Arrays, order: int, vocab_size: int, next_bits: int, choose_book=_core.exact_book
+) -> _core.Automaton:
+    """As `Compact.from_arrays`, with codes of any number of low bits, and other codebooks."""
+    sizes, token, *others = _core.encode(
+        *arrays, order=order, vocab_size=vocab_size, next_bits=next_bits, choose_book=choose_book
+    )
+    token = token.view(np.uint16) if vocab_size <= 1 << 16 else token
+    return _core.Automaton(
+        sizes.reshape(order, 6),
+        arrays.arc_cost[:vocab_size].copy(),
+        token,
+        *others,
+        order=order,
+        vocab_size=vocab_size,
+        next_bits=next_bits,
+    )
+
+
+def assert_same(mine, theirs) -> None:
+    for name, a, b in zip(Arrays._fields, mine, theirs, strict=True):
+        assert a.dtype == b.dtype and np.array_equal(a, b), name
+
+
+def widened(tables: Tables, step: int, vocab_size: int) -> Tables:
+    """The same n-grams over larger ids."""
+    rows = [tables.spell(n) * step for n in range(1, tables.order + 1)]
+    return Tables.from_rows(
+        rows, tables.cost, list(map(np.nan_to_num, tables.gram_backoffs())), vocab_size=vocab_size, unseen_cost=20.0
+    )
+
+
+@settings(max_examples=80)
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 9), st.sampled_from([1, 2, 3, 5, 7, 8, 15]))
+def test_plain_arrays_come_back(seed, order, vocab_size, next_bits):
+    arrays = compile_tables(random_tables(seed, order, vocab_size=vocab_size, tokens=150))
+    lm = automaton(arrays, order, vocab_size, next_bits)
+    assert_same(lm.plain(), arrays)
+    lm.check()
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10**6), st.integers(2, 5), st.sampled_from([65536, 65537, 70_000]))
+def test_wide_tokens_come_back(seed, order, vocab_size):
+    tables = widened(random_tables(seed, order, tokens=80), 7000, vocab_size)
+    arrays, model, slow = compile_tables(tables), NGram.from_tables(tables), from_tables(tables)
+    assert_same(model.core.plain(), arrays)
+    model.core.check()
+    draw = random.Random(seed)
+    history, tokens = (random_history(draw, 9, 8) * 7000 for _ in range(2))
+    text = [*history.tolist(), *tokens.tolist()]
+    expected = [slow.of(text[: 8 + i], token) for i, token in enumerate(tokens.tolist())]
+    np.testing.assert_allclose(model.score(tokens, history=history), expected, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=60)
+@given(models(5), st.integers(1, 3))
+def test_contexts_without_arcs_come_back(lm, next_bits):
+    arrays = lm.arrays()
+    made = automaton(arrays, lm.order, lm.vocab_size, next_bits)
+    assert_same(made.plain(), arrays)
+    made.check()
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.integers(2, 4))
+def test_arpa_models_come_back(tmp_path_factory, seed, order):
+    path = tmp_path_factory.mktemp("arpa") / "model.arpa"
+    write_arpa(NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=60)), path)
+    model = read_arpa(path, ArpaOptions(vocab_size=6))
+    model.core.check()
+    assert_same(model.arrays, compile_tables(model.to_tables()))
+
+
+@pytest.mark.parametrize("next_bits", [1, 3, 7, 8, 15])
+def test_long_sequences(next_bits):
+    """Many states: several samples, words and jumps of each sequence, and long lists beside empty ones."""
+    text = random_text(3, 300, 6000)
+    arrays = compile_tables(build([text, [5, *range(300)] * 2], order=4, vocab_size=300, end_of_text=0).to_tables())
+    assert len(arrays.backoff_state) > 4000
+    lm = automaton(arrays, 4, 300, next_bits)
+    assert_same(lm.plain(), arrays)
+    lm.check()
+
+
+def one_context(cost: np.ndarray) -> Arrays:
+    """A bigram model whose one context, token 0, has an arc of each of these costs."""
+    size = len(cost)
+    after = np.zeros(size, np.uint32)
+    after[0] = 1
+    return Arrays(
+        arc_begin=np.array([0, size, 2 * size], np.uint64),
+        arc_token=np.tile(np.arange(size, dtype=np.uint16), 2),
+        arc_cost=np.concatenate([np.ones(size, np.float32), cost]),
+        arc_next=np.tile(after, 2),
+        backoff_state=np.zeros(2, np.uint32),
+        backoff_cost=np.array([0, 0.5], np.float32),
+    )
+
+
+@pytest.mark.parametrize("distinct, book_bytes", [(1, 1), (3, 1), (256, 1), (257, 2), (5000, 2), (15_001, 4)])
+def test_books_are_exact(distinct, book_bytes):
+    """Costs have an exact codebook, unless more than three quarters as many as arcs are distinct."""
+    draw = np.random.default_rng(1)
+    known = np.arange(distinct, dtype=np.float32) * np.finfo(np.float32).eps / 2 + np.float32(0.5)
+    cost = np.concatenate([known, draw.choice(known, 30_000 - distinct)])
+    draw.shuffle(cost)
+    arrays = one_context(cost)
+    lm = Compact.from_arrays(arrays, order=2, vocab_size=len(cost))
+    assert lm.sizes[1, 1:3].tolist() == [book_bytes, distinct if book_bytes < 4 else 0]
+    assert np.array_equal(lm.arc_book, known if book_bytes < 4 else [])
+    assert_same(automaton(arrays, 2, len(cost), 15).plain(), arrays)
+
+
+def test_costs_without_a_book():
+    """Too many, not a number, or two zeros: they stay as they are."""
+    draw = np.random.default_rng(2)
+    many = draw.random(300_000).astype(np.float32)
+    zeros = np.where(many < 0.5, np.float32(-0.0), np.float32(0))
+    for odd in (many, np.full(99, np.nan, np.float32), zeros):
+        assert len(_core.exact_book(odd)) == 0
+    assert _core.exact_book(np.append(many, many)).size == 0  # more than 2^16
+    plain = automaton(one_context(zeros[:60_000]), 2, 60_000, 15).plain()
+    assert plain[2][60_000:].tobytes() == zeros[:60_000].tobytes()
+
+
+def test_rounding():
+    cost = np.array([-3, -0.1, 0, 0.1, 0.6, 1.4, 9, 0], np.float32)
+    for book, rounded in (
+        ([0, 1, 2], [1, 1, 0, 1, 1, 1, 2, 0]),
+        ([-1, 0, 1], [-1, -1, 0, 1, 1, 1, 1, 0]),
+        ([-1, 0], [-1, -1, 0, -1, -1, -1, -1, 0]),
+        ([0], [0] * 8),
+    ):
+        lm = automaton(
+            one_context(cost), 2, 8, 7, lambda costs, book=book: np.array(book if len(costs) == 8 else [], np.float32)
+        )
+        assert lm.plain()[2][8:].tolist() == rounded
+
+
+def test_long_lists():
+    """Contexts that together have more than 2^16 arcs: where they begin does not fit into their block."""
+    vocab_size, states = 10_000, 25
+    after = np.where(np.arange(vocab_size) < states, np.arange(vocab_size) + 1, 0).astype(np.uint32)
+    draw = np.random.default_rng(3)
+    has = draw.random((states, vocab_size)) < np.linspace(0, 1.2, states)[:, None]
+    token = np.concatenate([np.arange(vocab_size), *(np.flatnonzero(own) for own in has)])
+    begin = np.concatenate([[0, vocab_size], vocab_size + np.cumsum(has.sum(axis=1))])
+    arrays = Arrays(
+        arc_begin=begin.astype(np.uint64),
+        arc_token=token.astype(np.uint16),
+        arc_cost=draw.random(len(token), np.float32),
+        arc_next=after[token],
+        backoff_state=np.zeros(states + 1, np.uint32),
+        backoff_cost=np.concatenate([[0], draw.random(states)]).astype(np.float32),
+    )
+    made = Compact.from_arrays(arrays, order=2, vocab_size=vocab_size)
+    assert len(made.wide) == 11 and made.wide[0] == begin[11] - vocab_size  # of three blocks of ten the second
+    lm = automaton(arrays, 2, vocab_size, 15)
+    assert_same(lm.plain(), arrays)
+    lm.check()
+    for state in (1, 12, 19, 25):
+        own = slice(begin[state], begin[state + 1])
+        cost = arrays.backoff_cost[state] + arrays.arc_cost[:vocab_size]
+        cost[token[own]] = arrays.arc_cost[own]
+        np.testing.assert_allclose(lm.distribution(state), cost, rtol=1e-6)
+
+
+def test_quantised():
+    model = build([random_text(5, 60, 30_000)], order=3, vocab_size=60, end_of_text=0, metadata={"tokenizer": "abc"})
+    small = model.quantised()
+    small.core.check()
+    assert (
+        small.metadata["quantised"] == 256 and small.info()["quantised"] == 256 and small.metadata["tokenizer"] == "abc"
+    )
+    assert small.info()["bytes_per_ngram"] < 0.75 * model.info()["bytes_per_ngram"]
+    a, b = model.arrays, small.arrays
+    for name in ("arc_begin", "arc_token", "arc_next", "backoff_state"):
+        assert np.array_equal(getattr(a, name), getattr(b, name)), name
+    assert np.array_equal(a.arc_cost[:60], b.arc_cost[:60])
+    assert np.array_equal(b.backoff_cost == 0, a.backoff_cost == 0)
+    assert np.abs(a.arc_cost - b.arc_cost).max() < np.ptp(a.arc_cost[60:]) / 128
+    assert np.abs(a.backoff_cost - b.backoff_cost).max() < np.ptp(a.backoff_cost) / 128
+    assert_same(small.quantised().arrays, b)
+    assert_same(NGram.from_tables(small.to_tables()).arrays, b)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=400), st.integers(2, 256))
+def test_codebooks(costs, bins):
+    cost = np.array(costs, np.float32) + np.float32(0)
+    book = codebook(cost, bins)
+    assert 1 <= len(book) <= bins and (np.diff(book) > 0).all() and book.dtype == np.float32
+    assert 0 in book or not (cost == 0).any()
+    found = np.unique(cost)
+    nearest = np.abs(cost[:, None] - book).min(axis=1)
+    if len(found) <= bins:
+        assert nearest.max() == 0
+    elif bins > 8:
+        assert nearest.max() <= 2 * np.ptp(cost) / (bins / 2 - 2) + 1e-5
+
+
+def test_wrong_order_is_refused():
+    good = compile_tables(random_tables(2, 3))
+    states = np.flatnonzero(np.diff(good.backoff_state.astype(int)) > 0) + 1
+    for name, index, value, message in [
+        ("backoff_state", states[-1], 0, r"backoff_state\[\d+\]: expected states that ascend below"),
+        ("backoff_state", 0, 1, r"backoff_state\[0\]: expected the root to back off to itself, got 1"),
+        ("arc_begin", 2, 2**40, r"arc_begin\[3\]: expected offsets that ascend"),
+        ("arc_token", 3, 4, r"arc_token\[3\]: expected a token below 9, at the root equal to the arc's number, got 4"),
+        ("arc_next", 1, 0, "arc_next: expected one arc to each of the"),
+        ("arc_next", 30, 2**31, "arc_next"),
+        (
+            "arc_next",
+            -1,
+            1,
+            r"arc_next\[\d+\]: expected state \d+, the target of the arc in the next shorter context, got 1",
+        ),
+        (
+            "arc_token",
+            -1,
+            8,
+            r"arc_token\[\d+\]: expected a token with an arc in the next shorter context too, got 8",
+        ),
+    ]:
+        bad = getattr(good, name).copy()
+        bad[index] = value
+        with pytest.raises(ValueError, match=message):
+            Compact.from_arrays(good._replace(**{name: bad}), order=3, vocab_size=9)
+    for name in ("arc_cost", "arc_next", "backoff_state", "backoff_cost"):
+        with pytest.raises(ValueError, match=f"{name}: expected .* entries, got"):
+            Compact.from_arrays(good._replace(**{name: getattr(good, name)[:-1]}), order=3, vocab_size=9)
+    with pytest.raises(ValueError, match="backoff_state: expected contexts of at most 1 tokens"):
+        Compact.from_arrays(good, order=2, vocab_size=9)
+    with pytest.raises(ValueError, match="arc_begin: expected the root's arcs to be one for each of the 8 tokens"):
+        Compact.from_arrays(good, order=3, vocab_size=8)
+    with pytest.raises(ValueError, match="next_bits: expected 1 to 15, got 16"):
+        automaton(good, 3, 9, 16)
+    with pytest.raises(ValueError, match="book: expected 0 to 65536, got 70000"):
+        automaton(good, 3, 9, 7, lambda costs: np.arange(70_000, dtype=np.float32))

@@ -1,0 +1,270 @@
+"""OpenFst's binary files, written and read without OpenFst, against OpenFst."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fst_twin import added_arc_by_arc
+from support.fuzz import damage, times
+from support.models import assert_same_model, use
+from support.oracle_lm import random_tables
+
+from rescore.lm.model import example
+from rescore.lm.model import fst as fst_module
+from rescore.lm.model.formats import load, save
+from rescore.lm.model.fst import const_parts, from_fst, load_fst, save_fst, to_fst, vector_parts
+from rescore.lm.model.fst_read import read
+from rescore.lm.model.ngram import NGram
+
+pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+
+COUNTS = 4 + 4 + 6 + 4 + 8 + 4 + 4 + 8 + 8  # bytes before the number of states of a vector FST of standard arcs
+
+
+def small_model(seed, order=3):
+    return NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=50))
+
+
+def written(fst):
+    return np.frombuffer(fst.write_to_string(), np.uint8)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0, 1000]), st.integers(0, 5), st.integers(1, 40))
+def test_every_byte_is_openfsts(tmp_path_factory, seed, order, failure_label, start, block):
+    """Whatever the blocks."""
+    model, path = small_model(seed, order), tmp_path_factory.getbasetemp() / "model.fst"
+    start %= model.core.num_states
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fst_module, "BLOCK", block)
+        save_fst(model, path, failure_label=failure_label, start=start)
+        ours = to_fst(model, failure_label=failure_label, start=start)
+    twin = added_arc_by_arc(model, failure_label, start)
+    assert path.read_bytes() == twin.write_to_string() == ours.write_to_string()
+    assert isinstance(ours, pywrapfst.VectorFst)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0, 1000]))
+def test_properties_are_true(tmp_path_factory, seed, order, failure_label):
+    """Of both kinds; those that the file claims are what OpenFst finds when it looks."""
+    model, path = small_model(seed, order), tmp_path_factory.getbasetemp() / "model.fst"
+    for kind in ("vector", "const"):
+        if kind == "vector":
+            save_fst(model, path, failure_label=failure_label)
+        else:
+            path.write_bytes(b"".join(const_parts(model.arrays, failure_label=failure_label)))
+        fst = pywrapfst.Fst.read(str(path))
+        assert fst.fst_type() == kind and fst.verify()
+        claimed, found = (fst.properties(pywrapfst.FstProperties.FST_PROPERTIES, test).value for test in (False, True))
+        assert claimed and claimed & found == claimed
+        assert pywrapfst.equal(fst, added_arc_by_arc(model, failure_label))
+
+
+def test_costs_of_nothing_are_unweighted():
+    model = small_model(1, 2)
+    arrays = model.arrays
+    free = NGram.from_arrays(
+        arrays._replace(arc_cost=arrays.arc_cost * 0, backoff_cost=arrays.backoff_cost * 0), order=2, vocab_size=6
+    )
+    assert to_fst(free).write_to_string() == added_arc_by_arc(free).write_to_string()
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 4))
+def test_files_of_openfst_are_read(tmp_path_factory, seed, order):
+    """Vector and const, aligned or not, with symbols, with labels of nothing else."""
+    model, path = small_model(seed, order), tmp_path_factory.getbasetemp() / "model.fst"
+    plain = NGram.from_tables(model.to_tables())
+    symbols = pywrapfst.SymbolTable("words")
+    for symbol in ("<eps>", *"abcdef"):
+        symbols.add_symbol(symbol)
+    for fst in (to_fst(model), to_fst(model).set_input_symbols(symbols).set_output_symbols(symbols)):
+        for kind in ("vector", "const"):
+            pywrapfst.convert(fst, kind).write(str(path))
+            assert_same_model(load(path), plain)
+    path.write_bytes(b"".join(const_parts(model.arrays)))
+    assert_same_model(load(path), plain)
+
+
+@settings(max_examples=50)
+@given(st.randoms(use_true_random=False), st.sampled_from(["standard", "log"]), st.booleans())
+def test_acceptors_are_read_as_openfst_reads_them(draw, arc_type, symbols):
+    """Any acceptor, state by state and arc by arc."""
+    fst, states = pywrapfst.VectorFst(arc_type), draw.randint(1, 6)
+    fst.add_states(states)
+    fst.set_start(draw.randrange(states))
+    for state in range(states):
+        if draw.random() < 0.5:
+            fst.set_final(state, pywrapfst.Weight(fst.weight_type(), draw.choice([-1.5, 0, 2])))
+        for _ in range(draw.randrange(4)):
+            label, weight = draw.randrange(-3, 99), pywrapfst.Weight(fst.weight_type(), draw.choice([0, 0.25, np.inf]))
+            fst.add_arc(state, pywrapfst.Arc(label, label, weight, draw.randrange(states)))
+    if symbols:
+        table = pywrapfst.SymbolTable("\N{GREEK SMALL LETTER ALPHA}")
+        table.add_symbol("\N{GREEK SMALL LETTER BETA}", 2**40)
+        fst.set_input_symbols(table).set_output_symbols(table)
+    for kind in ("vector", "const"):
+        found = read(written(pywrapfst.convert(fst, kind)))
+        theirs = [
+            [(arc.ilabel, arc.olabel, float(arc.weight), arc.nextstate) for arc in fst.arcs(s)] for s in range(states)
+        ]
+        ours = [found.arcs[a:b].tolist() for a, b in zip(found.first[:-1], found.first[1:])]
+        assert (found.start, ours) == (fst.start(), theirs)
+        assert found.final.tolist() == [float(fst.final(state)) for state in range(states)]
+
+
+def test_aligned_const_is_read():
+    """As `fstconvert --fst_type=const --fst_align` writes it: padded before the states and before the arcs."""
+    model = small_model(5)
+    head, table, *arcs = map(bytes, const_parts(model.arrays))
+    flags = head.index(b"standard") + 8 + 4
+    head = head[:flags] + struct.pack("<i", 4) + head[flags + 4 :]
+    file = head + bytes(-len(head) % 16) + table
+    file += bytes(-len(file) % 16) + b"".join(arcs)
+    found, plain = (read(np.frombuffer(data, np.uint8)) for data in (file, b"".join(const_parts(model.arrays))))
+    assert all(np.array_equal(a, b) for a, b in zip(found, plain))
+
+
+def test_number_of_states_may_be_left_to_the_end():
+    data = written(to_fst(small_model(5))).copy()
+    known = read(data)
+    data[COUNTS : COUNTS + 8] = 255
+    assert all(np.array_equal(a, b) for a, b in zip(read(data), known))
+
+
+def test_other_fsts_are_converted_or_refused(tmp_path):
+    model = NGram.from_tables(small_model(5).to_tables())
+    assert_same_model(from_fst(pywrapfst.convert(to_fst(model), "compact_acceptor"), vocab_size=6), model)
+    assert_same_model(from_fst(pywrapfst.arcmap(to_fst(model), map_type="to_log"), vocab_size=6), model)
+    pywrapfst.convert(to_fst(model), "compact_acceptor").write(str(tmp_path / "compact.fst"))
+    with pytest.raises(
+        ValueError, match=r"compact.fst: .*got 'compact_acceptor' of 'standard'; convert it with fstcon"
+    ):
+        load_fst(tmp_path / "compact.fst")
+
+
+def patched(data, at, format, value):
+    raw = struct.pack(format, value)
+    return np.concatenate([data[:at], np.frombuffer(raw, np.uint8), data[at + len(raw) :]])
+
+
+def test_damage_is_named():
+    data = written(to_fst(example.model()))
+    body = COUNTS + 16  # the states, the first of them the root with its arcs
+    arc = body + 12
+    for damaged, message in [
+        (data[:0], "expected an OpenFst file"),
+        (data[:20], "byte 18: expected the type of its arcs of 8 bytes, got 2 to the end"),
+        (data[: COUNTS + 3], "expected a header of 40 bytes"),
+        (data[:-1], "states within the"),
+        (data[:-4], r"state 4: the file ends before it|state 4: expected at most"),
+        (np.append(data, data[:4]), "expected the file to end after 5 states, got 4 more bytes"),
+        (patched(data, 4, "<i", 2**31 - 1), "expected the type of the FST of 2147483647 bytes"),
+        (patched(data, 4, "<i", -1), "expected the type of the FST of -1 bytes"),
+        (patched(data, 26, "<i", 9), "expected a vector FST of version 2, got 9"),
+        (patched(data, 30, "<i", 1), "expected a symbol table, which begins with"),
+        (patched(data, COUNTS - 8, "<q", 5), "expected a start state below 5, got 5"),
+        (patched(data, COUNTS, "<q", 0)[: COUNTS + 16], "expected an automaton with a start state, got one without"),
+        (patched(data, COUNTS - 8, "<q", -1), "expected a start state below 5, got -1"),
+        (patched(data, COUNTS, "<q", 2**62), "header: expected 4611686018427387904 states within"),
+        (patched(data, COUNTS, "<q", -2), "header: expected -2 states within"),
+        (patched(data, COUNTS, "<q", 4), "expected the file to end after 4 states"),
+        (patched(data, body + 4, "<q", 2**40 + 1), "state 0: expected at most the .* got 1099511627777"),
+        (patched(data, body + 4, "<q", -1), "state 0: expected at most"),
+        (patched(data, arc, "<i", 7), "state 0, arc 0: expected an acceptor, got labels 7:1"),
+        (patched(data, arc + 12, "<i", 5), "state 0, arc 0: expected a next state below 5, got 5"),
+        (patched(data, arc + 12, "<i", -1), "state 0, arc 0: expected a next state below 5, got -1"),
+        (patched(data, arc + 8, "<f", np.nan), "state 0, arc 0: expected a cost, got nan"),
+        (patched(data, arc + 8, "<f", -np.inf), "state 0, arc 0: expected a cost, got -inf"),
+        (patched(data, body, "<f", np.nan), "state 0: expected a final cost, got nan"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read(damaged)
+
+
+def test_damage_of_const_is_named():
+    data = np.frombuffer(b"".join(const_parts(example.model().arrays)), np.uint8)
+    counts = COUNTS - 1
+    for damaged, message in [
+        (data[:-1], "arcs of .* bytes, got"),
+        (np.append(data, data[:4]), "arcs, got 4 more bytes"),
+        (patched(data, counts, "<q", 2**61), "expected 2305843009213693952 states of"),
+        (patched(data, counts, "<q", -1), "expected -1 states of"),
+        (patched(data, counts + 8, "<q", 2**61), "expected 2305843009213693952 arcs of"),
+        (patched(data, counts + 16 + 4, "<i", 1), "state 0: expected its arcs from number 0 on"),
+        (patched(data, counts + 16 + 8, "<i", 2**31 - 1), "state 1: expected its arcs from number 2147483647 on"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read(damaged)
+
+
+@settings(max_examples=300)
+@given(drawn=st.data())
+def test_damaged_files_are_models_or_refused(drawn, tmp_path_factory):
+    """Any bytes changed, any end cut off: one ValueError with the name of the file, or a model."""
+    path = tmp_path_factory.getbasetemp() / "damaged.fst"
+    model = example.model()
+    whole = drawn.draw(st.sampled_from([to_fst(model).write_to_string(), b"".join(const_parts(model.arrays))]))
+    raw = bytearray(whole[: drawn.draw(st.integers(0, len(whole)))] if drawn.draw(st.booleans()) else whole)
+    for _ in range(drawn.draw(st.integers(0, 3))):
+        at = drawn.draw(st.integers(0, max(len(raw) - 1, 0)))
+        new = drawn.draw(st.sampled_from([b"\xff" * 8, b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\1", b"\x80"]))
+        raw[at : at + len(new)] = new[: len(raw) - at]
+    path.write_bytes(raw)
+    try:
+        load(path)
+    except ValueError as error:
+        assert str(error).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("kind", ["vector", "const"])
+def test_damage_of_any_kind_is_told(tmp_path, kind):
+    model, path, refused = small_model(7), tmp_path / "damaged.fst", 0
+    parts = {"vector": vector_parts, "const": const_parts}[kind](model.arrays)
+    whole = b"".join(parts)
+    for seed in times(250):
+        path.write_bytes(damage(whole, random.Random(seed)))
+        try:
+            use(load(path))
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: ")
+            refused += 1
+    assert refused > len(times(250)) // 4
+
+
+def test_long_chains_are_no_model():
+    """Refused at the first context that is too long, so a file costs time in proportion to its size."""
+    fst = pywrapfst.VectorFst("standard")
+    fst.add_states(50)
+    zero = pywrapfst.Weight.one("tropical")
+    for state in range(50):
+        fst.add_arc(state, pywrapfst.Arc(1, 1, zero, min(state + 1, 49)))
+        if state:
+            fst.add_arc(state, pywrapfst.Arc(0, 0, zero, state - 1))
+        fst.set_final(state)
+    fst.set_start(0)
+    with pytest.raises(ValueError, match="state 7: expected contexts of at most 6 tokens, got 7"):
+        from_fst(fst, vocab_size=1)
+
+
+def test_reference_files_are_refused(shared):
+    """Those that OpenFst aborted the process for, or that gave an IndexError."""
+    for path, message in {
+        "abort_bad_alloc": "header: expected 438 states within the 33575 bytes to the end",
+        "abort_length_error": "state 220: expected at most the 954 arcs that the file has room for",
+        "indexerror": "state 3, arc 9: expected a next state below 438, got 20195",
+    }.items():
+        with pytest.raises(ValueError, match=f"{path}.fst: {message}"):
+            load(shared / "reference" / "hostile" / f"{path}.fst")
+
+
+def test_nothing_is_left_of_a_failure(tmp_path):
+    (tmp_path / "model.fst").write_bytes(b"old")
+    with pytest.raises(ValueError, match="failure_label: expected 0 or more"):
+        save_fst(example.model(), tmp_path / "model.fst", failure_label=1)
+    save(example.model(), tmp_path / "model.fst")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.fst"]

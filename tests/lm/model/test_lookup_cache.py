@@ -1,0 +1,80 @@
+"""llama.cpp's static n-gram cache: read as its loader does, and drafted from as it drafts."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from rescore.lm.build.in_memory import build
+from rescore.lm.model.formats import SCALE, save
+from rescore.lm.model.grams import spell_contexts
+from rescore.lm.model.ngram import NGram
+
+
+def read(path):
+    """{context: {token: count}}, by the format that `common_ngram_cache_load` reads."""
+    data, at, found = path.read_bytes(), 0, {}
+    while at < len(data):
+        *context, n = struct.unpack_from("<5i", data, at)
+        assert n > 0
+        pairs = struct.unpack_from(f"<{2 * n}i", data, at + 20)
+        at += 20 + 8 * n
+        assert tuple(context) not in found and min(pairs[1::2]) > 0 and len(set(pairs[::2])) == n
+        found[tuple(context)] = dict(zip(pairs[::2], pairs[1::2]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def model():
+    draw, ids = np.random.default_rng(0), [1]
+    for kind in draw.random(4000):
+        ids.append(int(draw.integers(0, 90)) if kind < 0.3 else (7 * ids[-1] + 1) % 90)
+    return build([ids], order=4, vocab_size=90, end_of_text=0)
+
+
+def test_counts_are_the_probabilities_of_the_model(model, tmp_path):
+    save(model, tmp_path / "lm.lookup.bin")
+    found = read(tmp_path / "lm.lookup.bin")
+    tables = model.to_tables()
+    assert len(found) == tables.levels[2].contexts
+    core, grams = model.core, tables.levels[2]
+    owners, first = grams.context(), spell_contexts(tables.levels, 3).tolist()
+    listed = {(*first[owner], token) for owner, token in zip(owners.tolist(), grams.token.tolist())}
+    for (first, second, *padding), counts in found.items():
+        assert padding == [-1, -1]
+        p = np.exp(-core.distribution(core.start(np.array([first, second], np.int32))).astype(np.float64))
+        others = [count for token, count in counts.items() if (first, second, token) not in listed]
+        assert len(others) <= 2 and max(others, default=0) <= SCALE / 2
+        for token, count in counts.items():
+            if (first, second, token) in listed:
+                assert count == pytest.approx(SCALE * p[token], abs=0.51)
+        assert sum(counts.values()) == pytest.approx(SCALE, abs=len(counts))
+
+
+def test_a_draft_is_a_trigram_that_the_model_gives_half_of_all(model, tmp_path):
+    """llama.cpp drafts the greatest count if it has half of the sum."""
+    save(model, tmp_path / "lm.lookup.bin")
+    tables, drafted = model.to_tables(), 0
+    grams, found = tables.levels[2], read(tmp_path / "lm.lookup.bin")
+    for context, tokens in enumerate(np.split(grams.token, grams.begin[1:-1].astype(int))):
+        counts = found[(*spell_contexts(tables.levels, 3)[context].tolist(), -1, -1)]
+        p = np.exp(-tables.cost[2][grams.begin[context] : grams.begin[context + 1]])
+        token = max(counts, key=counts.get)
+        if abs(p.max() - 0.5) > 0.001:
+            assert (2 * counts[token] >= sum(counts.values())) == (p.max() > 0.5)
+        if p.max() > 0.501:
+            assert token == tokens[p.argmax()]
+            drafted += 1
+    assert drafted > 10
+
+
+def test_a_context_that_lists_nearly_all_tokens(tmp_path):
+    draw = np.random.default_rng(0)
+    save(build([draw.integers(0, 4, 3000)], order=3, vocab_size=4, end_of_text=0), tmp_path / "lm.lookup.bin")
+    assert len(read(tmp_path / "lm.lookup.bin")) == 12  # contexts begin with no end of text: 4 x 3
+
+
+def test_a_model_without_trigrams(tmp_path):
+    with pytest.raises(ValueError, match="n-gram model: expected order 3 or more, got 1"):
+        save(NGram.uniform(5), tmp_path / "lm.lookup.bin")
+    assert not list(tmp_path.iterdir())

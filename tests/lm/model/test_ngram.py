@@ -1,0 +1,207 @@
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import cli
+from support.oracle_lm import from_tables, random_history, random_tables, random_text
+
+from rescore.lm.build.in_memory import build, build_ngram, prune_model
+from rescore.lm.build.prune import PruneOptions
+from rescore.lm.model import example
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tokenizer import TextTokenizer
+
+
+@pytest.fixture(scope="module")
+def worked() -> NGram:
+    return example.model()
+
+
+def contexts(model: NGram) -> list[tuple]:
+    """The context of each state, from the arcs alone."""
+    arrays, context = model.arrays, {0: ()}
+    for state in range(model.core.num_states):
+        for arc in range(int(arrays.arc_begin[state]), int(arrays.arc_begin[state + 1])):
+            context.setdefault(int(arrays.arc_next[arc]), (*context[state], int(arrays.arc_token[arc])))
+    return [context[state] for state in range(model.core.num_states)]
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.integers(1, 6))
+def test_the_automaton_is_that_of_the_definition(seed, order):
+    tables = random_tables(seed, order, vocab_size=6, tokens=60)
+    model, slow = NGram.from_tables(tables), from_tables(tables)
+    model.core.check()
+    known, arrays = contexts(model), model.arrays
+    assert set(known) == slow.states()
+    assert known == sorted(known, key=lambda context: (len(context), context[::-1]))
+    for state, context in enumerate(known):
+        assert known[arrays.backoff_state[state]] == context[1:]
+        for arc in range(int(arrays.arc_begin[state]), int(arrays.arc_begin[state + 1])):
+            assert known[arrays.arc_next[arc]] == slow.state((*context, int(arrays.arc_token[arc]))[-order + 1 or 99 :])
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_scores_are_those_of_backing_off(seed, order):
+    tables = random_tables(seed, order, vocab_size=7, tokens=80)
+    model, slow, draw = NGram.from_tables(tables), from_tables(tables), random.Random(seed)
+    for length in (0, 1, 3, 8):
+        history, tokens = random_history(draw, 7, length), random_history(draw, 7, 9)
+        text = [*history.tolist(), *tokens.tolist()]
+        expected = [slow.of(text[: length + i], token) for i, token in enumerate(tokens.tolist())]
+        np.testing.assert_allclose(model.score(tokens, history=history), expected, rtol=1e-5, atol=1e-5)
+        state = model.start(history)
+        after, cost = model.step(state, int(tokens[0]))
+        assert cost == pytest.approx(expected[0], rel=1e-5)
+        assert after == model.start(text[: length + 1])
+        row = model.distribution(state)
+        assert row.dtype == np.float32 and row[tokens[0]] == pytest.approx(expected[0], rel=1e-5)
+        assert np.exp(-row.astype(float)).sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_every_state_sums_to_one_after_rounding():
+    model = NGram.from_tables(random_tables(8, 4, vocab_size=40, tokens=4000))
+    for state in range(model.core.num_states):
+        assert np.exp(-model.distribution(state).astype(float)).sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_the_worked_example(worked):
+    p = np.exp(-worked.score([example.LIONEL, example.MESSI, example.SCORED], history=example.HISTORY))
+    np.testing.assert_allclose(p, [0.1, 0.8, 0.9], rtol=1e-6)
+    p = np.exp(-worked.score([example.LIONEL, example.RONALDO]))
+    np.testing.assert_allclose(p, [0.1, 0.1 * 0.2 / 0.9], rtol=1e-6)
+    assert worked.ids(["Messi", "scored"]).tolist() == [1, 4]
+    assert worked.info() == {
+        "order": 3,
+        "vocab_size": 6,
+        "states": 5,
+        "arcs": 10,
+        "ngrams": [6, 3, 1],
+        "bytes": 422,
+        "bytes_per_ngram": 42.2,
+        "words": True,
+    }
+
+
+def test_build_is_count_katz_prune():
+    text = random_text(4, 9, 500)
+    model = build(
+        [text],
+        order=3,
+        vocab_size=9,
+        end_of_text=0,
+        min_counts=(1, 1, 2),
+        shorten=PruneOptions(max_ngrams=40),
+        metadata={"tokenizer": "abc"},
+    )
+    assert model.core.num_arcs <= 40
+    assert model.metadata["end_of_text"] == 0 and model.metadata["tokenizer"] == "abc"
+    assert model.metadata["estimation"]["options"]["min_counts"] == [1, 1, 2]
+    shorter = prune_model(model, PruneOptions(max_ngrams=20))
+    assert shorter.core.num_arcs <= 20 and len(shorter.metadata["pruning"]) == 2
+    assert shorter.metadata["end_of_text"] == 0 and sum(shorter.info()["ngrams"]) == shorter.core.num_arcs
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_of_order_is_the_model_estimated_at_that_order(order):
+    rng = np.random.default_rng(order)
+    texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
+    whole, expected = (build(texts, order=n, vocab_size=9, end_of_text=0) for n in (4, order))
+    cut = whole.of_order(order)
+    assert (cut.order, cut.vocab_size) == (order, 9)
+    for ours, theirs in zip(cut.arrays, expected.arrays):
+        np.testing.assert_array_equal(ours, theirs)
+    text = rng.integers(0, 9, 200).tolist()
+    np.testing.assert_array_equal(cut.score(text), expected.score(text))
+
+
+def test_of_order_of_a_pruned_model_is_a_distribution():
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
+    cut = build(texts, order=4, vocab_size=9, end_of_text=0, shorten=PruneOptions(max_ngrams=150)).of_order(3)
+    for state in range(cut.core.num_states):
+        assert np.exp(-cut.core.distribution(state).astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
+    for order in (0, 4):
+        with pytest.raises(ValueError, match=f"order: expected 1..3, the orders of the model, got {order}"):
+            cut.of_order(order)
+
+
+def test_what_is_made_of_a_quantised_model_is_not_quantised():
+    model = NGram.from_tables(random_tables(5, 3)).quantised()
+    assert (
+        model.metadata["quantised"] == 256 and "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata
+    )
+
+
+def test_a_model_with_another_tokenizer_is_refused(worked):
+    model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"})
+    model.require_tokenizer("abc", 6)
+    worked.require_tokenizer("abc")  # it says nothing of its own
+    with pytest.raises(ValueError, match="expected tokenizer xyz, got abc; build it with the same tokenizer"):
+        model.require_tokenizer("xyz")
+    model.require_tokenizer("abc", 7)
+    with pytest.raises(ValueError, match="expected a vocabulary of 5, or less, got 6"):
+        model.require_tokenizer("abc", 5)
+
+
+def test_tokens_may_have_been_added_to_the_tokenizer_since(worked):
+    words = (*"abcde", "")  # id 5 was padding
+    model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"}, words=words)
+    model.require_tokenizer("xyz", 8, lambda: [*"abcdefgh"])
+    with pytest.raises(ValueError, match="expected tokenizer xyz, got abc"):
+        model.require_tokenizer("xyz", 8, lambda: [*"abcdxfgh"])
+
+
+def test_wrong_input_is_named(worked):
+    with pytest.raises(ValueError, match=r"tokens: expected ids in 0..5, got 6"):
+        worked.score([0, 6])
+    with pytest.raises(ValueError, match=r"history: expected ids in 0..5, got -1"):
+        worked.start([-1])
+    with pytest.raises(ValueError, match=r"tokens: expected a one-dimensional array of ids, got shape \[1, 1\]"):
+        worked.score([[0]])
+    with pytest.raises(ValueError, match="word 'Pele': not in the model, which has no <unk>"):
+        worked.ids(["Messi", "Pele"])
+    with pytest.raises(ValueError, match="words: expected one for each of the 6 ids, got 1"):
+        NGram.from_arrays(worked.arrays, order=3, vocab_size=6, words=("a",))
+    with pytest.raises(ValueError, match="words: this model has token ids only"):
+        NGram.from_arrays(worked.arrays, order=3, vocab_size=6).ids(["Messi"])
+    assert math.isfinite(worked.score([0])[0])
+
+
+def test_a_model_of_texts(tmp_path):
+    """Strings and a tokenizer, however it is given: as the ids that the tokenizer makes of them."""
+    tokenizers = pytest.importorskip("tokenizers")
+    cli.make_tokenizer(tmp_path / "tokenizer.json", 9)
+    texts = [" w1 w2 w3 w2", " w1 w2", " w8"]
+    plain = build([[1, 2, 3, 2], [1, 2], [8]], order=3, vocab_size=12, end_of_text=0)
+    for tokenizer in (
+        tmp_path,
+        str(tmp_path / "tokenizer.json"),
+        TextTokenizer.open(tmp_path),
+        tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")),
+    ):
+        model = build_ngram(iter(texts), tokenizer, order=3, vocab_size=12)
+        assert all(map(np.array_equal, model.arrays, plain.arrays))
+        assert model.end_of_text == 0 and model.words[:3] == TextTokenizer.open(tmp_path).words()[:3]
+    assert build_ngram(texts, tmp_path, order=3, max_ngrams=10).info()["ngrams"][0] == 9
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    assert all(map(np.array_equal, build_ngram(texts, fast, order=3, vocab_size=12).arrays, plain.arrays))
+
+
+def test_texts_that_no_model_is_made_of(tmp_path):
+    pytest.importorskip("tokenizers")
+    cli.make_tokenizer(tmp_path / "tokenizer.json", 9)
+    for texts, tokenizer, options, error, message in (
+        ("one text", tmp_path, {}, TypeError, "texts"),
+        ([" w1"], 7, {}, TypeError, "tokenizer"),
+        ([" w1"], tmp_path, {"vocab_size": 8}, ValueError, "vocab_size: .* 9 .* 8"),
+        ([], tmp_path, {}, ValueError, "at least one token"),
+        ([" w1"], tmp_path, {"end_of_text": "<none>"}, ValueError, "<none>"),
+    ):
+        with pytest.raises(error, match=message):
+            build_ngram(texts, tokenizer, order=2, **options)

@@ -1,0 +1,327 @@
+import json
+import os
+import random
+import re
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.fuzz import damage, times
+from support.models import assert_same_model, use
+from support.oracle_lm import random_tables
+
+from rescore.lm.model import example, ngram_file
+from rescore.lm.model.compile import Compact
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.ngram_file import HEADER, SECTION
+from rescore.lm.model.tables import Tables
+
+
+@pytest.fixture(scope="module")
+def model() -> NGram:
+    tables = Tables.from_ngrams(example.NGRAMS, vocab_size=6)
+    return NGram.from_tables(tables, words=example.WORDS, metadata={"tokenizer": "abc", "note": "Größe"})
+
+
+@pytest.fixture
+def path(model, tmp_path):
+    model.save(tmp_path / "model.ngram")
+    return tmp_path / "model.ngram"
+
+
+def sections(data: bytes) -> dict[str, tuple[int, list]]:
+    """Where the entry of each section is in the file, and its fields."""
+    found = {}
+    for i in range(struct.unpack_from("<I", data, 12)[0]):
+        at = HEADER.size + i * SECTION.size
+        fields = list(SECTION.unpack_from(data, at))
+        found[fields[0].rstrip(b"\0").decode()] = at, fields
+    return found
+
+
+def sealed(data: bytes) -> bytes:
+    """The file with all its checksums made right, as far as it has any."""
+    out = bytearray(data)
+    if len(out) < HEADER.size:
+        return data
+    number = min(struct.unpack_from("<I", out, 12)[0], (len(out) - HEADER.size) // SECTION.size, 100)
+    for i in range(number):
+        at = HEADER.size + i * SECTION.size
+        name, dtype, _, offset, size = SECTION.unpack_from(out, at)
+        SECTION.pack_into(
+            out, at, name, dtype, zlib.crc32(bytes(out[offset : offset + min(size, len(out))])), offset, size
+        )
+    out[60:64] = bytes(4)
+    out[60:64] = struct.pack("<I", zlib.crc32(bytes(out[: HEADER.size + number * SECTION.size])))
+    return bytes(out)
+
+
+def test_round_trip(model, path):
+    back = NGram.open(path)
+    assert_same_model(back, model)
+    assert back.words == model.words and back.metadata == model.metadata
+    assert not back.compact.arcs.flags.writeable and not back.compact.arcs.flags.owndata
+    assert back.info()["tokenizer"] == "abc"
+
+
+@pytest.mark.parametrize("vocab_size", [65536, 65537, 1 << 24])
+def test_token_width_follows_the_vocabulary(tmp_path, vocab_size):
+    rows = [np.zeros((1, 1), np.uint32), np.array([[vocab_size - 1, 3], [5, vocab_size - 1]], np.uint32)]
+    model = NGram.from_tables(
+        Tables.from_rows(rows, [np.ones(1), np.ones(2)], [np.zeros(1)], vocab_size=vocab_size, unseen_cost=12.0)
+    )
+    assert model.compact.arc_token.nbytes == (2 if vocab_size == 65536 else 3) * 2
+    model.save(tmp_path / "wide.ngram")
+    assert_same_model(NGram.open(tmp_path / "wide.ngram"), model)
+    assert NGram.open(tmp_path / "wide.ngram").score([5, vocab_size - 1]).tolist() == [12.0, 1.0]
+
+
+def test_the_same_model_gives_the_same_bytes(model, path, tmp_path):
+    NGram.open(path).save(tmp_path / "again.ngram")
+    assert (tmp_path / "again.ngram").read_bytes() == path.read_bytes()
+
+
+def test_layout(path):
+    data = path.read_bytes()
+    assert len(data) % 64 == 0 and struct.unpack_from("<Q", data, 16)[0] == len(data)
+    found = sections(data)
+    assert list(found) == [*Compact._fields[:-1], "metadata", "word_ends", "words"]
+    for name, (_, (_, _, crc32, offset, size)) in found.items():
+        assert offset % 64 == 0, name
+        assert zlib.crc32(data[offset : offset + size]) == crc32
+    _, (_, _, _, offset, size) = found["arc_token"]
+    assert np.frombuffer(data[offset : offset + size], "<u2").tolist() == [1, 4, 3, 4]
+
+
+def test_a_failed_write_leaves_the_old_file(model, path):
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"bad": {1, 2}}).save(path)
+    broken = ngram_file.Content(compact=model.compact, order=3, vocab_size=6, words=("\ud800",) * 6, metadata={})
+    with pytest.raises(ValueError, match="word 0: expected text that UTF-8 can encode"):
+        ngram_file.write(path, broken)
+    assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
+    (path.parent / f".{path.name}.{os.getpid()}.part").touch()
+    with pytest.raises(FileExistsError, match="left by another run; remove it"):
+        model.save(path)
+
+
+def test_metadata_have_a_limit(model, path):
+    long = NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"long": "x" * (16 << 20)})
+    with pytest.raises(ValueError, match="metadata: expected at most 16777216 bytes of JSON"):
+        long.save(path)
+
+
+def put(at, text):
+    return lambda data: data[:at] + text + data[at + len(text) :]
+
+
+def section_field(name, field, value):
+    def change(data):
+        at, fields = sections(data)[name]
+        fields[field] = value(fields[field]) if callable(value) else value
+        return data[:at] + SECTION.pack(*fields) + data[at + SECTION.size :]
+
+    return change
+
+
+def section_data(name, value):
+    def change(data):
+        _, (_, _, _, offset, _) = sections(data)[name]
+        return data[:offset] + value + data[offset + len(value) :]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda data: b"", "expected an .ngram file, got 0 bytes; the header alone takes 64"),
+        (lambda data: data[:63], "got 63 bytes"),
+        (put(0, b"GGUF"), "expected an .ngram file, which begins with"),
+        (put(8, b"\x04"), "expected format version 3, got 4; a newer rescore may read it"),
+        (
+            put(8, b"\x02"),
+            "expected format version 3, got 2; rebuild the model, or convert it to ARPA with the rescore that",
+        ),
+        (lambda data: data[:-64], "bytes from its header, got [0-9]+; the file is truncated or has grown"),
+        (lambda data: data + b"x", "the file is truncated or has grown"),
+        (put(12, b"\xff\xff"), "header: expected at most 16 sections within the file, got 65535"),
+        (put(24, struct.pack("<I", (1 << 24) + 1)), "vocabulary size: expected 1..16777216, got 16777217"),
+        (put(24, struct.pack("<I", 0)), "vocabulary size: expected"),
+        (put(28, struct.pack("<I", 8)), "order of the n-gram model: expected 1..7, got 8"),
+        (
+            put(32, struct.pack("<Q", 1 << 60)),
+            r"sizes: expected 1152921504606846976 states from the header, got \[1, 3, 1\]",
+        ),
+        (put(40, struct.pack("<Q", 9)), r"sizes: expected 9 arcs from the header, got \[6, 3, 1\]"),
+        (section_field("root_cost", 1, b"<f8"), "section 'root_cost': expected 6 of <f4, got 24 bytes of '<f8'"),
+        (section_field("arc_token", 4, 6), "section 'arc_token': expected 4 of <u2, got 6 bytes of '<u2'"),
+        (section_field("jumps", 4, 8), "jumps: expected 1 entries from `sizes`, got 2"),
+        (put(48, struct.pack("<I", 16)), "next_bits: expected 1 to 15, got 16"),
+        (
+            section_field("arcs", 3, lambda at: at + 4),
+            "section 'arcs': expected an offset >= [0-9]+ that is a multiple of 64",
+        ),
+        (
+            section_field("arcs", 3, 64),
+            "section 'arcs': expected an offset >= [0-9]+ that is a multiple of 64, and an end by byte",
+        ),
+        (section_field("words", 4, 1 << 62), "section 'words': expected an offset .* and an end by byte"),
+        (
+            section_field("words", 3, (1 << 64) - 64),
+            "section 'words': expected an offset >= [0-9]+ that is a multiple of 64",
+        ),
+        (section_field("arc_book", 0, b"arcs"), "section 'arcs': expected once, got it twice"),
+        (section_field("arcs", 0, b"arcades"), "section 'arcs': missing; the file has sizes"),
+        (section_field("word_ends", 0, b"endings"), "section 'word_ends': missing"),
+        (section_data("metadata", b"{{"), "metadata: expected JSON"),
+        (section_data("metadata", b'["a",1]' + b" " * 54), "metadata: expected JSON|expected a JSON object, got list"),
+        (section_data("words", b"\xff\xfe"), "words: expected UTF-8"),
+        (section_data("word_ends", b"\xff"), "word_ends: expected 6 ascending offsets up to 34"),
+        (section_data("arcs", struct.pack("<fH", 1, 0)), r"contexts\[4\]: expected an arc that leads to this state"),
+        (section_data("root_cost", struct.pack("<f", float("nan"))), r"root_cost\[0\]: expected a finite cost"),
+        (section_data("arcs", struct.pack("<f", float("nan"))), r"arcs\[6\]: expected a finite cost"),
+        (section_data("backoff_state", bytes(32)), r"backoff_state\[4\]: expected ascending states of length 2"),
+        (
+            section_data("contexts", struct.pack("<I", 1)),
+            r"contexts\[1\]: expected the arcs of the states of length 1 to be contiguous",
+        ),
+        (
+            section_data("arc_token", struct.pack("<H", 6)),
+            r"arc_token\[6\]: expected ascending tokens in state 1, below 6",
+        ),
+    ],
+)
+def test_damage_is_named(path, change, message):
+    path.write_bytes(sealed(change(path.read_bytes())))
+    with pytest.raises(ValueError, match="model.ngram: .*" + message):
+        NGram.open(path)
+
+
+def test_checksums_find_what_has_no_shape(path):
+    data = bytearray(path.read_bytes())
+    _, (_, _, _, offset, _) = sections(data)["arcs"]
+    data[offset] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="section 'arcs': its checksum does not match; the file is damaged"):
+        NGram.open(path)
+    assert NGram.open(path, verify=False).order == 3
+    data[HEADER.size + 30] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="header: its checksum does not match"):
+        NGram.open(path, verify=False)
+
+
+def test_large_files_are_verified_on_request(path, monkeypatch):
+    data = bytearray(path.read_bytes())
+    _, (_, _, _, offset, _) = sections(data)["arcs"]
+    data[offset + 4] = 0xFF  # of the code behind the first cost
+    path.write_bytes(data)
+    monkeypatch.setattr(ngram_file, "VERIFIED_BYTES", len(data) - 1)
+    model = NGram.open(path)
+    with pytest.raises(RuntimeError, match=r"arcs\[6\] points outside the model"):
+        model.step(model.start([example.LIONEL]), example.MESSI)
+    with pytest.raises(ValueError, match="section 'arcs': its checksum"):
+        NGram.open(path, verify=True)
+
+
+def resident(path) -> int:
+    """Bytes of a mapped file that are in this process's memory."""
+    total = 0
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            inside = line.endswith(str(path))
+        elif inside and line.startswith("Rss:"):
+            total += 1024 * int(line.split()[1])
+    return total
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="what is mapped is read from /proc")
+def test_opening_does_not_read_the_whole_file(demo, tmp_path):
+    """Of a file that is not verified when it is opened, only a few pages of each section; of a verified one, all."""
+    path = tmp_path / "demo.ngram"
+    shutil.copy(demo / "demo.ngram", path)
+    size = path.stat().st_size
+    assert size > ngram_file.VERIFIED_BYTES
+    opened = NGram.open(path)
+    assert 0 < resident(path) < size / 4
+    del opened
+    opened = NGram.open(path, verify=True)
+    assert resident(path) > 0.9 * size
+    assert opened.order == 4
+
+
+def test_a_resident_model_is_the_same(model, path):
+    resident = NGram.open(path, resident=True)
+    for ours, mapped in zip(resident.compact.sections.values(), NGram.open(path).compact.sections.values()):
+        assert np.array_equal(ours, mapped) and not ours.flags.writeable
+    path.write_bytes(b"")  # the file is read no more
+    assert np.array_equal(resident.score([1, 2, 0]), model.score([1, 2, 0]))
+
+
+def test_a_damaged_file_does_not_become_resident(path):
+    data = bytearray(path.read_bytes())
+    path.write_bytes(data[:-1])
+    with pytest.raises(ValueError, match=f"{path.name}.*expected {len(data)} bytes.*got {len(data) - 1}"):
+        NGram.open(path, resident=True)
+
+
+def test_deep_and_wrong_metadata(model, path):
+    whole = path.read_bytes()
+    for text in (b"[" * 100_000, b'{"a":' * 50_000, b"9" * 5000, b"null", b"\xff"):
+        data = bytearray(whole)
+        at, fields = sections(data)["metadata"]
+        fields[3], fields[4] = len(data), len(text)
+        # the metadata go to the end, so they and the words change places in the table
+        data[at : at + 192] = data[at + 64 : at + 192] + SECTION.pack(*fields)
+        data += text + bytes(-len(text) % 64)
+        data[16:24] = struct.pack("<Q", len(data))
+        path.write_bytes(sealed(bytes(data)))
+        with pytest.raises(ValueError, match="metadata: expected (JSON|a JSON object)"):
+            NGram.open(path)
+    json.dumps(model.info())
+
+
+def test_odd_metadata_do_no_harm(model, path):
+    odd = {"ngrams": 7, "bos": "x", "eos": 10**6, "pruning": "no"}
+    NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata=odd).save(path)
+    back = NGram.open(path)
+    assert back.info()["ngrams"] == [6, 3, 1]
+    assert back.to_tables().bos is None and back.to_tables().eos is None
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        NGram.open(tmp_path / "absent.ngram")
+    with pytest.raises(ValueError, match="expected a regular file"):
+        NGram.open(tmp_path)
+    os.mkfifo(tmp_path / "pipe.ngram")
+    with pytest.raises(ValueError, match="expected a regular file"):
+        NGram.open(tmp_path / "pipe.ngram")
+
+
+@pytest.mark.parametrize("seal", [False, True], ids=["as it is", "checksums mended"])
+@pytest.mark.parametrize("verify", [None, False])
+def test_damaged_files_are_errors_or_models(tmp_path, seal, verify):
+    """Unverified files may be found damaged later, by an error of their use, but never by a crash."""
+    NGram.from_tables(random_tables(5, 3), words=list("abcdefghi")).save(tmp_path / "whole.ngram")
+    whole = (tmp_path / "whole.ngram").read_bytes()
+    path = tmp_path / "damaged.ngram"
+    refused = 0
+    for seed in times(250):
+        draw = random.Random(seed)
+        data = damage(whole, draw)
+        if draw.random() < 0.5:  # what follows the header is seldom reached otherwise
+            data = whole[:64] + data[64:]
+            data = data[: len(whole)] + bytes(len(whole) - len(data[: len(whole)]))
+        path.write_bytes(sealed(data) if seal else data)
+        try:
+            use(NGram.open(path, verify))
+        except (ValueError, RuntimeError):
+            refused += 1
+    assert refused > len(times(250)) // 4

@@ -1,0 +1,94 @@
+"""Perplexity by order hit, against a dictionary that is looked up n-gram by n-gram."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.oracle_lm import from_tables, random_tables, random_text
+
+from rescore.lm.model import perplexity as module
+from rescore.lm.model.ngram import NGram
+from rescore.lm.model.perplexity import Perplexity, perplexity
+
+
+def hit(slow, history, token) -> int:
+    """The order of the longest n-gram that ends in the token."""
+    return max(
+        n
+        for n in range(1, slow.order + 1)
+        if n <= len(history) + 1 and (*history[len(history) - n + 1 :], token) in slow.cost
+    )
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([None, 0]), st.integers(1, 40))
+def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part):
+    tables = random_tables(seed, order, vocab_size=7, tokens=80)
+    slow, text = from_tables(tables), random_text(seed + 1, 7, 50)
+    history = [] if end_of_text is None else [end_of_text]
+    hits, nats = np.zeros(order, int), np.zeros(order)
+    for token in text:
+        n = hit(slow, history, token)
+        hits[n - 1] += 1
+        nats[n - 1] += slow.of(history, token)
+        history.append(token)
+    found = perplexity(
+        NGram.from_tables(tables), (text[at : at + part] for at in range(0, len(text), part)), end_of_text=end_of_text
+    )
+    np.testing.assert_array_equal(found.hits, hits)
+    np.testing.assert_allclose(found.nats, nats, rtol=1e-5, atol=1e-5)
+    report = found.to_json()
+    assert report["tokens"] == len(text) and report["perplexity"] == pytest.approx(
+        math.exp(nats.sum() / len(text)), rel=1e-5
+    )
+    assert sum(own["share"] for own in report["by_order"]) == pytest.approx(1)
+
+
+def test_parts_change_nothing(monkeypatch):
+    model, text = NGram.from_tables(random_tables(3, 3)), random_text(9, 9, 200)
+    whole = perplexity(model, [text])
+    monkeypatch.setattr(module, "CHUNK", 7)
+    parts = perplexity(model, [text[:100], text[100:]])
+    np.testing.assert_array_equal(parts.hits, whole.hits)
+    np.testing.assert_allclose(parts.nats, whole.nats)
+
+
+def test_walks_are_steps():
+    model, text = NGram.from_tables(random_tables(3, 4)), random_text(9, 9, 60)
+    walk = model.walk(text, model.start([1, 2]))
+    state = model.start([1, 2])
+    for token, cost, before in zip(text, walk.cost.tolist(), walk.state.tolist(), strict=True):
+        assert before == state
+        state, expected = model.step(state, token)
+        assert cost == pytest.approx(expected, rel=1e-6)
+    assert walk.after == state
+    assert (walk.cost.dtype, walk.order.dtype, walk.state.dtype) == (np.float32, np.uint8, np.uint32)
+
+
+def test_nothing_and_beyond_any_number():
+    nothing = Perplexity.nothing(2)
+    assert nothing.to_json()["by_order"][1] == {
+        "order": 2,
+        "tokens": 0,
+        "nats": 0.0,
+        "nats_per_token": None,
+        "perplexity": None,
+        "share": None,
+    }
+    never = nothing + Perplexity(hits=np.array([2, 1]), nats=np.array([2000.0, 1.0]))
+    assert never.overall() == {"tokens": 3, "nats": 2001.0, "nats_per_token": 667.0, "perplexity": math.exp(667)}
+    assert never.to_json()["by_order"][0]["perplexity"] is None
+
+
+def test_what_is_no_text_is_refused():
+    model = NGram.from_tables(random_tables(1, 2))
+    with pytest.raises(ValueError, match="tokens: expected ids in 0..8, got 9"):
+        perplexity(model, [[3, 9]])
+    with pytest.raises(ValueError, match=r"tokens\[1\]: expected a token id in \[0, 9\), got -1"):
+        model.core.walk(np.array([0, -1], np.int32), 0)
+    with pytest.raises(ValueError, match="state: expected a state below"):
+        model.core.walk(np.array([0], np.int32), model.core.num_states)
+    with pytest.raises(TypeError):
+        model.core.walk(np.array([0]), 0)

@@ -1,0 +1,160 @@
+"""Ids word by word are those that the package gives of the whole text."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescore.lm.model import tokenizer as tokenizer_module
+from rescore.lm.model import tokenizer as word_ids
+from rescore.lm.model.tokenizer import TextTokenizer, WordIds, is_word_wise
+
+tokenizers = pytest.importorskip("tokenizers")
+
+TEXT = [
+    "The cat's mat isn't the dogs' mat; they'll say it's 12,345.67 euros -- don't they?\n\nNew  para\tgraph.",
+    "def f(x):\n    return x ** 2  # a comment\n\n\nfor i in range(10): print(i)",
+    "caf\u00e9 na\u00efve \u201cquoted words\u201d \u4f60\u597d \u4e16\u754c \u0645\u0631\u062d\u0628\u0627 e\u0301",
+]
+PIECES = ["a", "the", "'s", "n't", "12", "3", ".", "--", " ", " ", "  ", "\n", "\t", "\x1c", "\x85", "\xa0", "\u3000"]
+PIECES += ["\u180e", "\u200b", "\u0120", "\u00e9", "\u0301", "\u201c", "\u4f60", "\U0001f600", "<|endoftext|>", "\x00"]
+
+
+def pre_tokenizer(digits):
+    pre = tokenizers.pre_tokenizers
+    byte_level = pre.ByteLevel(add_prefix_space=False)
+    return byte_level if digits is None else pre.Sequence([pre.Digits(individual_digits=digits), byte_level])
+
+
+@pytest.fixture(scope="module", params=[None, True, False], ids=["bytes", "digits", "numbers"])
+def package(request):
+    """A BPE with merges, trained on the text above."""
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trained.pre_tokenizer = pre_tokenizer(request.param)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    trained.train_from_iterator(TEXT * 3, trainer)
+    trained.encode_special_tokens = True
+    return trained
+
+
+def encoder(package):
+    return lambda texts: [
+        np.array(one.ids, np.uint32) for one in package.encode_batch_fast(list(texts), add_special_tokens=False)
+    ]
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected):
+        assert a.dtype == np.uint32 and a.tolist() == b.tolist()
+
+
+@settings(max_examples=300)
+@given(drawn=st.data())
+def test_ids_are_those_of_the_package(package, drawn):
+    """Whatever comes in several batches, and when no more words are kept."""
+    encode = encoder(package)
+    text = st.one_of(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), st.sampled_from(TEXT), st.text())
+    batches = drawn.draw(st.lists(st.lists(text, max_size=4), max_size=4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_ids, "WORDS", drawn.draw(st.sampled_from([0, 3, 1000])))
+        patch.setattr(word_ids, "LONGEST", drawn.draw(st.sampled_from([2, 64])))
+        words = WordIds(encode, package.get_vocab())
+        for batch in batches:
+            valid = [text.encode("utf-8", "replace").decode() for text in batch]
+            assert_same(words.encode(valid), encode(valid))
+
+
+def test_words_are_encoded_once(package):
+    seen = []
+
+    def encode(texts):
+        seen.extend(texts)
+        return encoder(package)(texts)
+
+    words = WordIds(encode, package.get_vocab())
+    for _ in range(2):
+        words.encode(["one two three two", "two one"])
+    assert seen == [" one", " two", " three", "one", "two", "one", "two"]  # a document's first has no space
+
+
+def test_threads_share_the_words(package):
+    encode = encoder(package)
+    words = WordIds(encode, package.get_vocab())
+    batches = [[text[at:] for text in TEXT] for at in range(30)] * 4
+    with ThreadPoolExecutor(4) as pool:
+        for found, batch in zip(pool.map(words.encode, batches), batches):
+            assert_same(found, encode(batch))
+
+
+def content(**changes):
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    return {
+        "model": {"type": "BPE", "vocab": {"\u0120": 0}, "dropout": None},
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "added_tokens": [{"content": "<|endoftext|>", "special": True}],
+    } | changes
+
+
+def test_tokenizers_that_text_may_be_cut_for():
+    own = content()["pre_tokenizer"]
+    digits, split = {"type": "Digits", "individual_digits": True}, {"type": "Split", "pattern": {"Regex": "."}}
+
+    def sequence(*steps):
+        return {"type": "Sequence", "pretokenizers": list(steps)}
+
+    assert is_word_wise(content())
+    assert is_word_wise(content(pre_tokenizer=sequence(digits, own)))
+    for changes in (
+        {"normalizer": {"type": "NFC"}},
+        {"model": {"type": "Unigram", "vocab": []}},
+        {"model": {"type": "BPE", "vocab": {"a": 0}}},
+        {"model": {"type": "BPE", "vocab": {"\u0120": 0}, "dropout": 0.1}},
+        {"model": {"type": "BPE", "vocab": {"\u0120": 0}, "end_of_word_suffix": "</w>"}},
+        {"added_tokens": [{"content": "two words", "special": False}]},
+        {"pre_tokenizer": None},
+        {"pre_tokenizer": own | {"add_prefix_space": True}},
+        {"pre_tokenizer": own | {"use_regex": False}},
+        {"pre_tokenizer": sequence(split, own)},
+        {"pre_tokenizer": sequence(own, digits)},
+        {"pre_tokenizer": {"type": "Whitespace"}},
+    ):
+        assert not is_word_wise(content(**changes)), changes
+
+
+@pytest.mark.parametrize(
+    "processors, environment, few",
+    [
+        (2, {}, True),
+        (64, {}, False),
+        (64, {"RAYON_NUM_THREADS": "2"}, True),
+        (2, {"RAYON_NUM_THREADS": "64"}, False),
+        (64, {"RAYON_NUM_THREADS": "many"}, False),
+        (64, {"TOKENIZERS_PARALLELISM": "False"}, True),
+        (64, {"TOKENIZERS_PARALLELISM": "true"}, False),
+    ],
+)
+def test_text_tokenizer_cuts_where_it_may(package, processors, environment, few, monkeypatch):
+    """By the tokenizer and the threads of the package; the ids are the same."""
+    for name in ("RAYON_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tokenizer_module.os, "cpu_count", lambda: processors)
+    raw = package.to_str()
+    opened = TextTokenizer.from_bytes(raw.encode())
+    assert (opened.word_ids is not None) == few
+    assert_same(opened.encode(TEXT), encoder(package)(TEXT))
+    normalised = TextTokenizer.from_bytes(json.dumps({**json.loads(raw), "normalizer": {"type": "NFC"}}).encode())
+    assert normalised.word_ids is None
+    with pytest.raises(ValueError, match="the tokenizer cannot encode this text"):
+        opened.encode(["a \ud800 b"])
