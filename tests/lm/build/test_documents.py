@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescore.lm.build import inputs as lines
-from rescore.lm.build.in_memory import pieces
+from rescore.lm.build import documents as documents_module
+from rescore.lm.build import inputs
 from rescore.lm.build.documents import Faults, documents
+from rescore.lm.model import compressed
 from rescore.lm.build.inputs import ReadOptions
 from rescore.lm.build.inputs import Piece
 from rescore.lm.build.inputs import plan
@@ -80,7 +81,7 @@ def test_parquet(tmp_path, kind):
 
 
 def test_parquet_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1500)
+    monkeypatch.setattr(inputs, "PIECE_BYTES", 1500)
     texts = [f"{i} {'x' * (i % 97)}" for i in range(300)]
     pq.write_table(
         pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=10, compression="none", use_dictionary=False
@@ -151,7 +152,7 @@ def test_bad_lines(tmp_path, packing, bad, message, reason):
 
 
 def test_many_bad_lines_and_lines_by_the_number_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 50)
+    monkeypatch.setattr(inputs, "PIECE_BYTES", 50)
     (tmp_path / "a.jsonl").write_bytes(b"".join(b"bad\n" if i % 3 == 0 else as_lines(f"text {i}") for i in range(30)))
     skipped = Skipped()
     assert read(tmp_path / "a.jsonl", skipped) == [f"text {i}" for i in range(30) if i % 3]
@@ -160,8 +161,9 @@ def test_many_bad_lines_and_lines_by_the_number_of_the_file(tmp_path, monkeypatc
 
 
 def test_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MAX_BYTES", 100)
-    monkeypatch.setattr(lines, "BLOCK", 16)
+    for module in (compressed, documents_module):
+        monkeypatch.setattr(module, "MAX_BYTES", 100)
+    monkeypatch.setattr(compressed, "BLOCK", 16)
     content = as_lines("a") + as_lines("x" * 500) + as_lines("b") + as_lines("y" * 100)
     for packing in PACK:
         skipped = Skipped()
@@ -220,8 +222,8 @@ def test_lines_in_pieces(tmp_path_factory, texts, ended, step, block):
     path = tmp_path_factory.mktemp("lines") / "a.txt"
     path.write_bytes(("\n".join(texts) + "\n" * ended).encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE_BYTES", step)
-        patch.setattr(lines, "BLOCK", block)
+        patch.setattr(inputs, "PIECE_BYTES", step)
+        patch.setattr(compressed, "BLOCK", block)
         assert read(path) == [text for text in texts if text.strip("\r")]
 
 

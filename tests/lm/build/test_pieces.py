@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import cli
 
-from rescore.lm.build.in_memory import pieces
+from rescore.lm.build import inputs
 from rescore.lm.build.inputs import ReadOptions
 from rescore.lm.build.inputs import Piece
 from rescore.lm.build.inputs import plan
@@ -17,8 +17,8 @@ from rescore.lm.build.tokenize import tokens_of
 
 
 def test_the_plan_of_several_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_TOKENS", 40)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
+    monkeypatch.setattr(inputs, "PIECE_TOKENS", 40)
+    monkeypatch.setattr(inputs, "PIECE_BYTES", 10)
     np.save(tmp_path / "a.npy", np.zeros(100, np.uint16))
     np.zeros(50, np.uint32).tofile(tmp_path / "b.bin")
     (tmp_path / "c.jsonl").write_bytes(b"x" * 25)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cli, dumps
 
-from rescore.lm.build.in_memory import pieces, token_files
+from rescore.lm.build import inputs
+from rescore.lm.build import token_files
 from rescore.lm.build.inputs import ReadOptions
 from rescore.lm.build.inputs import plan
 from rescore.lm.build.tokenize import tokens_of
@@ -76,7 +77,7 @@ def test_documents_in_pieces(tmp_path_factory, stream, step, chunk):
     path = tmp_path_factory.mktemp("tokens") / "a.npy"
     np.save(path, np.array(stream, np.uint16))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE_TOKENS", step)
+        patch.setattr(inputs, "PIECE_TOKENS", step)
         patch.setattr(token_files, "CHUNK", chunk)
         arrays = read(path)
         assert flat(arrays) == ended(stream)
