@@ -40,23 +40,3 @@ def with_backoff(tables: Tables, columns: Columns | None = None) -> Tables:
         costs.append(new)
         backoffs.append(backoff)
     return replace(tables, cost=tuple(costs), backoff=tuple(backoffs))
-
-
-def sums(tables: Tables) -> list[NDArray[np.float64]]:
-    """Sums of the probabilities over the vocabulary: for the root [1], then for the contexts of each order [C]."""
-    total = [np.array([np.exp(-tables.cost[0]).sum()])]
-    for n in range(2, tables.order + 1):
-        level, below = tables.levels[n - 1], tables.levels[n - 2]
-        total.append(
-            _core.sums(
-                level.native,
-                below.native,
-                tables.cost[n - 2],
-                tables.cost[n - 1],
-                tables.backoff[n - 2],
-                total[-1],
-                0,
-                level.contexts,
-            )
-        )
-    return total

@@ -402,6 +402,16 @@ class Tables:
         """The tokens of the n-grams of one order, uint32 [n, order], in context order."""
         return spell(self.levels, order)
 
+    def sums(self) -> list[NDArray[np.float64]]:
+        """The sums of the probabilities of all ids: after the empty context [1], then after those of each order [C]."""
+        total = [np.array([np.exp(-self.cost[0]).sum()])]
+        for level, below, below_cost, cost, backoff in zip(
+            self.levels[1:], self.levels, self.cost, self.cost[1:], self.backoff
+        ):
+            args = (level.native, below.native, below_cost, cost, backoff, total[-1])
+            total.append(_core.sums(*args, 0, level.contexts))
+        return total
+
     def gram_backoffs(self) -> list[NDArray[np.float64]]:
         """The backoff costs of the n-grams of orders 1..N-1, float64 [n] each; NaN for those that are not contexts."""
         found = []

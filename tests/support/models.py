@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support.oracle_lm import from_tables
 
-from rescore.lm.build.backoff import sums
 from rescore.lm.model.ngram import NGram
 
 
@@ -36,7 +35,7 @@ def assert_same_costs(tables, model, tolerance):
 
 
 def assert_sums_to_one(tables):
-    for order, total in enumerate(sums(tables)):
+    for order, total in enumerate(tables.sums()):
         np.testing.assert_allclose(total, 1.0, atol=1e-9, err_msg=f"contexts of length {order}")
 
 

@@ -17,14 +17,11 @@ class LmVerifyArgs(LmModelArgs, ReportedArgs):
     """Read a whole model and check its invariants.
 
     checks   file            checksums of an .ngram file
-             entries         every entry in range; every id has a unigram; tokens
-                             ascend in each state; costs are finite
-             states          sorted by the length of their contexts
-             contexts        each is an n-gram of the model
-             order           within a length, contexts are sorted, last token first
-             suffixes        every n-gram without its first token is an n-gram too
-             backoff states  the context without its first token
-             next states     the longest suffix of the n-gram that is a state
+             automaton       every id has a unigram; tokens ascend in each state;
+                             costs are finite; states are sorted, and each is the
+                             context of one n-gram; every n-gram without its first
+                             token is an n-gram too; arcs and failure arcs lead to
+                             the longest suffix that is a state
              sums to one     probabilities after each context; names the worst one
              metadata        n-grams of each order, special ids, tokenizer
     Exit status: 0 if all hold, 1 if one fails or the file cannot be read.

@@ -8,7 +8,6 @@ from support import opengrm, oracle_katz
 from support.models import assert_same_costs, assert_sums_to_one
 from support.oracle_lm import from_tables, random_tables
 
-from rescore.lm.build.backoff import sums
 from rescore.lm.build.prune import PruneOptions, prune, scores
 
 
@@ -72,7 +71,7 @@ def test_opengrm_relative_entropy(shared):
         np.testing.assert_allclose(pruned.cost[n - 1], reference.cost[n - 1], atol=1e-5)
     for mine, theirs in zip(pruned.backoff, reference.backoff):
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
-    for total in sums(pruned):
+    for total in pruned.sums():
         np.testing.assert_allclose(total, 1.0, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Reconstructs the contexts of an automaton from its arcs and checks its states against them.
+"""The twin of the core's check: reconstructs the contexts of an automaton from its arcs and checks its states.
 
 An arc hw whose next state has a longer context than h leads to the state hw. By induction over the lengths of contexts
 it then suffices to compare each n-gram hw with h'w:
@@ -195,6 +195,18 @@ class Contexts:
                 f"got {self.spell(got[at])}"
             ),
         )
+
+
+def fault(arrays: Arrays, *, order: int, words: Sequence[str] | None = None) -> str | None:
+    """What is wrong with the states of an automaton, None if nothing is. Entries must be in range."""
+    contexts = Contexts(arrays, order=order, words=words)
+    checks = (contexts.check_states, contexts.check_contexts, contexts.check_order, contexts.check_suffixes)
+    try:
+        for check in (*checks, contexts.check_backoffs, contexts.check_next):
+            check()
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _refuse(wrong: NDArray[np.bool_], message: Callable[[int], str]) -> None:
