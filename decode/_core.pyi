@@ -249,6 +249,9 @@ class ContextModel:
     def begin(self) -> None:
         """Starts another text."""
 
+    def sibling(self) -> ContextModel:
+        """Another text that stands where this one does. Both read what either counts; the other's tokens count 0.3."""
+
     def extend(self, tokens: NDArray[np.int32], *, prompt: bool = False) -> None:
         """Appends tokens [n], each at least 0. Each counts 1, those of a prompt 0.3."""
 

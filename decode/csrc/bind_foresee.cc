@@ -67,7 +67,7 @@ void foresee_rejected(ContextModel& text, In<int32_t, 1> drafted, In<int32_t, 1>
     stays[accepted.data()[i]] = 1;
   }
   nb::gil_scoped_release release;
-  const std::lock_guard writing(text.mutex());
+  const std::lock_guard writing(text.counts().mutex());
   std::vector<int32_t> draft;
   for (int64_t node = 0; node < tree.size(); ++node) {
     if (stays[node]) continue;

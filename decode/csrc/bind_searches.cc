@@ -73,18 +73,19 @@ class ReadTexts {
             const std::vector<const EditModel*>& expected, uint32_t vocab_size)
       : texts_(texts), memories_(memories), expected_(expected) {
     held_.reserve(texts.size() + memories.size());
-    for (const ContextModel* text : texts) hold(*text, vocab_size);
+    for (const ContextModel* text : texts) hold(text->counts(), vocab_size);
     for (const ContextModel* memory : memories)
-      if (memory) hold(*memory, vocab_size);
+      if (memory) hold(memory->counts(), vocab_size);
     for (const EditModel* one : expected)
       if (one) check("expected", one->greatest_token(), vocab_size);
   }
 
   int of(int64_t b, const Batch& batch, TextSource* sources) const {
     int count = 0;
-    if (!texts_.empty()) sources[count++] = {texts_[b], texts_[b]->state()};
+    if (!texts_.empty()) sources[count++] = {&texts_[b]->counts(), texts_[b]->state()};
     if (const ContextModel* memory = memories_.empty() ? nullptr : memories_[b])
-      sources[count++] = {memory, memory->state_after(batch.histories + b * batch.context, batch.context)};
+      sources[count++] = {&memory->counts(),
+                          memory->counts().state_after(batch.histories + b * batch.context, batch.context)};
     return count;
   }
   const EditModel* expected(int64_t b) const { return expected_.empty() ? nullptr : expected_[b]; }
@@ -95,7 +96,7 @@ class ReadTexts {
       throw std::invalid_argument(name + ": expected token ids below the model's vocabulary size " +
                                   std::to_string(vocab_size) + ", got " + std::to_string(greatest));
   }
-  void hold(const ContextModel& text, uint32_t vocab_size) {
+  void hold(const ContextCounts& text, uint32_t vocab_size) {
     held_.emplace_back(text.mutex());
     check("texts", text.greatest_token(), vocab_size);
   }

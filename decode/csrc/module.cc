@@ -19,7 +19,7 @@ static void bind_constants(nanobind::module_& m) {
   m.attr("MAX_SLOTS") = kMaxSlots;
   m.attr("MAX_CANDIDATES") = kMaxCandidates;
   m.attr("MAX_ORDER") = kMaxOrder;
-  m.attr("MAX_TEXT_ORDER") = ContextModel::kMaxOrder;
+  m.attr("MAX_TEXT_ORDER") = ContextCounts::kMaxOrder;
   m.attr("MAX_MODELS") = kMaxModels;
   m.attr("MAX_TOP") = kMaxTop;
   m.attr("MAX_PATHS") = kMaxPaths;

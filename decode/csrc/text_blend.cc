@@ -4,7 +4,7 @@
 
 namespace rescore {
 
-constexpr int kMostListed = TextBlend::kMaxTexts * 2 * ContextModel::kMaxOrder * CountLists::kShort +
+constexpr int kMostListed = TextBlend::kMaxTexts * 2 * ContextCounts::kMaxOrder * CountLists::kShort +
                             EditModel::kPlaces * (1 + EditModel::kRemoved);
 
 void TextBlend::begin(const TextSource* texts, int count, const EditModel* expected) {
@@ -41,10 +41,10 @@ void TextBlend::read(const uint32_t* contexts, const EditModel::State& expected)
       rest_ -= share;
     });
   for (int i = 0; i < count_; ++i) {
-    const ContextModel& text = *texts_[i].text;
-    const ContextModel::Mixture mixture = text.mixture(contexts[i]);
+    const ContextCounts& text = *texts_[i].text;
+    const ContextCounts::Mixture mixture = text.mixture(contexts[i]);
     for (int i = 0; i < mixture.size; ++i) {
-      ContextModel::Mixture::Part part = mixture.parts[i];
+      ContextCounts::Mixture::Part part = mixture.parts[i];
       part.worth *= rest_;
       if (part.list.size > CountLists::kShort) {
         long_.push_back({&text.lists(), part});

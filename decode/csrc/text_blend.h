@@ -14,7 +14,7 @@
 namespace rescore {
 
 struct TextSource {
-  const ContextModel* text;
+  const ContextCounts* text;
   uint32_t state;  // the context that ends the text so far
 };
 
@@ -60,7 +60,7 @@ class TextBlend {
  private:
   struct Long {
     const CountLists* lists;
-    ContextModel::Mixture::Part part;
+    ContextCounts::Mixture::Part part;
   };
   struct Place {
     uint32_t reading, token, at;

@@ -61,7 +61,7 @@ class TreeDrafter(Rescoring):
         lattices = self.lattice.open(len(prompts)) if self.lattice else None
         search: TreeSearch
         if self.rescorer.calibrated is not None:
-            search = CalibratedSearch(self.rescorer.calibrated, len(prompts), depth=self.depth, rejected=self.rejected)
+            search = CalibratedSearch(self.rescorer.calibrated, depth=self.depth, rejected=self.rejected)
         else:
             search = PlainSearch(self.rescorer, pushed=self.pushed)
         if self.chains:

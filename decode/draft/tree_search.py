@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -20,39 +20,48 @@ from rescore.lattice.trees import Trees
 
 
 class RunningTexts:
-    """One text per request, extended at the steps that draft.
+    """One text per request, extended at the steps that draft; those of a group share their counts.
 
     rejected  whether predictions after rejected nodes count. Without them, a replay of a dump drafts the same.
     """
 
-    def __init__(self, rescorer: CalibratedTrees, requests: int, *, rejected: bool = True):
-        self.texts = [rescorer.text() for _ in range(requests)]
-        self._rejected = rejected
+    def __init__(self, rescorer: CalibratedTrees, *, rejected: bool = True):
+        self.texts: dict[int, _core.ContextModel] = {}
+        self._rescorer, self._rejected = rescorer, rejected
 
     def read(self, step: DraftStep) -> None:
         """Reads all tokens added since the last call, and what was predicted after the nodes rejected in the last pass.
         The drafts of passes in between are not known.
         """
+        if not self.texts:
+            self.texts = dict(zip(step.requests, self._behind_prompts(step)))
         texts = [self.texts[request] for request in step.requests]
         new = [np.ascontiguousarray(history[text.size :], np.int32) for history, text in zip(step.histories, texts)]
         if step.predictions is None or not self._rejected or not any(last.tree.size for last in step.last):
             for text, tokens in zip(texts, new):
-                _extend(text, tokens)
+                text.extend(tokens)
             return
         for text, tokens, last, read in zip(texts, new, step.last, step.predictions(TOP)):
             _read_pass(text, tokens, last, read)
 
+    def _behind_prompts(self, step: DraftStep) -> Iterator[_core.ContextModel]:
+        """A text behind the prompt of each request. Groups share counts, in which a prompt counts once."""
+        prompts = [np.ascontiguousarray(history[:-1], np.int32) for history in step.histories]
+        given = step.groups or [None] * len(prompts)
+        groups = [prompt.tobytes() if group is None else group for prompt, group in zip(prompts, given)]
+        read: dict[Hashable, dict[bytes, _core.ContextModel]] = {}
+        for prompt, group in zip(prompts, groups):
+            if groups.count(group) == 1:
+                yield self._rescorer.text(prompt)
+                continue
+            behind = read.setdefault(group, {b"": self._rescorer.text()})
+            if (key := prompt.tobytes()) not in behind:
+                behind[key] = behind[b""].sibling()
+                behind[key].extend(prompt, prompt=True)
+            yield behind[key].sibling()
+
     def select(self, rows: Sequence[int]) -> None:
-        self.texts = [self.texts[row] for row in rows]
-
-
-def _extend(text: _core.ContextModel, tokens: NDArray[np.int32]) -> None:
-    """Appends tokens; the first ones are the prompt's, and the root token after it."""
-    if text.size:
-        text.extend(tokens)
-    else:
-        text.extend(tokens[:-1], prompt=True)
-        text.extend(tokens[-1:])
+        self.texts = {place: self.texts[row] for place, row in enumerate(rows) if row in self.texts}
 
 
 def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass, read: Read) -> None:
@@ -104,9 +113,9 @@ class PlainSearch:
 class CalibratedSearch:
     """Search under a calibrated q, up to `depth` tokens deep; reads each request's text if the calibration uses it."""
 
-    def __init__(self, rescorer: CalibratedTrees, requests: int, *, depth: int | None, rejected: bool):
+    def __init__(self, rescorer: CalibratedTrees, *, depth: int | None, rejected: bool):
         self._rescorer, self._depth = rescorer, depth
-        self._texts = RunningTexts(rescorer, requests, rejected=rejected) if rescorer.reads_text else None
+        self._texts = RunningTexts(rescorer, rejected=rejected) if rescorer.reads_text else None
         self._expected = ExpectedTexts()
 
     def read(self, step: DraftStep) -> None:

@@ -246,6 +246,7 @@ class _Call:
             structures=[one.state for one in active] if any(one.state for one in active) else (),
             expected=[one.prediction for one in active] if any(one.prediction is not None for one in active) else (),
             memories=[one.memory for one in active] if any(one.memory is not None for one in active) else (),
+            groups=[one.group for one in active],
             tail=self.cache.tail,
             predictions=lambda k: self._predictions(active, read, k),
         )
@@ -401,7 +402,7 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
     if request.memory is not None:
         request.memory.check(target.vocab_size)
     return Running(
-        index, first, most, seeds, random, shaping, stopping, switch, state, prediction, memory=request.memory
+        index, first, most, seeds, random, shaping, stopping, switch, state, prediction, request.memory, request.group
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -44,6 +44,7 @@ class Request:
     structure   bounds the text; None: the options'
     prediction  int [m], what the text is likely to copy most of, such as the file that it edits; None: the options'
     memory      earlier texts of whoever asks, to which this one is added when it ends; None: those of the drafter
+    group       requests of a call with equal groups draft from each other's texts; None: those with the same prompt
     """
 
     prompt: ArrayLike
@@ -55,6 +56,7 @@ class Request:
     structure: Structure | None = None
     prediction: ArrayLike | None = None
     memory: TextMemory | None = None
+    group: Hashable = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -170,9 +172,11 @@ class Running:
         state: State | None = None,
         prediction: NDArray[np.int32] | None = None,
         memory: TextMemory | None = None,
+        group: Hashable = None,
     ):
         self.index = index
         self.memory = memory
+        self.group = group
         self.prediction = prediction
         self.state = state  # of the structure, after the history
         if state:  # the mask comes before all that ranks tokens, also as a processor

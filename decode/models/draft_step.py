@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,6 +60,7 @@ class DraftStep:
     structures   states of the structures that bound each text (None: free); none where no text is bound
     expected     what each request's text is expected to be (`Request.prediction`; None: nothing); none where no text is
     memories     earlier texts of whoever asked (`Request.memory`; None: the drafter's own); none where nobody has any
+    groups       the requests that draft from each other's texts (`Request.group`), or none
     tail         tokens that a pass reads again in every row, until a whole draft is accepted or nothing is drafted
                  (models with recurrent state); None: none ever
     predictions  returns what the last pass read for each request, with the k most probable tokens after it
@@ -76,6 +77,7 @@ class DraftStep:
     structures: Sequence[State | None] = ()
     expected: Sequence[NDArray[np.int32] | None] = ()
     memories: Sequence[Any] = ()  # each a TextMemory or None
+    groups: Sequence[Hashable] = ()
     tail: int | None = None
     predictions: Callable[[int], list[Read]] | None = None
 

@@ -15,7 +15,7 @@ using namespace nb::literals;
 
 namespace {
 
-using Shares = std::array<ContextModel::Share, ContextModel::kMaxOrder>;
+using Shares = std::array<ContextCounts::Share, ContextCounts::kMaxOrder>;
 
 Shares shares_of(const std::string& name, In<double, 2> values) {
   expect_size((name + ": constant, of ln total, of ln distinct").c_str(), values.shape(1), 3);
@@ -30,28 +30,29 @@ Shares shares_of(const std::string& name, In<double, 2> values) {
 void extend(ContextModel& model, In<int32_t, 1> tokens, bool prompt) {
   expect_tokens("tokens", tokens);
   nb::gil_scoped_release release;
-  const std::lock_guard writing(model.mutex());
-  for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i], prompt ? ContextModel::kPrompt : 1);
+  const std::lock_guard writing(model.counts().mutex());
+  for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i], prompt);
 }
 
 // Extends the text and returns what each order knew of each token before, of what followed and of what was predicted:
 // count, total, distinct [n, order, 2, 3]; with `other`, what it knows of another text, which is not counted.
 Out<float> evidence(ContextModel& model, In<int32_t, 1> tokens, bool other) {
-  static_assert(sizeof(ContextModel::Evidence) == 3 * sizeof(float));
+  static_assert(sizeof(ContextCounts::Evidence) == 3 * sizeof(float));
   expect_tokens("tokens", tokens);
-  auto known = make<float>({tokens.shape(0), model.order(), 2, 3});
-  auto* out = reinterpret_cast<ContextModel::Evidence*>(known.data);
+  auto known = make<float>({tokens.shape(0), model.counts().order(), 2, 3});
+  auto* out = reinterpret_cast<ContextCounts::Evidence*>(known.data);
   {
     nb::gil_scoped_release release;
-    const std::lock_guard writing(model.mutex());
-    uint32_t state = ContextModel::kEmpty;
+    const std::lock_guard writing(model.counts().mutex());
+    const ContextCounts& counts = model.counts();
+    uint32_t state = ContextCounts::kEmpty;
     for (size_t i = 0; i < tokens.shape(0); ++i) {
       const uint32_t token = tokens.data()[i];
-      model.evidence(other ? state : model.state(), token, out + 2 * i * model.order());
+      counts.evidence(other ? state : model.state(), token, out + 2 * i * counts.order());
       if (other)
-        state = model.step(state, token);
+        state = counts.step(state, token);
       else
-        model.extend(token, 1);
+        model.extend(token);
     }
   }
   return known.array;
@@ -67,22 +68,23 @@ void foresee(ContextModel& model, In<int32_t, 1> draft, In<int32_t, 1> ids, In<f
                              std::to_string(predicted.p[predicted.size]))
                                 .c_str());
   nb::gil_scoped_release release;
-  const std::lock_guard writing(model.mutex());
+  const std::lock_guard writing(model.counts().mutex());
   model.foresee(draft.data(), draft.shape(0), predicted);
 }
 
 // The probabilities of tokens [n] after the text and a draft from counts, and the weight of the other model.
 std::tuple<Out<double>, double> mixture(const ContextModel& model, In<int32_t, 1> draft, In<int32_t, 1> tokens) {
-  const std::shared_lock reading(model.mutex());
+  const ContextCounts& counts = model.counts();
+  const std::shared_lock reading(counts.mutex());
   uint32_t state = model.state();
-  for (size_t i = 0; i < draft.shape(0); ++i) state = model.step(state, draft.data()[i]);
+  for (size_t i = 0; i < draft.shape(0); ++i) state = counts.step(state, draft.data()[i]);
   auto share = make<double>({tokens.shape(0)});
-  const ContextModel::Mixture found = model.mixture(state);
+  const ContextCounts::Mixture found = counts.mixture(state);
   for (size_t i = 0; i < tokens.shape(0); ++i) {
     share.data[i] = 0;
     for (int part = 0; part < found.size; ++part)
       share.data[i] += found.parts[part].worth *
-                       model.lists().count(found.parts[part].owner, found.parts[part].list, tokens.data()[i]);
+                       counts.lists().count(found.parts[part].owner, found.parts[part].list, tokens.data()[i]);
   }
   return {share.array, found.rest};
 }
@@ -94,20 +96,26 @@ void bind_context_model(nb::module_& m) {
       .def(
           "__init__",
           [](ContextModel* self, In<double, 2> shares, In<double, 2> predicted) {
-            expect_range("shares, of every order", shares.shape(0), 1, ContextModel::kMaxOrder);
+            expect_range("shares, of every order", shares.shape(0), 1, ContextCounts::kMaxOrder);
             expect_size("predicted, of every order", predicted.shape(0), shares.shape(0));
             const Shares of_followed = shares_of("shares", shares), of_predicted = shares_of("predicted", predicted);
-            new (self) ContextModel(static_cast<uint32_t>(shares.shape(0)), of_followed.data(), of_predicted.data());
+            new (self) ContextModel(std::make_shared<ContextCounts>(static_cast<uint32_t>(shares.shape(0)),
+                                                                    of_followed.data(), of_predicted.data()));
           },
           nb::kw_only(), nb::arg("shares").noconvert(), nb::arg("predicted").noconvert())
-      .def_prop_ro("order", &ContextModel::order)
-      .def_prop_ro("bytes", &ContextModel::bytes)
+      .def_prop_ro("order", [](const ContextModel& model) { return model.counts().order(); })
+      .def_prop_ro("bytes", [](const ContextModel& model) { return model.counts().bytes(); })
       .def_prop_ro("size", &ContextModel::size)
+      .def("sibling",
+           [](const ContextModel& model) {
+             const std::shared_lock reading(model.counts().mutex());
+             return model.sibling();
+           })
       .def("extend", &extend, nb::arg("tokens").noconvert(), nb::kw_only(), "prompt"_a = false)
       .def("begin",
            [](ContextModel& model) {
              nb::gil_scoped_release release;
-             const std::lock_guard writing(model.mutex());
+             const std::lock_guard writing(model.counts().mutex());
              model.begin();
            })
       .def("foresee", &foresee, nb::arg("draft").noconvert(), nb::arg("ids").noconvert(), nb::arg("p").noconvert())

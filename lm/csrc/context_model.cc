@@ -11,14 +11,14 @@ constexpr double kSurest = 30;  // of the logit of a share, so that other tokens
 
 }  // namespace
 
-ContextModel::ContextModel(uint32_t order, const Share* followed, const Share* predicted) : order_(order) {
+ContextCounts::ContextCounts(uint32_t order, const Share* followed, const Share* predicted) : order_(order) {
   std::copy_n(followed, order, of_followed_.begin());
   std::copy_n(predicted, order, of_predicted_.begin());
   contexts_.push_back({kNone, kNone, kNone, 0, {}});
   grow();
 }
 
-uint32_t ContextModel::child(uint32_t parent, uint32_t token) const {
+uint32_t ContextCounts::child(uint32_t parent, uint32_t token) const {
   const size_t mask = table_.size() - 1;
   for (size_t at = hash(parent, token) & mask;; at = (at + 1) & mask) {
     const uint32_t context = table_[at];
@@ -26,7 +26,7 @@ uint32_t ContextModel::child(uint32_t parent, uint32_t token) const {
   }
 }
 
-uint32_t ContextModel::child_or_new(uint32_t parent, uint32_t token, uint32_t link) {
+uint32_t ContextCounts::child_or_new(uint32_t parent, uint32_t token, uint32_t link) {
   if (const uint32_t context = child(parent, token); context != kNone) return context;
   if (contexts_.size() >= kPredicted) throw std::length_error("the context model is full");
   if (2 * contexts_.size() >= table_.size()) grow();
@@ -36,14 +36,14 @@ uint32_t ContextModel::child_or_new(uint32_t parent, uint32_t token, uint32_t li
   return made;
 }
 
-void ContextModel::enter(uint32_t context) {
+void ContextCounts::enter(uint32_t context) {
   const size_t mask = table_.size() - 1;
   size_t at = hash(contexts_[context].parent, contexts_[context].token) & mask;
   while (table_[at] != kNone) at = (at + 1) & mask;
   table_[at] = context;
 }
 
-void ContextModel::grow() {
+void ContextCounts::grow() {
   Growing<uint32_t> table;
   table.extend(table_.size() ? 2 * table_.size() : 256);
   for (size_t at = 0; at < table.size(); ++at) table[at] = kNone;
@@ -51,12 +51,12 @@ void ContextModel::grow() {
   for (uint32_t context = 1; context < contexts_.size(); ++context) enter(context);
 }
 
-void ContextModel::add(uint32_t owner, Counts& to, uint32_t token, float amount) {
+void ContextCounts::add(uint32_t owner, Counts& to, uint32_t token, float amount) {
   to.total += amount;
   lists_.add(owner, to.list, token, amount);
 }
 
-void ContextModel::weigh(Counts& counts, const Share& share) {
+void ContextCounts::weigh(Counts& counts, const Share& share) {
   const double logit =
       share.constant + share.of_total * std::log(counts.total) + share.of_distinct * std::log(counts.list.size);
   const double rest = 1 / (1 + std::exp(std::clamp(logit, -kSurest, kSurest)));
@@ -64,7 +64,7 @@ void ContextModel::weigh(Counts& counts, const Share& share) {
   counts.worth = static_cast<float>((1 - rest) / counts.total);
 }
 
-void ContextModel::evidence(uint32_t state, uint32_t token, Evidence* out) const {
+void ContextCounts::evidence(uint32_t state, uint32_t token, Evidence* out) const {
   const auto write = [&](uint32_t owner, const Counts& counts, Evidence& to) {
     to = {lists_.count(owner, counts.list, token), static_cast<float>(counts.total),
           static_cast<float>(counts.list.size)};
@@ -79,23 +79,20 @@ void ContextModel::evidence(uint32_t state, uint32_t token, Evidence* out) const
   }
 }
 
-void ContextModel::extend(uint32_t token, float amount) {
-  for (uint32_t length = 0; length <= longest_; ++length) {
-    Counts& counts = contexts_[active_[length]].followed;
-    add(active_[length], counts, token, amount);
+void ContextCounts::extend(Place& text, uint32_t token, float amount) {
+  for (uint32_t length = 0; length <= text.longest; ++length) {
+    Counts& counts = contexts_[text.path[length]].followed;
+    add(text.path[length], counts, token, amount);
     weigh(counts, of_followed_[length]);
   }
-  advance(active_, longest_, token);
+  advance(text, token);
   greatest_ = std::max(greatest_, token);
-  ++tokens_;
 }
 
-void ContextModel::foresee(const int32_t* draft, size_t length, const Prediction& predicted) {
-  Path path = active_;
-  uint32_t longest = longest_;
-  for (size_t i = 0; i < length; ++i) advance(path, longest, draft[i]);
-  for (uint32_t o = 0; o <= longest; ++o) {
-    uint32_t& number = contexts_[path[o]].predicted;
+void ContextCounts::foresee(Place text, const int32_t* draft, size_t length, const Prediction& predicted) {
+  for (size_t i = 0; i < length; ++i) advance(text, draft[i]);
+  for (uint32_t o = 0; o <= text.longest; ++o) {
+    uint32_t& number = contexts_[text.path[o]].predicted;
     if (number == kNone) {
       number = static_cast<uint32_t>(predicted_.size());
       predicted_.push_back({});
@@ -108,17 +105,16 @@ void ContextModel::foresee(const int32_t* draft, size_t length, const Prediction
   for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));
 }
 
-// Updates the contexts of the text, or of a draft after it, by one more token.
-void ContextModel::advance(Path& path, uint32_t& longest, uint32_t token) {
-  Path now{};
-  uint32_t shorter = kEmpty;
-  for (uint32_t length = 0; length <= longest && length + 1 < order_; ++length)
-    shorter = now[length + 1] = child_or_new(path[length], token, shorter);
-  path = now;
-  longest = std::min(longest + 1, order_ - 1);
+// Moves a text, or a draft after it, by one more token.
+void ContextCounts::advance(Place& text, uint32_t token) {
+  Place now;
+  now.longest = std::min(text.longest + 1, order_ - 1);
+  for (uint32_t length = 1; length <= now.longest; ++length)
+    now.path[length] = child_or_new(text.path[length - 1], token, now.path[length - 1]);
+  text = now;
 }
 
-uint32_t ContextModel::step(uint32_t state, uint32_t token) const {
+uint32_t ContextCounts::step(uint32_t state, uint32_t token) const {
   for (;; state = contexts_[state].link) {
     const uint32_t longer = contexts_[state].depth + 1 < order_ ? child(state, token) : kNone;
     if (longer != kNone) return longer;
@@ -126,14 +122,14 @@ uint32_t ContextModel::step(uint32_t state, uint32_t token) const {
   }
 }
 
-uint32_t ContextModel::state_after(const int32_t* tokens, size_t length) const {
+uint32_t ContextCounts::state_after(const int32_t* tokens, size_t length) const {
   uint32_t state = kEmpty;
   for (size_t i = length - std::min<size_t>(length, order_ - 1); i < length; ++i)
     if (tokens[i] >= 0) state = step(state, static_cast<uint32_t>(tokens[i]));
   return state;
 }
 
-ContextModel::Mixture ContextModel::mixture(uint32_t state) const {
+ContextCounts::Mixture ContextCounts::mixture(uint32_t state) const {
   Mixture found;
   for (;; state = contexts_[state].link) {
     const Context& context = contexts_[state];

@@ -1,7 +1,7 @@
 // An n-gram model of the running text, updated as the text grows (docs/how/calibrated-q.md).
 //
 // A context is a sequence of at most order - 1 tokens of the text, or of a rejected draft. It counts the tokens that
-// followed: 1 where the target wrote them, kPrompt in a prompt. Apart from them it counts what the target predicted
+// followed: 1 where the target wrote them, kWeak in a prompt. Apart from them it counts what the target predicted
 // there after a rejected draft, p(w) of each token w. p(w | c) is interpolated over all suffixes of c, from the
 // shortest one on, and in each first with what followed, then with what was predicted:
 //
@@ -9,11 +9,14 @@
 //
 // beginning with another model's p. The weights a, b, c depend on the number of tokens of the context and on the kind
 // of counts. 0, 1, -1 is Witten and Bell's interpolation.
+//
+// Texts may share their counts, as the samples of one prompt do: each has a place of its own, and counts kWeak.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "count_lists.h"
@@ -29,11 +32,12 @@ struct Prediction {
   int size = 0;
 };
 
-class ContextModel {
+class ContextCounts {
  public:
   static constexpr uint32_t kEmpty = 0;  // the state of no context
   static constexpr uint32_t kMaxOrder = 16;
-  static constexpr float kPrompt = 0.3f;  // a prompt's tokens are no choice of the target (docs/lab/q.md)
+  // Of tokens of a prompt, which are no choice of the target, and of texts that share their counts (docs/lab/q.md).
+  static constexpr float kWeak = 0.3f;
   static constexpr float kLeast = 0.01f;  // less probable tokens of a prediction are not counted
 
   // How the share s of a context's counts depends on how many there are, and of how many tokens.
@@ -42,24 +46,26 @@ class ContextModel {
   };
 
   // followed, predicted [order].
-  ContextModel(uint32_t order, const Share* followed, const Share* predicted);
+  ContextCounts(uint32_t order, const Share* followed, const Share* predicted);
 
   uint32_t order() const { return order_; }
-  uint64_t size() const { return tokens_; }  // tokens of the text
   uint64_t bytes() const {
     return sizeof *this + contexts_.bytes() + predicted_.bytes() + table_.bytes() + lists_.bytes();
   }
   uint32_t greatest_token() const { return greatest_; }
 
-  // Starts a new text; counts are kept.
-  void begin() { longest_ = 0; }
-  // Appends a token to the text and counts it as `amount`.
-  void extend(uint32_t token, float amount);
-  // Counts the target's prediction after the text and `draft`, which was rejected.
-  void foresee(const int32_t* draft, size_t length, const Prediction& predicted);
+  // Where a text stands: the contexts of its last 0, 1, .. tokens, up to the longest.
+  struct Place {
+    std::array<uint32_t, kMaxOrder> path{};
+    uint32_t longest = 0;
 
-  // The state of the text so far.
-  uint32_t state() const { return active_[longest_]; }
+    uint32_t state() const { return path[longest]; }
+  };
+  // Appends a token to a text and counts it as `amount`.
+  void extend(Place& text, uint32_t token, float amount);
+  // Counts the target's prediction after a text and `draft`, which was rejected.
+  void foresee(Place text, const int32_t* draft, size_t length, const Prediction& predicted);
+
   // The state of a text that ends in these tokens; ids below 0 are skipped.
   uint32_t state_after(const int32_t* tokens, size_t length) const;
   // The state after one more token, which is not counted.
@@ -92,13 +98,12 @@ class ContextModel {
   };
   Mixture mixture(uint32_t state) const;
 
-  // Held shared by searches, and exclusively while the text grows.
+  // Held shared by searches, and exclusively while a text grows.
   ManyReaders& mutex() const { return mutex_; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr uint32_t kPredicted = 1u << 31;  // marks owners of lists of predictions
-  using Path = std::array<uint32_t, kMaxOrder>;     // the contexts of the last 0, 1, .. tokens
 
   struct Counts {
     CountList list;
@@ -120,22 +125,52 @@ class ContextModel {
   }
   uint32_t child(uint32_t parent, uint32_t token) const;
   uint32_t child_or_new(uint32_t parent, uint32_t token, uint32_t link);
-  void advance(Path& path, uint32_t& longest, uint32_t token);
+  void advance(Place& text, uint32_t token);
   static uint32_t owner_of_predicted(uint32_t number) { return kPredicted | number; }
   void add(uint32_t owner, Counts& to, uint32_t token, float amount);
   static void weigh(Counts& counts, const Share& share);  // after counts were added
   void enter(uint32_t context);                           // adds it to the table
   void grow();
 
-  uint32_t order_, longest_ = 0, greatest_ = 0;
-  uint64_t tokens_ = 0;
+  uint32_t order_, greatest_ = 0;
   mutable ManyReaders mutex_;
   std::array<Share, kMaxOrder> of_followed_{}, of_predicted_{};
-  Path active_{};
   Growing<Context> contexts_;
   Growing<Counts> predicted_;  // few contexts have any
   Growing<uint32_t> table_;    // open addressing over contexts_ by (parent, token)
   CountLists lists_;           // of all contexts
+};
+
+// A text and the counts that it extends.
+class ContextModel {
+ public:
+  explicit ContextModel(std::shared_ptr<ContextCounts> counts) : counts_(std::move(counts)) {}
+
+  ContextCounts& counts() const { return *counts_; }
+  uint32_t state() const { return place_.state(); }
+  uint64_t size() const { return size_; }  // tokens read
+
+  // Another text, which stands where this one does and shares its counts.
+  ContextModel sibling() const {
+    ContextModel text(*this);
+    text.amount_ = ContextCounts::kWeak;
+    return text;
+  }
+  // Starts a new text; counts are kept.
+  void begin() { place_ = {}; }
+  void extend(uint32_t token, bool prompt = false) {
+    counts_->extend(place_, token, prompt ? ContextCounts::kWeak : amount_);
+    ++size_;
+  }
+  void foresee(const int32_t* draft, size_t length, const Prediction& predicted) {
+    counts_->foresee(place_, draft, length, predicted);
+  }
+
+ private:
+  std::shared_ptr<ContextCounts> counts_;
+  ContextCounts::Place place_;
+  uint64_t size_ = 0;
+  float amount_ = 1;
 };
 
 }  // namespace rescore

@@ -20,9 +20,12 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.draft.tree_search import RunningTexts
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.predicted import top_predictions
+from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
-from rescore.decode.models.draft_step import LastPass, Read
+from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 from rescore.lm.model.ngram import NGram
 
@@ -89,7 +92,7 @@ class Steps:
 def test_of_steps_that_were_not_read_only_the_tokens_count():
     prompt, seen = text(9, seed=3), Steps()
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1)
+    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS))
     for step in (seen.steps[0], seen.steps[4]):
         texts.read(step)
     history = seen.steps[4].histories[0].tolist()
@@ -104,7 +107,7 @@ def test_a_pass_is_read_after_steps_that_were_not():
     """Its rejected nodes follow all tokens but those that it accepted and the root token."""
     prompt, seen, tree = text(9, seed=3), Steps(), TokenTree.from_parents([5, 7, 2], [-1, 0, -1])
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS), 1)
+    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS))
     texts.read(seen.steps[0])
     history = [*seen.steps[0].histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
     ids, p = top_predictions(TOP, torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3)
@@ -118,6 +121,51 @@ def test_a_pass_is_read_after_steps_that_were_not():
         twin.foresee(path, dict(zip(ids[1 + node].tolist(), p[1 + node])))
     twin.extend(history[-2:])
     assert_same(texts.texts[0], twin, ((), (7,), (5, 7), (2,), (6, 2), (9,)))
+
+
+def step(*histories, groups):
+    histories = [np.array(history, np.int32) for history in histories]
+    return DraftStep(histories=histories, room=[9] * len(histories), groups=groups)
+
+
+@pytest.mark.parametrize("groups", [(), (None, None, None), ("a", "b", "a"), ("a", "a", "b"), (0, 0, 0)])
+def test_requests_of_a_group_share_their_counts(groups):
+    """By default those with the same prompt, here the first and the last; in a group, a prompt counts once."""
+    prompts, answers = [[1, 2, 3], [1, 2, 4], [1, 2, 3]], [[5, 6, 5], [5, 7, 7], [6, 6, 2]]
+    of = groups if any(one is not None for one in groups) else ("a", "b", "a")
+    texts, twins, blank = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS)), [], {}
+    for prompt, group in zip(prompts, of):
+        if of.count(group) == 1:
+            twins.append(twin_of(prompt))
+            continue
+        behind = blank.setdefault(group, {(): twin_of(())})
+        if tuple(prompt) not in behind:
+            behind[tuple(prompt)] = behind[()].sibling()
+            behind[tuple(prompt)].extend(prompt)
+        twins.append(behind[tuple(prompt)].sibling())
+    for length in (1, 3):
+        texts.read(step(*(prompt + answer[:length] for prompt, answer in zip(prompts, answers)), groups=groups))
+        for twin, answer in zip(twins, answers):
+            twin.extend(answer[len(twin.tokens) - 3 : length])
+    texts.select([2, 1])
+    for place, row in enumerate((2, 1)):
+        assert_same(texts.texts[place], twins[row], ((), (5,), (1, 2), (6, 5)))
+
+
+@torch.inference_mode()
+def test_samples_of_one_prompt_draft_from_each_other_and_stay_the_same():
+    """Random numbers belong to the rows, so the texts are those decoded alone, in fewer passes."""
+    prompt, target = text(9, seed=3), BlockwiseTarget(trained())
+    drafter = TreeDrafter(None, Rescorer(NGram.uniform(V), calibration=HEADLESS), nodes=5, depth=3)
+    options = Options(max_tokens=24, shaping=Shaping(sampling=Sampling(temperature=0.7)))
+
+    def passes(groups):
+        found = generate(target, [Request(prompt=prompt, group=group) for group in groups], drafter, options)
+        return [one.tokens.tolist() for one in found], sum(one.statistics.passes for one in found)
+
+    apart, alone = passes(range(8))
+    together, shared = passes([None] * 8)
+    assert together == apart and shared < alone
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

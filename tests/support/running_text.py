@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from copy import copy
 from itertools import chain
 
 import numpy as np
@@ -38,12 +39,19 @@ class Text:
     def __init__(self, tokens, shares, predicted=None, *, prompt=0):
         self.tokens, self.shares, self.predicted = (), list(shares), list(predicted or ())
         self._came, self._foreseen = [], []  # (all that was read before, what came and its amount)
+        self.amount = 1.0
         self.extend(tokens[:prompt], PROMPT)
         self.extend(tokens[prompt:])
 
-    def extend(self, tokens, amount=1.0):
+    def sibling(self):
+        """Another text that stands where this one does, with the same lists of what came."""
+        same = copy(self)
+        same.amount = PROMPT
+        return same
+
+    def extend(self, tokens, amount=None):
         for token in tokens:
-            self._came.append((self.tokens, {token: amount}))
+            self._came.append((self.tokens, {token: self.amount if amount is None else amount}))
             self.tokens = (*self.tokens, token)
 
     def foresee(self, draft, predicted: dict[int, float]):

@@ -221,3 +221,22 @@ def test_a_prompt_counts_less():
     model = model_of(SHARES)
     model.extend(array([2]), prompt=True)
     assert model.evidence(array([2]))[0, 0, 0].tolist() == pytest.approx([PROMPT, PROMPT, 1])
+
+
+@settings(max_examples=60)
+@given(drafts, st.lists(st.tuples(st.integers(0, 2), drafts, predictions()), max_size=12))
+def test_siblings_read_what_any_of_them_counts(prompt, turns):
+    """A text and two siblings take turns behind their prompt."""
+    model, twin = model_of(SHARES, PREDICTED), Text(prompt, SHARES, PREDICTED, prompt=len(prompt))
+    model.extend(array(prompt), prompt=True)
+    models, twins = ([one, one.sibling(), one.sibling()] for one in (model, twin))
+    for who, tokens, foreseen in turns:
+        foresee(models[who], tokens, foreseen)
+        twins[who].foresee(tokens, foreseen)
+        models[who].extend(array(tokens[::-1]))
+        twins[who].extend(tokens[::-1])
+    for one, expected in zip(models, twins):
+        assert one.size == len(expected.tokens)
+        for draft in ((), (1,), (2, 0)):
+            share, rest = one.mixture(array(draft), ALL)
+            assert share + rest * OTHER == pytest.approx(expected.distribution(draft, OTHER), abs=2e-5)
