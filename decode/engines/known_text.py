@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+import threading
+from collections.abc import Callable, Collection, Hashable
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +17,40 @@ from rescore.lattice.tree import TokenTree
 NOTHING = TokenTree.from_parents([], [])
 
 
+class Behind:
+    """Counts behind a prompt."""
+
+    __slots__ = ("counts", "__weakref__")
+
+    def __init__(self, counts: _core.ContextModel):
+        self.counts = counts
+
+
+class Prompts:
+    """The prompts of running requests. Those of one prompt share their counts, in which it counts once. Thread-safe."""
+
+    def __init__(self, counts: Callable[[], _core.ContextModel]):
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._behind: WeakValueDictionary[bytes, Behind] = WeakValueDictionary()
+
+    def behind(self, prompt: NDArray[np.int32]) -> tuple[Behind, _core.ContextModel]:
+        """What is kept while any request of the prompt [m] runs, and the counts of one more."""
+        with self._lock:
+            if behind := self._behind.get(prompt.tobytes()):
+                return behind, behind.counts.sibling()
+            counts = self._counts()
+            counts.extend(prompt, prompt=True)
+            behind = self._behind[prompt.tobytes()] = Behind(counts.sibling())
+            return behind, counts
+
+
 class KnownText:
     """The tokens of a request, their n-gram counts, and the last draft.
 
     key      the engine's id of the request; None if the request is matched by its tokens
-    prompt   number of prompt tokens, those of the first call
+    counts   what followed its contexts, shared with the other requests of its prompt, once it has begun
+    prompt   number of prompt tokens
     seen     number of the last call that used this text
     drafted  the draft proposed after the last token
     """
@@ -31,6 +62,7 @@ class KnownText:
         "prompt",
         "seen",
         "size",
+        "_behind",
         "_buffer",
         "_expected",
         "_state",
@@ -38,8 +70,9 @@ class KnownText:
         "_structure",
     )
 
-    def __init__(self, counts: _core.ContextModel, key: Hashable = None):
-        self.counts, self.key = counts, key
+    def __init__(self, key: Hashable = None):
+        self.key = key
+        self.counts: _core.ContextModel
         self.size = self.prompt = self.seen = 0
         self.drafted = NOTHING
         self._buffer = np.empty(256, np.int32)
@@ -61,16 +94,25 @@ class KnownText:
         """Whether `tokens` begin with this text."""
         return len(tokens) >= self.size and np.array_equal(self.tokens, tokens[: self.size])
 
+    def begin(self, tokens: NDArray[np.int32], prompt: int, prompts: Prompts) -> None:
+        """Reads the first tokens [m], of which the first ones are the prompt."""
+        self._behind, self.counts = prompts.behind(tokens[:prompt])
+        self._append(tokens[:prompt])
+        self.prompt = prompt
+        self.extend(tokens[prompt:])
+
     def extend(self, tokens: NDArray[np.int32]) -> None:
-        """Appends tokens [m], the first ones as a prompt."""
-        self.counts.extend(tokens, prompt=not self.size)
+        """Appends tokens [m]."""
+        self.counts.extend(tokens)
+        self._append(tokens)
+
+    def _append(self, tokens: NDArray[np.int32]) -> None:
         end = self.size + len(tokens)
         if end > len(self._buffer):
             longer = np.empty(2 * end, np.int32)
             longer[: self.size] = self.tokens
             self._buffer = longer
         self._buffer[self.size : end] = tokens
-        self.prompt = self.prompt or end
         self.size = end
 
     def edits(self, prediction: NDArray[np.int32] | None, start: int) -> _core.EditModel | None:

@@ -16,7 +16,7 @@ from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_search import NODES
 from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
-from rescore.decode.engines.known_text import NOTHING, KnownText
+from rescore.decode.engines.known_text import NOTHING, KnownText, Prompts
 from rescore.decode.engines.text_store import TextStore
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree, token_ids
@@ -40,7 +40,7 @@ class DraftRow:
     key        the engine's id of the request; None matches the request by its tokens, so since(0) must be cheap
     rejected   drafts [d] rejected after the previous text, each with the target's prediction after it
     structure  bounds the draft, where the engine masks the target by the same; a text that has left it is free
-    prompt     tokens before the text that the structure describes, or that copies the prediction
+    prompt     tokens before the text that the structure describes, or that copies the prediction; 0 may be unknown
     prediction int32 [m], what the text is likely to copy most of
     """
 
@@ -123,9 +123,9 @@ class TextDrafter:
         if memory is not None:
             memory.check(self._most)
         self.model, self.memory, self.threads = model, memory, threads
-        self._counts = calibration.counts
+        self._prompts = Prompts(calibration.counts)
         self._context = max(1, model.order - 1, memory.context if memory else 0)
-        self._store = TextStore(self._counts, self._remember, most=texts, tokens=tokens)
+        self._store = TextStore(self._remember, most=texts, tokens=tokens)
         self._lengths: ChainLengths = ChainPace() if cost is None else FixedCost(cost)
         self._lock = threading.Lock()  # guards _lengths and _before
         self._before: dict[int, int] = {}  # sizes of the last call's texts, by id()
@@ -230,7 +230,7 @@ class TextDrafter:
         if row.key is None:
             return self._store.take_by_content(row.since(0))
         text = self._store.take(row.key)
-        return text if text.size <= row.size else KnownText(self._counts(), row.key)
+        return text if text.size <= row.size else KnownText(row.key)
 
     def _append(self, text: KnownText, row: DraftRow, number: int) -> None:
         new = row.since(text.size)
@@ -246,7 +246,10 @@ class TextDrafter:
             )
         if len(new) and new.max() >= self.vocab_size:
             self.model = self.model.widened(self._most)
-        for draft, (ids, p) in row.rejected if text.size else ():
+        if not text.size:
+            text.begin(new, min(row.prompt or len(new), len(new) - 1), self._prompts)
+            return
+        for draft, (ids, p) in row.rejected:
             text.counts.foresee(draft, ids, p)
         text.extend(new)
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore import _core
 from rescore.decode.engines.known_text import KnownText
 
 TAIL = 16  # a text is indexed by its last tokens; a hit is then compared in full
@@ -23,20 +22,12 @@ class TextStore:
     `take` removes a text from the store and `put` returns it, so two threads never extend the same text. A request
     whose text is taken or was dropped gets a new one: slower, but correct.
 
-    counts  makes the counts of a new text
     ended   called with every text that is dropped
     most    maximum texts; tokens: their maximum total tokens. The least recently used are dropped.
     """
 
-    def __init__(
-        self,
-        counts: Callable[[], _core.ContextModel],
-        ended: Callable[[KnownText], None],
-        *,
-        most: int,
-        tokens: int,
-    ):
-        self._counts, self._ended = counts, ended
+    def __init__(self, ended: Callable[[KnownText], None], *, most: int, tokens: int):
+        self._ended = ended
         self._most, self._most_tokens = most, tokens
         self._lock = threading.Lock()
         self._texts: OrderedDict[int, KnownText] = OrderedDict()  # by id(), the least recently used first
@@ -64,7 +55,7 @@ class TextStore:
             text = self._by_key.get(key)
             if text:
                 self._remove(text)
-        return text or KnownText(self._counts(), key)
+        return text or KnownText(key)
 
     def take_by_content(self, tokens: NDArray[np.int32]) -> KnownText:
         """Takes the longest text that is a prefix of `tokens`, or makes a new one."""
@@ -72,7 +63,7 @@ class TextStore:
             text = next((one for one in self._candidates(tokens) if one.begins(tokens)), None)
             if text:
                 self._remove(text)
-        return text or KnownText(self._counts())
+        return text or KnownText()
 
     def put(self, texts: list[KnownText]) -> None:
         """Returns the texts of one call to the store; drops idle texts and those over the limits."""

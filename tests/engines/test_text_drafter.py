@@ -42,11 +42,13 @@ def lm():
 
 
 def anew(lm, text, n, depth=None, memory=None, prompt=None, structures=()):
-    """The tree with all of the text counted at once, the first `prompt` tokens (None: all) as a prompt."""
+    """The tree with all of the text counted at once; of the first `prompt` tokens (None: all) all but the last are a
+    prompt."""
     rescorer = CalibratedTrees(lm, HEADLESS, memory=memory)
     history = text[None, -max(1, rescorer.context) :].astype(np.int32)
-    counts = rescorer.text(text[:prompt])
-    counts.extend(text[len(text) if prompt is None else prompt :])
+    begin = (len(text) if prompt is None else prompt) - 1
+    counts = rescorer.text(text[:begin])
+    counts.extend(text[begin:])
     return rescorer.trees(blank(1), history, n, texts=[counts], depth=depth, structures=structures)[0]
 
 
@@ -74,6 +76,25 @@ def test_trees_are_those_of_the_whole_text_whatever_the_order_of_rows(lm, keyed)
             assert same(tree, anew(lm, texts[row][: ends[row]], 9, prompt=firsts.setdefault(row, ends[row])))
             ends[row] += int(draw.integers(0, 6))
     assert drafter.texts == 6 and drafter.tokens <= sum(ends)
+
+
+def test_requests_of_one_prompt_share_their_counts(lm):
+    """Two that run together, one that comes later, and a fourth of another prompt; then one after all have ended."""
+    prompt, drafter, rescorer = text_of(3, 20), TextDrafter(lm), CalibratedTrees(lm, HEADLESS)
+    first = rescorer.text(prompt)
+    counts = {"a": first, "b": first.sibling(), "c": first.sibling(), "d": rescorer.text(text_of(4, 20))}
+    texts = {key: text_of(seed, 60) for key, seed in zip("abcd", (5, 6, 7, 8))}
+    for end in (1, 4, 30, 33):
+        for key in "abd" if end < 30 else "abcd":
+            answer = texts[key][:end]
+            counts[key].extend(answer[counts[key].size - 20 :])
+            whole = np.append(text_of(4, 20) if key == "d" else prompt, answer)
+            (tree,) = drafter.trees([DraftRow.of_tokens(whole, key, prompt=20)], 9)
+            assert same(tree, rescorer.trees(blank(1), whole[None, -2:], 9, texts=[counts[key]])[0])
+    for key in "abcd":
+        drafter.end(key)
+    whole = np.append(prompt, texts["a"][:1])
+    assert same(drafter.trees([DraftRow.of_tokens(whole, "e", prompt=20)], 9)[0], anew(lm, whole, 9))
 
 
 def test_a_text_that_was_dropped_is_counted_again(lm):
@@ -130,7 +151,8 @@ def test_predictions_after_rejected_drafts_count(lm):
     ids = np.stack([draw.permutation(V)[:8] for _ in text]).astype(np.int32)
     p = np.sort(draw.dirichlet(np.ones(8), len(text)).astype(np.float32))[:, ::-1].copy()
     drafter, wanted = TextDrafter(lm), CalibratedTrees(lm, HEADLESS)
-    counts, at = wanted.text(text[:10]), 10
+    counts, at = wanted.text(text[:9]), 10
+    counts.extend(text[9:10])
     drafter.trees([DraftRow.of_tokens(text[:10])], 9)
     for end in (11, 14, 20, 21):
         rejected = [
@@ -179,10 +201,10 @@ def test_texts_that_end_go_to_the_memory(lm):
     drafter.end("a")
     drafter.end("never seen")
     context = memory.context
-    assert [one.tolist() for one in memory.texts()] == [text[40 - context : 60].tolist()]
+    assert [one.tolist() for one in memory.texts()] == [text[39 - context : 60].tolist()]
     ended = np.append(text[100:160], 29)
     drafter.chains([DraftRow.of_tokens(ended)], 4)
-    assert memory.texts()[1].tolist() == ended[30 - context :].tolist() and drafter.texts == 0
+    assert memory.texts()[1].tolist() == ended[29 - context :].tolist() and drafter.texts == 0
     new = text_of(6)[:30]
     assert same(drafter.trees([DraftRow.of_tokens(new)], 9)[0], anew(lm, new, 9, memory=memory))
 

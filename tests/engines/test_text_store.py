@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.engines.known_text import Prompts
 from rescore.decode.engines.text_store import AHEAD, IDLE, TextStore
 
 
 def store_of(most=100, tokens=10_000):
     ended = []
-    store = TextStore(HEADLESS.counts, ended.append, most=most, tokens=tokens)
+    store = TextStore(ended.append, most=most, tokens=tokens)
     return store, ended
 
 
@@ -19,8 +20,18 @@ def tokens(*ids):
     return np.array(ids, np.int32)
 
 
+PROMPTS = Prompts(HEADLESS.counts)
+
+
+def read(text, new):
+    if text.size:
+        text.extend(new)
+    else:
+        text.begin(new, len(new) - 1, PROMPTS)
+
+
 def grown(store, text, new):
-    text.extend(tokens(*new))
+    read(text, tokens(*new))
     store.put([text])
     return text
 
@@ -47,7 +58,7 @@ def test_a_text_is_found_however_much_was_added(more):
     store, _ = store_of()
     text = np.random.default_rng(0).integers(0, 50, 700 + more).astype(np.int32)
     known = store.take_by_content(text[:700])
-    known.extend(text[:700])
+    read(known, text[:700])
     store.put([known])
     assert store.take_by_content(text) is known
 
@@ -56,7 +67,7 @@ def test_a_text_that_changed_before_its_end_is_a_new_one():
     store, _ = store_of()
     text = np.arange(100, dtype=np.int32)
     known = store.take_by_content(text)
-    known.extend(text)
+    read(known, text)
     store.put([known])
     changed = text.copy()
     changed[3] = 7  # far before the tokens that it is looked up by
@@ -67,7 +78,7 @@ def test_equal_texts_are_taken_once_each():
     store, _ = store_of()
     pair = [store.take_by_content(tokens(1, 2)) for _ in range(2)]
     for text in pair:
-        text.extend(tokens(1, 2))
+        read(text, tokens(1, 2))
     store.put(pair)
     found = [store.take_by_content(tokens(1, 2, 3)) for _ in range(3)]
     assert {id(one) for one in found[:2]} == {id(one) for one in pair} and found[2].size == 0
@@ -131,7 +142,7 @@ def test_threads_never_share_a_text():
             if not text.begins(row):
                 failed.append(row)
             before = text.size
-            text.extend(row[before:])
+            read(text, row[before:])
             if text.size != len(row) or text.counts.size != text.size:
                 failed.append(row)
             store.put([text])
