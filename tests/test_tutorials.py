@@ -112,7 +112,7 @@ def test_the_indented_commands_run(page, folder, smollm2):
 
 
 def test_every_example_has_a_test():
-    tested = {"huggingface.py", "own_loop.py", "dump_your_heads.py", "llama_cpp.py", "lattice.ipynb"}
+    tested = {"huggingface.py", "own_loop.py", "dump_your_heads.py", "llama_cpp.py", "lattice.ipynb", "grpo.py"}
     assert {path.name for path in (ROOT / "examples").iterdir() if path.suffix} == tested | {"README.md"}
     for path in (ROOT / "examples").glob("*.py"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, f"{path.name}: an example is one screen"

@@ -46,16 +46,23 @@ def check_model(model: Any, encoder_decoder: bool) -> None:
             f"{name}: expected attention that takes a mask per token ({' or '.join(ATTENTION)}), "
             f"got {implementation!r}; call model.set_attn_implementation('sdpa')"
         )
-    if model.training:
-        raise ValueError(
-            f"{name}: expected evaluation mode, got training mode, whose dropout is random; call model.eval()"
-        )
+    if model.training and (noise := _noise(model)):
+        raise ValueError(f"{name}: expected a model without noise, got {noise} in training mode; call model.eval()")
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(devices) != 1 or devices == ["meta"]:
         raise ValueError(
             f"{name}: expected all weights on one device, got {', '.join(devices)}; "
             "open it without device_map or offloading"
         )
+
+
+def _noise(model: Any) -> str | None:
+    """What makes a model random in training mode: a field of its configuration, or a module. None if nothing does."""
+    for config in (model.config, model.config.get_text_config()):
+        for field, value in config.to_dict().items():
+            if ("drop" in field or "jitter" in field) and isinstance(value, float) and value > 0:
+                return f"{field} = {value:g}"
+    return next((f"{at} with p = {part.p:g}" for at, part in model.named_modules() if getattr(part, "p", 0) > 0), None)
 
 
 def check_attention_alone(model: Any) -> None:
@@ -152,8 +159,8 @@ def trying_out(model: Any) -> Iterator[None]:
 
 _IN_BLOCKS = (
     "when it is read in blocks",
-    "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, "
-    "or does more than the output layer to hidden states",
+    "the family, a hook or an adapter ignores given masks or positions, looks at a token's place in a pass, or does "
+    "more than the output layer to hidden states; or its forward runs in mixed precision",
 )
 
 

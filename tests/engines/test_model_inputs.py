@@ -250,8 +250,9 @@ def test_changes_that_all_tokens_share_need_no_refusal():
     same(model, inputs, drafting)
     model.set_attn_implementation("eager")
     same(model, inputs, drafting)
+    model.config.attention_dropout = 0.1
     model.train()
-    with pytest.raises(ValueError, match="expected evaluation mode, got training mode"):
+    with pytest.raises(ValueError, match="attention_dropout = 0.1"):
         model.generate(**inputs, **PLAIN, custom_generate=drafting)
 
 

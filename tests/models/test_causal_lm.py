@@ -185,7 +185,16 @@ def test_a_window_that_the_family_ignores_is_ignored():
 
 
 def test_states_of_the_model_are_checked():
-    refused(build("llama").train(), "LlamaForCausalLM: expected evaluation mode, got training mode.*call model.eval()")
+    for noisy, named in (
+        (build("llama", attention_dropout=0.25), r"attention_dropout = 0.25"),
+        (build("gpt2"), r"pdrop = 0.1"),
+    ):
+        refused(noisy.train(), named)
+        CausalLMTarget(noisy.eval())
+    added = build("llama")
+    added.model.norm = torch.nn.Sequential(added.model.norm, torch.nn.Dropout(0.5))
+    refused(added.train(), r"model.norm.1 with p = 0.5")
+    CausalLMTarget(build("llama").train())  # as trainers leave a model whose training is not random
     with torch.device("meta"):
         empty = transformers.LlamaForCausalLM(config_of("llama")).eval()
     refused(empty, "expected all weights on one device, got meta; open it without device_map or offloading")
