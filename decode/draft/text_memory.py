@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -120,16 +121,32 @@ class TextMemory:
 
     def _add(self, text: NDArray[np.int32]) -> None:
         with self._lock:
-            if self._all.size + len(text) > self.most:
-                self._texts = self._texts[self._early :]
-                self._all, self._later, self._early = self._later, self._empty(), len(self._texts)
-            late = self._all.size + len(text) > self.most // 2
-            self._early += not late
-            self._texts.append(text)
-            for counts in (self._all, self._later) if late else (self._all,):
-                counts.begin()
-                for at in range(0, len(text), CHUNK):
-                    counts.extend(text[at : at + CHUNK])
+            self._count(text)
+
+    def _count(self, text: NDArray[np.int32]) -> None:
+        if self._all.size + len(text) > self.most:
+            self._texts = self._texts[self._early :]
+            self._all, self._later, self._early = self._later, self._empty(), len(self._texts)
+        late = self._all.size + len(text) > self.most // 2
+        self._early += not late
+        self._texts.append(text)
+        for counts in (self._all, self._later) if late else (self._all,):
+            counts.begin()
+            for at in range(0, len(text), CHUNK):
+                counts.extend(text[at : at + CHUNK])
+
+    def remove(self, forget: Callable[[NDArray[np.int32]], bool]) -> int:
+        """Removes the texts, each int32 [n], of which `forget` says so, and counts the others anew; returns how many.
+        Texts that end meanwhile wait.
+        """
+        with self._lock:
+            kept = [text for text in self._texts if not forget(text)]
+            removed = len(self._texts) - len(kept)
+            if removed:
+                self._texts, self._all, self._later, self._early = [], self._empty(), self._empty(), 0
+                for text in kept:
+                    self._count(text)
+        return removed
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the texts atomically as a flat .npy of ids, each text followed by `end_of_text`; `rescore lm build`

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.decode.draft.prediction import ExpectedText
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree
 
@@ -50,6 +51,7 @@ class KnownText:
 
     key      the engine's id of the request; None if the request is matched by its tokens
     counts   what followed its contexts, shared with the other requests of its prompt, once it has begun
+    memory   where the text goes when it ends
     prompt   number of prompt tokens
     seen     number of the last call that used this text
     drafted  the draft proposed after the last token
@@ -59,6 +61,7 @@ class KnownText:
         "counts",
         "drafted",
         "key",
+        "memory",
         "prompt",
         "seen",
         "size",
@@ -73,6 +76,7 @@ class KnownText:
     def __init__(self, key: Hashable = None):
         self.key = key
         self.counts: _core.ContextModel
+        self.memory: TextMemory | None = None
         self.size = self.prompt = self.seen = 0
         self.drafted = NOTHING
         self._buffer = np.empty(256, np.int32)

@@ -42,6 +42,7 @@ class DraftRow:
     structure  bounds the draft, where the engine masks the target by the same; a text that has left it is free
     prompt     tokens before the text that the structure describes, or that copies the prediction; 0 may be unknown
     prediction int32 [m], what the text is likely to copy most of
+    memory     earlier texts of whoever asks, to which this one is added when it ends; None: those of the drafter
     """
 
     size: int
@@ -51,6 +52,7 @@ class DraftRow:
     structure: Structure | None = None
     prompt: int = 0
     prediction: NDArray[np.int32] | None = None
+    memory: TextMemory | None = None
 
     @classmethod
     def of_tokens(
@@ -61,6 +63,7 @@ class DraftRow:
         structure: Structure | None = None,
         prompt: int = 0,
         prediction: ArrayLike | None = None,
+        memory: TextMemory | None = None,
     ) -> DraftRow:
         """Makes a row from all tokens [n] of a request. TypeError unless they are integers, ValueError beyond int32."""
         ids = np.asarray(tokens)
@@ -74,6 +77,7 @@ class DraftRow:
             structure=structure,
             prompt=prompt,
             prediction=None if prediction is None else token_ids(prediction, "prediction"),
+            memory=memory,
         )
 
 
@@ -124,7 +128,6 @@ class TextDrafter:
             memory.check(self._most)
         self.model, self.memory, self.threads = model, memory, threads
         self._prompts = Prompts(calibration.counts)
-        self._context = max(1, model.order - 1, memory.context if memory else 0)
         self._store = TextStore(self._remember, most=texts, tokens=tokens)
         self._lengths: ChainLengths = ChainPace() if cost is None else FixedCost(cost)
         self._lock = threading.Lock()  # guards _lengths and _before
@@ -221,6 +224,9 @@ class TextDrafter:
             for number, row in enumerate(rows):
                 texts.append(self._find(row))
                 self._append(texts[-1], row, number)
+                if row.memory is not None:
+                    row.memory.check(self._most)
+                texts[-1].memory = row.memory or self.memory
         except BaseException:
             self._put([text for text in texts if text.size])
             raise
@@ -256,17 +262,18 @@ class TextDrafter:
     def _search(
         self, texts: list[KnownText], rows: Sequence[DraftRow], n: int, depth: int | None, least: float
     ) -> Trees:
-        histories = np.full((len(texts), self._context), -1, np.int32)
+        context = max(1, self.model.order - 1, *(text.memory.context for text in texts if text.memory))
+        histories = np.full((len(texts), context), -1, np.int32)
         for row, text in zip(histories, texts):
-            tail = text.tail(self._context)
-            row[self._context - len(tail) :] = tail
+            tail = text.tail(context)
+            row[context - len(tail) :] = tail
         return propose_trees(
             self.model,
             histories,
             n=n,
             depth=depth,
             texts=[text.counts for text in texts],
-            memories=[self.memory] * len(texts),
+            memories=[text.memory for text in texts],
             expected=[text.edits(row.prediction, row.prompt) for text, row in zip(texts, rows)],
             structures=[self._state(text, row) for text, row in zip(texts, rows)],
             least=least,
@@ -290,5 +297,5 @@ class TextDrafter:
         self._store.put([text for text in texts if text not in ended])
 
     def _remember(self, text: KnownText) -> None:
-        if self.memory:
-            self.memory.remember(text.tokens, text.prompt)
+        if text.memory:
+            text.memory.remember(text.tokens, text.prompt)

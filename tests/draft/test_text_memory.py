@@ -53,6 +53,19 @@ def test_texts_are_counted_each_by_itself():
     assert share[3] == pytest.approx(share[1])  # 3 follows no 2: both have their unigram's share alone
 
 
+@pytest.mark.parametrize("most", [1000, 60])
+def test_removed_texts_leave_no_trace(most):
+    draw = np.random.default_rng(2)
+    texts = [draw.integers(0, 5, 10).astype(np.int32) for _ in range(9)]
+    memory = memory_of(*texts[:8], most=most)
+    before = memory.texts()
+    kept = [text for text in before if text[0] < 2]
+    assert memory.remove(lambda text: text[0] >= 2) == len(before) - len(kept) > 0
+    memory.add(texts[8])
+    assert [text.tolist() for text in memory.texts()] == [text.tolist() for text in [*kept, texts[8]]]
+    same_counts(memory, memory.texts())
+
+
 def test_what_is_saved_is_what_is_opened(tmp_path):
     texts = [[1, 2, 3], [4, END], [5]]
     memory = memory_of(*texts)

@@ -405,6 +405,20 @@ def test_earlier_calls_are_remembered():
     assert sorted(remembered[:5]) == sorted(expected[:, -30:].tolist()) and len(remembered) == 10
 
 
+def test_rows_have_memories_of_their_own():
+    model, inputs = tiny_transformers.shared("llama"), ragged((5, 6))
+    arguments = dict(max_new_tokens=30, do_sample=False, eos_token_id=None, pad_token_id=0)
+    mine, expected = TextMemory(vocab_size=V, end_of_text=2), model.generate(**inputs, **arguments)
+    drafting, passes = Drafting(nodes=12, memory=[mine, None]), []
+    for _ in range(2):
+        assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()
+        passes.append([row.passes for row in drafting.statistics])
+    assert passes[1][0] < passes[0][0] and passes[1][1] == passes[0][1]
+    assert [text.tolist()[-30:] for text in mine.texts()] == 2 * expected[:1, -30:].tolist()
+    with pytest.raises(ValueError, match="memory: .*2 rows, got 3"):
+        model.generate(**inputs, **arguments, custom_generate=Drafting(memory=[mine, None, mine]))
+
+
 def test_without_heads_a_chat_continues_from_its_cache():
     model, inputs, cache = tiny_transformers.shared("llama"), one(), DynamicCache()
     arguments = dict(max_new_tokens=9, do_sample=False, eos_token_id=None, repetition_penalty=1.1)

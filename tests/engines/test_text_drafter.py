@@ -209,6 +209,28 @@ def test_texts_that_end_go_to_the_memory(lm):
     assert same(drafter.trees([DraftRow.of_tokens(new)], 9)[0], anew(lm, new, 9, memory=memory))
 
 
+def test_rows_have_memories_of_their_own(lm):
+    """What one tenant says drafts for that tenant alone; the drafter's memory is for those who have none."""
+    mine, theirs, common = (TextMemory(vocab_size=V, end_of_text=0) for _ in range(3))
+    drafter, texts = TextDrafter(lm, memory=common), [text_of(seed, 40) for seed in (3, 4, 5)]
+    owners = mine, theirs, None
+    for end in (20, 40):
+        drafter.trees(
+            [DraftRow.of_tokens(text[:end], key, memory=one) for key, (text, one) in enumerate(zip(texts, owners))], 9
+        )
+    drafter.clear()
+    for memory, text in zip((mine, theirs, common), texts):
+        assert [one.tolist() for one in memory.texts()] == [text[19 - memory.context :].tolist()]
+    new = text_of(6)[:30]
+    for own, memory in ((mine, mine), (theirs, theirs), (None, common)):
+        assert same(drafter.trees([DraftRow.of_tokens(new, memory=own)], 9)[0], anew(lm, new, 9, memory=memory))
+        drafter.clear()
+    with pytest.raises(ValueError, match=f"{V + 1}"):
+        TextDrafter(lm, vocab_size=V).trees(
+            [DraftRow.of_tokens(new, memory=TextMemory(vocab_size=V + 1, end_of_text=0))], 9
+        )
+
+
 def test_without_a_model():
     drafter, text = TextDrafter(vocab_size=V, cost=COST), np.random.default_rng(0).permutation(V)
     (chain,) = drafter.chains([DraftRow.of_tokens(np.concatenate([text, text[:10]]))], 8)

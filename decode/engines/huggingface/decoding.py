@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 
 from rescore.decode.draft.drafter import Drafter, DrafterSession
+from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.huggingface.caches import RememberingTarget, fill_cache
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors
@@ -45,13 +46,14 @@ class Decoding:
         every_state: bool,
         structures: Sequence[Structure | None] = (),
         predictions: Sequence[NDArray[np.int32] | None] = (),
+        memories: Sequence[TextMemory | None] = (),
     ):
         self.call, self.target, self.steps = call, target, steps
         self.rows = [CallRow(call, number) for number in range(call.batch)]
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule if call.sampled else None
         self.every_state = every_state
-        self.structures, self.predictions = structures, predictions
+        self.structures, self.predictions, self.memories = structures, predictions, memories
         sampling = Sampling(seed=0) if call.sampled else None
         check_processors(call, Options(shaping=Shaping(sampling=sampling), rule=self.rule).rule_for(drafter))
         if call.sampled and drafter.drawn:
@@ -113,6 +115,8 @@ class Decoding:
             criterion=criterion,
             structure=structure,
             prediction=self.predictions[row] if self.predictions else None,
+            memory=self.memories[row] if self.memories else None,
+            group=self._prompt(row).tobytes(),
         )
 
     def _structure(self, row: int) -> Structure | None:
@@ -120,9 +124,11 @@ class Decoding:
         structure = self.structures[row] if self.structures else None
         return Continued(structure, self.steps.tokens[row]) if structure else None
 
+    def _prompt(self, row: int) -> NDArray[np.int64]:
+        return self.call.ids[row, self.call.pads[row] :].cpu().numpy()
+
     def _text(self, row: int) -> NDArray[np.int64]:
-        prompt = self.call.ids[row, self.call.pads[row] :].cpu().numpy()
-        return np.append(prompt, np.array(self.steps.tokens[row], np.int64))
+        return np.append(self._prompt(row), np.array(self.steps.tokens[row], np.int64))
 
     def _outgrown(self, row: int) -> None:
         warnings.warn(

@@ -63,7 +63,8 @@ class Drafting:
     nodes     nodes of the drafted tree; None chooses them step by step from measured pass times (`AutoWidth`)
     top_k     candidates per head
     rule      acceptance rule when sampling; None: the default of `rescore.decode.loop.generate`
-    memory    texts of earlier calls; the texts of this call are added (`TextMemory`)
+    memory    texts of earlier calls, to which those of this call are added (`TextMemory`): one for all rows, or one
+              or None for each row
     structure bounds the texts (`Grammar`): one for all rows, or one or None for each row. Texts end with an end token
               of the generation config, where it accepts
     prediction  what the texts are likely to copy most of, such as the file that is edited: ids, or a string with a
@@ -87,7 +88,7 @@ class Drafting:
         nodes: int | None = None,
         top_k: int = 16,
         rule: Rule | None = None,
-        memory: TextMemory | None = None,
+        memory: TextMemory | Sequence[TextMemory | None] | None = None,
         structure: Structure | Sequence[Structure | None] | None = None,
         prediction: Prediction | Sequence[Prediction | None] | None = None,
         tokenizer: Any = None,
@@ -167,6 +168,7 @@ class Drafting:
             rule=self.rule,
             every_state=every_state,
             structures=self._structures(call),
+            memories=self._memories(call),
             predictions=self._predictions(call),
         )
         remembering = decoding.run()
@@ -187,6 +189,10 @@ class Drafting:
         if call.logits:
             raise ValueError("structure: expected no output_logits; output_scores has the scores that tokens are of")
         return given
+
+    def _memories(self, call: GenerateCall) -> Sequence[TextMemory | None]:
+        """The memory of every row, or none where the drafter has one for all."""
+        return _for_rows("memory", self.memory, True, call.batch) if isinstance(self.memory, Sequence) else ()
 
     def _predictions(self, call: GenerateCall) -> Sequence[NDArray[np.int32] | None]:
         """The ids of the prediction of every row, or none."""
@@ -258,13 +264,14 @@ class Drafting:
         return opened
 
     def _drafter(self, target: CausalLMTarget, source: Any) -> Drafter:
+        memory = None if isinstance(self.memory, Sequence) else self.memory
         if source is None or isinstance(source, NGram):
-            return BlendedDrafter(target, source, memory=self.memory, nodes=self.nodes)
+            return BlendedDrafter(target, source, memory=memory, nodes=self.nodes)
         if not self._of_heads:
             return fitted(source, target.vocab_size)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
-            return BlendedDrafter(target, self.lm, lattice=lattice, memory=self.memory, nodes=self.nodes)
+            return BlendedDrafter(target, self.lm, lattice=lattice, memory=memory, nodes=self.nodes)
         return TreeDrafter(lattice, self.rescorer, nodes=AutoWidth(target) if self.nodes is None else self.nodes)
 
 
