@@ -124,7 +124,7 @@ def test_a_text_drafter_goes_on_and_drafts_what_it_can(vocab_size):
     (chain,) = drafter.chains([DraftRow.of_tokens([*text, 7], key="a")], 4)
     assert chain[0] == V - 1
     drafter.end("a")
-    assert [one.tolist() for one in drafter.memory.texts()] == [[7], [7], [7]]
+    assert [one.tolist() for one in drafter.memory.texts()] == [[6], [7], [7], [7]]
     more, known = (TextDrafter(LM, vocab_size=size, cost=0.0) for size in (vocab_size, KNOWN))
     history = [int(token) for token in np.random.default_rng(0).integers(0, KNOWN, 2)]
     for ours, theirs in zip(*(one.trees([DraftRow.of_tokens(history)], 16) for one in (more, known))):
