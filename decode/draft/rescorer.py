@@ -97,7 +97,7 @@ class Rescorer:
         elif alpha is None and len(models) > 1:
             raise ValueError(
                 f"alpha: expected weights of {len(models)} models, got none; or merge the models into one "
-                "(`rescore.interpolate`), for trees under a calibrated q"
+                "(`rescore.merge_models`), for trees under a calibrated q"
             )
         elif calibration is not None or memory is not None:
             raise ValueError("calibration, memory: expected one model and neither alpha nor head beside them")
@@ -219,7 +219,16 @@ class Rescorer:
         depth: int | None = None,
         acceptor: Acceptor | None = None,
     ) -> TokenTree:
-        """Returns the tree of the n most probable prefixes of a single lattice; arguments as in `trees`."""
+        """Returns the tree of the n most probable prefixes of a single lattice; arguments as in `trees`.
+
+        With 5 nodes of the worked example (`lm/model/example.py`) and alpha 1, in the order in which they are found:
+
+            q(Lionel)              = 0.5 * 0.1 of 0.5 * 0.1 + 0.4 * 0.1                 = 0.556
+            q(Lionel Messi)        = 0.556 times 0.4 * 0.8 of 0.4 * 0.8 + 0.5 * 0.2/9   = 0.537
+            q(Lionel Messi scored) = 0.537 times 0.6 * 0.9 of 0.6 * 0.9 + 0.3 * 0.05    = 0.522
+            q(Cristiano)           = 0.4 * 0.1 of 0.5 * 0.1 + 0.4 * 0.1                 = 0.444
+            q(Cristiano Ronaldo)   = 0.444 times 0.5 * 0.8 of 0.5 * 0.8 + 0.4 * 0.2/9   = 0.435
+        """
         if _arrays("tree", sausage).is_batch:
             raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
         return self.trees(sausage, history, n, depth=depth, acceptor=acceptor)[0]

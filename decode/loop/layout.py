@@ -31,7 +31,18 @@ class Laid:
 
 
 class TreeLayout:
-    """One row per request, whose tokens see their ancestors."""
+    """One row per request, whose tokens see their ancestors.
+
+    The best tree of the worked example (`lm/model/example.py`) after three tokens:
+
+                 column  position   sees slots 0 to 2, and of the block
+    .            0       3          T F F F F F
+    Lionel       1       4          T T F F F F
+      Messi      2       5          T T T F F F
+        scored   3       6          T T T T F F
+    Cristiano    4       4          T F F F T F
+      Ronaldo    5       5          T F F F T T
+    """
 
     copies = 1
 
