@@ -35,13 +35,13 @@ class TreeLayout:
 
     The best tree of the worked example (`lm/model/example.py`) after three tokens:
 
-                 column  position   sees slots 0 to 2, and of the block
-    .            0       3          T F F F F F
-    Lionel       1       4          T T F F F F
-      Messi      2       5          T T T F F F
-        scored   3       6          T T T T F F
-    Cristiano    4       4          T F F F T F
-      Ronaldo    5       5          T F F F T T
+                     column  position   sees slots 0 to 2, and of the block
+        .            0       3          T F F F F F
+        Lionel       1       4          T T F F F F
+          Messi      2       5          T T T F F F
+            scored   3       6          T T T T F F
+        Cristiano    4       4          T F F F T F
+          Ronaldo    5       5          T F F F T T
     """
 
     copies = 1
