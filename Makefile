@@ -5,7 +5,7 @@
 # make check-base     the wheel for all processors without extras: size, start-up, missing packages, every core
 # make check-engines  the plug-ins in llama-cpp-python, vLLM and SGLang; installs these (15 minutes)
 # make check-aarch64  the aarch64 wheel and the core's tests in it under QEMU: on Debian x86-64, as root
-# make docs           the site, in build/site: pages of docs/, command line, API; no warnings
+# make docs           the site, in build/docs/site: pages of docs/, command line, API; no warnings
 # make develop        editable install for development
 # make check          formatters, linter, type checker, and the tests of packaging in an editable install
 
@@ -113,8 +113,9 @@ check-aarch64: develop
 # Links and anchors are checked; the API is read from the installed package.
 docs: $(VENV)/installed
 	$(PIP) install --no-build-isolation -c constraints.txt ".[docs]"
-	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -f tools/docs/mkdocs.yml
-	@echo "build/site/index.html; to search it: $(RUN)/python -m http.server -d build/site"
+	$(RUN)/python tools/docs/pages.py build/docs
+	$(RUN)/zensical build --strict -f build/docs/mkdocs.yml
+	@echo "build/docs/site/index.html; to search it: $(RUN)/python -m http.server -d build/docs/site"
 
 develop: $(VENV)/created
 	$(PIP) install --no-build-isolation -c constraints.txt -e ".[test,dev]"

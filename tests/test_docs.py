@@ -2,10 +2,13 @@
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.tools import load_tool
 
 DOCS = ROOT / "docs"
 FOLDERS = ("lattice", "lm", "decode", "docs", "data", "tests", "tools", "examples")
@@ -49,19 +52,16 @@ def test_pages_quoted_by_the_code_exist():
 @pytest.mark.slow
 def test_the_site_is_built(tmp_path):
     """Without warnings; the page of the command line has every verb, that of the API every name of `rescore`."""
-    commands = pytest.importorskip("mkdocs.commands.build", reason="the site needs the extra docs")
+    pytest.importorskip("zensical", reason="the site needs the extra docs")
     pytest.importorskip("mkdocstrings_handlers.python", reason="the site needs the extra docs")
-    from mkdocs.config import load_config
-
     import rescore
     from rescore.decode.cli import VERBS
 
-    config = load_config(str(ROOT / "tools/docs/mkdocs.yml"), site_dir=str(tmp_path), strict=True)
-    config.plugins.on_startup(command="build", dirty=False)
-    commands.build(config)
-    page = (tmp_path / "reference/command-line.html").read_text(encoding="utf-8")
+    load_tool("docs/pages").write(tmp_path)
+    subprocess.run([sys.executable, "-m", "zensical", "build", "--strict", "-f", tmp_path / "mkdocs.yml"], check=True)
+    page = (tmp_path / "site/reference/command-line.html").read_text(encoding="utf-8")
     assert all(f'id="rescore-{verb.replace(" ", "-")}' in page for verb in VERBS)
-    api = "".join(one.read_text(encoding="utf-8") for one in (tmp_path / "reference/api").glob("*.html"))
+    api = "".join(one.read_text(encoding="utf-8") for one in (tmp_path / "site/reference/api").glob("*.html"))
     missing = [name for name in rescore.__all__ if not re.search(rf'id="rescore\.[\w.]+\.{name}"', api)]
     assert not missing
 

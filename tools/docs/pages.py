@@ -1,6 +1,7 @@
-"""Pages of the site that are made from the code, and links that lead out of docs/.
+"""Writes the sources of the site: the pages of docs/, the command line (every verb's --help-all), and the API, which
+mkdocstrings makes of docstrings.
 
-Generated: the command line (every verb's --help-all) and the API (docstrings, by mkdocstrings).
+    python tools/docs/pages.py FOLDER; zensical build --strict -f FOLDER/mkdocs.yml
 """
 
 from __future__ import annotations
@@ -8,11 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from mkdocs.structure.files import File, Files
 
 from rescore.decode.cli import parser
 
@@ -94,13 +94,32 @@ API = {
 }
 
 
-def on_files(files: Files, config: Any) -> Files:
-    pages = {"reference/command-line.md": command_line()}
+def write(out: Path) -> None:
+    """Writes the site's sources into a folder: its settings, the pages of docs/, and those made from the code."""
+    shutil.copytree(DOCS, out / "docs", dirs_exist_ok=True)
+    settings = Path(__file__).with_name("mkdocs.yml").read_text(encoding="utf-8")
+    (out / "mkdocs.yml").write_text(re.sub(r"\[((?:build|tools)/.*)\]", rf"[{DOCS.parent}/\1]", settings))
+    for page in DOCS.rglob("*.md"):
+        text = linked(page.read_text(encoding="utf-8"), page)
+        (out / "docs" / page.relative_to(DOCS)).write_text(text, encoding="utf-8")
+    made = {"command-line": command_line()}
     for name, (title, *objects) in API.items():
-        pages[f"reference/api/{name}.md"] = f"# {title}\n\n" + "\n".join(f"::: rescore.{one}\n" for one in objects)
-    for path, content in pages.items():
-        files.append(File.generated(config, path, content=content))
-    return files
+        made[f"api/{name}"] = f"# {title}\n\n" + "\n".join(f"::: rescore.{one}\n" for one in objects)
+    (out / "docs/reference/api").mkdir(exist_ok=True)
+    for name, text in made.items():
+        (out / "docs/reference" / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def linked(markdown: str, page: Path) -> str:
+    """A page whose links to files outside docs/ are shown as the names of these files."""
+
+    def shown(match: re.Match[str]) -> str:
+        target = page.parent / match[2].split("#")[0]
+        if ":" in match[2] or match[2].startswith("#") or DOCS in target.resolve().parents:
+            return match[0]
+        return f"{match[1]} (`{target.resolve().relative_to(DOCS.parent)}`)"
+
+    return re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", shown, markdown)
 
 
 def command_line() -> str:
@@ -117,13 +136,5 @@ def helps(of: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
                 yield from helps(verb)
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links to files outside docs/ are shown as the names of these files."""
-
-    def shown(match: re.Match[str]) -> str:
-        target = (DOCS / page.file.src_uri).parent / match[2].split("#")[0]
-        if ":" in match[2] or match[2].startswith("#") or DOCS in target.resolve().parents:
-            return match[0]
-        return f"{match[1]} (`{target.resolve().relative_to(DOCS.parent)}`)"
-
-    return re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", shown, markdown)
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
