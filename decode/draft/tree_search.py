@@ -33,21 +33,21 @@ class RunningTexts:
         """Reads all tokens added since the last call, and what was predicted after the nodes rejected in the last pass.
         The drafts of passes in between are not known.
         """
-        if not self.texts:
-            self.texts = dict(zip(step.requests, self._behind_prompts(step)))
+        new = [place for place, request in enumerate(step.requests) if request not in self.texts]
+        self.texts |= zip([step.requests[place] for place in new], self._behind_prompts(step, new))
         texts = [self.texts[request] for request in step.requests]
-        new = [np.ascontiguousarray(history[text.size :], np.int32) for history, text in zip(step.histories, texts)]
+        added = [np.ascontiguousarray(history[text.size :], np.int32) for history, text in zip(step.histories, texts)]
         if step.predictions is None or not self._rejected or not any(last.tree.size for last in step.last):
-            for text, tokens in zip(texts, new):
+            for text, tokens in zip(texts, added):
                 text.extend(tokens)
             return
-        for text, tokens, last, read in zip(texts, new, step.last, step.predictions(TOP)):
+        for text, tokens, last, read in zip(texts, added, step.last, step.predictions(TOP)):
             _read_pass(text, tokens, last, read)
 
-    def _behind_prompts(self, step: DraftStep) -> Iterator[_core.ContextModel]:
+    def _behind_prompts(self, step: DraftStep, places: Sequence[int]) -> Iterator[_core.ContextModel]:
         """A text behind the prompt of each request. Groups share counts, in which a prompt counts once."""
-        prompts = [np.ascontiguousarray(history[:-1], np.int32) for history in step.histories]
-        given = step.groups or [None] * len(prompts)
+        prompts = [np.ascontiguousarray(step.histories[place][:-1], np.int32) for place in places]
+        given = [step.groups[place] if step.groups else None for place in places]
         groups = [prompt.tobytes() if group is None else group for prompt, group in zip(prompts, given)]
         read: dict[Hashable, dict[bytes, _core.ContextModel]] = {}
         for prompt, group in zip(prompts, groups):
