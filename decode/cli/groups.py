@@ -10,7 +10,7 @@ from typing import Literal
 
 from rescore.decode.cli import values
 from rescore.decode.cli.options import Args, ReportedArgs, argument, flag, option
-from rescore.decode.cli.values import AMOUNT, Written, number, real, size, something, weighted_path, whole
+from rescore.decode.cli.values import AMOUNT, Written, real, size, something, weighted_path, whole
 from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -257,7 +257,7 @@ class LmOutArgs(ArpaArgs):
 class PruningArgs(Args):
     max_ngrams: int | None = option("N", "prune to N n-grams, e.g. 900k or 100M", AMOUNT, exclusive="pruning")
     theta: float | None = option(
-        "X", "prune n-grams whose relative-entropy loss is below ln(1 + X)", number(1e6), exclusive="pruning"
+        "X", "prune n-grams whose relative-entropy loss is below ln(1 + X)", real(0, 1e6), exclusive="pruning"
     )
 
 

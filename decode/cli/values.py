@@ -6,10 +6,12 @@ import argparse
 import difflib
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
@@ -127,19 +129,6 @@ def something(text: str) -> str:
 seed = whole(0, 2**64 - 1)
 
 
-def alpha(text: str) -> list[float]:
-    """One weight, or one per slot separated by commas."""
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"expected one number, or one per slot such as 0.5,0.4,0.3, got {text!r:.80}"
-        ) from None
-    if not all(0 <= value <= 1000 for value in values):
-        raise argparse.ArgumentTypeError(f"expected weights from 0 to 1000, got {text!r:.80}")
-    return values
-
-
 def size(text: str) -> int:
     """A number of bytes. Suffixes K, M, G and T are powers of 1024."""
     power = {"K": 1, "M": 2, "G": 3, "T": 4}.get(text[-1:], 0)
@@ -152,73 +141,8 @@ def size(text: str) -> int:
     return value
 
 
-def number(high: float):
-    """A parser of numbers in 0..high."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not 0 <= value <= high:
-            raise argparse.ArgumentTypeError(f"expected a number from 0 to {high:g}, got {text!r:.80}")
-        return value
-
-    return parse
-
-
-def discounts(text: str) -> tuple[float, float, float]:
-    """The discounts D1, D2 and D3+ of Kneser-Ney models."""
-    try:
-        values = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        values = ()
-    if len(values) != 3 or not all(0 < value <= most for value, most in zip(values, (1, 2, 3))):
-        raise argparse.ArgumentTypeError(
-            f"expected three numbers above 0 and at most 1, 2 and 3, such as 0.5,1,1.5, got {text!r:.80}"
-        )
-    return values
-
-
-def counts(text: str) -> tuple[int, ...]:
-    """Smallest counts of orders 1, 2, ..; all unigrams are kept."""
-    try:
-        values = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        values = ()
-    if values[:1] != (1,) or list(values) != sorted(values) or len(values) > 7 or max(values) >= 2**31:
-        raise argparse.ArgumentTypeError(
-            f"expected non-decreasing whole numbers that start with 1, such as 1,1,2,4, got {text!r:.80}"
-        )
-    return values
-
-
 def nodes(text: str) -> int | str:
     return text if text == "auto" else whole(1, 1024)(text)
-
-
-def thresholds(text: str) -> tuple[float, ...]:
-    """Decreasing numbers from 0 to 1, separated by commas."""
-    one = real(0, 1)
-    found = tuple(one(part) for part in text.split(","))
-    if any(later >= earlier for earlier, later in zip(found, found[1:])):
-        raise argparse.ArgumentTypeError(f"expected decreasing numbers, got {text:.80}")
-    return found
-
-
-def layers(text: str) -> tuple[int, ...]:
-    """Increasing whole numbers, separated by commas."""
-    one = whole(1, 1 << 12)
-    found = tuple(one(part) for part in text.split(","))
-    if any(later <= earlier for earlier, later in zip(found, found[1:])):
-        raise argparse.ArgumentTypeError(f"expected increasing layers, got {text:.80}")
-    return found
-
-
-def temperatures(text: str) -> tuple[float, ...]:
-    """Numbers from 0 to 100, separated by commas."""
-    one = real(0, 100)
-    return tuple(one(part) for part in text.split(","))
 
 
 def way(text: str) -> tuple[str, float, float, int]:
@@ -248,12 +172,37 @@ def rescorer(text: str) -> tuple[str, float]:
         ) from None
 
 
-def weights(text: str) -> tuple[float, ...]:
-    """Non-negative numbers, separated by commas."""
-    try:
-        values = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        values = ()
-    if not values or not all(math.isfinite(value) and value >= 0 for value in values):
-        raise argparse.ArgumentTypeError(f"expected numbers of at least 0, such as 0.7,0.3, got {text!r:.80}")
-    return values
+def several(one: Callable[[str], T], expected: str, holds: Callable[[tuple[T, ...]], bool] = lambda values: True):
+    """A parser of values separated by commas, which together are as `expected` says."""
+
+    def parse(text: str) -> tuple[T, ...]:
+        try:
+            values = tuple(one(part) for part in text.split(","))
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}: {expected}") from None
+        if not holds(values):
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r:.80}")
+        return values
+
+    return parse
+
+
+def _ascend(values: Sequence[float]) -> bool:
+    return all(earlier < later for earlier, later in zip(values, values[1:]))
+
+
+alpha = several(real(0, 1000), "one weight, or one per slot such as 0.5,0.4,0.3")
+weights = several(real(0), "numbers such as 0.7,0.3")
+temperatures = several(real(0, 100), "temperatures such as 0,0.7")
+layers = several(whole(1, 1 << 12), "increasing layers such as 8,12", _ascend)
+thresholds = several(real(0, 1), "decreasing thresholds such as 0.9,0.5", lambda values: _ascend(values[::-1]))
+counts = several(
+    whole(1, 2**31 - 1),
+    "at most 7 non-decreasing counts, one for each order, that start with 1, such as 1,1,2,4",
+    lambda values: values[0] == 1 and list(values) == sorted(values) and len(values) <= 7,
+)
+discounts = several(
+    real(0, above=True),
+    "three discounts of at most 1, 2 and 3, such as 0.5,1,1.5",
+    lambda values: len(values) == 3 and all(value <= most for value, most in zip(values, (1, 2, 3))),
+)
