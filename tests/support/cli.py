@@ -8,11 +8,13 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from support import dumps, json_page
+from support.refusals import assert_named
 
 from rescore.decode.cli import main
 from rescore.lm.build.in_memory import build
@@ -52,11 +54,12 @@ def figures(capsys, *argv: Any) -> dict:
     return found
 
 
-def refusal(capsys, *argv: Any, status: int = 1) -> str:
-    """The error line of a call that must fail."""
+def refusal(capsys, *argv: Any, status: int = 1, names: Iterable[object] = ()) -> str:
+    """The error line of a call that must fail, which names all of these."""
     result = call(capsys, *argv)
     assert (result.status, result.out) == (status, ""), result
     assert result.err.count("\n") == 1 and result.err.startswith("rescore") and "Traceback" not in result.err
+    assert_named(result.err, names)
     return result.err
 
 
