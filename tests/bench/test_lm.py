@@ -7,6 +7,7 @@ import stat
 import numpy as np
 import pytest
 from support import cli, dumps
+from support.refusals import refused, refuses
 
 from rescore.decode.bench import lm as bench_lm
 from rescore.decode.bench.lm import (
@@ -101,13 +102,12 @@ def test_binary_files_of_kenlm(world, tmp_path, monkeypatch):
         (KENLM_TRIE, "model.trie"),
     ]
     program.write_text("#!/bin/sh\necho no room >&2; exit 1\n")
-    with pytest.raises(RuntimeError, match="probing failed:\nno room"):
+    with refused(RuntimeError, "probing failed"):
         list(bench_lm.peers(NGram.open(world / "lm.ngram"), world / "lm.ngram", tmp_path, set(), []))
 
 
 def test_scores_that_differ(world, capsys, monkeypatch):
-    with pytest.raises(Disagreement, match="x and ours disagree on token 1 of the text: 2.5 and 2.0 nats"):
-        check_costs("x", np.array([1.0, 2.0]), np.array([1.0, 2.5]))
+    refuses(Disagreement, lambda: check_costs("x", np.array([1.0, 2.0]), np.array([1.0, 2.5])), "1", "2.5", "2.0")
     right = bench_lm.measure
 
     def wrong(peer, text, rounds):
@@ -116,17 +116,16 @@ def test_scores_that_differ(world, capsys, monkeypatch):
 
     pytest.importorskip("kenlm")
     monkeypatch.setattr(bench_lm, "measure", wrong)
-    assert f"{KENLM_ARPA} and ours disagree on token" in cli.refusal(capsys, *call(world, "--without", "openfst"))
+    cli.refusal(capsys, *call(world, "--without", "openfst"), names=[KENLM_ARPA])
 
 
 def test_a_text_too_short(world, capsys):
-    assert "expected at least 2000 tokens to score, got" in cli.refusal(capsys, *call(world, "--text", world / "dump"))
+    cli.refusal(capsys, *call(world, "--text", world / "dump"), names=["2000"])
 
 
 def test_an_engine_that_fails(world, tmp_path):
     peer = bench_lm.Peer(name=OURS, engine="ours", file=tmp_path / "none.ngram")
-    with pytest.raises(RuntimeError, match="No such file"):
-        bench_lm.measure(peer, world / "text.npy", 1)
+    refuses(RuntimeError, lambda: bench_lm.measure(peer, world / "text.npy", 1), "such")
 
 
 def test_whole_chunks():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -235,11 +236,10 @@ def test_a_state_is_translated_for_the_output_alone():
 
 
 def test_families_without_such_layers_are_refused():
-    with pytest.raises(ValueError, match="BartDecoder: expected a norm after its layers, named norm"):
-        opened(shared("bart"))
+    refuses(ValueError, lambda: opened(shared("bart")), "BartDecoder")
     layered = opened(deep("llama"))
     for exits in ([], [0], [DEPTH], [2, 9]):
-        with pytest.raises(ValueError, match=rf"exits: expected layers from 1 on, below the last, {DEPTH}, got"):
+        with refused(ValueError, "exits", "1", DEPTH):
             leaving(layered, 0.5, exits=exits)
 
 
@@ -247,8 +247,7 @@ def test_a_layer_that_stores_nothing_of_its_own_is_found_out(monkeypatch):
     model = deep("llama")
     target = leaving(opened(model), 0.0, exits=[2])
     monkeypatch.setattr(model.model.layers[-1], "forward", lambda states, **_: states)
-    with pytest.raises(ValueError, match="LlamaDecoderLayer: expected a layer that stores its own keys and values"):
-        early_exit_texts(target, PROMPTS[:1], Options(max_tokens=3))
+    refuses(ValueError, lambda: early_exit_texts(target, PROMPTS[:1], Options(max_tokens=3)), "LlamaDecoderLayer")
 
 
 def test_the_model_stays_as_it_is():
@@ -265,9 +264,9 @@ def test_thresholds_fall_along_a_text():
     assert falling == pytest.approx([0.63 + 0.1, 0.63 + 0.1 * np.exp(-1), 0.63 + 0.1 * np.exp(-4)], abs=1e-6)
     assert Threshold(value=1.0, decay=0.0).at(tokens).tolist() == [1.0] * 3
     for changed, match in (
-        ({"value": 1.5}, "value: expected a confidence from 0 to 1, got 1.5"),
-        ({"decay": -1.0}, "decay: expected a number from 0 on"),
-        ({"length": 0}, "length: expected at least 1 token"),
+        ({"value": 1.5}, ["value", "0", "1.5"]),
+        ({"decay": -1.0}, ["decay", "0"]),
+        ({"length": 0}, ["length", "1"]),
     ):
-        with pytest.raises(ValueError, match=match):
+        with refused(ValueError, *match):
             Threshold(**{"value": 0.5, **changed})

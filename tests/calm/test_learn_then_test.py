@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 from rescore.decode.calm.learn_then_test import fixed_sequence, hoeffding, hoeffding_bentkus, least_valid
 
@@ -109,14 +110,14 @@ def test_tests_end_at_the_first_that_fails():
 @pytest.mark.parametrize(
     ("thresholds", "losses", "options", "match"),
     [
-        ([0.5, 0.5], [0.0] * 50, {}, "thresholds: expected decreasing values, got 0.5 after 0.5"),
-        ([0.5], [], {}, "losses: expected numbers from 0 to 1 of at least one text"),
-        ([0.5], [0.0, 1.2], {}, "losses: expected numbers from 0 to 1"),
-        ([0.5], [0.0, float("nan")], {}, "losses: expected numbers from 0 to 1"),
-        ([0.5], [0.0], {"delta": 0.0}, "delta: expected a number between 0 and 1, got 0.0"),
-        ([0.5], [0.0], {"epsilon": 1.0}, "epsilon: expected a number between 0 and 1, got 1.0"),
+        ([0.5, 0.5], [0.0] * 50, {}, ["thresholds", "0.5"]),
+        ([0.5], [], {}, ["losses", "0", "1"]),
+        ([0.5], [0.0, 1.2], {}, ["losses", "0", "1"]),
+        ([0.5], [0.0, float("nan")], {}, ["losses", "0", "1"]),
+        ([0.5], [0.0], {"delta": 0.0}, ["delta", "1", "0.0"]),
+        ([0.5], [0.0], {"epsilon": 1.0}, ["epsilon", "1.0"]),
     ],
 )
 def test_what_cannot_be_tested_is_refused(thresholds, losses, options, match):
-    with pytest.raises(ValueError, match=match):
+    with refused(ValueError, *match):
         fixed_sequence(thresholds, lambda _: losses, **{"delta": DELTA, "epsilon": EPSILON, **options})

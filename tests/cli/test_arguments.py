@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from support import cli
+from support.refusals import refuses
 
 from rescore.decode.cli import VERBS, parser
 from rescore.decode.cli.options import made
@@ -25,8 +26,9 @@ def test_numbers_with_suffixes(text, value):
 
 @pytest.mark.parametrize("text", ["4Q", "K", "1.5", "", "nanK", "infM", "1e400K"])
 def test_what_is_no_number(capsys, text):
-    refused = cli.refusal(capsys, "generate", "--model", "m", "--max-tokens", text, "hello", status=2)
-    assert "--max-tokens: expected a whole number such as 400 or 400K" in refused
+    cli.refusal(
+        capsys, "generate", "--model", "m", "--max-tokens", text, "hello", status=2, names=["--max-tokens", "400K"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_what_is_no_number(capsys, text):
     ],
 )
 def test_what_may_have_been_meant(capsys, words, meant):
-    assert f"; did you mean {meant}?; see rescore" in cli.refusal(capsys, *words.split(), status=2)
+    cli.refusal(capsys, *words.split(), status=2, names=[f"{meant}?"])
 
 
 def test_what_is_like_nothing_gets_no_guess(capsys):
@@ -60,8 +62,7 @@ def test_a_task_that_may_have_been_meant(capsys, tmp_path):
 
 def test_the_folder_of_a_tokenizer():
     assert TextTokenizer.open("data/demo").sha256 == TextTokenizer.open("data/demo/tokenizer.json").sha256
-    with pytest.raises(FileNotFoundError, match=r"^docs: expected a tokenizer.json in this folder"):
-        TextTokenizer.open("docs")
+    refuses(FileNotFoundError, lambda: TextTokenizer.open("docs"), "docs", "tokenizer.json")
 
 
 @pytest.mark.parametrize("shell, program", [("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")])
@@ -143,7 +144,7 @@ def test_help_by_word(capsys, words):
 
 @pytest.mark.parametrize("words, meant", [("help rnu", "run"), ("help lm biuld", "build"), ("halp", "help")])
 def test_help_of_what_may_have_been_meant(capsys, words, meant):
-    assert f"did you mean {meant}?" in cli.refusal(capsys, *words.split(), status=2)
+    cli.refusal(capsys, *words.split(), status=2, names=[f"{meant}?"])
 
 
 @pytest.mark.parametrize("words", ["", "lm", "bench", "dump", "train", "calm"])
@@ -153,15 +154,15 @@ def test_without_a_verb_the_help(capsys, words):
 
 
 def test_values_that_look_like_options(capsys):
-    assert "--alpha: expected one argument, got none" in cli.refusal(capsys, "run", "x", "--alpha", "-1,2", status=2)
-    assert "--alpha: expected weights" in cli.refusal(capsys, "run", "x", "--alpha=-1,2", status=2)
+    cli.refusal(capsys, "run", "x", "--alpha", "-1,2", status=2, names=["--alpha"])
+    cli.refusal(capsys, "run", "x", "--alpha=-1,2", status=2, names=["--alpha"])
     assert cli.refusal(capsys, "oracle", "--", "--none").startswith("rescore: --none: ")
-    assert "'x.txt': expected a name" in cli.refusal(capsys, "lm", "build", "x", "-ox.txt", status=2)
+    cli.refusal(capsys, "lm", "build", "x", "-ox.txt", status=2, names=["'x.txt'"])
 
 
 @pytest.mark.parametrize("words", [["oracle", ""], ["run", "x", "--lm", ""], ["lm", "info", "a\0b"]], ids=str)
 def test_paths_that_are_none(capsys, words):
-    assert f"expected a path, got {words[-1]!r}" in cli.refusal(capsys, *words, status=2)
+    cli.refusal(capsys, *words, status=2, names=[f"{words[-1]!r}"])
 
 
 EXAMPLES = [

@@ -48,11 +48,7 @@ BENCH = "bench decode --model MODEL --prompts PROMPTS --max-tokens 8"
 DUMP = "dump make --model MODEL --kind greedy --max-tokens 8 -o OUT"
 
 CASES = [
-    (
-        f"{GENERATE} --drafter tree w1",
-        2,
-        "--drafter tree: MODEL has no heads; name them with --heads, or use",
-    ),
+    (f"{GENERATE} --drafter tree w1", 2, "--drafter tree: MODEL has no heads; name them with --heads, or use"),
     (f"{GENERATE} --drafter base w1", 2, "--drafter base: MODEL has no heads"),
     (f"{GENERATE} --heads GONE w1", 1, "GONE: expected Medusa heads, a folder or a file, got nothing of that name"),
     (f"{GENERATE} --heads mtp w1", 1, "expected a folder whose safetensors hold the modules of multi-token prediction"),
@@ -113,16 +109,13 @@ def test_said_without_weights(world, capsys, call, status, message):
 
 def test_without_a_mistake_the_weights_are_missed(world, capsys):
     for call in (f"{GENERATE} --lm LM w1", BENCH, f"{DUMP} --prompts PROMPTS"):
-        assert "safetensors" in cli.refusal(capsys, *[world.get(word, word) for word in call.split()])
+        cli.refusal(capsys, *[world.get(word, word) for word in call.split()], names=["safetensors"])
 
 
 def test_settings_of_another_model(world, capsys, tmp_path):
     settings = json.loads(world["SETTINGS"].read_text())
     settings["models"][0]["path"] = str(world["LM"])
     call = [world.get(word, word) for word in f"{GENERATE} --heads MODEL --settings".split()]
-    for name, value, message in (
-        ("vocab_size", V + 1, f"tuned for {V + 1} tokens in the vocabulary, got {V}"),
-        ("tokenizer_sha256", "0" * 64, "expected tokenizer 0000"),
-    ):
+    for name, value, message in (("vocab_size", V + 1, [V + 1, V]), ("tokenizer_sha256", "0" * 64, ["0000"])):
         (tmp_path / "s.json").write_text(json.dumps({**settings, name: value}))
-        assert message in cli.refusal(capsys, *call, tmp_path / "s.json", "w1")
+        cli.refusal(capsys, *call, tmp_path / "s.json", "w1", names=message)

@@ -44,20 +44,7 @@ def test_best_steps(world, capsys, tmp_path):
 
 
 def test_one_step(world, capsys, tmp_path):
-    words = (
-        "draw",
-        world / "dump",
-        "--lm",
-        world / "lm.ngram",
-        "--task",
-        "first",
-        "--sequence",
-        1,
-        "--position",
-        4,
-        "-o",
-        tmp_path,
-    )
+    words = (f"draw {world}/dump --lm {world}/lm.ngram --task first --sequence 1 --position 4 -o {tmp_path}").split()
     result = cli.call(capsys, *words)
     names = [f"forced-first-1-4-{kind}.svg" for kind in ("lattice", "tree", "blend")]
     assert (result.status, result.out.splitlines()) == (0, [str(tmp_path / name) for name in names])
@@ -120,8 +107,8 @@ def test_png(world, capsys, tmp_path):
 @pytest.mark.parametrize(
     "error, message",
     [
-        (ModuleNotFoundError("no such package", name="cairosvg"), "pip install 'cairosvg"),
-        (OSError("no library called cairo"), "the library cairo"),
+        (ModuleNotFoundError("no such package", name="cairosvg"), ["'cairosvg"]),
+        (OSError("no library called cairo"), ["library"]),
     ],
 )
 def test_png_needs_cairosvg(world, capsys, tmp_path, monkeypatch, error, message):
@@ -132,7 +119,7 @@ def test_png_needs_cairosvg(world, capsys, tmp_path, monkeypatch, error, message
 
     monkeypatch.setattr("sys.meta_path", [Missing(), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "cairosvg", raising=False)
-    assert message in cli.refusal(capsys, "draw", world / "dump", "-o", tmp_path / "x.png")
+    cli.refusal(capsys, "draw", world / "dump", "-o", tmp_path / "x.png", names=message)
     assert not (tmp_path / "x.png").exists()
 
 
@@ -155,8 +142,11 @@ def test_sequences_are_numbered_across_shards(tmp_path, capsys):
 def test_words_of_a_tokenizer(world, capsys, tmp_path):
     pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "tokenizer.json")
-    message = cli.refusal(capsys, "draw", world / "dump", "--tokenizer", tokenizer, "-o", tmp_path / "out")
-    assert re.search("tokenizer.json: expected the tokenizer of the dump .*, sha256 e3b0c4.*, got", message)
+    cli.refusal(
+        capsys,
+        *f"draw {world}/dump --tokenizer {tokenizer} -o {tmp_path}/out".split(),
+        names=["tokenizer.json", "sha256", "e3b0c4"],
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -169,27 +159,27 @@ def test_ids_without_words(world, capsys, tmp_path):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--sequence", "1"], "--sequence needs --position"),
-        (["--position", "0", "--best", "2"], "--best, --position: expected at most one of them"),
-        (["--position", "0", "--task", "first", "--task", "second"], "--position needs a single task"),
-        (["--position", "29"], "--position 29: sequence 0 of task 'first' has lattices at 0 to 28"),
-        (["--position", "0", "--sequence", "4"], "sequence 4 of task 'first' is one token long and has no lattice"),
-        (["--position", "0", "--sequence", "8"], "--sequence 8: task 'first' of .* has 8 sequences, numbered from 0"),
-        (["--task", "x"], "--task 'x': not in the dump"),
-        (["-o", "x.png", "--best", "2"], "-o x.png: a file holds one step: give a folder, or --best 1"),
-        (["-o", "x.svg", "--format", "png"], "--format png: contradicts -o x.svg"),
-        (["--settings", "s.json", "--lm", "x"], "--lm, --alpha: --settings already has models and weights"),
-        (["--settings", "s.json", "--top-k", "2"], "--top-k: --settings already has the top-k"),
-        (["-o", "FILE"], "expected a folder to write to, got a file"),
-        (["-o", "FILE/x"], "cannot be written: .*lm.ngram is not a folder"),
+        (["--sequence", "1"], ["--sequence", "--position"]),
+        (["--position", "0", "--best", "2"], ["--best", "--position"]),
+        (["--position", "0", "--task", "first", "--task", "second"], ["--position"]),
+        (["--position", "29"], ["--position", "29", "0", "'first'", "28"]),
+        (["--position", "0", "--sequence", "4"], ["4", "'first'"]),
+        (["--position", "0", "--sequence", "8"], ["--sequence", "8", "'first'", "0"]),
+        (["--task", "x"], ["--task", "'x'"]),
+        (["-o", "x.png", "--best", "2"], ["x.png", "--best", "1"]),
+        (["-o", "x.svg", "--format", "png"], ["--format", "x.svg"]),
+        (["--settings", "s.json", "--lm", "x"], ["--lm", "--alpha", "--settings"]),
+        (["--settings", "s.json", "--top-k", "2"], ["--top-k", "--settings"]),
+        (["-o", "FILE"], ["folder"]),
+        (["-o", "FILE/x"], ["lm.ngram"]),
     ],
 )
 def test_misuse(world, capsys, words, message):
     words = [word.replace("FILE", str(world / "lm.ngram")) for word in words]
-    assert re.search(message, cli.refusal(capsys, "draw", world / "dump", *words, status=2))
+    cli.refusal(capsys, "draw", world / "dump", *words, status=2, names=message)
     assert sorted(path.name for path in world.iterdir()) == ["dump", "lm.ngram"]
 
 
 def test_a_model_without_heads_has_no_lattices(capsys, tmp_path):
     headless_dumps.write(tmp_path / "dump", headless_dumps.sequences())
-    assert "has no lattices to draw" in cli.refusal(capsys, "draw", tmp_path / "dump", status=2)
+    cli.refusal(capsys, "draw", tmp_path / "dump", status=2, names=["lattices"])

@@ -41,7 +41,7 @@ def test_verify_finds_what_opening_does_not(tmp_path, capsys):
     damaged[-3] ^= 1
     shard.write_bytes(damaged)
     assert cli.call(capsys, "dump", "info", tmp_path / "dump").status == 0
-    assert f"{shard}: the checksum does not match" in cli.refusal(capsys, "dump", "info", tmp_path / "dump", "--verify")
+    cli.refusal(capsys, "dump", "info", tmp_path / "dump", "--verify", names=[shard])
 
 
 def test_errors_name_the_dump(tmp_path, capsys):
@@ -84,7 +84,7 @@ def test_names_are_no_markup(tmp_path, capsys):
 
 
 def test_refusals(tmp_path, capsys):
-    assert "expected a folder with dump.json" in cli.refusal(capsys, "dump", "info", tmp_path / "no")
+    cli.refusal(capsys, "dump", "info", tmp_path / "no", names=["dump.json"])
     (tmp_path / "dump.json").write_bytes(b"\x00\xff{")
-    assert "dump.json" in cli.refusal(capsys, "dump", "info", tmp_path)
-    assert "argument ACTION: invalid choice: 'x'" in cli.refusal(capsys, "dump", "x", status=2)
+    cli.refusal(capsys, "dump", "info", tmp_path, names=["dump.json"])
+    cli.refusal(capsys, "dump", "x", status=2, names=["argument ACTION", "'x'"])

@@ -262,9 +262,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
     np.savez(tmp_path / "b" / "x.npz", **second)
     cli.make_tokenizer(tmp_path / "tokenizer.json", 20)
     words = ["dump", "reduce", tmp_path / "x.npz", tmp_path / "b" / "x.npz"]
-    assert "expected different file names" in cli.refusal(
-        capsys, *words, "--kind", "forced", "-o", tmp_path / "out", status=2
-    )
+    cli.refusal(capsys, *words, "--kind", "forced", "-o", tmp_path / "out", status=2, names=["different"])
     info = cli.figures(
         capsys,
         *words,
@@ -304,9 +302,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
         "bytes": (tmp_path / "x.npz").stat().st_size,
     }
     assert next(Dump.open(tmp_path / "out").blocks()).seeds.tolist() == list(range(6))
-    assert "out: expected a new folder, got one that exists" in cli.refusal(
-        capsys, *words, "--kind", "forced", "-o", tmp_path / "out"
-    )
+    cli.refusal(capsys, *words, "--kind", "forced", "-o", tmp_path / "out", names=["out"])
     np.savez(tmp_path / "x.npz", **first)
     assert (
         cli.call(
@@ -331,45 +327,23 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"logits": (4, 1, 2, np.nan)}, "logits[4, 1, 2] is NaN: expected finite logits"),
-        ({"logits": (5, 0, 3, np.inf)}, "logits[5, 0, 3] is +inf: expected finite logits"),
-        (
-            {"logits": (2, 2, slice(4, None), -np.inf)},
-            "logits[2, 2, 4] is -inf and would be among the top 6: only 4 logits of that slot are finite",
-        ),
-        ({"tokens": (5, 3)}, "x.npz: sequence 1, position 1: tokens = 3 has the logit "),
-        ({"tokens": (5, 20)}, "x.npz: sequence 1, position 1: tokens = 20: expected ids below the logits' V = 20"),
-        (
-            {"prompt_tokens": (1, -7)},
-            "x.npz: sequence 0, position 1: prompt_tokens = -7: expected ids below the logits' V = 20",
-        ),
-        ({"seeds": np.arange(6)}, "x.npz: seeds: expected none for a greedy dump, got some"),
-        ({"seeds": np.arange(5)}, "x.npz: seeds: expected one for each of the 6 rows of logits, got 5"),
-        (
-            {"prompt_offsets": None},
-            "x.npz: expected both prompt_tokens and prompt_offsets, or neither, got tokens, offsets, prompt_tokens",
-        ),
-        ({"offsets": np.array([0, 4, 4, 6])}, "x.npz: expected as many prompts as sequences, got 2 and 3"),
-        (
-            {"offsets": np.array([[0, 6]])},
-            "x.npz: offsets: expected a one-dimensional array of integers, got int64 [1, 2]",
-        ),
-        (
-            {"tokens": np.array([object()] * 6)},
-            "x.npz: not an .npz archive, or damaged: Object arrays cannot be loaded",
-        ),
-        (
-            {"logits": np.zeros((6, 3, 20), np.uint16)},
-            "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got uint16; "
-            "if these are bfloat16",
-        ),
-        (
-            {"logits": np.zeros((6, 3, 20), ">f4")},
-            "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got >f4",
-        ),
-        ({"logits": np.zeros((6, 20), np.float32)}, "x.npz: expected logits [n, h, V], got shape [6, 20]"),
-        ({"logits": np.zeros((6, 34, 20), np.float32)}, "heads: expected an integer in 1..33, got 34"),
-        ({"logits": np.zeros((6, 3, 5), np.float32)}, "top_k: expected an integer in 1..5, got 6"),
+        ({"logits": (4, 1, 2, np.nan)}, ["logits[4, 1, 2]", "NaN"]),
+        ({"logits": (5, 0, 3, np.inf)}, ["logits[5, 0, 3]", "+inf"]),
+        ({"logits": (2, 2, slice(4, None), -np.inf)}, ["logits[2, 2, 4]", "-inf", "6"]),
+        ({"tokens": (5, 3)}, ["x.npz", "1", "3"]),
+        ({"tokens": (5, 20)}, ["x.npz", "1", "20"]),
+        ({"prompt_tokens": (1, -7)}, ["x.npz", "1", "prompt_tokens", "-7", "20"]),
+        ({"seeds": np.arange(6)}, ["x.npz"]),
+        ({"seeds": np.arange(5)}, ["x.npz", "6", "5"]),
+        ({"prompt_offsets": None}, ["x.npz", "prompt_tokens", "prompt_offsets"]),
+        ({"offsets": np.array([0, 4, 4, 6])}, ["x.npz", "2", "3"]),
+        ({"offsets": np.array([[0, 6]])}, ["x.npz", "int64", "[1, 2]"]),
+        ({"tokens": np.array([object()] * 6)}, ["x.npz"]),
+        ({"logits": np.zeros((6, 3, 20), np.uint16)}, ["x.npz", "uint16", "float32", "bfloat16", "2-byte"]),
+        ({"logits": np.zeros((6, 3, 20), ">f4")}, ["x.npz", "float32", "bfloat16", "2-byte", ">f4"]),
+        ({"logits": np.zeros((6, 20), np.float32)}, ["x.npz", "[n, h, V]", "[6, 20]"]),
+        ({"logits": np.zeros((6, 34, 20), np.float32)}, ["heads", "1..33", "34"]),
+        ({"logits": np.zeros((6, 3, 5), np.float32)}, ["top_k", "1..5", "6"]),
     ],
 )
 def test_bad_arrays_are_refused_by_place(tmp_path, capsys, change, message):
@@ -383,8 +357,8 @@ def test_bad_arrays_are_refused_by_place(tmp_path, capsys, change, message):
         else:
             arrays[name] = value
     np.savez(tmp_path / "x.npz", **arrays)
-    assert message in cli.refusal(
-        capsys, "dump", "reduce", tmp_path / "x.npz", "--kind", "greedy", "--top-k", K, "-o", tmp_path / "out"
+    cli.refusal(
+        capsys, *f"dump reduce {tmp_path}/x.npz --kind greedy --top-k".split(), K, "-o", tmp_path / "out", names=message
     )
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 
@@ -395,20 +369,17 @@ def test_damaged_archives(tmp_path, capsys):
     whole = (tmp_path / "x.npz").read_bytes()
     at = whole.index(b"tokens.npy") + 200
     (tmp_path / "x.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :])
-    assert "x.npz: not an .npz archive, or damaged: " in cli.refusal(capsys, *words)
+    cli.refusal(capsys, *words, names=["x.npz"])
     at = whole.index(b"logits.npy") + 300
     (tmp_path / "x.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :])
-    assert (
-        "x.npz: the archive's member is not a .npy file, or damaged: Bad CRC-32 for file 'logits.npy'"
-        in cli.refusal(capsys, *words, "--kind", "forced")
-    )
+    cli.refusal(capsys, *words, "--kind", "forced", names=["x.npz", "CRC-32", "'logits.npy'"])
     (tmp_path / "x.npz").write_bytes(whole.replace(b"\x00\x00logits", b"\x63\x00logits"))
-    assert "x.npz" in cli.refusal(capsys, *words)
+    cli.refusal(capsys, *words, names=["x.npz"])
     np.save(tmp_path / "y.npy", texts()["logits"])
     (tmp_path / "y.npy").rename(tmp_path / "x.npz")
-    assert "x.npz: not an .npz archive, or damaged" in cli.refusal(capsys, *words)
+    cli.refusal(capsys, *words, names=["x.npz"])
     (tmp_path / "x.npz").unlink()
-    assert "No such file" in cli.refusal(capsys, *words)
+    cli.refusal(capsys, *words, names=["such"])
 
 
 def test_options_are_checked(tmp_path, capsys):
@@ -460,17 +431,7 @@ def test_memory_does_not_grow_with_the_logits(tmp_path):
             "import sys; from rescore.decode.cli import main; status = main(sys.argv[1:]); "
             "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]); sys.exit(status)"
         )
-        words = [
-            "dump",
-            "reduce",
-            path,
-            "--kind",
-            "forced",
-            "-o",
-            tmp_path / f"dump{n}",
-            "--json",
-            tmp_path / "info.json",
-        ]
+        words = f"dump reduce {path} --kind forced -o {tmp_path}/dump{n} --json {tmp_path}/info.json".split()
         out = subprocess.run(
             [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
         ).stdout

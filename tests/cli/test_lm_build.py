@@ -92,8 +92,7 @@ def test_from_tokens(world, capsys, tmp_path):
 def test_kneser_ney(world, capsys, tmp_path):
     words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "--order", 3)
     words = (*words, "--method", "kneser-ney", "-o", tmp_path / "lm.ngram")
-    line = cli.refusal(capsys, *words)
-    assert re.search(r"discounts of order 3: .* give --discount-fallback 0.5,1,1.5, or .* --method katz", line), line
+    cli.refusal(capsys, *words, names=["3", "--discount-fallback", "0.5,1,1.5", "--method"])
     assert cli.call(capsys, *words, "--discount-fallback", "0.5,1,1.5").status == 0
     method = KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
     expected = build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0, estimate=method)
@@ -133,16 +132,7 @@ def test_from_standard_input(world, tokenizer, tmp_path):
 )
 def test_bad_standard_input(tokenizer, tmp_path, content, form, message):
     process = cli.start(
-        "lm",
-        "build",
-        "-",
-        "--stdin-format",
-        form,
-        "--tokenizer",
-        tokenizer,
-        "-o",
-        tmp_path / "lm.ngram",
-        "--strict",
+        *f"lm build - --stdin-format {form} --tokenizer {tokenizer} -o {tmp_path}/lm.ngram --strict".split(),
         stdin=cli.subprocess.PIPE,
     )
     err = process.communicate(content, timeout=120)[1].decode()
@@ -162,31 +152,25 @@ def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
         "skipped 2 documents (1 no text, 1 not JSON), the first:\n  " in out
         and "c4.json.gz, line 7: expected an object" in out
     )
-    assert "c4.json.gz, line 6: " in cli.refusal(capsys, *words, "--strict")
+    cli.refusal(capsys, *words, "--strict", names=["c4.json.gz", "6"])
 
 
 def test_from_a_dump(tokenizer, capsys, tmp_path):
     made = cli.make_dump(tmp_path / "dump")
     assert (
         cli.call(
-            capsys,
-            "lm",
-            "build",
-            tmp_path / "dump",
-            "--vocab-size",
-            dumps.V,
-            "--end-of-text",
-            0,
-            "-o",
-            tmp_path / "lm.ngram",
+            capsys, *f"lm build {tmp_path}/dump --vocab-size {dumps.V} --end-of-text 0 -o {tmp_path}/lm.ngram".split()
         ).status
         == 0
     )
     texts = [[*one["prompt"], *one["tokens"]] for one in made]
     documents = [part for text in texts for part in cut(text)]
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, end_of_text=0))
-    line = cli.refusal(capsys, "lm", "build", tmp_path / "dump", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")
-    assert "dump: expected a dump of the tokenizer with sha256" in line
+    cli.refusal(
+        capsys,
+        *f"lm build {tmp_path}/dump --tokenizer {tokenizer} -o {tmp_path}/lm.ngram".split(),
+        names=["dump", "sha256"],
+    )
 
 
 def cut(tokens: list[int]) -> list[list[int]]:
@@ -200,16 +184,7 @@ def cut(tokens: list[int]) -> list[list[int]]:
 def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
     """A model may have more output ids than its tokenizer has tokens."""
     result = cli.call(
-        capsys,
-        "lm",
-        "build",
-        world / "a.jsonl",
-        "--tokenizer",
-        tokenizer,
-        "--vocab-size",
-        64,
-        "-o",
-        tmp_path / "lm.ngram",
+        capsys, *f"lm build {world}/a.jsonl --tokenizer {tokenizer} --vocab-size 64 -o {tmp_path}/lm.ngram".split()
     )
     assert result.status == 0
     model = NGram.open(tmp_path / "lm.ngram")
@@ -234,17 +209,9 @@ def test_prune(world, capsys, tmp_path, options, cut):
 def test_info(world, capsys, tmp_path):
     cli.call(
         capsys,
-        "lm",
-        "build",
-        world / "a.npy",
-        "--vocab-size",
-        dumps.V,
-        "--end-of-text",
-        0,
-        "--theta",
-        1e-9,
-        "-o",
-        tmp_path / "lm.ngram",
+        *(
+            f"lm build {world}/a.npy --vocab-size {dumps.V} --end-of-text 0 --theta 1e-09 -o {tmp_path}/lm.ngram"
+        ).split(),
     )
     info = cli.figures(capsys, "lm", "info", tmp_path / "lm.ngram", "--verify")
     assert (info["order"], info["vocab_size"], info["verified"]) == (4, dumps.V, True)
@@ -283,44 +250,25 @@ def test_info_of_any_metadata(capsys, tmp_path, estimation):
 
 
 MISUSE = [
-    (["--vocab-size", "50", "--end-of-text", "50"], "--end-of-text 50: expected an id in 0..49"),
-    (["--vocab-size", "0", "--end-of-text", "0"], "argument --vocab-size: expected 1 to 16777216, got 0"),
-    (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: expected at least 50, the tokens of"),
-    (["--end-of-text", "x"], "--end-of-text x: expected an id without --tokenizer"),
-    (["--order", "8"], "argument --order: expected 1 to 7, got 8"),
-    (
-        ["--min-count", "2,2"],
-        "argument --min-count: expected non-decreasing whole numbers that start with 1, such as 1,1,2,4, got '2,2'",
-    ),
-    (
-        ["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"],
-        "--min-count or --order: min_counts: expected at most 2 orders, got 3",
-    ),
-    (["--max-ngrams", "nan"], "argument --max-ngrams: expected a whole number such as 400 or 400K, got 'nan'"),
-    (["--max-ngrams", "1e400k"], "argument --max-ngrams: expected "),
-    (["--theta", "nan"], "argument --theta: expected a number from 0 to 1e.06, got 'nan'"),
-    (["--theta", "1", "--max-ngrams", "9"], "argument --max-ngrams: not allowed with argument --theta"),
-    (["--unseen-cost", "-1"], "argument --unseen-cost: expected"),
-    (["--method", "witten-bell"], "argument --method: invalid choice: 'witten-bell'"),
-    (
-        ["--tokenizer", "T", "--discount-fallback", "0.5,1,1.5"],
-        "--discount-fallback needs --method kneser-ney, got katz",
-    ),
-    (
-        ["--discount-fallback", "1,2,4"],
-        "argument --discount-fallback: expected three numbers above 0 and at most 1, 2 and 3, such as 0.5,1,1.5, "
-        "got '1,2,4'",
-    ),
-    (
-        ["--tokenizer", "T", "--method", "kneser-ney", "--textbook"],
-        "--textbook needs --method katz, got kneser-ney",
-    ),
-    (
-        ["--tokenizer", "T", "--method", "kneser-ney", "--unseen-cost", "5"],
-        "--unseen-cost needs --method katz, got kneser-ney",
-    ),
-    (["-o", "lm.bin"], "argument -o/--out: 'lm.bin': expected a name that ends in .ngram, .arpa, .arpa.gz, .fst"),
-    (["--tokenizer", "T", "-o", "INPUT/x.ngram"], "x.ngram: cannot be written: .*a.jsonl is not a folder"),
+    (["--vocab-size", "50", "--end-of-text", "50"], ["--end-of-text", "50", "0..49"]),
+    (["--vocab-size", "0", "--end-of-text", "0"], ["--vocab-size", "16777216", "0"]),
+    (["--tokenizer", "T", "--vocab-size", "20"], ["--vocab-size", "20", "50"]),
+    (["--end-of-text", "x"], ["--end-of-text", "--tokenizer"]),
+    (["--order", "8"], ["--order", "1", "7", "8"]),
+    (["--min-count", "2,2"], ["--min-count", "1,1,2,4", "'2,2'"]),
+    (["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"], ["--min-count", "--order", "min_counts", "2", "3"]),
+    (["--max-ngrams", "nan"], ["--max-ngrams", "400K", "'nan'"]),
+    (["--max-ngrams", "1e400k"], ["--max-ngrams"]),
+    (["--theta", "nan"], ["--theta", "1e.06", "'nan'"]),
+    (["--theta", "1", "--max-ngrams", "9"], ["--max-ngrams", "--theta"]),
+    (["--unseen-cost", "-1"], ["--unseen-cost"]),
+    (["--method", "witten-bell"], ["--method", "'witten-bell'"]),
+    (["--tokenizer", "T", "--discount-fallback", "0.5,1,1.5"], ["katz", "--discount-fallback", "--method"]),
+    (["--discount-fallback", "1,2,4"], ["--discount-fallback", "3", "0.5,1,1.5", "'1,2,4'"]),
+    (["--tokenizer", "T", "--method", "kneser-ney", "--textbook"], ["--textbook", "--method"]),
+    (["--tokenizer", "T", "--method", "kneser-ney", "--unseen-cost", "5"], ["--unseen-cost", "--method"]),
+    (["-o", "lm.bin"], ["-o/--out", "'lm.bin'", "arpa.gz"]),
+    (["--tokenizer", "T", "-o", "INPUT/x.ngram"], ["x.ngram", "a.jsonl"]),
 ]
 
 
@@ -328,57 +276,53 @@ MISUSE = [
 def test_misuse(world, tokenizer, capsys, tmp_path, words, message):
     words = [word.replace("INPUT", str(world / "a.jsonl")) if word != "T" else str(tokenizer) for word in words]
     before = sorted(tmp_path.iterdir())
-    line = cli.refusal(capsys, "lm", "build", world / "a.jsonl", "-o", tmp_path / "lm.ngram", *words, status=2)
-    assert re.search(message, line), line
+    cli.refusal(capsys, "lm", "build", world / "a.jsonl", "-o", tmp_path / "lm.ngram", *words, status=2, names=message)
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_bad_data(world, tokenizer, capsys, tmp_path):
     out = ("-o", tmp_path / "out" / "lm.ngram")
     ids = ("--vocab-size", dumps.V, "--end-of-text", 0)
-    assert f"{tmp_path / 'no.npy'}: No such file" in cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out)
-    assert "a.jsonl: text needs a tokenizer: give --tokenizer tokenizer.json" in cli.refusal(
-        capsys, "lm", "build", world / "a.jsonl", *ids, *out
+    cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out, names=[tmp_path / "no.npy"])
+    cli.refusal(
+        capsys, "lm", "build", world / "a.jsonl", *ids, *out, names=["a.jsonl", "--tokenizer", "tokenizer.json"]
     )
-    assert "expected --tokenizer, or --vocab-size and --end-of-text for token files" in cli.refusal(
-        capsys, "lm", "build", world / "a.jsonl", world / "a.npy", *out, status=2
+    cli.refusal(
+        capsys,
+        *f"lm build {world}/a.jsonl {world}/a.npy".split(),
+        *out,
+        status=2,
+        names=["--tokenizer", "--vocab-size", "--end-of-text"],
     )
-    assert "a.npy, token 0: expected ids in 0..2, got 3" in cli.refusal(
-        capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--end-of-text", 0, *out
+    cli.refusal(
+        capsys, *f"lm build {world}/a.npy --vocab-size 3 --end-of-text 0".split(), *out, names=["a.npy", "0..2", "3"]
     )
     (tmp_path / "empty.jsonl").touch()
-    assert "expected at least one token, got none" in cli.refusal(
-        capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out
-    )
+    cli.refusal(capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out, names=["least"])
     (tmp_path / "bad.jsonl").write_text('{"text": "w1"}\n{"text":')
-    assert "bad.jsonl, line 2: " in cli.refusal(
-        capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--strict", *out
+    cli.refusal(
+        capsys,
+        *f"lm build {tmp_path}/bad.jsonl --tokenizer {tokenizer} --strict".split(),
+        *out,
+        names=["bad.jsonl", "2"],
     )
-    line = cli.refusal(
-        capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--text-field", "body", *out
+    cli.refusal(
+        capsys,
+        *f"lm build {tmp_path}/bad.jsonl --tokenizer {tokenizer} --text-field body".split(),
+        *out,
+        names=["2", "1", "bad.jsonl", '"body"'],
     )
-    assert (
-        "no document could be read; 2 skipped (1 no text, 1 not JSON), the first: " in line
-        and 'bad.jsonl, line 1: expected an object with a string "body"' in line
+    cli.refusal(
+        capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out, names=["tokenizer.json"]
     )
-    assert "expected a Hugging Face tokenizer.json" in cli.refusal(
-        capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out
-    )
-    assert "the unigrams, which are kept" in cli.refusal(
-        capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out
-    )
+    cli.refusal(capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out, names=["unigrams"])
     assert not any((tmp_path / "out").iterdir())
 
 
 def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(world, capsys, tmp_path, monkeypatch):
     words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "-o", tmp_path / "lm.ngram")
     monkeypatch.setattr("rescore.lm.build.staged.COMPILED_BYTES", 1 << 30)
-    line = cli.refusal(capsys, *words)
-    assert re.search(
-        r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more \(--ram\), or prune to at most \d n-grams; "
-        r"the same command resumes the build",
-        line,
-    )
+    cli.refusal(capsys, *words, names=["4.29", "--ram"])
     assert (tmp_path / "lm.ngram.work" / "manifest.json").exists()
     monkeypatch.undo()
     assert cli.call(capsys, *words).status == 0
@@ -387,16 +331,8 @@ def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(wo
 def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, capsys, tmp_path):
     (tmp_path / "a.txt").write_text("The cat sat on the mat, and the mat was flat.")
     words = (
-        "lm",
-        "build",
-        tmp_path / "a.txt",
-        "--tokenizer",
-        demo / "tokenizer.json",
-        "-o",
-        tmp_path / "lm.ngram",
-        "--arpa",
-        tmp_path / "lm.arpa",
-    )
+        f"lm build {tmp_path}/a.txt --tokenizer {demo}/tokenizer.json -o {tmp_path}/lm.ngram --arpa {tmp_path}/lm.arpa"
+    ).split()
     assert cli.call(capsys, *words).status == 0
     model = NGram.open(tmp_path / "lm.ngram")
     again = load(
@@ -408,12 +344,12 @@ def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, caps
 
 
 USELESS = {
-    "c.jsonl": (b'{"content": "a b"}\n', '1 skipped .1 no text., the first: .*a string "text", .*; --text-field'),
-    "c.json": (b'[{"text": "a b"}]', "1 skipped .1 no text., the first: "),
-    "c.txt": (b"<s> a b </s>\n<s> c </s>\n", "2 skipped .2 holds the end of text., .*the word <s>"),
-    "d.txt": (b"\xff\n", "1 skipped .1 not UTF-8., the first: .*d.txt, line 1: expected UTF-8, got byte 0xff"),
-    "e.txt": (b"", "expected at least one token, got none: there is no document in it"),
-    "f.txt": (b"\n \n", "expected at least one token, got none: there is no document in it"),
+    "c.jsonl": (b'{"content": "a b"}\n', ["1", '"text"', "--text-field"]),
+    "c.json": (b'[{"text": "a b"}]', ["1"]),
+    "c.txt": (b"<s> a b </s>\n<s> c </s>\n", ["2"]),
+    "d.txt": (b"\xff\n", ["1", "UTF-8", "d.txt", "0xff"]),
+    "e.txt": (b"", ["document"]),
+    "f.txt": (b"\n \n", ["document"]),
 }
 
 
@@ -425,8 +361,7 @@ def test_why_nothing_is_read_and_the_next_build_is_free(world, tokenizer, capsys
     if ids and name == "c.txt":
         return  # words like any others
     (tmp_path / name).write_bytes(content)
-    line = cli.refusal(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram")
-    assert re.search(message, line), line
+    cli.refusal(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram", names=message)
     assert not (tmp_path / "lm.ngram.work").exists()
     (tmp_path / name).write_text('{"text": "w1 w2"}' if "json" in name else "w1 w2")
     assert cli.call(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram").status == 0
@@ -437,13 +372,10 @@ def test_a_failed_build_does_not_block_the_next_with_other_inputs(
     world, tokenizer, capsys, tmp_path, monkeypatch, later
 ):
     """Here one too small for Kneser-Ney."""
-    more = (
-        "--method",
-        "kneser-ney",
-        "-o",
-        tmp_path / "lm.ngram",
+    more = [
+        *f"--method kneser-ney -o {tmp_path}/lm.ngram".split(),
         *(("--tokenizer", tokenizer) if later == "tokens" else ()),
-    )
+    ]
     (tmp_path / "a.txt").write_text("w1 w2\n")
     (tmp_path / "b.txt").write_text("w1 w2 w3\n")
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"

@@ -83,8 +83,7 @@ def test_words_are_told(models, capsys, tmp_path):
         cli.figures(capsys, "lm", "convert", models["plain"][0], tmp_path / "m.arpa", "--words", "ids")["arpa_words"]
         == "ids"
     )
-    line = cli.refusal(capsys, "lm", "convert", models["spaced"][0], tmp_path / "n.arpa", "--words", "text")
-    assert "word ' w1' of id 1: ARPA words must not be empty or contain white space; write decimal ids" in line
+    cli.refusal(capsys, "lm", "convert", models["spaced"][0], tmp_path / "n.arpa", "--words", "text", names=["' w1'"])
     assert not (tmp_path / "n.arpa").exists()
 
 
@@ -110,12 +109,20 @@ def test_tokenizer_gives_words(models, capsys, tmp_path):
         and model.metadata["end_of_text"] == 0
         and len(model.metadata["tokenizer"]) == 64
     )
-    line = cli.refusal(capsys, "lm", "convert", models["ids"][0], tmp_path / "n.ngram", "--tokenizer", tokenizer)
-    assert "ids.ngram: n-gram model: expected tokenizer" in line and "build it with the same tokenizer" in line
+    cli.refusal(
+        capsys,
+        "lm",
+        "convert",
+        models["ids"][0],
+        tmp_path / "n.ngram",
+        "--tokenizer",
+        tokenizer,
+        names=["ids.ngram", "tokenizer"],
+    )
     cli.make_model(tmp_path / "bare.ngram", dumps.sequences())
     large = cli.make_tokenizer(tmp_path / "large.json", 60)
-    assert "expected the tokenizer's words in the order of their ids" in cli.refusal(
-        capsys, "lm", "convert", tmp_path / "bare.ngram", tmp_path / "n.fst", "--tokenizer", large
+    cli.refusal(
+        capsys, "lm", "convert", tmp_path / "bare.ngram", tmp_path / "n.fst", "--tokenizer", large, names=["tokenizer"]
     )
 
 
@@ -135,22 +142,16 @@ def test_kenlm_gives_our_scores(models, capsys, tmp_path, name):
 
 def test_refusals(models, capsys, tmp_path):
     path = models["plain"][0]
-    assert "expected a name that ends in .ngram, .arpa" in cli.refusal(
-        capsys, "lm", "convert", path, tmp_path / "m.bin", status=2
-    )
-    assert "expected a name that ends in .ngram, .arpa" in cli.refusal(
-        capsys, "lm", "convert", tmp_path / "m.bin", tmp_path / "m.fst"
-    )
-    assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "convert", tmp_path / "no.ngram", tmp_path / "m.fst")
+    cli.refusal(capsys, "lm", "convert", path, tmp_path / "m.bin", status=2, names=["ngram"])
+    cli.refusal(capsys, "lm", "convert", tmp_path / "m.bin", tmp_path / "m.fst", names=["ngram"])
+    cli.refusal(capsys, "lm", "convert", tmp_path / "no.ngram", tmp_path / "m.fst", names=["no.ngram"])
     (tmp_path / "d.ngram").mkdir()
-    assert "expected a file to write, got a folder" in cli.refusal(
-        capsys, "lm", "convert", path, tmp_path / "d.ngram", status=2
-    )
-    assert "d.ngram: " in cli.refusal(capsys, "lm", "info", tmp_path / "d.ngram")
+    cli.refusal(capsys, "lm", "convert", path, tmp_path / "d.ngram", status=2, names=["folder"])
+    cli.refusal(capsys, "lm", "info", tmp_path / "d.ngram", names=["d.ngram"])
     for suffix in ("ngram", "arpa", "arpa.gz", "fst"):
         for content in (b"", b"\0" * 100, path.read_bytes()[:200]):
             (tmp_path / f"bad.{suffix}").write_bytes(content)
-            assert f"bad.{suffix}" in cli.refusal(capsys, "lm", "info", tmp_path / f"bad.{suffix}")
+            cli.refusal(capsys, "lm", "info", tmp_path / f"bad.{suffix}", names=[f"bad.{suffix}"])
     assert sorted(one.name for one in tmp_path.iterdir() if not one.name.startswith("bad")) == ["d.ngram"]
 
 
@@ -163,8 +164,12 @@ def test_quantised(demo, capsys, tmp_path):
     exact, rounded = NGram.open(demo / "demo.ngram"), NGram.open(tmp_path / "small.ngram", verify=True)
     tokens = np.arange(1000, 3000, dtype=np.int32)
     assert 0 < np.abs(exact.score(tokens) - rounded.score(tokens)).max() < 0.1
-    line = cli.refusal(capsys, "lm", "convert", demo / "demo.ngram", tmp_path / "small.arpa", "--quantise", status=2)
-    assert "--quantise: only for .ngram output" in line
+    cli.refusal(
+        capsys,
+        *f"lm convert {demo}/demo.ngram {tmp_path}/small.arpa --quantise".split(),
+        status=2,
+        names=["--quantise"],
+    )
 
 
 @pytest.mark.parametrize("name", ["plain", "spaced"])
@@ -204,10 +209,10 @@ def test_sentence_ends_of_a_tokenizer(capsys, tmp_path):
     assert one["nats"] == pytest.approx(other["nats"], rel=1e-6)
     swapped = re.sub(r"\bw1\b", "x1", (tmp_path / "m.arpa").read_text())
     (tmp_path / "m.arpa").write_text(swapped)
-    line = cli.refusal(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "n.ngram", "--tokenizer", tokenizer)
-    assert (
-        "m.arpa: expected the tokenizer's words in the order of their ids, got word 1 = 'x1', in the tokenizer 'w1'"
-        in line
+    cli.refusal(
+        capsys,
+        *f"lm convert {tmp_path}/m.arpa {tmp_path}/n.ngram --tokenizer {tokenizer}".split(),
+        names=["m.arpa", "'x1'", "'w1'"],
     )
 
 
@@ -223,8 +228,8 @@ def test_a_file_without_sentence_ends_says_so(models, capsys, tmp_path):
     cli.call(capsys, "lm", "convert", path, tmp_path / "m.fst")
     result = cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa")
     assert "--sentence-ends, with --end-of-text, writes" in result.err
-    assert "give end_of_text" in cli.refusal(
-        capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends"
+    cli.refusal(
+        capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends", names=["end_of_text"]
     )
     assert (
         cli.call(
@@ -276,13 +281,14 @@ def step(fst, state, label, failure):
 
 def test_symbols_refused(models, capsys, tmp_path):
     path, model = models["spaced"]
-    line = cli.refusal(
-        capsys, "lm", "convert", path, tmp_path / "m.fst", "--symbols", tmp_path / "m.syms", "--words", "text"
+    cli.refusal(
+        capsys,
+        *f"lm convert {path} {tmp_path}/m.fst --symbols {tmp_path}/m.syms --words text".split(),
+        names=["symbols", "' w1'"],
     )
-    assert "symbols: word ' w1' of id 1: ARPA words must not be empty or contain white space; write decimal ids" in line
     assert not (tmp_path / "m.syms").exists()
-    assert f"failure_label: expected 0 or more than V = {dumps.V}, got 3" in cli.refusal(
-        capsys, "lm", "convert", path, tmp_path / "m.fst", "--failure-label", 3
+    cli.refusal(
+        capsys, "lm", "convert", path, tmp_path / "m.fst", "--failure-label", 3, names=["failure_label", dumps.V, "3"]
     )
 
 

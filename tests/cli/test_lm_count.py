@@ -77,19 +77,15 @@ def test_counts_are_merged_into_counts(shards, capsys):
 def test_wrong_counts_are_named(shards, capsys):
     assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "counts").status == 0
     out = ("-o", shards / "lm.ngram")
-    assert "expected counts of n-grams up to order 4 or more, got order 3" in cli.refusal(
-        capsys, "lm", "build", shards / "counts", *out
+    cli.refusal(capsys, "lm", "build", shards / "counts", *out, names=["4", "3"])
+    cli.refusal(
+        capsys,
+        *f"lm build {shards}/counts --order 3 --vocab-size {dumps.V} --end-of-text 1".split(),
+        *out,
+        names=[dumps.V],
     )
-    line = cli.refusal(
-        capsys, "lm", "build", shards / "counts", "--order", 3, "--vocab-size", dumps.V, "--end-of-text", 1, *out
-    )
-    assert f"expected counts of {dumps.V} ids with end of text 1, got {dumps.V} with 0" in line
-    assert "expected a new or empty folder" in cli.refusal(
-        capsys, "lm", "count", shards / "b.npy", *IDS, "-o", shards / "counts"
-    )
+    cli.refusal(capsys, "lm", "count", shards / "b.npy", *IDS, "-o", shards / "counts", names=["folder"])
     assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "more").status == 0
     shutil.copy(next((shards / "counts").glob("*.parquet")), shards / "more" / "stray.parquet")
-    assert "a file is missing or should not be there" in cli.refusal(
-        capsys, "lm", "build", shards / "more", "--order", 3, *out
-    )
+    cli.refusal(capsys, "lm", "build", shards / "more", "--order", 3, *out, names=["missing"])
     assert not (shards / "lm.ngram").exists()

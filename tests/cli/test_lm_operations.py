@@ -43,17 +43,10 @@ def test_merge(world, capsys, tmp_path):
 
 @pytest.mark.parametrize("form", [(), ("--log-linear",)])
 def test_merge_tuned(world, capsys, tmp_path, form):
-    words = (
-        "lm",
-        "merge",
-        world / "a.ngram",
-        world / "b.ngram",
-        "--tune",
-        world / "heldout.npy",
-        "-o",
-        tmp_path / "m.ngram",
+    words = [
+        *(f"lm merge {world}/a.ngram {world}/b.ngram --tune {world}/heldout.npy -o {tmp_path}/m.ngram").split(),
         *form,
-    )
+    ]
     report = cli.figures(capsys, *words)
     heldout = report["heldout"]
     assert heldout["tokens"] == 301 and heldout["tuned"] <= min(heldout["equal"], *heldout["models"]) * 1.0001
@@ -84,46 +77,29 @@ def test_merge_text(world, capsys, tmp_path):
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     (tmp_path / "h.jsonl").write_text('{"text": "w3 w1 w2"}\n{"text":\n')
     words = (
-        "lm",
-        "merge",
-        world / "a.ngram",
-        world / "b.ngram",
-        "--tune",
-        tmp_path / "h.jsonl",
-        "--tokenizer",
-        tokenizer,
-        "-o",
-        tmp_path / "m.ngram",
-    )
+        f"lm merge {world}/a.ngram {world}/b.ngram --tune {tmp_path}/h.jsonl --tokenizer {tokenizer}"
+        f" -o {tmp_path}/m.ngram"
+    ).split()
     report = cli.figures(capsys, *words)
     assert report["heldout"]["tokens"] == 4 and report["skipped"]["documents"] == 1
     assert "skipped 1 documents" in cli.call(capsys, *words).out
-    line = cli.refusal(capsys, *words[:3], world / "t.ngram", *words[4:])
-    assert "t.ngram: n-gram model: expected tokenizer" in line
+    cli.refusal(capsys, *words[:3], world / "t.ngram", *words[4:], names=["t.ngram"])
 
 
 def test_merge_refusals(world, capsys, tmp_path):
     a, b, out = world / "a.ngram", world / "b.ngram", ("-o", tmp_path / "m.ngram")
-    assert "expected at least two models, got one" in cli.refusal(capsys, "lm", "merge", a, *out, status=2)
-    assert "--weights: expected one for each of the 2 models, got 1" in cli.refusal(
-        capsys, "lm", "merge", a, b, "--weights", "1", *out, status=2
+    cli.refusal(capsys, "lm", "merge", a, *out, status=2, names=["least"])
+    cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1", *out, status=2, names=["--weights", "2", "1"])
+    cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "0.5,0.4", *out, status=2, names=["--weights", "1", "0.5", "0.4"]
     )
-    assert "--weights: expected a sum of 1, got 0.5, 0.4" in cli.refusal(
-        capsys, "lm", "merge", a, b, "--weights", "0.5,0.4", *out, status=2
-    )
-    assert "argument --weights: expected numbers of at least 0" in cli.refusal(
-        capsys, "lm", "merge", a, b, "--weights", "1,-1", *out, status=2
-    )
-    assert "not allowed with argument" in cli.refusal(
-        capsys, "lm", "merge", a, b, "--weights", "1,0", "--tune", "x", *out, status=2
-    )
+    cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1,-1", *out, status=2, names=["--weights", "0"])
+    cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1,0", "--tune", "x", *out, status=2, names=["argument"])
     np.save(tmp_path / "empty.npy", np.zeros(0, np.int64))
-    assert "empty.npy: expected at least one token to tune" in cli.refusal(
-        capsys, "lm", "merge", a, b, "--tune", tmp_path / "empty.npy", *out
-    )
+    cli.refusal(capsys, "lm", "merge", a, b, "--tune", tmp_path / "empty.npy", *out, names=["empty.npy"])
     model = NGram.open(a)
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"end_of_text": 7}).save(tmp_path / "c.ngram")
-    assert "c.ngram: expected end_of_text 0 as in " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
+    cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out, names=["c.ngram", "end_of_text", "0"])
     assert not (tmp_path / "m.ngram").exists()
 
 
@@ -157,7 +133,7 @@ def test_verify(world, capsys, tmp_path):
         and json.loads(found.out)["checks"][0]["passed"] is False
         and "truncated or has grown" in found.out
     )
-    assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "verify", tmp_path / "no.ngram")
+    cli.refusal(capsys, "lm", "verify", tmp_path / "no.ngram", names=["no.ngram"])
 
 
 def test_diff(world, capsys, tmp_path):
@@ -173,4 +149,4 @@ def test_diff(world, capsys, tmp_path):
     out = cli.call(capsys, "lm", "diff", world / "a.ngram", tmp_path / "p.ngram").out
     assert "backoff cost of (" in out and "pruning: null in A" in out and out.splitlines()[-1] == "the models differ"
     assert math.isfinite(report["contexts"][0]["largest"]) and "w" in out[out.index("backoff cost of (") :]
-    assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "diff", world / "a.ngram", tmp_path / "no.ngram")
+    cli.refusal(capsys, "lm", "diff", world / "a.ngram", tmp_path / "no.ngram", names=["no.ngram"])

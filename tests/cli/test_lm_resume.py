@@ -77,17 +77,12 @@ def test_other_inputs_are_refused(text, tmp_path, capsys):
     first = sorted(text.iterdir())[0]
     command = ("lm", "build", first, *IDS, "--work", tmp_path / "w", "-o", tmp_path / "lm.ngram")
     assert cli.call(capsys, *command).status == 0
-    line = cli.refusal(capsys, *command, "--order", 5)
-    assert (
-        "w: holds the counts of other inputs or options (options.order: 4 in the folder, 5 now); name another folder, "
-        "or remove this one" in line
-    )
-    line = cli.refusal(capsys, "lm", "build", sorted(text.iterdir())[1], *command[2:])
-    assert "holds the counts of other inputs or options (source" in line
+    cli.refusal(capsys, *command, "--order", 5, names=["w", "options.order", "4", "5"])
+    cli.refusal(capsys, "lm", "build", sorted(text.iterdir())[1], *command[2:], names=["options"])
     before = first.stat()
     np.save(first, np.load(first)[::-1])
     try:
-        assert "mtime_ns: " in cli.refusal(capsys, *command)
+        cli.refusal(capsys, *command, names=["mtime_ns"])
     finally:
         np.save(first, np.load(first)[::-1])
         cli.os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -95,23 +90,22 @@ def test_other_inputs_are_refused(text, tmp_path, capsys):
 
 
 def test_too_little(text, tmp_path, capsys):
-    line = cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--ram", "50M", "--threads", 2))
-    assert (
-        "memory: expected at least " in line
-        and "MB for 2 threads, got 52 MB; allow more (--ram), or use fewer threads" in line
+    cli.refusal(
+        capsys, *words(text, tmp_path / "lm.ngram", "--ram", "50M", "--threads", 2), names=["memory", "52", "--ram"]
     )
     assert not list(tmp_path.iterdir())
-    line = cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--disk", "2M"))
-    assert f"{tmp_path / 'lm.ngram.work'}: expected at most 0.0021 GB in the work folder (--disk), got 0.0" in line
+    cli.refusal(
+        capsys,
+        *words(text, tmp_path / "lm.ngram", "--disk", "2M"),
+        names=[tmp_path / "lm.ngram.work", "0.0021", "--disk"],
+    )
     assert cli.call(capsys, *words(text, tmp_path / "lm.ngram", "--disk", "100M")).status == 0
     assert [path.name for path in tmp_path.iterdir()] == ["lm.ngram"]
 
 
 def test_a_folder_in_use(text, tmp_path, capsys):
     other = WorkFolder(tmp_path / "w")
-    assert "w: in use by another build" in cli.refusal(
-        capsys, *words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w")
-    )
+    cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w"), names=["w"])
     other.close()
 
 
@@ -135,21 +129,20 @@ def test_bad_lines_are_counted_once(tmp_path, capsys):
     for at in (5, 120, 299):
         lines[at] = "oops"
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    command = (
-        "lm",
-        "build",
-        tmp_path / "a.jsonl",
-        "--tokenizer",
+    command = [
+        *f"lm build {tmp_path}/a.jsonl --tokenizer".split(),
         cli.make_tokenizer(tmp_path / "t.json"),
         "--work",
         tmp_path / "w",
         "-o",
         tmp_path / "lm.ngram",
-    )
+    ]
     for _ in range(2):
         assert cli.figures(capsys, *command)["skipped"]["reasons"] == {"not JSON": 3}
-    line = cli.refusal(capsys, *command[:-3], tmp_path / "strict", "-o", tmp_path / "lm.ngram", "--strict")
-    assert "a.jsonl, line 6: expected a JSON object" in line and not (tmp_path / "strict").exists()
+    cli.refusal(
+        capsys, *command[:-3], tmp_path / "strict", "-o", tmp_path / "lm.ngram", "--strict", names=["a.jsonl", "6"]
+    )
+    assert not (tmp_path / "strict").exists()
 
 
 def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, capsys, monkeypatch):
@@ -163,7 +156,7 @@ def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, c
     assert cli.call(capsys, *words, "-o", tmp_path / "whole.ngram").status == 0
     whole = shards[2].read_bytes()
     shards[2].write_bytes(whole[:-20])
-    assert "2.jsonl.gz: gzip data damaged after line" in cli.refusal(capsys, *words, "-o", tmp_path / "lm.ngram")
+    cli.refusal(capsys, *words, "-o", tmp_path / "lm.ngram", names=["2.jsonl.gz"])
     records = json.loads((tmp_path / "lm.ngram.work" / "manifest.json").read_bytes())["stages"]["count"]["runs"]
     assert [record["end"] for record in records] == [[2, 0]] and records[0]["tokens"] == 2 * 400 * 5
     shards[2].write_bytes(whole)
@@ -180,20 +173,8 @@ def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, c
 def test_a_shard_that_was_counted_must_not_change(tmp_path, capsys):
     np.save(tmp_path / "a.npy", np.arange(100) % 9)
     words = (
-        "lm",
-        "build",
-        tmp_path / "a.npy",
-        "--vocab-size",
-        9,
-        "--end-of-text",
-        0,
-        "-o",
-        tmp_path / "lm.ngram",
-        "--work",
-        tmp_path / "w",
-    )
+        f"lm build {tmp_path}/a.npy --vocab-size 9 --end-of-text 0 -o {tmp_path}/lm.ngram --work {tmp_path}/w"
+    ).split()
     assert cli.call(capsys, *words).status == 0
     np.save(tmp_path / "a.npy", np.arange(101) % 9)
-    assert "holds the counts of other inputs or options (source[0].end: 100 in the folder, 101 now" in cli.refusal(
-        capsys, *words
-    )
+    cli.refusal(capsys, *words, names=["source[0].end", "100", "101"])

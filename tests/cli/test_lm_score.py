@@ -114,19 +114,16 @@ def test_nothing_to_score(lm, capsys, tmp_path):
 
 def test_refusals(lm, capsys, tmp_path):
     np.save(tmp_path / "a.npy", np.array([1, 50]))
-    assert "a.npy, token 1: expected ids in 0..49, got 50" in cli.refusal(
-        capsys, "lm", "score", lm[0], tmp_path / "a.npy"
-    )
-    assert "end of text 60: expected an id in 0..49" in cli.refusal(
-        capsys, "lm", "score", lm[0], tmp_path / "a.npy", "--end-of-text", 60, status=2
-    )
+    cli.refusal(capsys, "lm", "score", lm[0], tmp_path / "a.npy", names=["a.npy", "1", "0..49", "50"])
+    cli.refusal(capsys, "lm", "score", lm[0], tmp_path / "a.npy", "--end-of-text", 60, status=2, names=["60", "0..49"])
     pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     cli.make_model(tmp_path / "other.ngram", dumps.sequences(), tokenizer="b" * 64)
     (tmp_path / "a.txt").write_text("w1")
-    line = cli.refusal(capsys, "lm", "score", tmp_path / "other.ngram", tmp_path / "a.txt", "--tokenizer", tokenizer)
-    assert "other.ngram: n-gram model: expected tokenizer" in line and "build it with the same tokenizer" in line
-    large = cli.make_tokenizer(tmp_path / "large.json", 60)
-    assert "expected a vocabulary of at least the tokenizer's 60 tokens, got 50" in cli.refusal(
-        capsys, "lm", "score", lm[0], tmp_path / "a.txt", "--tokenizer", large
+    cli.refusal(
+        capsys,
+        *f"lm score {tmp_path}/other.ngram {tmp_path}/a.txt --tokenizer {tokenizer}".split(),
+        names=["other.ngram", "tokenizer"],
     )
+    large = cli.make_tokenizer(tmp_path / "large.json", 60)
+    cli.refusal(capsys, "lm", "score", lm[0], tmp_path / "a.txt", "--tokenizer", large, names=["60", "50"])

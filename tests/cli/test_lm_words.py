@@ -5,7 +5,6 @@ import io
 import math
 import os
 import random
-import re
 
 import numpy as np
 import pytest
@@ -187,21 +186,17 @@ def test_readers_that_leave(world):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (
-            ["build", "TEXT", "-o", "-", "--json", "-"],
-            "--out, --json: expected different places, got standard output .-.",
-        ),
-        (["build", "TEXT", "-o", "-", "--arpa", "-"], "--arpa, --out: expected different places"),
-        (["score", "MODEL", "TEXT", "--per-line", "-", "--json", "-"], "--per-line, --json: expected different places"),
-        (["score", "-", "-"], "-: expected standard input at most once"),
-        (["convert", "MODEL", "x.ngram", "--sentence-ends"], "--sentence-ends: only for ARPA output, not x.ngram"),
-        (["convert", "MODEL", "x.arpa", "--symbols", "x.syms"], "--symbols, --failure-label: only for .fst output"),
+        (["build", "TEXT", "-o", "-", "--json", "-"], ["--out", "--json"]),
+        (["build", "TEXT", "-o", "-", "--arpa", "-"], ["--arpa", "--out"]),
+        (["score", "MODEL", "TEXT", "--per-line", "-", "--json", "-"], ["--per-line", "--json"]),
+        (["score", "-", "-"], ["standard"]),
+        (["convert", "MODEL", "x.ngram", "--sentence-ends"], ["--sentence-ends", "x.ngram"]),
+        (["convert", "MODEL", "x.arpa", "--symbols", "x.syms"], ["--symbols", "--failure-label"]),
     ],
 )
 def test_misuse(world, capsys, words, message):
     names = {"TEXT": world / "text.txt", "MODEL": world / "m.ngram"}
-    line = cli.refusal(capsys, "lm", *(names.get(word, word) for word in words), status=2)
-    assert re.search(message, line), line
+    cli.refusal(capsys, "lm", *(names.get(word, word) for word in words), status=2, names=message)
 
 
 def test_text_needs_words(world, capsys, tmp_path):
@@ -211,15 +206,18 @@ def test_text_needs_words(world, capsys, tmp_path):
     model = NGram.open(world / "m.ngram")
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"tokenizer": "a" * 64}).save(tmp_path / "t.ngram")
     for name in ("ids.ngram", "t.ngram"):
-        line = cli.refusal(capsys, "lm", "score", tmp_path / name, world / "held.txt")
-        assert "held.txt: text needs a tokenizer: give --tokenizer" in line
+        cli.refusal(capsys, "lm", "score", tmp_path / name, world / "held.txt", names=["held.txt", "--tokenizer"])
     np.save(tmp_path / "a.npy", np.array([1, 2]))
     bare = NGram.from_tables(
         build([[1, 2]], order=2, vocab_size=3, end_of_text=0).to_tables(), metadata={"end_of_text": None}
     )
     bare.save(tmp_path / "bare.ngram")
-    line = cli.refusal(capsys, "lm", "score", tmp_path / "bare.ngram", tmp_path / "a.npy", "--per-line", "-", status=2)
-    assert "--per-line, --per-token: expected an end-of-text id that separates documents: give --end-of-text" in line
+    cli.refusal(
+        capsys,
+        *f"lm score {tmp_path}/bare.ngram {tmp_path}/a.npy --per-line -".split(),
+        status=2,
+        names=["--per-line", "--per-token", "--end-of-text"],
+    )
 
 
 def test_work_of_tokens_is_not_taken_for_words(world, capsys, tmp_path):
@@ -227,9 +225,9 @@ def test_work_of_tokens_is_not_taken_for_words(world, capsys, tmp_path):
     tokens = ("lm", "build", tmp_path / "a.npy", "--vocab-size", 3, "--end-of-text", 0, "-o", tmp_path / "a.ngram")
     words = ("lm", "build", world / "text.txt", "-o", tmp_path / "b.ngram")
     assert cli.call(capsys, *tokens, "--work", tmp_path / "w").status == 0
-    assert "w: holds the counts of other inputs or options" in cli.refusal(capsys, *words, "--work", tmp_path / "w")
+    cli.refusal(capsys, *words, "--work", tmp_path / "w", names=["w"])
     assert cli.call(capsys, *tokens, "--work", tmp_path / "w").status == 0
     assert cli.call(capsys, *words, "--work", tmp_path / "v").status == 0
     assert cli.call(capsys, *words, "--order", 2, "--work", tmp_path / "v").status == 1  # counts of another order
-    assert "v: holds the counts of other inputs or options" in cli.refusal(capsys, *tokens, "--work", tmp_path / "v")
+    cli.refusal(capsys, *tokens, "--work", tmp_path / "v", names=["v"])
     assert cli.call(capsys, *words, "--theta", 0.1, "--work", tmp_path / "v").status == 0  # goes on from the counts

@@ -65,8 +65,9 @@ def test_a_place_that_is_none_is_said_before_all_else(capsys, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     place = tmp_path / "file" / ("x" + (action.type.suffixes or ("",))[0])
-    refused = cli.refusal(capsys, *words, *least(verb, action), *given(action, str(place)), status=2)
-    assert f"{place}: " in refused and f"{tmp_path / 'file'} is not a folder" in refused
+    cli.refusal(
+        capsys, *words, *least(verb, action), *given(action, str(place)), status=2, names=[place, tmp_path / "file"]
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -119,13 +120,12 @@ def test_a_disk_that_takes_nothing_more(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may replace all files")
 def test_a_file_that_is_read_only(capsys, tmp_path):
     (tmp_path / "o.json").touch(0o444)
-    assert f"{tmp_path / 'o.json'}: cannot be written: " in cli.refusal(capsys, "env", "--json", tmp_path / "o.json")
+    cli.refusal(capsys, "env", "--json", tmp_path / "o.json", names=[tmp_path / "o.json"])
 
 
 def test_parquet_without_its_package(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refused = cli.refusal(capsys, "run", tmp_path / "none", "--drafts", tmp_path / "d.parquet")
-    assert "Parquet" in refused and "pip install 'pyarrow" in refused
+    cli.refusal(capsys, "run", tmp_path / "none", "--drafts", tmp_path / "d.parquet", names=["Parquet", "'pyarrow"])
 
 
 def test_what_was_written_is_named(capsys, tmp_path):
@@ -177,9 +177,8 @@ def piped(content: bytes, *, terminal: bool = False) -> io.TextIOWrapper:
 def test_standard_input_that_is_no_text(capsys, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr("sys.stdin", piped(b"caf\xe9"))
-    assert "standard input: expected UTF-8, got byte 0xe9 at 3" in cli.refusal(capsys, "generate", "--model", "x", "-")
-    refused = cli.refusal(capsys, "generate", "--model", "x", "one", os.fsdecode(b"\xff"))
-    assert "prompt 2: expected UTF-8, got byte 0xff at 0" in refused
+    cli.refusal(capsys, "generate", "--model", "x", "-", names=["standard input", "UTF-8", "0xe9", "3"])
+    cli.refusal(capsys, "generate", "--model", "x", "one", os.fsdecode(b"\xff"), names=["prompt 2", "UTF-8", "0xff"])
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_standard_input_that_is_no_text(capsys, monkeypatch):
 def test_standard_input_is_read_once(capsys, words):
     pytest.importorskip("torch")
     more = ["--model", "x"] if words[0] == "generate" else []
-    assert "standard input at most once" in cli.refusal(capsys, *words, *more, status=2)
+    cli.refusal(capsys, *words, *more, status=2, names=["standard"])
 
 
 def test_a_terminal_is_told_how_its_input_ends(capsys, monkeypatch):

@@ -97,8 +97,8 @@ def test_help_has_examples(verb, capsys, monkeypatch):
 
 def test_top(capsys):
     assert re.fullmatch(rf"rescore \d+\.\d+\.\d+, core {_core.processor}\n", cli.call(capsys, "--version").out)
-    assert "invalid choice: 'jump'" in cli.refusal(capsys, "jump", status=2)
-    assert "\\x1b[31m" in cli.refusal(capsys, "run", "x", "--paths", "\x1b[31m", status=2)
+    cli.refusal(capsys, "jump", status=2, names=["invalid choice", "'jump'"])
+    cli.refusal(capsys, "run", "x", "--paths", "\x1b[31m", status=2, names=["\\x1b[31m"])
 
 
 def test_formats_are_those_of_the_library():
@@ -119,9 +119,7 @@ def test_unexpected_errors_are_told_as_such(world, capsys, monkeypatch):
     from rescore.decode.cli.verbs import oracle
 
     monkeypatch.setattr(oracle, "tables", lambda *_: {}["missing"])
-    assert "unexpected KeyError: 'missing'; run with --debug for the traceback" in cli.refusal(
-        capsys, "oracle", world / "dump"
-    )
+    cli.refusal(capsys, "oracle", world / "dump", names=["unexpected KeyError", "'missing'", "--debug"])
 
 
 def test_packages_that_are_not_there_are_named():
@@ -153,16 +151,7 @@ def large(tmp_path_factory):
 )
 def test_signals_leave_nothing_half_written(world, large, tmp_path, number, status, told):
     process = cli.start(
-        "run",
-        large,
-        "--lm",
-        world / "lm.ngram",
-        "--paths",
-        200,
-        "--drafts",
-        tmp_path / "d.jsonl",
-        "--json",
-        tmp_path / "r.json",
+        *(f"run {large} --lm {world}/lm.ngram --paths 200 --drafts {tmp_path}/d.jsonl --json {tmp_path}/r.json").split()
     )
     while not any(tmp_path.iterdir()):  # the draft file under its temporary name
         assert process.poll() is None, process.communicate()

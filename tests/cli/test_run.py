@@ -196,15 +196,7 @@ def test_drafts_in_both_formats(world, capsys, tmp_path):
     for name in ("d.parquet", "d.jsonl"):
         result = cli.call(
             capsys,
-            "run",
-            world / "forced",
-            world / "sampled",
-            "--lm",
-            world / "a.ngram",
-            "--paths",
-            3,
-            "--drafts",
-            tmp_path / name,
+            *f"run {world}/forced {world}/sampled --lm {world}/a.ngram --paths 3 --drafts {tmp_path}/{name}".split(),
         )
         assert result.status == 0
     rows = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
@@ -236,84 +228,62 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--top-k", "7"], "--top-k 7: expected at most 6, the candidates per slot of"),
-        (["--top-k", "0"], "argument --top-k: expected 1 to 64, got 0"),
-        (["--paths", "9" * 30], "argument --paths: expected 1 to 1024, got 9+"),
-        (["--paths", "x"], "argument --paths: expected a whole number such as 400 or 400K, got 'x'"),
-        (["--lm", "LM", "--alpha", "nan"], "argument --alpha: expected weights from 0 to 1000, got 'nan'"),
-        (["--lm", "LM", "--alpha", "-1"], "argument --alpha: expected (weights from|one argument)"),
-        (["--lm", "LM", "--alpha", "inf"], "argument --alpha: expected weights from 0 to 1000, got 'inf'"),
-        (
-            ["--lm", "LM", "--alpha", "0.5,"],
-            "argument --alpha: expected one number, or one per slot such as 0.5,0.4,0.3, got '0.5,'",
-        ),
-        (
-            ["--lm", "LM", "--alpha", "0.5,0.4"],
-            "--alpha: expected one weight, or one for each of the 3 slots of .*, got 2",
-        ),
-        (["--lm", "LM=x"], "argument --lm: '.*a.ngram=x': expected PATH or PATH=WEIGHT, the weight a number, got 'x'"),
-        (["--lm", "LM=-1"], "argument --lm: .* expected PATH=WEIGHT, the weight from 0 to 1000, got -1"),
-        (["--alpha", "0.5"], "--alpha: needs --lm"),
-        (["--task", "third"], "--task 'third': not in the dump .*, which has first, second"),
-        (["--drafts", "drafts.csv"], "--drafts: 'drafts.csv': expected a name that ends in .parquet, .jsonl"),
-        (["--json", "FOLDER"], "expected a file to write, got a folder"),
-        (["--json", "LM/run.json"], "cannot be written: .*a.ngram is not a folder"),
-        (["DUMP"], "expected each dump once"),
-        (["--tune-sequences", "1"], "--tune-sequences needs --part tune or --part heldout"),
-        (["--color"], "unrecognized arguments: --color; see rescore run --help"),
+        (["--top-k", "7"], ["--top-k", "7", "6"]),
+        (["--top-k", "0"], ["--top-k", "1", "64", "0"]),
+        (["--paths", "9" * 30], ["--paths", "1024", "9+"]),
+        (["--paths", "x"], ["--paths", "400K", "'x'"]),
+        (["--lm", "LM", "--alpha", "nan"], ["--alpha", "1000", "'nan'"]),
+        (["--lm", "LM", "--alpha", "-1"], ["--alpha"]),
+        (["--lm", "LM", "--alpha", "inf"], ["--alpha", "1000", "'inf'"]),
+        (["--lm", "LM", "--alpha", "0.5,"], ["--alpha", "0.5,0.4,0.3", "'0.5,'"]),
+        (["--lm", "LM", "--alpha", "0.5,0.4"], ["--alpha", "3", "2"]),
+        (["--lm", "LM=x"], ["--lm", "a.ngram=x'", "'x'"]),
+        (["--lm", "LM=-1"], ["--lm", "1000", "-1"]),
+        (["--alpha", "0.5"], ["--alpha", "--lm"]),
+        (["--task", "third"], ["--task", "'third'"]),
+        (["--drafts", "drafts.csv"], ["--drafts", "'drafts.csv'"]),
+        (["--json", "FOLDER"], ["folder"]),
+        (["--json", "LM/run.json"], ["a.ngram"]),
+        (["DUMP"], ["each"]),
+        (["--tune-sequences", "1"], ["--tune-sequences", "--part"]),
+        (["--color"], ["unrecognized arguments", "--color", "--help"]),
     ],
 )
 def test_misuse(world, capsys, words, message):
     names = {"LM": world / "a.ngram", "FOLDER": world, "DUMP": world / "forced"}
     words = [re.sub("LM|FOLDER|DUMP", lambda found: str(names[found[0]]), word) for word in words]
-    assert re.search(message, cli.refusal(capsys, "run", world / "forced", *words, status=2))
+    cli.refusal(capsys, "run", world / "forced", *words, status=2, names=message)
 
 
 def test_bad_data(world, capsys, tmp_path):
     lm = ("--lm", world / "a.ngram")
-    assert "nothere: expected a folder with dump.json" in cli.refusal(capsys, "run", tmp_path / "nothere", *lm)
-    assert f"{tmp_path / 'dump.json'}: no such file: not a dump" in cli.refusal(capsys, "run", tmp_path, *lm)
-    assert f"{tmp_path / 'no.ngram'}: No such file or directory" in cli.refusal(
-        capsys, "run", world / "forced", "--lm", tmp_path / "no.ngram"
-    )
-    assert "expected a name that ends in .ngram, .arpa, .arpa.gz, .fst" in cli.refusal(
-        capsys, "run", world / "forced", "--lm", world / "forced"
-    )
+    cli.refusal(capsys, "run", tmp_path / "nothere", *lm, names=["nothere", "dump.json"])
+    cli.refusal(capsys, "run", tmp_path, *lm, names=[tmp_path / "dump.json"])
+    cli.refusal(capsys, "run", world / "forced", "--lm", tmp_path / "no.ngram", names=[tmp_path / "no.ngram"])
+    cli.refusal(capsys, "run", world / "forced", "--lm", world / "forced", names=["arpa.gz"])
     (tmp_path / "empty.ngram").touch()
-    assert "empty.ngram: expected an .ngram file" in cli.refusal(
-        capsys, "run", world / "forced", "--lm", tmp_path / "empty.ngram"
-    )
+    cli.refusal(capsys, "run", world / "forced", "--lm", tmp_path / "empty.ngram", names=["empty.ngram"])
     (tmp_path / "junk.ngram").write_bytes(np.random.default_rng(0).bytes(5000))
-    assert "junk.ngram: expected an .ngram file, which begins with" in cli.refusal(
-        capsys, "run", world / "forced", "--lm", tmp_path / "junk.ngram"
-    )
+    cli.refusal(capsys, "run", world / "forced", "--lm", tmp_path / "junk.ngram", names=["junk.ngram"])
 
 
 def test_models_of_other_vocabularies(world, capsys, tmp_path):
     from rescore.lm.build.in_memory import build
 
     build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
-    message = cli.refusal(
-        capsys, "run", world / "forced", "--lm", tmp_path / "sixty.ngram", "--drafts", tmp_path / "d.jsonl"
-    )
-    assert re.search(
-        r"sixty.ngram: the model has 60 tokens, the dump .*forced has 50: build the model with the tokenizer", message
+    cli.refusal(
+        capsys,
+        *f"run {world}/forced --lm {tmp_path}/sixty.ngram --drafts {tmp_path}/d.jsonl".split(),
+        names=["sixty.ngram", "60", "50"],
     )
     build([[1, 2, 3]], order=2, vocab_size=dumps.V, end_of_text=0, metadata={"tokenizer": "f" * 64}).save(
         tmp_path / "other.ngram"
     )
-    message = cli.refusal(
+    cli.refusal(
         capsys,
-        "run",
-        world / "forced",
-        "--lm",
-        world / "a.ngram",
-        "--lm",
-        tmp_path / "other.ngram",
-        "--json",
-        tmp_path / "r.json",
+        *f"run {world}/forced --lm {world}/a.ngram --lm {tmp_path}/other.ngram --json {tmp_path}/r.json".split(),
+        names=["other.ngram"],
     )
-    assert re.search(r"other.ngram: .*tokenizer.*f{64}.*build it with the same tokenizer", message)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.ngram", "sixty.ngram"]
 
 
@@ -325,18 +295,11 @@ def test_nothing_is_left_after_an_error_on_the_way(world, capsys, tmp_path):
     shard.write_bytes(damaged)
     before = sorted(path.name for path in tmp_path.iterdir())
     for name in ("d.parquet", "d.jsonl"):
-        message = cli.refusal(
+        cli.refusal(
             capsys,
-            "run",
-            tmp_path / "dump",
-            "--lm",
-            world / "a.ngram",
-            "--drafts",
-            tmp_path / name,
-            "--json",
-            tmp_path / "r.json",
+            *f"run {tmp_path}/dump --lm {world}/a.ngram --drafts {tmp_path}/{name} --json {tmp_path}/r.json".split(),
+            names=["checksum"],
         )
-        assert "the checksum does not match" in message
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

@@ -172,17 +172,9 @@ def test_the_stages_of_a_build_on_a_terminal(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(400_000, dtype=np.uint32) * 2654435761 % 50_000)
     status, text = cli.on_terminal(
         140,
-        "lm",
-        "build",
-        tmp_path / "a.npy",
-        "--vocab-size",
-        50_000,
-        "--end-of-text",
-        0,
-        "--max-ngrams",
-        "100k",
-        "-o",
-        tmp_path / "lm.ngram",
+        *(
+            f"lm build {tmp_path}/a.npy --vocab-size 50000 --end-of-text 0 --max-ngrams 100k -o {tmp_path}/lm.ngram"
+        ).split(),
     )
     assert status == 0, text
     for stage, unit in (

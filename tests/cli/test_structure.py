@@ -60,15 +60,18 @@ def test_drafts_change_nothing(world, capsys):
 
 
 def test_refusals(world, capsys):
-    assert "--tools, --regex: expected one of them" in cli.refusal(
-        capsys, *words(world, "--regex", "a", "--tools", world / "tools.json"), status=2
+    cli.refusal(
+        capsys, *words(world, "--regex", "a", "--tools", world / "tools.json"), status=2, names=["--tools", "--regex"]
     )
-    assert "--regex (: structure: " in cli.refusal(capsys, *words(world, "--regex", "("))
-    told = cli.refusal(capsys, *words(world, "--json-schema", world / "bad.json"))
-    assert f"--json-schema {world / 'bad.json'}: structure: " in told and "nothing" in told
-    assert "none.lark" in cli.refusal(capsys, *words(world, "--grammar", world / "none.lark"))
+    cli.refusal(capsys, *words(world, "--regex", "("), names=["--regex"])
+    cli.refusal(
+        capsys,
+        *words(world, "--json-schema", world / "bad.json"),
+        names=["--json-schema", world / "bad.json", "nothing"],
+    )
+    cli.refusal(capsys, *words(world, "--grammar", world / "none.lark"), names=["none.lark"])
     (world / "tools.txt").write_text("no JSON")
-    assert "--tools" in cli.refusal(capsys, *words(world, "--tools", world / "tools.txt"))
+    cli.refusal(capsys, *words(world, "--tools", world / "tools.txt"), names=["--tools"])
 
 
 @pytest.mark.slow

@@ -142,45 +142,39 @@ def test_several_models(world, capsys):
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["--lm", "LM"], "--lm .*a.ngram: expected each model once"),
-        (["--top-k", "7"], "--top-k 7: expected at most 6, the candidates per slot of"),
-        (["-o", "FOLDER"], "expected a file to write, got a folder"),
-        (["--tune-sequences", "0"], "argument --tune-sequences: expected 1 to"),
+        (["--lm", "LM"], ["--lm", "a.ngram"]),
+        (["--top-k", "7"], ["--top-k", "7", "6"]),
+        (["-o", "FOLDER"], ["folder"]),
+        (["--tune-sequences", "0"], ["--tune-sequences", "1"]),
     ],
 )
 def test_misuse(world, capsys, more, message):
     names = {"LM": world / "a.ngram", "FOLDER": world}
-    assert re.search(message, cli.refusal(capsys, *words(world, *(names.get(word, word) for word in more)), status=2))
+    cli.refusal(capsys, *words(world, *(names.get(word, word) for word in more)), status=2, names=message)
 
 
 def test_misuse_of_run(world, report, capsys):
-    message = cli.refusal(
-        capsys, "run", world / "dump", "--settings", world / "s.json", "--part", "tune", "--tune-sequences", 1, status=2
+    cli.refusal(
+        capsys,
+        *f"run {world}/dump --settings {world}/s.json --part tune --tune-sequences 1".split(),
+        status=2,
+        names=["--tune-sequences", "--settings"],
     )
-    assert "--tune-sequences: --settings already has the split of this dump" in message
 
 
 def test_bad_data(world, report, capsys, tmp_path):
     from rescore.lm.build.in_memory import build
 
-    assert "none would be held out" in cli.refusal(capsys, *words(world, "--tune-sequences", 3))
-    assert "expected an .ngram file, since settings store its checksum" in cli.refusal(
-        capsys, "tune", world / "dump", "--lm", "x.arpa"
-    )
+    cli.refusal(capsys, *words(world, "--tune-sequences", 3), names=["none"])
+    cli.refusal(capsys, "tune", world / "dump", "--lm", "x.arpa", names=["settings"])
     build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
-    assert re.search(
-        "sixty.ngram: the model has 60 tokens, the dump .* has 50",
-        cli.refusal(capsys, "tune", world / "dump", "--lm", tmp_path / "sixty.ngram"),
-    )
+    cli.refusal(capsys, "tune", world / "dump", "--lm", tmp_path / "sixty.ngram", names=["sixty.ngram", "60", "50"])
     (tmp_path / "junk.json").write_text("{}")
-    assert "junk.json: settings: format: expected 'rescore settings'" in cli.refusal(
-        capsys, "run", world / "dump", "--settings", tmp_path / "junk.json"
+    cli.refusal(
+        capsys, "run", world / "dump", "--settings", tmp_path / "junk.json", names=["junk.json", "'rescore settings'"]
     )
     settings = Settings.load(world / "s.json")
     (tmp_path / "a.ngram").write_bytes((world / "b.ngram").read_bytes())
     whole = settings.to_json(world)
     (tmp_path / "s.json").write_text(json.dumps(whole))
-    assert re.search(
-        "a.ngram: expected the model that the settings were tuned with",
-        cli.refusal(capsys, "run", world / "dump", "--settings", tmp_path / "s.json"),
-    )
+    cli.refusal(capsys, "run", world / "dump", "--settings", tmp_path / "s.json", names=["a.ngram"])

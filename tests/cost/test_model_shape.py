@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.refusals import refused, refuses
 
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 
@@ -110,52 +111,42 @@ def test_names_of_other_families(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"hidden_size": None}, "expected the field hidden_size or n_embd or d_model, got none of them"),
-        ({"num_local_experts": 8}, r"expected a plain decoder, got a mixture of experts \(num_local_experts 8\)"),
-        ({"kv_lora_rank": 512}, "got a compressed cache"),
-        ({"is_encoder_decoder": True}, "got an encoder"),
-        ({"num_experts": "many"}, "num_experts: expected a number, got 'many'"),
-        ({"num_hidden_layers": "3"}, "config.json: layers: expected a whole number from 1"),
-        ({"num_key_value_heads": 3}, "key_heads: expected a divisor of the 8 heads, got 3"),
-        ({"hidden_size": 60}, "heads: expected a divisor of the width 60, or a head_width, got 8"),
-        ({"vocab_size": True}, "vocab_size: expected a whole number"),
-        ({"hidden_size": [1], "intermediate_size": None}, "width: expected a whole number"),
+        ({"hidden_size": None}, ["hidden_size", "n_embd", "d_model"]),
+        ({"num_local_experts": 8}, ["mixture", "num_local_experts", "8"]),
+        ({"kv_lora_rank": 512}, ["compressed"]),
+        ({"is_encoder_decoder": True}, ["encoder"]),
+        ({"num_experts": "many"}, ["num_experts", "'many'"]),
+        ({"num_hidden_layers": "3"}, ["config.json", "1"]),
+        ({"num_key_value_heads": 3}, ["key_heads", "8", "3"]),
+        ({"hidden_size": 60}, ["heads", "60", "head_width", "8"]),
+        ({"vocab_size": True}, ["vocab_size"]),
+        ({"hidden_size": [1], "intermediate_size": None}, ["width"]),
     ],
 )
 def test_refused_configurations(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        ModelShape.from_config(config(tmp_path, **changes))
+    refuses(ValueError, lambda: ModelShape.from_config(config(tmp_path, **changes)), *message)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("[1]", "expected a JSON object, got list"),
-        ("{", "expected JSON, got text that does not parse"),
-        ("[" * 100000, "does not parse"),
-    ],
-)
+@pytest.mark.parametrize("text, message", [("[1]", ["list"]), ("{", ["parse"]), ("[" * 100000, ["parse"])])
 def test_refused_files(tmp_path, text, message):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        ModelShape.from_config(tmp_path)
+    refuses(ValueError, lambda: ModelShape.from_config(tmp_path), *message)
 
 
 def test_refused_checkpoints(tmp_path):
     from safetensors.numpy import save_file
 
     (tmp_path / "a.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="expected a safetensors file"):
-        ModelShape.from_checkpoint(tmp_path / "a.safetensors")
+    refuses(ValueError, lambda: ModelShape.from_checkpoint(tmp_path / "a.safetensors"), "safetensors")
     for number, metadata in enumerate(
         (None, {"config": "[]"}, {"config": '{"width": 3}'}, {"config": '{"width": "a", "heads": 1, "head_hidden": 2}'})
     ):
         path = tmp_path / f"{number}.safetensors"
         save_file({}, path, metadata)
-        with pytest.raises(ValueError, match="expected 'config' of one of our models in the metadata"):
+        with refused(ValueError, "'config'"):
             ModelShape.from_checkpoint(path)
 
 
 def test_negative_heads_are_refused():
-    with pytest.raises(ValueError, match="block_parameters: expected a whole number from 0"):
+    with refused(ValueError, "block_parameters", "0"):
         ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500, block_parameters=-1)

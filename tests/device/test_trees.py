@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.refusals import refused
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -90,36 +91,20 @@ def test_masks_and_positions(demo):
 @pytest.mark.parametrize(
     "change, error, message",
     [
-        ({"ids": torch.zeros(1, 2, 3)}, TypeError, "ids: expected a tensor of torch.int32, got torch.float32"),
-        ({"ids": np.zeros((1, 2, 3), np.int32)}, TypeError, "ids: expected a tensor of torch.int32, got int32"),
-        ({"cost": torch.zeros(1, 3, 2).mT}, ValueError, "cost: expected a contiguous tensor, got strides"),
-        ({"cost": torch.zeros(1, 2, 2)}, ValueError, r"cost: expected the shape of ids, \[1, 2, 3\], got \[1, 2, 2\]"),
-        (
-            {"ids": torch.zeros(3, dtype=torch.int32)},
-            ValueError,
-            r"ids: expected shape \[T, K\] or \[B, T, K\], got \[3\]",
-        ),
+        ({"ids": torch.zeros(1, 2, 3)}, TypeError, ["ids", "torch.float32", "torch.int32"]),
+        ({"ids": np.zeros((1, 2, 3), np.int32)}, TypeError, ["ids", "torch.int32"]),
+        ({"cost": torch.zeros(1, 3, 2).mT}, ValueError, ["cost", "strides"]),
+        ({"cost": torch.zeros(1, 2, 2)}, ValueError, ["cost", "[1, 2, 3]", "[1, 2, 2]"]),
+        ({"ids": torch.zeros(3, dtype=torch.int32)}, ValueError, ["ids", "[T, K]", "[B, T, K]", "[3]"]),
         (
             {"ids": torch.zeros(1, 33, 3, dtype=torch.int32), "cost": torch.zeros(1, 33, 3)},
             ValueError,
-            "slots T: expected 1..32, got 33",
+            ["slots T", "1..32", "33"],
         ),
-        (
-            {"history": torch.zeros(1, 2, dtype=torch.int64)},
-            TypeError,
-            "history: expected a contiguous tensor of torch.int32, got torch.int64",
-        ),
-        (
-            {"history": torch.zeros(2, 2, dtype=torch.int32)},
-            ValueError,
-            "history: expected one row for each of 1 lattices",
-        ),
-        (
-            {"history": torch.zeros(1, 2, dtype=torch.int32, device="meta")},
-            ValueError,
-            "history: expected tensors on c",
-        ),
-        ({"n": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
+        ({"history": torch.zeros(1, 2, dtype=torch.int64)}, TypeError, ["history", "torch.int64", "torch.int32"]),
+        ({"history": torch.zeros(2, 2, dtype=torch.int32)}, ValueError, ["history", "1"]),
+        ({"history": torch.zeros(1, 2, dtype=torch.int32, device="meta")}, ValueError, ["history"]),
+        ({"n": 0}, ValueError, ["nodes", "1", "4096"]),
     ],
 )
 def test_misuse(change, error, message):
@@ -130,7 +115,7 @@ def test_misuse(change, error, message):
         "n": 3,
         **change,
     }
-    with pytest.raises(error, match=message):
+    with refused(error, *message):
         moved = {
             name: call[name].to(DEVICE)
             if isinstance(call[name], torch.Tensor) and call[name].device.type == "cpu"

@@ -5,6 +5,7 @@ from bisect import bisect_right
 
 import numpy as np
 import pytest
+from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.decode.draft.pace import CREDIT, EDGES, FADING, AcceptanceRates
@@ -146,12 +147,10 @@ def test_equal_to_a_count_node_by_node():
 
 def test_the_core_checks_its_arrays():
     factors, columns = np.ones(len(EDGES) + 1), (TREE.logq[None], TREE.parents[None])
-    with pytest.raises(ValueError, match=r"parents"):
-        _core.acceptance(columns[0], columns[1] + 3, EDGES, factors)
-    with pytest.raises(ValueError, match=f"factors, one more than edges: expected {len(EDGES) + 1} entries, got 3"):
-        _core.acceptance(*columns, EDGES, factors[:3])
+    refuses(ValueError, lambda: _core.acceptance(columns[0], columns[1] + 3, EDGES, factors), "parents")
+    refuses(ValueError, lambda: _core.acceptance(*columns, EDGES, factors[:3]), len(EDGES) + 1, "3")
     counts = np.ones((2, len(factors)))
     for wrong in ([[4]], [[-1]], [[0], [0]]):
-        with pytest.raises(ValueError, match="accepted"):
+        with refused(ValueError, "accepted"):
             _core.count_accepted(counts, EDGES, [TREE.logq], [TREE.parents], wrong)
     assert (counts == 1).all()

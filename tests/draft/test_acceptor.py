@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.log_fsts import exact, log_model, log_sausage
 from support.oracle import Backoff, models, padded, sausages
 from support.problems import VOCAB
+from support.refusals import refuses
 
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
@@ -90,8 +91,7 @@ def acceptor_of(problem):
     fst = fst_of(arcs, final)
     if fst.num_states():
         return Acceptor(arcs, final=final)
-    with pytest.raises(ValueError, match="start state 0"):
-        Acceptor(arcs, final=final)
+    refuses(ValueError, lambda: Acceptor(arcs, final=final), "0")
     return None
 
 
@@ -213,16 +213,14 @@ def test_a_transducer_is_refused():
     fst.set_start(0)
     fst.set_final(1)
     fst.add_arc(0, pywrapfst.Arc(1, 2, pywrapfst.Weight.one("log64"), 1))
-    with pytest.raises(ValueError, match="1:2"):
-        Acceptor.of_fst(fst)
+    refuses(ValueError, lambda: Acceptor.of_fst(fst), "1:2")
 
 
 @pytest.mark.parametrize(
-    ("arcs", "named"), [([(0, 1, 1), (0, 1, 0)], "two for 1"), ([(0, -1, 1)], "-1"), ([(0, 1 << 31, 1)], "2147483648")]
+    ("arcs", "named"), [([(0, 1, 1), (0, 1, 0)], ["1"]), ([(0, -1, 1)], ["-1"]), ([(0, 1 << 31, 1)], ["2147483648"])]
 )
 def test_arcs_that_are_refused(arcs, named):
-    with pytest.raises(ValueError, match=named):
-        Acceptor(arcs, final=[1])
+    refuses(ValueError, lambda: Acceptor(arcs, final=[1]), *named)
 
 
 def test_a_worked_example():

@@ -1,12 +1,12 @@
 """Best-first token trees of the native core against the enumeration of all prefixes."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core_trees import local_trees
 from support.oracle import FIXED_ONE, best_prefixes, padded, unigrams
 from support.problems import VOCAB, problems
+from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
@@ -66,9 +66,8 @@ def test_nothing_is_left_of_the_lattice_before():
 
 def test_misuse():
     lm = unigrams([1.0] * VOCAB)
-    with pytest.raises(ValueError, match="nodes: expected 1 to 4096, got 0"):
-        local_trees([lm], [[[(0, 1.0)]]], [[1.0]], [[]], 0)
-    with pytest.raises(ValueError, match="slots T: expected 1 to 32, got 33"):
+    refuses(ValueError, lambda: local_trees([lm], [[[(0, 1.0)]]], [[1.0]], [[]], 0), "nodes", "1", "4096")
+    with refused(ValueError, "slots T", "1", "32", "33"):
         local_trees([lm], [[[(0, 1.0)]] * 33], [[1.0] * 33], [[]], 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 torch = pytest.importorskip("torch")
 
@@ -92,12 +93,12 @@ def test_texts_of_one_token_and_texts_that_fill_the_context(nodes):
     assert len(whole.tokens) == room
     drafter = BlendedDrafter(target, nodes=nodes)
     for prompts, options, message in (
-        (PROMPTS[-1:], Options(max_tokens=room + 1), "expected at most 96 together, the model's context"),
-        ([np.ones(97, np.int64)], Options(max_tokens=1), "expected at most 96 together, the model's context"),
-        ([], Options(), "prompts: expected at least one, got none"),
-        ([np.array([V])], Options(), r"prompt 0: expected ids in \[0, 24\)"),
+        (PROMPTS[-1:], Options(max_tokens=room + 1), ["96"]),
+        ([np.ones(97, np.int64)], Options(max_tokens=1), ["96"]),
+        ([], Options(), ["prompts"]),
+        ([np.array([V])], Options(), ["prompt 0", "24"]),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             generate(target, prompts, drafter, options)
 
 
@@ -135,7 +136,7 @@ def test_tokens_that_a_target_rules_out(nodes, sampled):
 def test_logits_that_are_no_numbers_are_refused(nodes, value, at):
     """As without drafts; what the prompt's positions or rejected nodes say is not the text's."""
     for drafter in (None, BlendedDrafter(Faulty(value, at), nodes=nodes)):
-        with pytest.raises(ValueError, match="logits"):
+        with refused(ValueError, "logits"):
             generate(Faulty(value, at), PROMPTS[:2], drafter, Options(max_tokens=30))
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support import dumps
+from support.refusals import refuses
 
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
@@ -96,47 +97,36 @@ def test_trees_count_the_histories_if_no_texts_are_given(lm):
 def test_misuse(lm):
     sausage = Sausage(ids=np.zeros((1, 2, 1), np.int32), cost=np.ones((1, 2, 1), np.float32))
     history = np.zeros((1, 2), np.int32)
-    with pytest.raises(ValueError, match="texts: expected those of 1 lattices, got 0"):
-        Rescorer(lm).trees(sausage, history, texts=[])
+    refuses(ValueError, lambda: Rescorer(lm).trees(sausage, history, texts=[]), "texts", "1", "0")
     without = Rescorer(lm, calibration=Calibration(text=None))
-    with pytest.raises(ValueError, match="text: this calibration does not use the running text"):
-        without.text([1, 2])
-    with pytest.raises(ValueError, match="texts: expected none: the calibration does not use the running text"):
-        without.trees(sausage, history, texts=[Rescorer(lm).text()])
+    refuses(ValueError, lambda: without.text([1, 2]), "text")
+    refuses(ValueError, lambda: without.trees(sausage, history, texts=[Rescorer(lm).text()]), "texts")
     of_three = Calibration(head=(0.5, 0.5, 0.5), text=None)
-    with pytest.raises(
-        ValueError, match="calibration: expected lattices of 3 slots, got 2: tune on a dump of this model"
-    ):
-        Rescorer(lm, calibration=of_three).trees(sausage, history)
+    refuses(ValueError, lambda: Rescorer(lm, calibration=of_three).trees(sausage, history), "calibration", "3", "2")
 
 
 @pytest.mark.parametrize(
     "changes, error, message",
     [
-        ({"head": (-0.1,)}, ValueError, "head: expected numbers from 0 to 10000, got -0.1"),
-        ({"alpha": (float("nan"),)}, ValueError, "alpha: expected numbers from 0 to 10000, got nan"),
-        ({"floor": (1e5,)}, ValueError, "floor: expected numbers from -10000 to 10000"),
-        ({"prior": (True,)}, TypeError, "prior: expected numbers, got True"),
-        ({"head": 0.5}, TypeError, "head: expected a tuple of weights"),
-        ({"head": ()}, TypeError, "head: expected a tuple of weights"),
-        (
-            {"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)},
-            ValueError,
-            r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]",
-        ),
-        ({"text": ()}, ValueError, "text: expected shares of 1 to 16 orders"),
-        ({"text": (SHARE,) * 17}, ValueError, "text: expected shares of 1 to 16 orders"),
-        ({"text": [SHARE]}, ValueError, "text: expected shares of 1 to 16 orders"),
-        ({"text": (1.0, 2.0, 3.0)}, TypeError, "text: expected three numbers for each order, got 1.0"),
-        ({"text": (SHARE, (0.0, 1.0))}, TypeError, "text: expected three numbers for each order"),
-        ({"text": ((0.0, 1.0, True),)}, TypeError, "text: expected numbers, got True"),
-        ({"text": ((0.0, 1.0, float("nan")),)}, ValueError, "text: expected numbers from -10000 to 10000, got nan"),
-        ({"text": ((0.0, -1e5, 1.0),)}, ValueError, "text: expected numbers from -10000 to 10000"),
+        ({"head": (-0.1,)}, ValueError, ["head", "10000", "-0.1"]),
+        ({"alpha": (float("nan"),)}, ValueError, ["alpha", "nan", "10000"]),
+        ({"floor": (1e5,)}, ValueError, ["floor", "-10000"]),
+        ({"prior": (True,)}, TypeError, ["prior", "True"]),
+        ({"head": 0.5}, TypeError, ["head"]),
+        ({"head": ()}, TypeError, ["head"]),
+        ({"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)}, ValueError, ["calibration", "[2, 3, 1, 1]"]),
+        ({"text": ()}, ValueError, ["text", "16"]),
+        ({"text": (SHARE,) * 17}, ValueError, ["text", "16"]),
+        ({"text": [SHARE]}, ValueError, ["text", "16"]),
+        ({"text": (1.0, 2.0, 3.0)}, TypeError, ["text", "1.0"]),
+        ({"text": (SHARE, (0.0, 1.0))}, TypeError, ["text"]),
+        ({"text": ((0.0, 1.0, True),)}, TypeError, ["text", "True"]),
+        ({"text": ((0.0, 1.0, float("nan")),)}, ValueError, ["text", "nan", "-10000"]),
+        ({"text": ((0.0, -1e5, 1.0),)}, ValueError, ["text", "-10000"]),
     ],
 )
 def test_calibrations_that_are_refused(changes, error, message):
-    with pytest.raises(error, match=message):
-        Calibration(**changes)
+    refuses(error, lambda: Calibration(**changes), *message)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -147,25 +137,16 @@ def test_calibrations_as_json(form):
 @pytest.mark.parametrize(
     "change, error, message",
     [
-        (
-            lambda value: value.pop("head"),
-            ValueError,
-            "calibration: expected an object with the keys alpha, floor, head, open, prior, text",
-        ),
-        (lambda value: value.update(more=1), ValueError, "calibration: expected an object with the keys"),
-        (lambda value: value.update(open=1), TypeError, "open: expected true or false, got 1"),
-        (lambda value: value.update(head="x"), TypeError, "head: expected a tuple of weights"),
-        (lambda value: value.update(head=["x"]), TypeError, "head: expected numbers, got 'x'"),
-        (
-            lambda value: value.update(text=[1.0, 2.0]),
-            TypeError,
-            "text: expected three numbers for each order, got 1.0",
-        ),
-        (lambda value: value.update(text=[["x", 0, 0]]), TypeError, "text: expected numbers, got 'x'"),
+        (lambda value: value.pop("head"), ValueError, ["calibration"]),
+        (lambda value: value.update(more=1), ValueError, ["calibration"]),
+        (lambda value: value.update(open=1), TypeError, ["open", "1"]),
+        (lambda value: value.update(head="x"), TypeError, ["head"]),
+        (lambda value: value.update(head=["x"]), TypeError, ["head", "'x'"]),
+        (lambda value: value.update(text=[1.0, 2.0]), TypeError, ["text", "1.0"]),
+        (lambda value: value.update(text=[["x", 0, 0]]), TypeError, ["text", "'x'"]),
     ],
 )
 def test_json_that_is_refused(change, error, message):
     value = Calibration().to_json()
     change(value)
-    with pytest.raises(error, match=message):
-        Calibration.from_json(value)
+    refuses(error, lambda: Calibration.from_json(value), *message)

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 
@@ -116,7 +117,7 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
                     law_by_hand([*texts[b].tolist(), *tokens], shaping),
                     atol=2e-5,
                 )
-            with pytest.raises(ValueError, match="where one of the 4 tokens was drawn, got the one after 4 tokens"):
+            with refused(ValueError, "4"):
                 drafts[b].distribution.after([1, 2, 3, 4])
         if ask == 1:  # the first request ends, the others change places and go on
             work.select([2, 0])
@@ -126,8 +127,7 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
             np.testing.assert_allclose(
                 draft.distribution.after([]).numpy(), law_by_hand(one.tolist(), shaping), atol=2e-5
             )
-    with pytest.raises(ValueError, match=r"expected an active request, one of \[2, 0\], got 1"):
-        drafts[1].distribution.after([int(drafts[1].tree.tokens[0]) ^ 1])
+    refuses(ValueError, lambda: drafts[1].distribution.after([int(drafts[1].tree.tokens[0]) ^ 1]), "[2, 0]", "1")
 
 
 def test_a_deterministic_draft_is_the_small_models_greedy_text():
@@ -154,10 +154,8 @@ def test_no_room_gives_no_draft_and_takes_no_number():
     drafts = session(texts, SHAPINGS["sampled"]).propose(asked)
     assert [draft.tree.size for draft in drafts] == [0, 0]
     assert drafts[0].distribution.rows([]).shape == (0, V)
-    with pytest.raises(ValueError, match="nodes: expected .* where one of the 0 tokens was drawn, got -1"):
-        drafts[0].distribution.rows([-1])
-    with pytest.raises(ValueError, match="where one of the 0 tokens was drawn, got the one after 0 tokens"):
-        drafts[0].distribution.after([])
+    refuses(ValueError, lambda: drafts[0].distribution.rows([-1]), "nodes", "0", "-1")
+    refuses(ValueError, lambda: drafts[0].distribution.after([]), "0")
     assert asked.random[1].random() == np.random.default_rng([0, 1]).random()
 
 
@@ -212,12 +210,10 @@ def test_its_drawn_drafts_are_always_right_too(rule):
 
 def test_messages():
     for gamma in (0, True, 2.0):
-        with pytest.raises(
-            ValueError, match="gamma: expected a positive integer, got .*; omit the drafter to decode plainly"
-        ):
+        with refused(ValueError, "gamma"):
             DraftModelDrafter(BlockwiseTarget(MODEL), gamma=gamma, vocab_size=V, drawn=True)
     texts = histories()
     draft = session(texts, SHAPINGS["sampled"]).propose(step(texts, [2, 2, 2]))[0]
     for node in (-2, 1):
-        with pytest.raises(ValueError, match=f"nodes: expected -1, .* where one of the 2 tokens was drawn, got {node}"):
+        with refused(ValueError, "nodes", "-1", "2", node):
             draft.distribution.rows([node])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.refusals import refused
 
 from rescore import _core
 from rescore.decode.draft.calibration import HEADLESS
@@ -54,17 +54,17 @@ def test_what_is_refused():
     }
     untouched = text().mixture(np.array([4], np.int32), np.arange(V, dtype=np.int32))
     for name, value, message in (
-        ("drafted", [4, -2], "drafted: expected 0 to"),
-        ("parents", [-1, 1], "parents: expected -1 to 0, got 1"),
-        ("parents", [-1], "parents: expected 2 entries, got 1"),
-        ("accepted", [2], "accepted: expected 0 to 1, got 2"),
-        ("ids", [[0]], "ids, one row for each node: expected 2 entries, got 1"),
-        ("p", [[0.5]], "p, one row for each node: expected 2 entries, got 1"),
-        ("p", [[0.5], [1.5]], r"p\[1, 0\]: expected a probability, got 1.5"),
+        ("drafted", [4, -2], ["drafted", "0"]),
+        ("parents", [-1, 1], ["parents", "-1", "0"]),
+        ("parents", [-1], ["parents", "2", "1"]),
+        ("accepted", [2], ["accepted", "0", "1", "2"]),
+        ("ids", [[0]], ["2", "1"]),
+        ("p", [[0.5]], ["2", "1"]),
+        ("p", [[0.5], [1.5]], ["p[1, 0]", "1.5"]),
     ):
         wrong = good | {name: np.array(value, good[name].dtype)}
         one = text()
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             _core.foresee_rejected(one, **wrong)
         found = one.mixture(np.array([4], np.int32), np.arange(V, dtype=np.int32))
         assert found[0].tobytes() == untouched[0].tobytes() and found[1] == untouched[1]

@@ -9,6 +9,7 @@ from datetime import date
 import numpy as np
 import pytest
 from support.paths import ROOT
+from support.refusals import refuses
 
 llguidance = pytest.importorskip("llguidance")
 tokenizers = pytest.importorskip("tokenizers")
@@ -149,27 +150,25 @@ def test_states_that_fork_equal_a_matcher_that_reads_on():
 @pytest.mark.parametrize(
     "make, told",
     [
-        (lambda: Grammar.json_schema({"type": "nothing"}, TOKENIZER), "nothing"),
-        (lambda: Grammar.json_schema("{", TOKENIZER), "expected a JSON schema"),
-        (lambda: Grammar.json_schema(f'"{"x" * (1 << 20)}"', TOKENIZER), "expected at most 1,048,576 characters"),
-        (lambda: Grammar.regex("(", TOKENIZER), "invalid regex"),
-        (lambda: Grammar.lark("start: x", TOKENIZER), "unknown name"),
-        (lambda: Grammar.tools([], TOKENIZER), "tools: expected at least one, got none"),
-        (lambda: Grammar.tools([{"parameters": {}}], TOKENIZER), r"tools\[0\]: expected a function with a name"),
-        (lambda: Grammar.json_schema({"$ref": "#/$defs/none"}, TOKENIZER), "none"),
+        (lambda: Grammar.json_schema({"type": "nothing"}, TOKENIZER), ["nothing"]),
+        (lambda: Grammar.json_schema("{", TOKENIZER), ["schema"]),
+        (lambda: Grammar.json_schema(f'"{"x" * (1 << 20)}"', TOKENIZER), ["1,048,576"]),
+        (lambda: Grammar.regex("(", TOKENIZER), ["invalid"]),
+        (lambda: Grammar.lark("start: x", TOKENIZER), ["unknown"]),
+        (lambda: Grammar.tools([], TOKENIZER), ["tools"]),
+        (lambda: Grammar.tools([{"parameters": {}}], TOKENIZER), ["tools[0]"]),
+        (lambda: Grammar.json_schema({"$ref": "#/$defs/none"}, TOKENIZER), ["none"]),
     ],
 )
 def test_refusals(make, told):
-    with pytest.raises(ValueError, match=told):
-        make().start(V, ENDS)
+    refuses(ValueError, lambda: make().start(V, ENDS), *told)
 
 
 def test_other_tokenizers_are_refused():
     class SlowTokenizer:
         pass
 
-    with pytest.raises(TypeError, match="expected a fast tokenizer of Hugging Face, got SlowTokenizer"):
-        Grammar.regex("a", SlowTokenizer())
+    refuses(TypeError, lambda: Grammar.regex("a", SlowTokenizer()), "SlowTokenizer")
 
 
 def nested(depth: int) -> dict:
@@ -229,5 +228,4 @@ def test_a_grammar_that_takes_too_long(monkeypatch):
     """Its patterns are intersected pairwise."""
     monkeypatch.setattr(grammar_trial, "SECONDS", 0.5)
     schema = {"patternProperties": {f"^p{i}$": {} for i in range(2000)}}
-    with pytest.raises(ValueError, match="bounded complexity, got one that took more than 0.5 s"):
-        Grammar.json_schema(schema, TOKENIZER).start(V, ENDS)
+    refuses(ValueError, lambda: Grammar.json_schema(schema, TOKENIZER).start(V, ENDS), "0.5")

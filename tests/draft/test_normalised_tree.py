@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from support.core_trees import local_trees, prefixes
 from support.oracle_normalised import Enumerated, normalise, strings
 from support.problems import problems, temperatures
+from support.refusals import refuses
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
@@ -94,8 +95,6 @@ def test_misuse(worked):
     model, sausage = worked
     batch = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
     lattice = Rescorer(model, alpha=1.0).normalise(batch, np.array([example.HISTORY], np.int32))
-    with pytest.raises(TypeError, match=r"tree: expected a single sausage \[T, K\], got a batch; use trees"):
-        lattice.tree(3)
-    with pytest.raises(ValueError, match="nodes: expected 1 to 4096, got 0"):
-        lattice.trees(0)
+    refuses(TypeError, lambda: lattice.tree(3), "tree", "batch", "[T, K]")
+    refuses(ValueError, lambda: lattice.trees(0), "nodes", "1", "4096")
     assert len(lattice.trees(3)) == 1

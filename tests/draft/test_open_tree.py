@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from support.core_trees import prefixes
 from support.edits import Edits
 from support.oracle import FIXED_ONE, Backoff, model_prefixes, models, padded, padded_histories, sausages, unigrams
+from support.refusals import refuses
 from support.running_text import Earlier, Text
 
 from rescore import _core
@@ -490,40 +491,23 @@ def text_of(*tokens):
 @pytest.mark.parametrize(
     "changes, error, message",
     [
-        ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
-        ({"depth": 0}, ValueError, "depth: expected 1 to 4096, got 0"),
-        ({"depth": 4097}, ValueError, "depth: expected 1 to 4096, got 4097"),
-        ({"least": 1.5}, ValueError, "least: expected a probability, 0 to 1"),
-        ({"least": float("nan")}, ValueError, "least: expected a probability, 0 to 1"),
-        (
-            {"histories": np.zeros((2, 0), np.int32)},
-            ValueError,
-            "histories, one per lattice: expected 1 entries, got 2",
-        ),
-        (
-            {"ids": np.full((1, 2, 1), VOCAB, np.int32)},
-            ValueError,
-            "expected a token id below the model's vocabulary size 5, got 5",
-        ),
-        ({"weights": np.ones((2, 2))}, ValueError, "weights: head, prior, floor: expected 3 entries, got 2"),
-        ({"weights": np.ones((3, 3))}, ValueError, "weights, one per slot: expected 2 entries, got 3"),
-        ({"texts": [text_of(1)] * 2}, ValueError, "texts: expected 1 entries, got 2"),
-        ({"texts": [None]}, TypeError, None),
-        (
-            {"texts": [text_of(1, VOCAB)]},
-            ValueError,
-            "texts: expected token ids below the model's vocabulary size 5, got 5",
-        ),
-        (
-            {"memories": [text_of(VOCAB)]},
-            ValueError,
-            "texts: expected token ids below the model's vocabulary size 5, got 5",
-        ),
+        ({"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
+        ({"depth": 0}, ValueError, ["depth", "1", "4096"]),
+        ({"depth": 4097}, ValueError, ["depth", "1", "4096", "4097"]),
+        ({"least": 1.5}, ValueError, ["least", "0", "1"]),
+        ({"least": float("nan")}, ValueError, ["least", "0", "1"]),
+        ({"histories": np.zeros((2, 0), np.int32)}, ValueError, ["1", "2"]),
+        ({"ids": np.full((1, 2, 1), VOCAB, np.int32)}, ValueError, ["5"]),
+        ({"weights": np.ones((2, 2))}, ValueError, ["weights", "3", "2"]),
+        ({"weights": np.ones((3, 3))}, ValueError, ["2", "3"]),
+        ({"texts": [text_of(1)] * 2}, ValueError, ["texts", "1", "2"]),
+        ({"texts": [None]}, TypeError, []),
+        ({"texts": [text_of(1, VOCAB)]}, ValueError, ["texts", "5"]),
+        ({"memories": [text_of(VOCAB)]}, ValueError, ["texts", "5"]),
     ],
 )
 def test_misuse(changes, error, message):
-    with pytest.raises(error, match=message):
-        call(**changes)
+    refuses(error, lambda: call(**changes), *message)
 
 
 @pytest.mark.parametrize("weights", list(itertools.product([0.0, 1e4, math.inf, math.nan], repeat=2)))

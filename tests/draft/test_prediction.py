@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -115,8 +116,8 @@ def test_in_hugging_faces_generate(model, texts):
         got = model.generate(ids, max_new_tokens=TOKENS, do_sample=False, eos_token_id=None, custom_generate=drafting)
         assert got[0, 4:].tolist() == texts[0].tolist()
         assert drafting.statistics[0].passes == few and drafting.statistics[0].predicted == (TOKENS, 0)
-    for value, message in (([words, words], "one for each of 1 rows, got 2"), (words, "expected a tokenizer")):
-        with pytest.raises(ValueError, match=f"prediction: .*{message}"):
+    for value, message in (([words, words], ["1", "2"]), (words, ["tokenizer"])):
+        with refused(ValueError, "prediction", *message):
             model.generate(ids, max_new_tokens=3, do_sample=False, custom_generate=Drafting(prediction=value))
 
 
@@ -144,10 +145,9 @@ def test_a_text_longer_than_the_places_kept():
 
 def test_ids_beyond_the_vocabulary_are_refused(model):
     for value in ([tiny_transformers.V], [-1]):
-        with pytest.raises(ValueError, match="expected"):
+        with refused(ValueError):
             decoded(model, [value, None])
-    with pytest.raises(TypeError, match="request 0: prediction: expected integers"):
-        decoded(model, [[0.5], None])
+    refuses(TypeError, lambda: decoded(model, [[0.5], None]), "request 0")
 
 
 def test_requests_that_join_and_leave(model, texts):
@@ -165,13 +165,12 @@ def test_requests_that_join_and_leave(model, texts):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (dict(tokens=[-1]), r"tokens\[0\]: expected a token id, got -1"),
-        (dict(arcs=(0.0, 0.1, 0.1, 0.1, 0.1)), "arcs: expected weights between 0 and 1"),
-        (dict(arcs=(0.5, 0.5, 0.1, 0.1, 0.1)), "replaced \\+ inserted below 1"),
-        (dict(share=(float("nan"), 1.0)), "share: expected finite"),
+        (dict(tokens=[-1]), ["tokens[0]", "-1"]),
+        (dict(arcs=(0.0, 0.1, 0.1, 0.1, 0.1)), ["arcs", "0", "1"]),
+        (dict(arcs=(0.5, 0.5, 0.1, 0.1, 0.1)), ["1"]),
+        (dict(share=(float("nan"), 1.0)), ["share"]),
     ],
 )
 def test_automata_that_are_refused(changes, message):
     given = dict(tokens=[1, 2], arcs=ARCS, share=SHARE) | changes
-    with pytest.raises(ValueError, match=message):
-        _core.EditModel(np.array(given.pop("tokens"), np.int32), **given)
+    refuses(ValueError, lambda: _core.EditModel(np.array(given.pop("tokens"), np.int32), **given), *message)

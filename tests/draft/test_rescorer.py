@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.ngram_drafter import propose_trees
@@ -82,51 +83,26 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
 @pytest.mark.parametrize(
     "call, error, message",
     [
-        (lambda lm, s: Rescorer([lm, lm]), ValueError, "alpha: expected weights of 2 models, got none"),
-        (lambda lm, s: Rescorer(lm, alpha=1, calibration=DEFAULT), ValueError, "calibration, memory: expected"),
-        (lambda lm, s: Rescorer(lm, alpha=1).text(), ValueError, "text: only trees under a calibrated q"),
-        (lambda lm, s: Rescorer(lm, alpha=1).tree(s, [0], depth=9), TypeError, "depth: expected none with alpha"),
-        (lambda lm, s: Rescorer(lm).trees(s, [0], out=Trees.empty(1, 4)), TypeError, "out: expected none"),
-        (lambda lm, s: Rescorer(lm, alpha=-1), ValueError, "alpha: expected weights from 0 to 1000, got -1.0"),
-        (lambda lm, s: Rescorer(lm, head=-1), ValueError, "head: expected weights from 0 to 1000, got -1.0"),
-        (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, r"head: expected a number or \[T\], got shape \[1, 1\]"),
-        (
-            lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]),
-            ValueError,
-            "head: expected a weight for each of 3 slots, got 2",
-        ),
-        (lambda lm, s: Rescorer(lm, alpha=float("nan")), ValueError, "alpha: expected weights from 0 to 1000, got nan"),
-        (
-            lambda lm, s: Rescorer(lm, alpha=[1, 2]),
-            ValueError,
-            r"alpha: expected a number, \[J\] or \[J, T\] for J = 1",
-        ),
-        (
-            lambda lm, s: Rescorer(lm, alpha=[[1, 2]]).paths(s, [0]),
-            ValueError,
-            "alpha: expected a weight for each of 3 slots, got 2",
-        ),
-        (
-            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [[0], [1]]),
-            ValueError,
-            "history: expected one row for each of 1 lattices",
-        ),
-        (
-            lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [99]),
-            ValueError,
-            r"history\[0\]: expected a token id below the vocabulary size 6, got 99",
-        ),
-        (lambda lm, s: Rescorer(lm).tree(Sausage.batch([s]), [[0]]), TypeError, "tree: expected a single sausage"),
-        (
-            lambda lm, s: Rescorer(lm, alpha=1.0).paths(Sausage.batch([s]), [[0]]).tree(),
-            TypeError,
-            "expected the drafts of a single sausage, got a batch",
-        ),
+        (lambda lm, s: Rescorer([lm, lm]), ValueError, ["alpha", "2"]),
+        (lambda lm, s: Rescorer(lm, alpha=1, calibration=DEFAULT), ValueError, ["calibration"]),
+        (lambda lm, s: Rescorer(lm, alpha=1).text(), ValueError, ["text"]),
+        (lambda lm, s: Rescorer(lm, alpha=1).tree(s, [0], depth=9), TypeError, ["depth"]),
+        (lambda lm, s: Rescorer(lm).trees(s, [0], out=Trees.empty(1, 4)), TypeError, ["out"]),
+        (lambda lm, s: Rescorer(lm, alpha=-1), ValueError, ["alpha", "1000", "-1.0"]),
+        (lambda lm, s: Rescorer(lm, head=-1), ValueError, ["head", "1000", "-1.0"]),
+        (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, ["head", "[T]", "[1, 1]"]),
+        (lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]), ValueError, ["head", "3", "2"]),
+        (lambda lm, s: Rescorer(lm, alpha=float("nan")), ValueError, ["alpha", "nan", "1000"]),
+        (lambda lm, s: Rescorer(lm, alpha=[1, 2]), ValueError, ["alpha", "[J]", "[J, T]", "1"]),
+        (lambda lm, s: Rescorer(lm, alpha=[[1, 2]]).paths(s, [0]), ValueError, ["alpha", "3", "2"]),
+        (lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [[0], [1]]), ValueError, ["history", "1"]),
+        (lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [99]), ValueError, ["history[0]", "6", "99"]),
+        (lambda lm, s: Rescorer(lm).tree(Sausage.batch([s]), [[0]]), TypeError, ["tree"]),
+        (lambda lm, s: Rescorer(lm, alpha=1.0).paths(Sausage.batch([s]), [[0]]).tree(), TypeError, ["batch"]),
     ],
 )
 def test_misuse(lm, sausage, call, error, message):
-    with pytest.raises(error, match=message):
-        call(lm, sausage)
+    refuses(error, lambda: call(lm, sausage), *message)
 
 
 def test_models_of_different_vocabularies_are_those_of_the_greatest(lm):

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 from rescore.decode.draft.text_memory import TextMemory
 
@@ -88,48 +89,44 @@ def test_of_a_longer_file_the_last_texts_are_read(tmp_path):
 def test_a_frozen_memory_stays_as_it_is(tmp_path):
     memory_of([1, 2]).save(tmp_path / "memory.npy")
     memory = TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END, frozen=True)
-    with pytest.raises(ValueError, match="add: this memory is frozen; open it with frozen=False"):
-        memory.add([1])
+    refuses(ValueError, lambda: memory.add([1]), "add")
     assert memory.size == 3
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (np.array([1, V], np.int32), r"expected ids in 0\.\.49, got 1\.\.50: texts of another vocabulary"),
-        (np.array([-1, 2], np.int32), r"expected ids in 0\.\.49, got -1\.\.2"),
-        (np.array([[1, 2]], np.int32), r"expected a flat array of integers, got int32 \[1, 2\]"),
-        (np.array([1.0]), "expected a flat array of integers, got float64"),
-        (np.array([{}], object), "expected a .npy file of token ids, got"),
+        (np.array([1, V], np.int32), ["0..49", "1..50"]),
+        (np.array([-1, 2], np.int32), ["0..49", "-1..2"]),
+        (np.array([[1, 2]], np.int32), ["int32", "[1, 2]"]),
+        (np.array([1.0]), ["float64"]),
+        (np.array([{}], object), ["file"]),
     ],
 )
 def test_hostile_files_are_refused(tmp_path, content, message):
     np.save(tmp_path / "memory.npy", content, allow_pickle=True)
-    with pytest.raises(ValueError, match=message):
-        TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END)
+    refuses(ValueError, lambda: TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END), *message)
 
 
 @pytest.mark.parametrize("cut", [0, 5, 60, 130])
 def test_damaged_files_are_refused(tmp_path, cut):
     memory_of([1, 2, 3]).save(tmp_path / "memory.npy")
     (tmp_path / "memory.npy").write_bytes((tmp_path / "memory.npy").read_bytes()[:cut])
-    with pytest.raises(ValueError, match="memory.npy: expected a .npy file of token ids"):
-        TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END)
+    refuses(ValueError, lambda: TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END), "memory.npy")
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"end_of_text": V}, r"end_of_text: expected a token in 0\.\.49, got 50"),
-        ({"end_of_text": -1}, r"end_of_text: expected a token in 0\.\.49, got -1"),
-        ({"most": 1}, "most: expected 2 to 1073741824 tokens, got 1"),
-        ({"shares": ()}, "shares: expected shares of 1 to 16 orders"),
-        ({"shares": ((0.0, 1.0, float("nan")),)}, "shares: expected numbers from"),
+        ({"end_of_text": V}, ["end_of_text", "0..49", "50"]),
+        ({"end_of_text": -1}, ["end_of_text", "0..49", "-1"]),
+        ({"most": 1}, ["most", "1073741824"]),
+        ({"shares": ()}, ["shares", "16"]),
+        ({"shares": ((0.0, 1.0, float("nan")),)}, ["shares"]),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        TextMemory(**{"vocab_size": V, "end_of_text": END} | options)
+    refuses(ValueError, lambda: TextMemory(**{"vocab_size": V, "end_of_text": END} | options), *message)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +134,7 @@ def test_what_cannot_be_is_refused(options, message):
 )
 def test_texts_of_other_things_are_refused(tokens, error):
     memory = memory_of([1, 2])
-    with pytest.raises(error, match="tokens: expected"):
-        memory.add(tokens)
+    refuses(error, lambda: memory.add(tokens), "tokens")
     assert memory.size == 2
 
 

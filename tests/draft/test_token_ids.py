@@ -1,9 +1,8 @@
 """Token ids in the Python API: integers in [0, V), in every function."""
 
-import re
-
 import numpy as np
 import pytest
+from support.refusals import refused, refuses
 
 from rescore.decode.draft.prompt_lookup import prompt_lookup
 from rescore.decode.draft.rescorer import Rescorer
@@ -66,7 +65,7 @@ NO_V = (
 def test_ids_are_integers(name):
     for wrong in ([1.0], [1.7, 2.0], [True], ["1"], [None]):
         for ids in (wrong, np.array(wrong)):
-            with pytest.raises(TypeError, match="integers"):
+            with refused(TypeError, "integers"):
                 READERS[name](ids)
 
 
@@ -74,32 +73,30 @@ def test_ids_are_integers(name):
 def test_ids_are_below_v(name):
     """An id beyond V is named with V, whatever holds it: none is wrapped to one that is right."""
     for value in (2**31, 2**32 + 1, -(2**40), 2**63):
-        with pytest.raises(ValueError, match=rf"expected .*(0..5|2147483647).* got .*{value}"):
+        with refused(ValueError, value):
             READERS[name]([value])
     for value in () if name in NO_V else (6, 2**31 - 1, -5):
         for ids in ([value], np.array([value], np.int32), np.array([value], np.int64)):
-            with pytest.raises(ValueError, match=rf"(vocabulary size 6|0\.\.5|token id), got {value}"):
+            with refused(ValueError, value):
                 READERS[name](ids)
 
 
 def test_a_running_text_beyond_v_is_refused_by_the_search():
     text = CALIBRATED.text([6])
-    with pytest.raises(ValueError, match="texts: expected token ids below the model's vocabulary size 6, got 6"):
-        CALIBRATED.trees(BATCH, np.zeros((1, 1), np.int32), texts=[text])
+    refuses(ValueError, lambda: CALIBRATED.trees(BATCH, np.zeros((1, 1), np.int32), texts=[text]), "texts", "6")
 
 
 def test_a_candidate_beyond_v_is_named():
     wrong = Sausage(ids=np.full((1, 1), 6, np.int32), cost=np.zeros((1, 1), np.float32))
-    message = "lattice 0, slot 0, rank 0: expected a token id below the model's vocabulary size 6, got 6"
     for call in (PLAIN.paths, PLAIN.trees, PLAIN.normalise, CALIBRATED.tree):
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, "lattice 0", "slot 0", "rank 0", 6):
             call(wrong, [0])
 
 
 @pytest.mark.parametrize("weight", [1001.0, 1e30, np.inf, np.nan, -0.5])
 def test_weights_that_make_costs_infinite_are_refused(weight):
     for name in ("alpha", "head"):
-        with pytest.raises(ValueError, match=re.escape(f"{name}: expected weights from 0 to 1000, got {weight}")):
+        with refused(ValueError, name, "1000", weight):
             Rescorer(MODEL, **{name: weight})
 
 
@@ -111,8 +108,8 @@ def test_costs_are_finite_with_the_greatest_weights():
 
 def test_ids_of_dictionaries_and_parents():
     for token in (-1, 6, 2**32, np.int64(2**32 + 1), 2**64):
-        with pytest.raises((ValueError, TypeError), match="(0..5|integers)"):
+        with refused((ValueError, TypeError)):
             Tables.from_ngrams({(token,): (0.5, 1.0)}, vocab_size=6, unseen_cost=1.0)
     for parent in (1, 5, -2, 2**33):
-        with pytest.raises(ValueError, match=rf"parents\[1\] = {parent}: expected -1 or the index of an earlier node"):
+        with refused(ValueError, "parents[1]", parent, "-1"):
             TokenTree.from_parents([3, 4], [-1, parent])

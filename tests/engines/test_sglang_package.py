@@ -15,6 +15,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 pytest.importorskip("sglang.srt.speculative.spec_info")
 torch = pytest.importorskip("torch")
@@ -77,8 +78,7 @@ int main() {  // last token, n, nodes, then token and parent of each; node 0 of 
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    with pytest.raises(ValueError, match=NAME):
-        SpeculativeAlgorithm.from_string(NAME)
+    refuses(ValueError, lambda: SpeculativeAlgorithm.from_string(NAME), NAME)
     register()
 
 

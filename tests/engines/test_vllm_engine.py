@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -170,5 +171,4 @@ def test_a_model_of_fewer_ids_drafts_what_it_knows(folder, tmp_path):
 
 def test_a_model_of_more_ids_stops_the_engine(folder, tmp_path):
     build([np.arange(150)], order=2, vocab_size=150, end_of_text=0).save(tmp_path / "more.ngram")
-    with pytest.raises(Exception, match=r"128.*150|150.*128"):
-        engine(folder, tmp_path / "more.ngram")
+    refuses(Exception, lambda: engine(folder, tmp_path / "more.ngram"), "128", "150")

@@ -1,6 +1,5 @@
 """Drawings: well-formed, safe with any token text, telling the right lengths; the shipped pictures are current."""
 
-import re
 import xml.etree.ElementTree as xml
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.paths import ROOT
+from support.refusals import refuses
 from support.tools import load_tool
 
 from rescore.lattice import compose, svg
@@ -95,8 +95,7 @@ def test_drawings_together():
 
 
 def test_what_is_no_drawing_is_refused():
-    with pytest.raises(ValueError, match="drawing: expected an SVG text that begins with its size in px, got '<p>'"):
-        compose.size("<p>")
+    refuses(ValueError, lambda: compose.size("<p>"), "drawing", "'<p>'")
 
 
 def test_a_bare_sausage_is_candidates_only():
@@ -175,11 +174,7 @@ def test_both_colour_schemes_have_every_class():
 
 
 def test_refusals():
-    with pytest.raises(TypeError, match="expected a single sausage"):
-        draw_sausage(Sausage.batch([sausage()]))
-    with pytest.raises(ValueError, match=re.escape("after rescoring: token 99 is not among the candidates of slot 2")):
-        draw_sausage(sausage(), after=np.array([0, 99, 8]))
-    with pytest.raises(ValueError, match="before rescoring: 4 tokens, but the sausage has 3 slots"):
-        draw_sausage(sausage(), before=[0, 4, 8, 9])
-    with pytest.raises(ValueError, match="words: expected an entry for token 2, got 2 entries"):
-        draw_sausage(sausage(), words=["a", "b"])
+    refuses(TypeError, lambda: draw_sausage(Sausage.batch([sausage()])), "sausage")
+    refuses(ValueError, lambda: draw_sausage(sausage(), after=np.array([0, 99, 8])), "after rescoring", "99", "2")
+    refuses(ValueError, lambda: draw_sausage(sausage(), before=[0, 4, 8, 9]), "before rescoring", "4", "3")
+    refuses(ValueError, lambda: draw_sausage(sausage(), words=["a", "b"]), "words", "2")

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import dumps
+from support.refusals import refuses
 
 from rescore.lattice.dump import Dump
 
@@ -112,8 +113,7 @@ def test_files_that_are_exchanged(good, tmp_path):
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
-    with pytest.raises(ValueError, match="expected .* bytes, got"):
-        Dump.open(path)
+    refuses(ValueError, lambda: Dump.open(path), "bytes")
 
 
 def test_lying_sizes_allocate_nothing(good, tmp_path):
@@ -124,8 +124,7 @@ def test_lying_sizes_allocate_nothing(good, tmp_path):
     tracemalloc.start()
     for size in (2**63 - 1, 2**40, 99_000_000, 0):
         shard.write_bytes(size.to_bytes(8, "little") + data[8:])
-        with pytest.raises(ValueError, match="not a safetensors file, or damaged"):
-            Dump.open(path, verify=False)
+        refuses(ValueError, lambda: Dump.open(path, verify=False), "safetensors")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < MOST_BYTES
@@ -137,5 +136,4 @@ def test_a_folder_in_place_of_a_shard(good, tmp_path):
     shard = next(path.glob("*.safetensors"))
     shard.unlink()
     shard.mkdir()
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        Dump.open(path)
+    refuses(FileNotFoundError, lambda: Dump.open(path), "such")

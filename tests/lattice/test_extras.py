@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.refusals import refused
 
 from rescore.lattice.extras import DISTRIBUTIONS, EXTRAS, command, needed_for, remedy
 
@@ -25,12 +26,10 @@ def test_all_asks_for_what_is_not_special():
 
 
 def test_what_a_missing_package_is_answered_with():
-    with pytest.raises(
-        ImportError, match=r"^a page needs the package plotly: pip install 'jinja2>=[\d.]+' 'plotly>=[\d.]+'$"
-    ):
+    with refused(ImportError, "'jinja2>=", "' '"):
         with needed_for("a page"):
             raise ModuleNotFoundError("No module named 'plotly.offline'", name="plotly.offline")
-    with pytest.raises(ModuleNotFoundError, match="other"):  # one of nobody's extras
+    with refused(ModuleNotFoundError):  # one of nobody's extras
         with needed_for("a page"):
             raise ModuleNotFoundError("No module named 'other'", name="other")
     assert re.fullmatch(r"pip install 'pynini>=[\d.]+'", remedy("pywrapfst"))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.refusals import refuses
 
 from rescore.decode.loop.prompts import read_prompts
 
@@ -23,5 +24,4 @@ def test_a_byte_order_mark_is_skipped(tmp_path, name, end):
 
 def test_other_bytes_name_their_line(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"prompt": [1]}\n{"prompt": [2], "task": "\xe9"}\n\xef\xbb\xbf\n')
-    with pytest.raises(ValueError, match="a.jsonl, line 3: expected a JSON object with prompt"):
-        read_prompts(tmp_path / "a.jsonl", 9, NO_TEXT)
+    refuses(ValueError, lambda: read_prompts(tmp_path / "a.jsonl", 9, NO_TEXT), "a.jsonl", "3")

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -108,17 +109,17 @@ def test_a_folder_opens_with_its_model(tmp_path):
 
 
 FAULTS = [
-    ({"format": "other"}, "expected format 'rescore bita', version 1, got 'other', 1"),
-    ({"masks": 0}, "masks: expected an integer from 1 to 63, got 0"),
-    ({"masks": True}, "masks: expected an integer"),
-    ({"prompts": 10**9}, "prompts: expected an integer from 0 to 4096"),
-    ({"masks": 4}, r"masks: expected floating point \[4, 32\]"),
-    ({"vocab_size": V + 1}, f"expected tokens for this model's vocab_size of {V}, got {V + 1}"),
-    ({"vocab_size": "37"}, f"expected tokens for this model's vocab_size of {V}, got '37'"),
-    ({"vocab_size": True}, f"expected tokens for this model's vocab_size of {V}, got True"),
-    ({"width": 48}, "expected tokens for this model's width of 32, got 48"),
-    ({"layers": [[4, 8, 8]] * 900}, "expected tokens for this model's layers"),
-    ({"layers": "x" * 10**6}, "expected tokens for this model's layers"),
+    ({"format": "other"}, ["'rescore bita'", "1", "'other'"]),
+    ({"masks": 0}, ["masks", "1", "63", "0"]),
+    ({"masks": True}, ["masks"]),
+    ({"prompts": 10**9}, ["prompts", "4096"]),
+    ({"masks": 4}, ["masks", "[4, 32]"]),
+    ({"vocab_size": V + 1}, ["vocab_size", V, V + 1]),
+    ({"vocab_size": "37"}, ["vocab_size", V, "'37'"]),
+    ({"vocab_size": True}, ["True", "vocab_size", V]),
+    ({"width": 48}, ["32", "48"]),
+    ({"layers": [[4, 8, 8]] * 900}, ["layers"]),
+    ({"layers": "x" * 10**6}, ["layers"]),
 ]
 
 
@@ -127,8 +128,7 @@ def test_a_folder_that_lies_is_refused(tmp_path, changed, message):
     tokens_for("llama").save(tmp_path, {})
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    with pytest.raises(ValueError, match=message):
-        BitaTokens.load(tmp_path, CausalLMTarget(shared("llama")))
+    refuses(ValueError, lambda: BitaTokens.load(tmp_path, CausalLMTarget(shared("llama"))), *message)
 
 
 @pytest.mark.parametrize("fault", ["missing", "more", "nan", "integers", "cut", "another's"])
@@ -148,5 +148,4 @@ def test_damaged_weights_are_refused(tmp_path, fault):
     if fault == "cut":
         path.write_bytes(path.read_bytes()[:-9])
     name = "llama-tied" if fault == "another's" else "llama"
-    with pytest.raises(ValueError, match=r"(bita.safetensors|config.json): .*expected"):
-        BitaTokens.load(tmp_path, CausalLMTarget(shared(name)))
+    refuses(ValueError, lambda: BitaTokens.load(tmp_path, CausalLMTarget(shared(name))))

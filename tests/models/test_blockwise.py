@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 
@@ -126,28 +127,19 @@ def test_a_failed_save_keeps_the_old_file(model, tmp_path):
 def test_bad_checkpoints_are_named(model, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"\xff" * 100)
-    with pytest.raises(ValueError, match="model.safetensors: expected a safetensors file, got one that cannot be read"):
-        BlockwiseTransformer.load(path)
+    refuses(ValueError, lambda: BlockwiseTransformer.load(path), "model.safetensors")
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     save_file(tensors, path)
-    with pytest.raises(
-        ValueError, match="expected 'config' in the safetensors metadata, got none; give a file written by"
-    ):
-        BlockwiseTransformer.load(path)
+    refuses(ValueError, lambda: BlockwiseTransformer.load(path), "'config'")
     config = {name: getattr(CONFIG, name) for name in CONFIG.__slots__}
     save_file(tensors, path, {"config": json.dumps(config | {"colour": 1})})
-    with pytest.raises(ValueError, match="expected 'config' to be the JSON of a BlockwiseConfig, got"):
-        BlockwiseTransformer.load(path)
+    refuses(ValueError, lambda: BlockwiseTransformer.load(path), "'config'", "BlockwiseConfig")
     save_file(tensors, path, {"config": json.dumps(config | {"vocab_size": 25})})
-    with pytest.raises(
-        ValueError,
-        match=r"embedding.weight: expected floating point \[25, 32\], got torch.float32 \[24, 32\]",
-    ):
+    with refused(ValueError, "embedding.weight", "[25, 32]", "torch.float32", "[24, 32]"):
         BlockwiseTransformer.load(path)
     del tensors["norm.weight"]
     save_file(tensors, path, {"config": json.dumps(config)})
-    with pytest.raises(ValueError, match="tensors of its configuration, got none named 'norm.weight'"):
-        BlockwiseTransformer.load(path)
+    refuses(ValueError, lambda: BlockwiseTransformer.load(path), "'norm.weight'")
 
 
 def test_shapes_are_those_of_the_module(model):
@@ -166,23 +158,15 @@ def test_nothing_is_built_of_a_config_that_is_not_its_tensors(model, tmp_path, m
     for value in wrong:
         text = json.dumps(config | {name: None}).replace("null", value)
         save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, path, {"config": text})
-        with pytest.raises(ValueError, match="model.safetensors: .*expected"):
-            BlockwiseTransformer.load(path)
+        refuses(ValueError, lambda: BlockwiseTransformer.load(path), "model.safetensors")
 
 
 def test_the_reference_checkpoint_is_refused(shared):
-    with pytest.raises(
-        ValueError, match="layers: expected an integer from 1 to 4096, got 1000000000000000000000000000000$"
-    ):
+    with refused(ValueError, "layers", "4096", "1000000000000000000000000000000"):
         BlockwiseTransformer.load(shared / "reference" / "hostile" / "ck_layers" / "model.safetensors")
 
 
 def test_shapes_are_checked(model):
-    with pytest.raises(ValueError, match="layers: expected an integer from 1 to 4096, got 0"):
-        BlockwiseConfig(vocab_size=8, layers=0)
-    with pytest.raises(ValueError, match="heads: expected an integer from 1 to 1024, got True"):
-        BlockwiseConfig(vocab_size=8, heads=True)
-    with pytest.raises(
-        ValueError, match=r"width 36 is not a multiple of 2 x attention_heads \(8\), which rotary positions need"
-    ):
-        BlockwiseConfig(vocab_size=8, width=36)
+    refuses(ValueError, lambda: BlockwiseConfig(vocab_size=8, layers=0), "layers", "1", "4096")
+    refuses(ValueError, lambda: BlockwiseConfig(vocab_size=8, heads=True), "heads", "True", "1024")
+    refuses(ValueError, lambda: BlockwiseConfig(vocab_size=8, width=36), "36", "2", "attention_heads", "8")

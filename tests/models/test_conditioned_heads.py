@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 
@@ -100,26 +101,22 @@ def test_a_folder_is_what_was_saved(tmp_path):
     }
     made().save(folder, {})  # over its own
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(ValueError, match="expected no file, or one of format 'rescore heads', got another"):
-        made().save(tmp_path, {})
+    refuses(ValueError, lambda: made().save(tmp_path, {}), "another", "'rescore heads'")
 
 
 CONFIG_FAULTS = [
-    ({"format": "other"}, "expected format 'rescore heads', version 1, got 'other', 1"),
-    ({"version": 2}, "expected format 'rescore heads', version 1, got 'rescore heads', 2"),
-    ({"slots": True}, "slots: expected an integer from 1 to 64, got True"),
-    ({"slots": 10**12}, "slots: expected an integer from 1 to 64, got 10"),
-    ({"layers": -1}, "layers: expected an integer from 0 to 64, got -1"),
-    ({"layers": None}, "layers: expected an integer from 0 to 64, got None"),
-    (
-        {"layers": 3},
-        "expected the 22 tensors of .*, got none named 'heads.0.blocks.2.linear.bias'",
-    ),
-    ({"slots": 2}, "expected the 11 tensors of its configuration, got also 'heads.2.blocks.0.linear.bias'"),
-    ({"width": 8}, "expected heads for this model's width of 6, got 8; they were trained for another"),
-    ({"vocab_size": 24}, "expected heads for this model's vocab_size of 23, got 24"),
-    ({"draft_vocabulary": 4}, r"draft_vocabulary: expected int32 \[4\], got torch.int32 \[5\]"),
-    ({"draft_vocabulary": 99}, "draft_vocabulary: expected at most the 23 tokens of the target, got 99"),
+    ({"format": "other"}, ["'rescore heads'", "1", "'other'"]),
+    ({"version": 2}, ["'rescore heads'", "1", "2"]),
+    ({"slots": True}, ["slots", "True", "1", "64"]),
+    ({"slots": 10**12}, ["slots", "64", "10"]),
+    ({"layers": -1}, ["layers", "0", "64", "-1"]),
+    ({"layers": None}, ["layers", "None", "0", "64"]),
+    ({"layers": 3}, ["22", "'heads.0.blocks.2.linear.bias'"]),
+    ({"slots": 2}, ["11", "'heads.2.blocks.0.linear.bias'"]),
+    ({"width": 8}, ["6", "8"]),
+    ({"vocab_size": 24}, ["vocab_size", "23", "24"]),
+    ({"draft_vocabulary": 4}, ["draft_vocabulary", "[4]", "torch.int32", "[5]"]),
+    ({"draft_vocabulary": 99}, ["draft_vocabulary", "23", "99"]),
 ]
 
 
@@ -128,8 +125,7 @@ def test_a_config_that_is_another_s_is_refused(tmp_path, changed, message):
     made().save(tmp_path, {})
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path)
+    refuses(ValueError, lambda: load(tmp_path), *message)
 
 
 TENSOR_FAULTS = [
@@ -156,8 +152,6 @@ def test_tensors_that_are_wrong_are_refused_by_name(tmp_path, changed, message):
 def test_files_that_do_not_read_are_refused(tmp_path):
     made().save(tmp_path, {})
     (tmp_path / "heads.safetensors").write_bytes(b"\x00" * 30)
-    with pytest.raises(ValueError, match="heads.safetensors: expected a safetensors file, got one that cannot be read"):
-        load(tmp_path)
+    refuses(ValueError, lambda: load(tmp_path), "heads.safetensors")
     (tmp_path / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="config.json: expected beside heads.safetensors"):
-        load(tmp_path)
+    refuses(FileNotFoundError, lambda: load(tmp_path), "config.json", "heads.safetensors")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 
@@ -47,19 +48,19 @@ def test_new_heads_change_no_prediction():
 
 
 CONFIG_FAULTS = [
-    ({"format": "other"}, "expected format 'rescore exits', version 1, got 'other', 1"),
-    ({"version": 2}, "expected format 'rescore exits', version 1, got 'rescore exits', 2"),
-    ({"exits": "24"}, "exits: expected a list of layers, got '24'"),
-    ({"exits": []}, r"exits: expected ascending layers below the last, 5, got \(\)"),
-    ({"exits": [4, 2]}, "exits: expected ascending layers below the last, 5"),
-    ({"exits": [2, 5]}, "exits: expected ascending layers below the last, 5"),
-    ({"exits": [2, None]}, "exits: expected ascending layers below the last, 5"),
-    ({"exits": [True, 4]}, "exits: expected ascending layers below the last, 5"),
-    ({"depth": 10**9}, "depth: expected an integer from 1 to 4096, got 1000000000"),
-    ({"width": "6"}, "width: expected an integer from 1 to 65536, got '6'"),
-    ({"depth": 6}, "expected exits of this model, of depth 5, got 6"),
-    ({"width": 8}, "expected exits of this model, of width 6, got 8"),
-    ({"exits": [1, 2, 4]}, r"translation: expected floating point \[3, 6, 6\], got torch.float16 \[2, 6, 6\]"),
+    ({"format": "other"}, ["'rescore exits'", "1", "'other'"]),
+    ({"version": 2}, ["'rescore exits'", "1", "2"]),
+    ({"exits": "24"}, ["exits", "'24'"]),
+    ({"exits": []}, ["exits", "5"]),
+    ({"exits": [4, 2]}, ["exits", "5"]),
+    ({"exits": [2, 5]}, ["exits", "5"]),
+    ({"exits": [2, None]}, ["exits", "5"]),
+    ({"exits": [True, 4]}, ["exits", "5"]),
+    ({"depth": 10**9}, ["depth", "4096", "1000000000"]),
+    ({"width": "6"}, ["width", "1", "65536", "'6'"]),
+    ({"depth": 6}, ["5", "6"]),
+    ({"width": 8}, ["6", "8"]),
+    ({"exits": [1, 2, 4]}, ["translation", "[3, 6, 6]", "torch.float16", "[2, 6, 6]"]),
 ]
 
 
@@ -68,8 +69,7 @@ def test_a_config_that_is_another_s_is_refused(tmp_path, changed, message):
     made().save(tmp_path, {})
     path = tmp_path / "exits.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-    with pytest.raises(ValueError, match=message):
-        ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
+    refuses(ValueError, lambda: ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH), *message)
 
 
 TENSOR_FAULTS = [
@@ -93,11 +93,9 @@ def test_tensors_that_are_wrong_are_refused_by_name(tmp_path, changed, message):
 def test_files_that_do_not_read_are_refused(tmp_path):
     made().save(tmp_path, {})
     (tmp_path / "exits.safetensors").write_bytes(b"\xff" * 30)
-    with pytest.raises(ValueError, match="expected a safetensors file, got one that cannot be read"):
-        ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
+    refuses(ValueError, lambda: ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH), "safetensors")
     (tmp_path / "exits.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="exits.safetensors: expected beside exits.json"):
+    with refused(FileNotFoundError, "exits.safetensors", "exits.json"):
         ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
     (tmp_path / "exits.json").unlink()
-    with pytest.raises(FileNotFoundError, match="exits.json: expected a file of `rescore calm train`"):
-        ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
+    refuses(FileNotFoundError, lambda: ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH), "exits.json")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 
@@ -122,12 +123,7 @@ def test_what_is_saved_is_read_back(tmp_path, own):
 
 def test_saving_spares_the_folder_of_another_model(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(
-        ValueError,
-        match=(
-            "config.json: expected no file, or that of Medusa heads, got another; save the heads in a separate folder"
-        ),
-    ):
+    with refused_folder(ValueError, "config.json", "another"):
         MedusaHeads(heads=1, width=WIDTH, vocab_size=V).save(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
@@ -168,67 +164,52 @@ def test_heads_within_a_whole_model(tmp_path):
     assert torch.equal(load(tmp_path / "parts").of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)), got)
 
 
-def refused(path, match: str, **changed) -> None:
-    with pytest.raises(ValueError, match=match):
-        load(path, **changed)
+def refused_folder(path, *named: str, **changed) -> None:
+    refuses(ValueError, lambda: load(path, **changed), *named)
 
 
 def test_tensors_that_do_not_fit_are_refused(tmp_path):
     good = published()
-    refused(
-        folder_of(tmp_path, good),
-        r"tensor '0.0.linear.weight': expected floating point \[8, 8\] for this backbone, got torch.float32 \[6, 6\]; "
-        r"were the heads made for another",
-        width=8,
+    refused_folder(folder_of(tmp_path, good), "'0.0.linear.weight'", "[8, 8]", "torch.float32", "[6, 6]", width=8)
+    refused_folder(folder_of(tmp_path, good), "'0.2.weight'", "[8, 6]", vocab_size=8)
+    refused_folder(
+        folder_of(tmp_path, {**good, "1.0.linear.bias": torch.full((WIDTH,), float("nan"))}), "'1.0.linear.bias'", "NaN"
     )
-    refused(folder_of(tmp_path, good), r"tensor '0.2.weight': expected floating point \[8, 6\]", vocab_size=8)
-    refused(
-        folder_of(tmp_path, {**good, "1.0.linear.bias": torch.full((WIDTH,), float("nan"))}),
-        "'1.0.linear.bias': expected finite numbers, got NaN or infinity",
-    )
-    refused(
+    refused_folder(
         folder_of(tmp_path, {**good, "1.0.linear.bias": torch.zeros(WIDTH, dtype=torch.int64)}),
-        "'1.0.linear.bias': expected floating point .* got torch.int64",
+        "'1.0.linear.bias'",
+        "torch.int64",
     )
     del good["2.1.linear.bias"]
-    refused(folder_of(tmp_path, good), "'2.1.linear.bias': expected floating point .* got none")
+    refused_folder(folder_of(tmp_path, good), "'2.1.linear.bias'")
 
 
 def test_names_that_do_not_fit_are_refused(tmp_path):
     good = published()
-    refused(
-        folder_of(tmp_path, {**good, "0.attention.weight": torch.zeros(2)}),
-        r"expected tensors of Medusa heads alone, got \['0.attention.weight'\] as well",
-    )
-    refused(
-        folder_of(tmp_path, {**good, "99999999999.0.linear.bias": torch.zeros(WIDTH)}),
-        "expected tensors of Medusa heads alone",
-    )
-    refused(
-        folder_of(tmp_path, {**good, "9999.0.linear.bias": torch.zeros(WIDTH)}),
-        "tensor '3.0.linear.weight': expected floating point",
-    )
-    refused(
-        folder_of(tmp_path, {"lm_head.weight": torch.zeros(2)}),
-        r"expected tensors of Medusa heads, such as '0.0.linear.weight', got \['lm_head.weight'\]",
-    )
+    refused_folder(folder_of(tmp_path, {**good, "0.attention.weight": torch.zeros(2)}), "['0.attention.weight']")
+    refused_folder(folder_of(tmp_path, {**good, "99999999999.0.linear.bias": torch.zeros(WIDTH)}), "tensors")
+    refused_folder(folder_of(tmp_path, {**good, "9999.0.linear.bias": torch.zeros(WIDTH)}), "'3.0.linear.weight'")
+    refused_folder(folder_of(tmp_path, {"lm_head.weight": torch.zeros(2)}), "'0.0.linear.weight'", "['lm_head.weight']")
 
 
 def test_configs_that_do_not_fit_are_refused(tmp_path):
     good = published()
     for count in (4, 0, "3", True):
-        refused(
+        refused_folder(
             folder_of(tmp_path, good, {"medusa_num_heads": count}),
-            f"expected config.json's medusa_num_heads {count!r}, got tensors of 3; some are missing",
+            "tensors",
+            "config.json's",
+            "medusa_num_heads",
+            f"{count!r}",
+            "3",
         )
-    refused(
-        folder_of(tmp_path, good, {"medusa_num_layers": 1}),
-        "expected heads of medusa_num_layers 1 by config.json, got tensors of 2",
+    refused_folder(
+        folder_of(tmp_path, good, {"medusa_num_layers": 1}), "tensors", "medusa_num_layers", "1", "config.json", "2"
     )
     (tmp_path / "heads" / "config.json").write_text("{")
-    refused(tmp_path / "heads", "config.json: expected JSON, got text that cannot be parsed")
+    refused_folder(tmp_path / "heads", "config.json")
     (tmp_path / "heads" / "config.json").write_text("[]")
-    refused(tmp_path / "heads", "config.json: expected a JSON object, got list")
+    refused_folder(tmp_path / "heads", "config.json", "list")
 
 
 class Touch:
@@ -243,16 +224,10 @@ class Touch:
 
 def test_pickles_with_code_are_refused_and_not_run(tmp_path):
     mark = tmp_path / "was_run"
-    refused(
-        folder_of(tmp_path, {"0.0.linear.weight": Touch(mark)}, name="medusa_lm_head.pt"),
-        "expected a pickle of tensors alone, got one that would run code or is damaged; get the heads as safetensors",
-    )
+    refused_folder(folder_of(tmp_path, {"0.0.linear.weight": Touch(mark)}, name="medusa_lm_head.pt"), "safetensors")
     assert not mark.exists()
-    refused(
-        folder_of(tmp_path, {**published(), "note": "text"}, name="medusa_lm_head.pt"),
-        "expected a dictionary of named tensors, got dict with other things in it",
-    )
-    refused(folder_of(tmp_path, [1], name="medusa_lm_head.pt"), "expected a dictionary of named tensors, got list")
+    refused_folder(folder_of(tmp_path, {**published(), "note": "text"}, name="medusa_lm_head.pt"), "dictionary")
+    refused_folder(folder_of(tmp_path, [1], name="medusa_lm_head.pt"), "list")
 
 
 @pytest.mark.parametrize("name", ["medusa_lm_head.pt", "medusa_lm_head.safetensors"])
@@ -261,35 +236,23 @@ def test_damaged_files_are_refused(tmp_path, name):
     content = (folder / name).read_bytes()
     for damaged in (b"", b"text", content[:7], content[: len(content) // 2]):
         (folder / name).write_bytes(damaged)
-        refused(folder, "expected a (file of torch.save|pickle of tensors alone|safetensors file), got one that")
+        refused_folder(folder, "that")
 
 
 def test_paths_that_hold_no_heads(tmp_path):
-    refused(
-        tmp_path,
-        "expected medusa_lm_head.safetensors, medusa_lm_head.pt or a model in safetensors with tensors "
-        "'medusa_head.0...', got none of them",
-    )
-    with pytest.raises(
-        FileNotFoundError, match="absent: expected Medusa heads, a folder or a file, got nothing of that name"
-    ):
+    refused_folder(tmp_path, "medusa_lm_head.safetensors", "medusa_lm_head.pt", "'medusa_head.0...'")
+    with refused_folder(FileNotFoundError, "absent"):
         load(tmp_path / "absent")
     index = tmp_path / "model.safetensors.index.json"
     for name in ("../elsewhere.safetensors", "/etc/passwd", "model.bin", 3):
         index.write_text(json.dumps({"weight_map": {"medusa_head.0.0.linear.bias": name}}))
-        refused(tmp_path, "expected names of safetensors files in this folder, got ")
+        refused_folder(tmp_path, "safetensors")
     index.write_text('{"weight_map": 3}')
-    refused(tmp_path, "expected an object 'weight_map', got int")
+    refused_folder(tmp_path, "int", "'weight_map'")
 
 
 def test_forms_are_checked():
-    with pytest.raises(ValueError, match="heads: expected an integer of at least 1, got 0"):
+    with refused_folder(ValueError, "heads", "1", "0"):
         MedusaHeads(heads=0, width=WIDTH, vocab_size=V)
-    with pytest.raises(
-        ValueError,
-        match=(
-            "expected either output, the backbone's, or vocab_size for heads with their own last layers; "
-            "got both or neither"
-        ),
-    ):
+    with refused_folder(ValueError, "vocab_size"):
         MedusaHeads(heads=1, width=WIDTH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support import cli
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -53,11 +54,10 @@ def test_heads_that_are_named_or_lie_in_the_folder(tmp_path):
     medusa = tmp_path / "medusa"
     MedusaHeads(heads=2, width=32, vocab_size=V).save(medusa)
     assert model_facts(folder, medusa).heads and not model_facts(folder).heads
-    with pytest.raises(FileNotFoundError, match="no: expected Medusa heads, a folder or a file, got nothing"):
-        model_facts(folder, "no")
+    refuses(FileNotFoundError, lambda: model_facts(folder, "no"), "no")
     for wrong in ("llama", "t5", "blockwise"):
         (tmp_path / wrong).mkdir()
-        with pytest.raises(ValueError, match="expected .*(multi-token prediction|'mtp')"):
+        with refused(ValueError):
             model_facts(write(wrong, tmp_path / wrong), "mtp")
     for file in medusa.glob("*.safetensors"):
         file.rename(folder / file.name)

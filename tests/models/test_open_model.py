@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -124,70 +125,47 @@ def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
 
 
 def test_heads_that_are_not_there(llama, ours, tmp_path):
-    with pytest.raises(
-        ValueError, match="expected a folder whose safetensors hold the modules of multi-token prediction, got none"
-    ):
+    with refused_folder(ValueError, "safetensors"):
         open_model(llama, heads="mtp")
-    with pytest.raises(
-        ValueError,
-        match=(
-            "expected a Hugging Face model with MTP modules for heads 'mtp', got a blockwise model, "
-            "whose own heads need no name"
-        ),
-    ):
+    with refused_folder(ValueError, "'mtp'"):
         open_model(ours, heads="mtp")
-    with pytest.raises(FileNotFoundError, match="nowhere: expected Medusa heads"):
+    with refused_folder(FileNotFoundError, "nowhere"):
         open_model(llama, heads=tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="were the heads made for another model"):
+    with refused_folder(ValueError, "another"):
         open_model(llama, heads=medusa(tmp_path / "wide", 48))
     shared("t5").save_pretrained(tmp_path / "t5")
-    with pytest.raises(
-        ValueError, match="expected a causal language model for heads 'mtp', got T5ForConditionalGeneration"
-    ):
+    with refused_folder(ValueError, "T5ForConditionalGeneration", "'mtp'"):
         open_model(tmp_path / "t5", heads="mtp")
 
 
 def test_paths_without_a_model(tmp_path):
-    with pytest.raises(
-        FileNotFoundError,
-        match="nowhere: expected a model .*got nothing of that name",
-    ):
+    with refused_folder(FileNotFoundError, "nowhere"):
         open_model(tmp_path / "nowhere")
-    with pytest.raises(
-        FileNotFoundError,
-        match="expected model.safetensors, with config.json beside it for a Hugging Face model, got neither",
-    ):
+    with refused_folder(FileNotFoundError, "neither", "model.safetensors", "config.json"):
         open_model(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": []}')
-    with pytest.raises(ValueError, match="config.json: expected 'model_type', got none; it does not belong to a model"):
+    with refused_folder(ValueError, "config.json", "'model_type'"):
         open_model(tmp_path)
-    with pytest.raises(
-        ValueError, match="got none; it holds only Medusa heads: open their backbone, and give this folder as heads"
-    ):
+    with refused_folder(ValueError, "backbone"):
         open_model(medusa(tmp_path / "heads"))
 
 
-def refused(folder, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        open_model(folder)
+def refused_folder(folder, *named: str) -> None:
+    refuses(ValueError, lambda: open_model(folder), *named)
 
 
 def test_incomplete_or_foreign_weights_are_refused(llama):
     tensors = load_file(llama / "model.safetensors")
     left = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
     save_file(left, llama / "model.safetensors", {"format": "pt"})
-    refused(
-        llama,
-        "expected weights for all of LlamaForCausalLM, got 3 missing keys, model.layers.1.mlp.down_proj.weight first; "
-        "the folder is damaged",
-    )
+    refused_folder(llama, "LlamaForCausalLM", "3", "model.layers.1.mlp.down_proj.weight")
     save_file({**tensors, "model.norm.weight": torch.zeros(7)}, llama / "model.safetensors", {"format": "pt"})
-    refused(llama, "got 1 mismatched keys, .*model.norm.weight")
+    refused_folder(llama, "1", "model.norm.weight")
     (llama / "model.safetensors").write_bytes(b"text")
-    refused(llama, "model.safetensors: expected a safetensors file, got one that cannot be read")
+    refused_folder(llama, "model.safetensors")
     (llama / "model.safetensors").unlink()
     torch.save(tensors, llama / "pytorch_model.bin")
-    refused(llama, "expected a Hugging Face language model with weights in safetensors, got ")
+    refused_folder(llama, "safetensors")
 
 
 @pytest.mark.parametrize(
@@ -214,14 +192,14 @@ def test_nothing_is_built_of_a_config_that_is_not_its_tensors(tmp_path, monkeypa
     (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
     for kind in (transformers.AutoModelForCausalLM, transformers.AutoModelForSeq2SeqLM):
         monkeypatch.setattr(kind, "from_pretrained", None)
-    refused(tmp_path, match)
+    refused_folder(tmp_path, *match)
 
 
 def test_a_config_without_tensors_counts_few_layers(tmp_path):
     shared("llama").config.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1001}))
-    refused(tmp_path, "num_hidden_layers: expected at most 1000, the number that the tensors have, got 1001")
+    refused_folder(tmp_path, "num_hidden_layers", "1000", "1001")
 
 
 def test_code_of_a_checkpoint_is_never_run(tmp_path):
@@ -230,7 +208,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path):
         (tmp_path / name).write_text(f"import os; os.mkdir({str(mark)!r})\n")
     auto = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
-    refused(tmp_path, "expected a Hugging Face language model with weights in safetensors, got ValueError")
+    refused_folder(tmp_path, "ValueError")
     assert not mark.exists()
 
 
@@ -247,5 +225,5 @@ def test_mask_tokens_of_a_model_that_cannot_read_them_are_refused_by_name(tmp_pa
     from support.tiny_blockwise import untrained
 
     untrained().save(tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"data/demo/bita: expected heads of .*, got mask tokens of BiTA"):
+    with refused_folder(ValueError, "data/demo/bita", "BiTA"):
         open_model(tmp_path / "model.safetensors", heads="data/demo/bita")

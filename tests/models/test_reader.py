@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 
@@ -165,25 +166,13 @@ def test_a_text_is_read_without_the_ids_that_the_model_lacks():
 
 def test_messages():
     model = BlockwiseTarget(MODEL)
-    with pytest.raises(ValueError, match="ahead: expected 0..95, less than the small model's context, got 96"):
-        Reader(model, [array([1])], ahead=96)
+    refuses(ValueError, lambda: Reader(model, [array([1])], ahead=96), "ahead", "0..95", "96")
     reader = Reader(model, [array([1, 2]), array([3])], ahead=1)
-    with pytest.raises(ValueError, match="histories: expected one for each of 2 requests, got 1"):
-        reader.sync([array([1, 2])])
-    with pytest.raises(ValueError, match=r"histories\[1\]: expected ids of shape \[n\], n >= 1, got shape \[0\]"):
-        reader.sync([array([1, 2]), array([])])
-    with pytest.raises(
-        ValueError,
-        match=r"histories\[0\]: expected it to begin with the 2 tokens that the small model read first, got \[1, 3\]",
-    ):
-        reader.sync([array([1, 3, 4]), array([3])])
-    with pytest.raises(
-        ValueError, match=r"histories\[1\]: expected ids in \[0, 24\), got 3..24; do both models have one tokenizer"
-    ):
-        reader.sync([array([1, 2]), array([3, 24])])
+    refuses(ValueError, lambda: reader.sync([array([1, 2])]), "histories", "2", "1")
+    refuses(ValueError, lambda: reader.sync([array([1, 2]), array([])]), "histories[1]", "[n]", "[0]")
+    refuses(ValueError, lambda: reader.sync([array([1, 3, 4]), array([3])]), "histories[0]", "2", "[1, 3]")
+    refuses(ValueError, lambda: reader.sync([array([1, 2]), array([3, 24])]), "histories[1]", "0", "3..24")
     reader.sync([array([1, 2]), array([3])])
     reader.extend(torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match="expected at most ahead = 1 tokens after a history, got another"):
-        reader.extend(torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match="drafted: expected at most ahead = 1 tokens after a history, got 2"):
-        reader.peek(0, array([1, 2]), [1, 1])
+    refuses(ValueError, lambda: reader.extend(torch.tensor([1, 1])), "another", "1")
+    refuses(ValueError, lambda: reader.peek(0, array([1, 2]), [1, 1]), "drafted", "1", "2")

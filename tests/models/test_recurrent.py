@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -280,8 +281,7 @@ def test_texts_are_read_on_from_their_ends():
     target = target_of("mamba2")
     cache, prompts = target.open([np.array([1, 2, 3])], 1, 8)
     target.read(Block.of_texts(prompts, [0], target.device), cache)
-    with pytest.raises(ValueError, match=r"\[3\].*\[2\]"):
-        target.read(Block.of_texts([np.array([4])], [2], target.device), cache)
+    refuses(ValueError, lambda: target.read(Block.of_texts([np.array([4])], [2], target.device), cache), "[3]", "[2]")
 
 
 def test_short_passes_are_computed_in_short_chunks(monkeypatch):
@@ -302,15 +302,13 @@ def test_trees_are_refused():
     cache, _ = target.open([np.array([1, 2])], 1, 8)
     zeros = torch.zeros(1, 3, dtype=torch.int64)
     tree = Block(ids=zeros, start=zeros[:, 0], depths=zeros, ancestors=torch.eye(3, dtype=torch.bool)[None], end=3)
-    with pytest.raises(ValueError, match="chain"):
-        target.read(tree, cache)
+    refuses(ValueError, lambda: target.read(tree, cache), "chain")
 
 
 @pytest.mark.parametrize("family", [family for family in REFUSED if family in FAMILIES])
 def test_families_that_ignore_a_kept_state_are_refused(family):
     model = small_model(family)
-    with pytest.raises(ValueError, match=f"{type(model).__name__}: expected .* got"):
-        causal_target(model)
+    refuses(ValueError, lambda: causal_target(model), type(model).__name__)
 
 
 def test_models_with_attention_alone_stay_what_they_are():

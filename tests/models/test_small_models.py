@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -157,13 +158,7 @@ def test_reading_along_equals_the_models_own_forward_pass(name, copies):
 
 
 def test_an_encoder_decoder_does_not_draft_for_a_causal_model():
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"histories\[0\]: expected it to begin with the 1 tokens that the small model read first, got \[21\]; "
-            r"a small model and its target must both be causal"
-        ),
-    ):
+    with refused(ValueError, "histories[0]", "[21]"):
         generate(
             llama(),
             PROMPTS,

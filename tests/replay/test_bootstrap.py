@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 from rescore.decode.replay.figures import Resampled, p_value, resampled_sums
 from rescore.decode.replay.measures import Tally
@@ -136,11 +137,7 @@ def test_p_value_by_hand():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="resamples: expected at least 100, got 99"):
-        Resampled.of(result(one=ONE), resamples=99)
-    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
-        Resampled.of(result(one=ONE), level=95)
-    with pytest.raises(ValueError, match="drafter: expected one of base, tree, oracle, got 'trees'"):
-        Resampled.of(result(one=ONE)).efficiency("trees")
-    with pytest.raises(ValueError, match="task: expected one of one, got 'two'"):
-        Resampled.of(result(one=ONE)).efficiency("tree", "two")
+    refuses(ValueError, lambda: Resampled.of(result(one=ONE), resamples=99), "resamples", "100", "99")
+    refuses(ValueError, lambda: Resampled.of(result(one=ONE), level=95), "level", "0", "1", "95")
+    refuses(ValueError, lambda: Resampled.of(result(one=ONE)).efficiency("trees"), "drafter", "'trees'")
+    refuses(ValueError, lambda: Resampled.of(result(one=ONE)).efficiency("tree", "two"), "task", "'two'")

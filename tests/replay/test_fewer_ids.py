@@ -40,5 +40,4 @@ def test_the_figures_are_those_of_the_widened_model(world, capsys, tmp_path, ver
 
 def test_a_model_of_more_ids_is_refused(world, capsys, tmp_path):
     NGram.open(world / "wide.ngram").widened(dumps.V + 1).save(tmp_path / "more.ngram")
-    message = cli.refusal(capsys, "run", world / "heads", "--lm", tmp_path / "more.ngram")
-    assert f"more.ngram: the model has {dumps.V + 1} tokens" in message
+    cli.refusal(capsys, "run", world / "heads", "--lm", tmp_path / "more.ngram", names=["more.ngram", dumps.V + 1])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support import dumps
+from support.refusals import refuses
 from support.slow_replay import matched, steps
 
 from rescore.decode.draft.rescorer import Rescorer
@@ -89,10 +90,8 @@ def test_nothing_lost():
 
 
 def test_budgets_are_checked(dump, rescorer):
-    with pytest.raises(ValueError, match="kind: expected tree or paths, got 'beam'"):
-        lost_tokens(dump, rescorer, kind="beam")
-    with pytest.raises(ValueError, match="budget: expected at least 1 and less than the larger budget 16, got 16"):
-        lost_tokens(dump, rescorer, budget=16, larger=16)
+    refuses(ValueError, lambda: lost_tokens(dump, rescorer, kind="beam"), "kind", "'beam'")
+    refuses(ValueError, lambda: lost_tokens(dump, rescorer, budget=16, larger=16), "budget", "16")
 
 
 def test_acceptance_by_slot(dump, rescorer):

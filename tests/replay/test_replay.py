@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support import dumps
+from support.refusals import refuses
 
 from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
@@ -134,10 +135,8 @@ def tallies(dump, blocks, rescorer):
 
 def test_names_must_be_unique(dump):
     oracle = OracleReplay(widths={"oracle": None})
-    with pytest.raises(ValueError, match="drafters: expected unique names, got 'oracle' twice"):
-        replay_dump(dump, [oracle, oracle])
-    with pytest.raises(ValueError, match="expected a sequence to replay, got none: no task was chosen"):
-        replay_dump(dump, [oracle], tasks=[])
+    refuses(ValueError, lambda: replay_dump(dump, [oracle, oracle]), "drafters", "'oracle'")
+    refuses(ValueError, lambda: replay_dump(dump, [oracle], tasks=[]), "sequence")
 
 
 def test_some_drafters_alone(dump):
@@ -205,7 +204,5 @@ def test_duel_by_hand():
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match=r"p: expected 1\.\.1024, got 0"):
-        Budgets(p=0)
-    with pytest.raises(ValueError, match=r"top_k: expected 1\.\.64, got 65"):
-        Budgets(top_k=65)
+    refuses(ValueError, lambda: Budgets(p=0), "p", "1..1024")
+    refuses(ValueError, lambda: Budgets(top_k=65), "top_k", "1..64", "65")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support import dumps
+from support.refusals import refused, refuses
 
 from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay.run import replay_dump
@@ -43,8 +44,7 @@ def test_a_part_of_a_block_is_the_block(tmp_path):
         np.testing.assert_array_equal(part.truth(), block.truth(rows))
         np.testing.assert_array_equal(part.histories(slice(None), 9), block.histories(rows, 9))
         assert part.first_sequence == block.first_sequence + first and part.first_row == block.first_row + rows.start
-    with pytest.raises(ValueError, match="part: expected 0 <= first < last"):
-        block.part(1, 1)
+    refuses(ValueError, lambda: block.part(1, 1), "part", "0")
 
 
 def test_json_and_digest(dump, tmp_path):
@@ -52,35 +52,26 @@ def test_json_and_digest(dump, tmp_path):
     assert Split.from_json(split.to_json()) == split
     dumps.write(tmp_path / "other", made=dumps.sequences(count=9, seed=1))
     other = Dump.open(tmp_path / "other")
-    with pytest.raises(
-        ValueError, match="split: expected a split of .*other, got one of another dump: tune on this dump"
-    ):
+    with refused(ValueError, "split"):
         replay_dump(other, [OracleReplay(widths={"oracle": None})], split=split.part("heldout"))
 
 
 def test_errors(dump):
-    with pytest.raises(
-        ValueError, match="task 'second' of .*: expected fewer than its 2 sequences to tune on, got 2: none would be"
-    ):
-        Split.of_dump(dump, 2)
-    with pytest.raises(ValueError, match="expected at least 0 sequences to tune on, got -1"):
-        Split.of_dump(dump, -1)
-    with pytest.raises(ValueError, match="part: expected one of tune, heldout, all, got 'test'"):
-        Split.of_dump(dump).part("test")
-    with pytest.raises(ValueError, match="the part 'tune' is empty"):
+    refuses(ValueError, lambda: Split.of_dump(dump, 2), "'second'", "2")
+    refuses(ValueError, lambda: Split.of_dump(dump, -1), "0", "-1")
+    refuses(ValueError, lambda: Split.of_dump(dump).part("test"), "part", "'test'")
+    with refused(ValueError, "'tune'"):
         replay_dump(dump, [OracleReplay(widths={"oracle": None})], split=Split.of_dump(dump, 0).part("tune"))
     for tune in ({"first": 3}, {"first": 3, "second": 3}):
-        with pytest.raises(
-            ValueError, match="split: task 'second': expected 0 to 2 sequences to tune on, got (None|3)"
-        ):
+        with refused(ValueError, "split", "'second'", "0", "2"):
             Split.from_json({**Split.of_dump(dump).to_json(), "tune": tune}).check(dump)
     good = Split.of_dump(dump).to_json()
     for value, message in (
-        ([], "expected an object with the keys dump_sha256 and tune"),
-        ({**good, "more": 1}, "expected an object with the keys"),
-        ({**good, "dump_sha256": "AB"}, "dump_sha256: expected 64 hexadecimal digits"),
-        ({**good, "tune": {"first": True}}, "tune: expected a number of sequences"),
-        ({**good, "tune": {"first": -1}}, "tune: expected a number of sequences"),
+        ([], ["dump_sha256"]),
+        ({**good, "more": 1}, ["object"]),
+        ({**good, "dump_sha256": "AB"}, ["dump_sha256", "64"]),
+        ({**good, "tune": {"first": True}}, ["tune"]),
+        ({**good, "tune": {"first": -1}}, ["tune"]),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             Split.from_json(value)

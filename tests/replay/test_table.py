@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from functools import partial
@@ -10,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from support import dumps
+from support.refusals import refused, refuses
 
 from rescore.decode.draft import names
 from rescore.decode.draft.rescorer import Rescorer
@@ -101,10 +101,8 @@ def test_names_that_are_no_text(steps):
 
 
 def test_unknown_suffix():
-    with pytest.raises(ValueError, match="lines: expected .parquet or .jsonl, got .csv"):
-        RecordWriter(io.BytesIO(), ".csv", DRAFTS)
-    with pytest.raises(ValueError, match="got no suffix"):
-        RecordWriter(io.BytesIO(), "", DRAFTS)
+    refuses(ValueError, lambda: RecordWriter(io.BytesIO(), ".csv", DRAFTS), "lines")
+    refuses(ValueError, lambda: RecordWriter(io.BytesIO(), "", DRAFTS), "suffix")
 
 
 @pytest.mark.filterwarnings("error")
@@ -118,7 +116,7 @@ def test_an_error_on_the_way_stays_the_one_error(steps):
             return super().write(data)
 
     for suffix in (".parquet", ".jsonl"):
-        with pytest.raises(OSError, match="No space left"), RecordWriter(Full(), suffix, DRAFTS) as writer:
+        with refused(OSError, "space"), RecordWriter(Full(), suffix, DRAFTS) as writer:
             for step in steps[1]:
                 write_drafts(writer, steps[0], *step)
 
@@ -185,23 +183,21 @@ def test_read_again(passes, tmp_path, monkeypatch, suffix):
 @pytest.mark.parametrize(
     "content, told",
     [
-        ("nothing", "b.jsonl:1: expected a line of JSON"),
-        ("[1]", "b.jsonl:1: expected an object, got list"),
-        ('{"dump": "d"}', "got none named 'task'"),
-        ({"tokens": 1.5}, "tokens: expected int32, got 1.5"),
-        ({"visited": 1}, "visited: expected bool, got 1"),
-        ({"position": None}, "position: expected int32, got None"),
+        ("nothing", ["b.jsonl:1"]),
+        ("[1]", ["list", "b.jsonl:1"]),
+        ('{"dump": "d"}', ["'task'"]),
+        ({"tokens": 1.5}, ["tokens", "int32", "1.5"]),
+        ({"visited": 1}, ["visited", "1"]),
+        ({"position": None}, ["position", "None", "int32"]),
     ],
 )
 def test_what_is_no_table_is_refused(passes, tmp_path, content, told):
     path = tmp_path / "b.jsonl"
     path.write_text(content if isinstance(content, str) else json.dumps({**passes[2][0], **content}))
-    with pytest.raises(ValueError, match=re.escape(told)):
-        list(read_table(path))
+    refuses(ValueError, lambda: list(read_table(path)), *told)
     path = tmp_path / "b.parquet"
     path.write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match="expected a table of results"):
-        list(read_table(path))
+    refuses(ValueError, lambda: list(read_table(path)), "results")
 
 
 def test_lines_follow_the_texts(passes):

@@ -37,14 +37,8 @@ def world(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(world):
-    words = (
-        "--lm",
-        world / "lm.ngram",
-        "--alpha",
-        "0.5",
-        "--neural",
-        world / "small",
-        "--neural-alpha",
+    words = [
+        *f"--lm {world}/lm.ngram --alpha 0.5 --neural {world}/small --neural-alpha".split(),
         ALPHA,
         "--neural-paths",
         "2",
@@ -52,7 +46,7 @@ def tables(world):
         "1",
         "--model",
         "7b",
-    )
+    ]
     status = cli.main(
         [
             str(word)
@@ -163,14 +157,9 @@ def test_one_of_our_models_without_an_n_gram_model(capsys, world, tmp_path):
     made.save(tmp_path / "model.safetensors", dtype=torch.float32)
     result = cli.call(
         capsys,
-        "report",
-        world / "dump",
-        "--neural",
-        tmp_path / "model.safetensors",
-        "-o",
-        tmp_path / "r.html",
-        "--markdown",
-        tmp_path / "t.md",
+        *(
+            f"report {world}/dump --neural {tmp_path}/model.safetensors -o {tmp_path}/r.html --markdown {tmp_path}/t.md"
+        ).split(),
     )
     assert result == (0, f"wrote {tmp_path / 'r.html'}, {tmp_path / 't.md'}\n", "")
     found = (tmp_path / "t.md").read_text()

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from support import cli
+from support.refusals import refuses
 
 from rescore.decode.draft import names
 from rescore.decode.draft.registry import SPECS
@@ -208,12 +209,10 @@ def test_measured_speed(tmp_path):
 
 def test_measured_speed_of_another_table_is_refused(tmp_path):
     rows = [json.loads(line) for line in lines(tmp_path / "b.jsonl", ("blend", 16, 0, 1, 1.0)).read_text().splitlines()]
-    with pytest.raises(ValueError, match="expected lines of plain decoding"):
-        summary.measured_speed(tmp_path / "b.jsonl")
+    refuses(ValueError, lambda: summary.measured_speed(tmp_path / "b.jsonl"), "decoding")
     without = [{key: value for key, value in row.items() if key not in ("round", "batch")} for row in rows]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in without))
-    with pytest.raises(ValueError, match="a table without rounds"):
-        summary.measured_speed(tmp_path / "c.jsonl")
+    refuses(ValueError, lambda: summary.measured_speed(tmp_path / "c.jsonl"), "without")
 
 
 @pytest.mark.parametrize(
@@ -240,13 +239,7 @@ def test_lists_of_names_hold_drafters():
     from rescore.decode.replay import figures as compared
     from rescore.decode.report import measured
 
-    lists = (
-        plots.STYLES,
-        plots.SEVERAL,
-        [*plots.SEVERAL.values()],
-        *compared.PAIRS,
-        measured.EVERYWHERE,
-    )
+    lists = (plots.STYLES, plots.SEVERAL, [*plots.SEVERAL.values()], *compared.PAIRS, measured.EVERYWHERE)
     lists += (*run.ROWS, *run.ROWS_WITHOUT_HEADS, run.BEST, run.BASELINES, run.BOLD, [*run.TIMED.values()])
     lists += (*plots.MAIN,)
     lists += (summary.REFERENCES, summary.CONTROLS, summary.PUBLISHED, differences.SOURCES)

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.refusals import refused, refuses
 from support.tools import load_tool
 
 from rescore.lm.model import example
@@ -115,25 +116,21 @@ def test_figures_of_token_files(monkeypatch, tmp_path, corpus, command, capsys):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["sampled", "nowhere", "--tokens", "5"], "nowhere: expected a folder of sample_corpus.py"),
-        (["sampled", "corpus", "--tokens", "801"], "corpus: expected at least 801 tokens, got 800; make more"),
-        (["sampled", "corpus", "--tokens", "5", "--rescore", "false"], "false lm build .*: exit status 1"),
+        (["sampled", "nowhere", "--tokens", "5"], ["nowhere", "sample_corpus.py"]),
+        (["sampled", "corpus", "--tokens", "801"], ["corpus", "801", "800"]),
+        (["sampled", "corpus", "--tokens", "5", "--rescore", "false"], ["1"]),
         (
             [
-                "sampled",
-                "corpus",
-                "--tokens",
-                "5",
-                "--rescore",
+                *"sampled corpus --tokens 5 --rescore".split(),
                 '{python} -c \'import sys; open(sys.argv[-1], "w").write("{{}}")\'',
             ],
-            r"expected a list `stages` in the JSON, got \[\]",
+            ["[]"],
         ),
     ],
 )
 def test_refused(monkeypatch, tmp_path, corpus, words, message):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=message):
+    with refused(SystemExit, *message):
         run(
             monkeypatch,
             *(word.format(python=shlex.quote(sys.executable)) if "python" in word else word for word in words),
@@ -143,11 +140,9 @@ def test_refused(monkeypatch, tmp_path, corpus, words, message):
 def test_a_model_that_is_no_distribution_is_refused(tmp_path):
     wrong = dict(example.NGRAMS) | {(example.LIONEL,): (0.3, 0.5)}
     NGram.from_tables(Tables.from_ngrams(wrong, vocab_size=6)).save(tmp_path / "wrong.ngram")
-    with pytest.raises(SystemExit, match="wrong.ngram: expected the probabilities in state 0 to sum to 1, got 1.2"):
-        bench_build.check(tmp_path / "wrong.ngram", None)
+    refuses(SystemExit, lambda: bench_build.check(tmp_path / "wrong.ngram", None), "wrong.ngram", "0", "1.2")
     example.model().save(tmp_path / "large.ngram")
-    with pytest.raises(SystemExit, match="large.ngram: expected at most 9 n-grams, got 10"):
-        bench_build.check(tmp_path / "large.ngram", 9)
+    refuses(SystemExit, lambda: bench_build.check(tmp_path / "large.ngram", 9), "large.ngram", "9", "10")
 
 
 def test_memory_of_all_processes_and_disk(tmp_path):

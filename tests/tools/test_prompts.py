@@ -7,6 +7,7 @@ import json
 import random
 
 import pytest
+from support.refusals import refuses
 from support.tools import load_tool
 
 chat_prompts = load_tool("data/chat_prompts")
@@ -97,5 +98,4 @@ def test_demo_prompts(data, tmp_path, monkeypatch):
 
 def test_a_set_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["chat_prompts.py", str(tmp_path), str(tmp_path / "out")])
-    with pytest.raises(SystemExit, match="squad_v1/train.jsonl.gz: no such file"):
-        chat_prompts.main()
+    refuses(SystemExit, lambda: chat_prompts.main(), "squad_v1/train.jsonl.gz")

@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -126,11 +127,10 @@ def test_an_interrupted_run_resumes_bit_for_bit(tmp_path):
     assert [one.loss for one in seen] == [one.loss for one in wanted[-len(seen) :]]
     for name, value in again.tokens.state_dict().items():
         assert torch.equal(value, whole.tokens.state_dict()[name]), name
-    with pytest.raises(ValueError, match=r"rate: expected 0.1, as requested, got 0.02"):
-        run(training(tmp_path / "cut", rounds=3, rate=0.1))
+    refuses(ValueError, lambda: run(training(tmp_path / "cut", rounds=3, rate=0.1)), "rate", "0.1", "0.02")
 
 
 def test_too_few_texts_are_refused(tmp_path):
     target = CausalLMTarget(shared("llama"))
-    with pytest.raises(ValueError, match="expected texts to train on and held-out ones, one in 41, got 1 and 0"):
+    with refused(ValueError, "41", "0"):
         BitaTraining(target, BitaTokens.new(target), texts(2)[1:], OPTIONS, tmp_path, {})

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 
@@ -61,22 +62,18 @@ def test_what_ended_before_an_error_is_kept(tmp_path):
 
 def test_a_folder_that_was_made_otherwise_is_refused(tmp_path):
     stored(tmp_path, [text(1, [3])])
-    with pytest.raises(ValueError, match="states.json: model: expected 'other', as requested, got 'm'"):
-        StateStore(tmp_path, {**ABOUT, "model": "other"})
+    refuses(ValueError, lambda: StateStore(tmp_path, {**ABOUT, "model": "other"}), "states.json", "'other'", "'m'")
     (tmp_path / "states.json").write_text("[]")
-    with pytest.raises(ValueError, match="expected a JSON object"):
-        StateStore(tmp_path, ABOUT)
+    refuses(ValueError, lambda: StateStore(tmp_path, ABOUT), "object")
 
 
 def test_damaged_shards_are_refused_by_name(tmp_path):
     stored(tmp_path, [text(1, [3, 4])])
     (tmp_path / "states.json").write_text(json.dumps({**ABOUT, "width": 5}))
-    with pytest.raises(ValueError, match=r"00000.safetensors: hidden: expected shape \[2, 5\], got \[2, 4\]"):
-        StateStore(tmp_path, {**ABOUT, "width": 5})
+    refuses(ValueError, lambda: StateStore(tmp_path, {**ABOUT, "width": 5}), "00000.safetensors", "[2, 5]", "[2, 4]")
     (tmp_path / "00000.safetensors").write_bytes(b"broken")
     (tmp_path / "states.json").write_text(json.dumps(ABOUT))
-    with pytest.raises(ValueError, match="00000.safetensors: not a safetensors file"):
-        StateStore(tmp_path, ABOUT)
+    refuses(ValueError, lambda: StateStore(tmp_path, ABOUT), "00000.safetensors")
 
 
 def test_a_position_teaches_what_the_model_predicted_further_on(tmp_path):

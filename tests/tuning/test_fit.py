@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import dumps
+from support.refusals import refused
 from support.running_text import Text
 
 from rescore.decode.draft.calibration import Calibration
@@ -222,5 +223,5 @@ def test_slots_without_observations_keep_the_start(world):
 
 def test_no_text_is_refused(world):
     for fit in (lambda: fit_calibration([], world[1], text=None), lambda: fit_weights([], [world[1]])):
-        with pytest.raises(ValueError, match="fit: expected at least one sequence to fit weights on, got none"):
+        with refused(ValueError, "fit"):
             fit()

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from support import cli
+from support.refusals import refused, refuses
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
@@ -145,9 +146,7 @@ def test_calibrations_are_fitted_to_the_tuning_part(world, tuned):
     found = tuned.trees.weights
     dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
     assert found["open"].overall == fit_calibration(
-        [b for task in dump.tasks for b in part.blocks(dump, task)],
-        model,
-        text=found["open"].overall.text,
+        [b for task in dump.tasks for b in part.blocks(dump, task)], model, text=found["open"].overall.text
     )
     assert set(found["closed"].by_task) == set(dump.tasks) and set(found["alone"].by_task) == set(dump.tasks)
     for task, own in found["closed"].by_task.items():
@@ -167,10 +166,7 @@ def test_several_models(world):
     assert [name for name in evaluate(dump, loaded, models, "heldout").names if "tuned" in name] == [
         "parallel-rescored tuned"
     ]
-    with pytest.raises(
-        ValueError, match="expected one model, which a calibration weighs, got 2: merge them with rescore lm merge"
-    ):
-        loaded.calibrated("open")
+    refuses(ValueError, lambda: loaded.calibrated("open"), "2")
 
 
 def test_settings_are_kept(world, tuned, tmp_path):
@@ -195,8 +191,7 @@ def test_settings_are_kept(world, tuned, tmp_path):
     assert mine.tokens.tolist() == theirs.tokens.tolist() and mine.logq.tolist() == theirs.logq.tolist()
     assert loaded.calibration("closed", "first") == tuned.trees.weights["closed"].by_task["first"]
     assert loaded.calibration("closed", "another") == tuned.trees.weights["closed"].overall
-    with pytest.raises(ValueError, match="expected trees of kind closed, open, alone, got 'ajar'"):
-        loaded.calibration("ajar")
+    refuses(ValueError, lambda: loaded.calibration("ajar"), "'ajar'")
 
 
 def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
@@ -223,21 +218,11 @@ def test_threads_change_nothing(world, tuned):
 
 def test_refusals(world, tmp_path):
     dump, model = Dump.open(world / "dump"), NGram.open(world / "a.ngram")
-    with pytest.raises(ValueError, match="tune: expected at least one n-gram model, since"):
-        tune(dump, [])
-    with pytest.raises(
-        ValueError,
-        match=("tune: expected at least one sequence to tune on, got none .*: a task needs two sequences, one of"),
-    ):
-        tune(dump, model, split=Split.of_dump(dump, 0))
+    refuses(ValueError, lambda: tune(dump, []), "tune")
+    refuses(ValueError, lambda: tune(dump, model, split=Split.of_dump(dump, 0)), "tune")
     cli.make_dump(tmp_path / "other")
-    with pytest.raises(ValueError, match=r"split: expected a split of .*, got one of another dump"):
-        tune(Dump.open(tmp_path / "other"), model, split=Split.of_dump(dump))
-    with pytest.raises(
-        ValueError,
-        match="x.arpa: expected an .ngram file, since settings store its checksum: make one with rescore lm convert",
-    ):
-        ModelFile.of("x.arpa")
+    refuses(ValueError, lambda: tune(Dump.open(tmp_path / "other"), model, split=Split.of_dump(dump)), "split")
+    refuses(ValueError, lambda: ModelFile.of("x.arpa"), "x.arpa")
 
 
 def test_another_model_is_refused(world, tuned, tmp_path):
@@ -245,27 +230,19 @@ def test_another_model_is_refused(world, tuned, tmp_path):
     file = ModelFile.of(tmp_path / "a.ngram")
     assert (file.bytes, file.crc32) == (ModelFile.of(world / "a.ngram").bytes, ModelFile.of(world / "a.ngram").crc32)
     (tmp_path / "a.ngram").write_bytes((world / "b.ngram").read_bytes())
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"a.ngram: expected the model that the settings were tuned with \(\d+ bytes, checksum [0-9a-f]{8}\), "
-            r"got another .*: tune again"
-        ),
-    ):
-        file.open()
+    refuses(ValueError, lambda: file.open(), "a.ngram", "4480", "3008")
     (tmp_path / "a.ngram").write_bytes(b"junk" * 100)
-    with pytest.raises(ValueError, match="a.ngram: expected an .ngram file, which begins with"):
-        file.open()
+    refuses(ValueError, lambda: file.open(), "a.ngram")
 
 
 def test_settings_of_another_model_are_refused(world, tuned):
     settings = settings_of(world, tuned)
     for facts, message in (
-        ({"vocab_size": 51, "slots": 3}, "tuned for 50 tokens in the vocabulary, got 51: tune on a dump of this model"),
-        ({"vocab_size": 50, "slots": 4}, "tuned for 3 slots per lattice, got 4"),
-        ({"vocab_size": 50, "slots": 3, "tokenizer_sha256": "f" * 64}, "expected tokenizer e3b0c442.*, got f{64}"),
+        ({"vocab_size": 51, "slots": 3}, ["50", "51"]),
+        ({"vocab_size": 50, "slots": 4}, ["3", "4"]),
+        ({"vocab_size": 50, "slots": 3, "tokenizer_sha256": "f" * 64}, ["e3b0c442", "f" * 64]),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             settings.check(**facts)
     settings.check(vocab_size=50, slots=3)
 
@@ -289,70 +266,66 @@ def changed(text: str, path: str, value) -> str:
 @pytest.mark.parametrize(
     "path, value, message",
     [
-        ("format", "other", "format: expected 'rescore settings', got 'other'"),
-        ("version", 2, "expected version 3, got 2; tune again"),
-        ("version", 4, "expected version 3, got 4; tune again"),
-        ("more", 1, "file: unknown key 'more'; a newer rescore may have written it"),
-        ("models", [], "models: expected a list of 1 to 64"),
-        ("models", {}, "models: expected a list of 1 to 64"),
-        ("models.0", 3, "models: expected an object, got 3"),
-        ("models.0.path", "", "models: path: expected text"),
-        ("models.0.path", "a\0b", "models: path: expected text"),
-        ("models.0.bytes", -1, "models: bytes: expected a whole number"),
-        ("models.0.crc32", 1.5, "models: crc32: expected a whole number"),
-        ("vocab_size", True, "vocab_size: expected a whole number"),
-        ("slots", 0, "scalar_alpha: unknown key .paths."),
-        ("slots", 4, "expected (one weight, or one for each of 4 slots|lattices of 3 slots, got 4)"),
-        ("top_k", 65, "top_k: expected a whole number from 1 to 64"),
-        ("p", 0, "p: expected a whole number from 1 to 1024"),
-        ("paths.way", "guessed", "paths: way: expected 'scalar' or 'fitted'"),
-        ("paths.alpha", [], "paths: alpha: expected one list per model"),
-        ("paths.alpha", [[1, 2]], "paths: alpha: expected one weight, or one per slot"),
-        ("paths.head", [math.nan], "paths: head: expected numbers from 0 to 1000, got nan"),
-        ("paths.head", [-1], "paths: head: expected numbers from 0 to 1000, got -1"),
-        ("paths.head", [10**400], "paths: head: expected numbers from 0 to 1000, got 1000"),
-        ("trees.open.overall.head", [10**400], "head: expected numbers from 0 to 10000, got 1000"),
-        ("paths.head", "1", "paths: head: expected a list of 1 to 1024 numbers"),
-        ("scalar_alpha.trees", math.inf, "scalar_alpha: expected numbers"),
-        ("trees", None, "trees: expected calibrations for one model, null for several"),
-        ("trees.open", [], "trees: open: expected an object"),
-        ("trees.open.by_task", [], "trees: open: by_task: expected an object"),
-        ("trees.open.overall.alpha", [True], "alpha: expected numbers, got True"),
-        ("trees.open.overall.head", [0.1, 0.2], "calibration: expected .* slots"),
-        ("trees.open.overall", {}, "calibration: expected an object with the keys"),
-        ("split", {}, "split: expected an object with the keys"),
-        ("tokenizer_sha256", "xyz", "tokenizer_sha256: expected 64 hexadecimal digits"),
-        ("objective", 3, "objective: expected text"),
-        ("seed", -1, "seed: expected a whole number"),
-        ("values", [], "values: expected an object"),
-        ("values.base", "1", "values: expected numbers"),
-        ("program", "x" * 101, "program: expected text of 1 to 100 characters"),
+        ("format", "other", ["format", "'rescore settings'", "'other'"]),
+        ("version", 2, ["3", "2"]),
+        ("version", 4, ["3", "4"]),
+        ("more", 1, ["file", "'more'"]),
+        ("models", [], ["models", "1", "64"]),
+        ("models", {}, ["models", "1", "64"]),
+        ("models.0", 3, ["models", "3"]),
+        ("models.0.path", "", ["models"]),
+        ("models.0.path", "a\0b", ["models"]),
+        ("models.0.bytes", -1, ["models"]),
+        ("models.0.crc32", 1.5, ["models", "crc32"]),
+        ("vocab_size", True, ["vocab_size"]),
+        ("slots", 0, ["scalar_alpha"]),
+        ("slots", 4, ["slots, got 4"]),
+        ("top_k", 65, ["top_k", "1", "64"]),
+        ("p", 0, ["p", "1024"]),
+        ("paths.way", "guessed", ["paths", "'scalar'", "'fitted'"]),
+        ("paths.alpha", [], ["paths"]),
+        ("paths.alpha", [[1, 2]], ["paths"]),
+        ("paths.head", [math.nan], ["paths", "nan", "1000"]),
+        ("paths.head", [-1], ["paths", "1000", "-1"]),
+        ("paths.head", [10**400], ["paths", "1000"]),
+        ("trees.open.overall.head", [10**400], ["head", "10000"]),
+        ("paths.head", "1", ["paths", "1024"]),
+        ("scalar_alpha.trees", math.inf, ["scalar_alpha"]),
+        ("trees", None, ["trees"]),
+        ("trees.open", [], ["trees"]),
+        ("trees.open.by_task", [], ["trees", "by_task"]),
+        ("trees.open.overall.alpha", [True], ["alpha", "True"]),
+        ("trees.open.overall.head", [0.1, 0.2], ["calibration"]),
+        ("trees.open.overall", {}, ["calibration"]),
+        ("split", {}, ["split"]),
+        ("tokenizer_sha256", "xyz", ["tokenizer_sha256", "64"]),
+        ("objective", 3, ["objective"]),
+        ("seed", -1, ["seed"]),
+        ("values", [], ["values"]),
+        ("values.base", "1", ["values"]),
+        ("program", "x" * 101, ["program", "100"]),
     ],
 )
 def test_hostile_settings(good, world, path, value, message):
     (world / "bad.json").write_text(changed(good, path, value))
-    with pytest.raises((ValueError, TypeError), match=f"bad.json: .*{message}"):
-        Settings.load(world / "bad.json")
+    refuses((ValueError, TypeError), lambda: Settings.load(world / "bad.json"), "bad.json", *message)
 
 
 def test_files_that_are_no_settings(good, world, tmp_path):
     for text, message in (
-        ("", "expected a settings file of rescore tune, got invalid JSON: Expecting value"),
-        ("[" * 100_000, "got invalid JSON: .*recursion"),
-        ("[]", "format: expected 'rescore settings', got \\[\\]"),
-        (good[:-20], "Expecting"),
+        ("", ["Expecting"]),
+        ("[" * 100_000, ["recursion"]),
+        ("[]", ["format", "'rescore settings'", "[]"]),
+        (good[:-20], ["Expecting"]),
     ):
         (tmp_path / "s.json").write_text(text)
-        with pytest.raises(ValueError, match=f"s.json: .*{message}"):
-            Settings.load(tmp_path / "s.json")
+        refuses(ValueError, lambda: Settings.load(tmp_path / "s.json"), "s.json", *message)
     (tmp_path / "s.json").write_bytes(b"\xff\xfe{}")
-    with pytest.raises(ValueError, match="s.json"):
-        Settings.load(tmp_path / "s.json")
+    refuses(ValueError, lambda: Settings.load(tmp_path / "s.json"), "s.json")
     with open(tmp_path / "s.json", "wb") as file:
         file.truncate(5 << 20)
-    with pytest.raises(ValueError, match="s.json: expected a settings file of at most 4194304 bytes, got 5242880"):
-        Settings.load(tmp_path / "s.json")
-    with pytest.raises(ValueError, match="the key 'seed' is missing"):
+    refuses(ValueError, lambda: Settings.load(tmp_path / "s.json"), "s.json", "4194304", "5242880")
+    with refused(ValueError, "'seed'"):
         whole = json.loads(good)
         del whole["seed"]
         Settings.from_json(whole, tmp_path)

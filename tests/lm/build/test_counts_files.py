@@ -1,5 +1,6 @@
 """Window counts on disk: what is written is read, and what a stranger wrote is checked."""
 
+from support.refusals import refused, refuses
 import json
 
 import numpy as np
@@ -98,64 +99,48 @@ def test_other_writers(tmp_path):
 @pytest.mark.parametrize(
     "row, message",
     [
-        (((0,), 1), "row 1: expected a window of 2..3 tokens, got 1"),
-        (((), 1), "row 1: expected a window of 2..3 tokens, got 0"),
-        (((0, 1), 0), "row 1: expected a count in 1..70368744177664, got 0"),
-        (((0, 1), 1 << 62), "row 1: expected a count in 1..70368744177664, got 4611686018427387904"),
-        (((1, 2, V), 1), "row 1: expected ids in 0..5, got 6"),
-        (((-1, 2, 3), 1), "row 1: expected ids in 0..5, got -1"),
-        (
-            ((1, 2), 1),
-            "row 1: expected a window shorter than 3 to begin with end-of-text .these may be n-grams of every order., "
-            "got 2",
-        ),
-        (((1, 0, 2), 1), "row 1: expected end-of-text only first or last in a window, got 0"),
-        ((None, 1), "expected no nulls in ngram and count, got some"),
-        (((1, None, 2), 1), "expected no nulls"),
-        (((1, 3, 2), None), "expected no nulls"),
-        (((1, 2, 3, 4, 5, 1, 2, 3), 1), "expected at most 6 tokens in 2 windows, got 11"),
+        (((0,), 1), ["row 1", "2..3"]),
+        (((), 1), ["row 1", "2..3", "0"]),
+        (((0, 1), 0), ["row 1", "1..70368744177664"]),
+        (((0, 1), 1 << 62), ["row 1", "1..70368744177664", "4611686018427387904"]),
+        (((1, 2, V), 1), ["row 1", "0..5", "6"]),
+        (((-1, 2, 3), 1), ["row 1", "0..5", "-1"]),
+        (((1, 2), 1), ["row 1", "3", "2"]),
+        (((1, 0, 2), 1), ["row 1", "0"]),
+        ((None, 1), ["nulls"]),
+        (((1, None, 2), 1), ["nulls"]),
+        (((1, 3, 2), None), ["nulls"]),
+        (((1, 2, 3, 4, 5, 1, 2, 3), 1), ["6", "2", "11"]),
     ],
 )
 def test_rows_refused(tmp_path, row, message):
     rows = [((0, 1, 2), 1)] * 2 + [((0, 1, 2), 1), row]
     folder = write(tmp_path / "c", rows, {"tokens": 4}, row_group_size=2)
-    with pytest.raises(ValueError, match=f"a.parquet: row group 1(, |: ){message}"):
-        list(open_counts(folder).batches())
+    refuses(ValueError, lambda: list(open_counts(folder).batches()), "a.parquet", "1", *message)
 
 
 def test_columns_refused(tmp_path):
     for kinds, message in [
-        ((pa.list_(pa.int64()), pa.int64()), "column ngram: expected list<int32>, got list<.*int64>"),
-        ((pa.list_(pa.int32()), pa.int32()), "column count: expected int64, got int32"),
-        ((pa.list_(pa.int32()), pa.float64()), "column count: expected int64, got double"),
+        ((pa.list_(pa.int64()), pa.int64()), ["column ngram", "list<int32>", "int64>"]),
+        ((pa.list_(pa.int32()), pa.int32()), ["column count", "int32", "int64"]),
+        ((pa.list_(pa.int32()), pa.float64()), ["column count", "double", "int64"]),
     ]:
-        with pytest.raises(ValueError, match=f"a.parquet: {message}"):
+        with refused(ValueError, "a.parquet", *message):
             list(open_counts(write(tmp_path / "c", [((0, 1), 1)], kinds=kinds)).batches())
     pq.write_table(pa.table({"gram": [1]}), tmp_path / "c" / "a.parquet")
-    with pytest.raises(ValueError, match="a.parquet: expected the columns ngram and count, got gram"):
-        list(open_counts(tmp_path / "c").batches())
+    refuses(ValueError, lambda: list(open_counts(tmp_path / "c").batches()), "a.parquet", "gram")
     (tmp_path / "c" / "a.parquet").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="a.parquet: "):
-        list(open_counts(tmp_path / "c").batches())
+    refuses(ValueError, lambda: list(open_counts(tmp_path / "c").batches()), "a.parquet")
 
 
 def test_missing_and_surplus_files(tmp_path):
     folder = write(tmp_path / "c", [((0, 1), 2)], {"tokens": 5})
-    with pytest.raises(
-        ValueError,
-        match="c: expected counts that sum to 5 from counts.json, got 2; a file is missing or should not be there",
-    ):
-        list(open_counts(folder).batches())
+    refuses(ValueError, lambda: list(open_counts(folder).batches()), "5", "counts.json", "2")
     (folder / "a.parquet").unlink()
-    with pytest.raises(ValueError, match="c: expected .parquet files beside counts.json, got none"):
-        open_counts(folder)
+    refuses(ValueError, lambda: open_counts(folder), "counts.json")
     (folder / "counts.json").unlink()
-    with pytest.raises(
-        ValueError, match="c: expected a folder with counts.json, which is written last; the counting did not finish"
-    ):
-        open_counts(folder)
-    with pytest.raises(ValueError, match="x: expected a folder of counts, or a .parquet file in one"):
-        open_counts(tmp_path / "x")
+    refuses(ValueError, lambda: open_counts(folder), "counts.json")
+    refuses(ValueError, lambda: open_counts(tmp_path / "x"), "x")
     with pytest.raises(FileNotFoundError):
         open_counts(tmp_path / "x.parquet")
 
@@ -163,25 +148,24 @@ def test_missing_and_surplus_files(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"format": "other"}, 'expected an object with "format": "rescore-counts"'),
-        ({"version": 2}, "version: expected 1, got 2; another version of rescore wrote these counts"),
-        ({"version": True}, "version: expected 1, got True"),
-        ({"order": 8}, "order of the n-gram model: expected 1..7, got 8"),
-        ({"order": 3.0}, "order: expected a whole number, got 3.0"),
-        ({"tokens": False}, "tokens: expected a whole number, got False"),
-        ({"vocab_size": 0}, "vocabulary size: expected 1..16777216, got 0"),
-        ({"end_of_text": V}, "end-of-text id: expected 0..5, got 6"),
-        ({"tokens": -1}, "tokens: expected 0..70368744177664, got -1"),
-        ({"tokens": 1 << 50}, "tokens: expected 0..70368744177664, got 1125899906842624"),
-        ({"tokenizer": "A" * 64}, "tokenizer: expected a sha256 of 64 hexadecimal digits"),
-        ({"tokenizer": 3}, "tokenizer: expected a sha256"),
-        ({"more": 1}, "unknown key 'more'"),
+        ({"format": "other"}, ['"format"', '"rescore-counts"']),
+        ({"version": 2}, ["version", "1", "2"]),
+        ({"version": True}, ["version", "True", "1"]),
+        ({"order": 8}, ["1..7", "8"]),
+        ({"order": 3.0}, ["order", "3.0"]),
+        ({"tokens": False}, ["tokens", "False"]),
+        ({"vocab_size": 0}, ["vocabulary size", "1..16777216", "0"]),
+        ({"end_of_text": V}, ["0..5", "6"]),
+        ({"tokens": -1}, ["tokens", "0..70368744177664", "-1"]),
+        ({"tokens": 1 << 50}, ["tokens", "0..70368744177664", "1125899906842624"]),
+        ({"tokenizer": "A" * 64}, ["tokenizer", "sha256", "64"]),
+        ({"tokenizer": 3}, ["tokenizer", "sha256"]),
+        ({"more": 1}, ["'more'"]),
     ],
 )
 def test_headers_refused(tmp_path, changes, message):
     folder = write(tmp_path / "c", [((0, 1), 2)], changes)
-    with pytest.raises(ValueError, match=f"counts.json: {message}"):
-        open_counts(folder)
+    refuses(ValueError, lambda: open_counts(folder), "counts.json", *message)
 
 
 def test_the_older_name_of_the_end_of_text_is_read(tmp_path):
@@ -204,24 +188,20 @@ def test_headers_that_are_no_json(tmp_path):
         ("\ud800", "codec can't decode"),
     ]:
         (folder / "counts.json").write_bytes(text.encode("utf-8", "surrogatepass"))
-        with pytest.raises(ValueError, match=f"counts.json: .*({message})"):
-            open_counts(folder)
+        refuses(ValueError, lambda: open_counts(folder), "counts.json")
 
 
 def test_nothing_stays_of_what_fails(tmp_path):
     folder = tmp_path / "c"
     good, bad = windows({(0, 1): 1}), windows({(1, 2): 1})
-    with pytest.raises(ValueError, match="batch 1, row 0: expected a window shorter than 3 to begin"):
+    with refused(ValueError, "1", "0", "3"):
         write_counts(folder, [good, bad], order=3, vocab_size=V, end_of_text=EOT, file_rows=1)
     assert not list(folder.iterdir())
     wide = WindowCounts(offsets=good.offsets, tokens=good.tokens.astype(np.int64), count=good.count)
-    with pytest.raises(
-        ValueError, match="batch 0: expected int32 tokens, int64 counts and offsets .*, got int64, int64, 2 offsets"
-    ):
+    with refused(ValueError, "batch 0", "int32", "int64"):
         write_counts(folder, [wide], order=3, vocab_size=V, end_of_text=EOT)
     (folder / "mine").touch()
-    with pytest.raises(ValueError, match="c: expected an empty folder to write counts to"):
-        write_counts(folder, [good], order=3, vocab_size=V, end_of_text=EOT)
+    refuses(ValueError, lambda: write_counts(folder, [good], order=3, vocab_size=V, end_of_text=EOT), "c")
     assert [path.name for path in folder.iterdir()] == ["mine"]
 
 

@@ -1,5 +1,6 @@
 """Documents of text files: every form and packing, bad lines, damaged files."""
 
+from support.refusals import refused, refuses
 import gzip
 import json
 import os
@@ -101,41 +102,35 @@ def test_parquet_rows_that_are_no_text(tmp_path):
         f"{tmp_path / 'a.parquet'}, row 2: expected text in column 'text', got null",
         f"{tmp_path / 'a.parquet'}, row 3: expected UTF-8, got byte 0xff at 0",
     ]
-    with pytest.raises(ValueError, match="a.parquet, row 2: expected text in column 'text', got null"):
-        read(tmp_path / "a.parquet")
+    refuses(ValueError, lambda: read(tmp_path / "a.parquet"), "null", "a.parquet", "2", "'text'")
 
 
 def test_parquet_refused(tmp_path):
     path = tmp_path / "a.parquet"
     for table, message in (
-        (
-            {"a": ["x"], "b": [1]},
-            "expected a column 'text', got 'a', 'b'; name the column of the text with --text-field",
-        ),
-        ({"text": [1]}, "expected text in column 'text', got int64"),
-        ({"text": [["x"]]}, "expected text in column 'text', got list"),
+        ({"a": ["x"], "b": [1]}, ["'text'", "'a'", "'b'", "--text-field"]),
+        ({"text": [1]}, ["int64", "'text'"]),
+        ({"text": [["x"]]}, ["list", "'text'"]),
     ):
         pq.write_table(pa.table(table), path)
-        with pytest.raises(ValueError, match=f"a.parquet: {message}"):
-            read(path)
+        refuses(ValueError, lambda: read(path), "a.parquet", *message)
     pq.write_table(pa.table({"text": [f"{i} {os.urandom(20).hex()}" for i in range(5000)]}), path, row_group_size=1000)
     whole = path.read_bytes()
     for content in (b"", b"junk", whole[:-100], whole[:1000] + b"\xff" * 20000 + whole[21000:]):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="a.parquet: not a Parquet file, or damaged: "):
-            read(path)
+        refuses(ValueError, lambda: read(path), "a.parquet")
 
 
 BAD = [
-    (b'{"text": 3}', 'expected an object with a string "text", got {"text": 3}', "no text"),
-    (b"[1]", 'expected an object with a string "text", got .1.', "no text"),
-    (b'{"text": NaN}', "expected an object", "no text"),
-    (b'{"text": "b"', "expected a JSON object, got {.*: Expecting ',' delimiter", "not JSON"),
-    (b'{"a": ' * 50_000, "(nested too deeply for a document|expected a JSON object)", "not JSON"),
-    (b'{"a": ' + b"9" * 5000 + b"}", "expected a JSON object, got .*: Exceeds the limit", "not JSON"),
-    (b'{"text": "\xff"}', "expected UTF-8, got byte 0xff at 10", "not UTF-8"),
-    (b'{"text": "\xed\xa0\x80"}', "expected UTF-8, got byte 0xed at 10", "not UTF-8"),
-    (b'{"text": "\\ud800"}', '"text" holds half a surrogate pair', "half a surrogate pair"),
+    (b'{"text": 3}', ['"text"', "3}"], "no text"),
+    (b"[1]", ['"text"', "1"], "no text"),
+    (b'{"text": NaN}', ["object"], "no text"),
+    (b'{"text": "b"', ["','"], "not JSON"),
+    (b'{"a": ' * 50_000, [], "not JSON"),
+    (b'{"a": ' + b"9" * 5000 + b"}", ["Exceeds"], "not JSON"),
+    (b'{"text": "\xff"}', ["UTF-8", "0xff", "10"], "not UTF-8"),
+    (b'{"text": "\xed\xa0\x80"}', ["UTF-8", "0xed", "10"], "not UTF-8"),
+    (b'{"text": "\\ud800"}', ['"text"'], "half a surrogate pair"),
 ]
 
 
@@ -144,8 +139,7 @@ BAD = [
 def test_bad_lines(tmp_path, packing, bad, message, reason):
     path = tmp_path / f"a.jsonl{packing}"
     path.write_bytes(PACK[packing](as_lines("one") + b"\n" + bad + b"\n" + as_lines("two", "three")))
-    with pytest.raises(ValueError, match=f"a.jsonl{packing}, line 3: {message}"):
-        read(path)
+    refuses(ValueError, lambda: read(path), f"a.jsonl{packing}", "3", *message)
     skipped = Skipped()
     assert read(path, skipped) == ["one", "two", "three"] and skipped.reasons == {reason: 1}
     assert len(skipped) == 1 and skipped.examples[0].startswith(f"{path}, line 3: ")
@@ -171,13 +165,7 @@ def test_too_long(tmp_path, monkeypatch):
         assert read(tmp_path / f"a.jsonl{packing}", skipped) == ["a", "b"]
         assert skipped.reasons == {"too long": 2} and skipped.examples[1].endswith("line 4: longer than 0 MiB")
     (tmp_path / "a.txt").write_bytes(b"x" * 101)
-    with pytest.raises(
-        ValueError,
-        match=(
-            "a.txt: expected one document of at most 0 MiB, got more; use --documents line if each line is a document, "
-            "else split the file"
-        ),
-    ):
+    with refused(ValueError, "a.txt", "0", "MiB", "--documents"):
         read(tmp_path / "a.txt", Skipped(), documents="file")
     pq.write_table(pa.table({"text": ["a", "x" * 101]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet", skipped) == ["a"]
@@ -185,8 +173,7 @@ def test_too_long(tmp_path, monkeypatch):
 
 def test_whole_files_that_are_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"a\xff")
-    with pytest.raises(ValueError, match="a.txt: expected UTF-8, got byte 0xff at 1"):
-        read(tmp_path / "a.txt", documents="file")
+    refuses(ValueError, lambda: read(tmp_path / "a.txt", documents="file"), "a.txt", "UTF-8", "0xff", "1")
     skipped = Skipped()
     assert read(tmp_path / "a.txt", skipped, documents="file") == [] and skipped.reasons == {"not UTF-8": 1}
 
@@ -198,16 +185,11 @@ def test_damaged(tmp_path, packing, name):
     whole = PACK[packing](as_lines(*(rng.bytes(200).hex() for _ in range(5000))))
     for content in (b"", b"no such thing", whole[:-12], whole[: len(whole) // 2], whole + b"junk"):
         (tmp_path / f"a.jsonl{packing}").write_bytes(content)
-        with pytest.raises(
-            ValueError, match=rf"a.jsonl{packing}: {name} data damaged after line \d+: .*; copy the file again"
-        ):
-            read(tmp_path / f"a.jsonl{packing}", Skipped())
+        refuses(ValueError, lambda: read(tmp_path / f"a.jsonl{packing}", Skipped()), f"a.jsonl{packing}", name)
     (tmp_path / f"b.jsonl{packing}").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"after line [12]\d\d\d"):
-        read(tmp_path / f"b.jsonl{packing}", Skipped())
+    refuses(ValueError, lambda: read(tmp_path / f"b.jsonl{packing}", Skipped()), "[12]")
     (tmp_path / f"a.txt{packing}").write_bytes(whole[:-12])
-    with pytest.raises(ValueError, match=f"a.txt{packing}: {name} data damaged"):
-        read(tmp_path / f"a.txt{packing}", Skipped())
+    refuses(ValueError, lambda: read(tmp_path / f"a.txt{packing}", Skipped()), f"a.txt{packing}", name)
 
 
 @settings(max_examples=150)
@@ -234,11 +216,7 @@ def test_pipes(tmp_path):
     assert read(tmp_path / "a.jsonl") == ["one", "two"]
     writer.join()
     os.mkfifo(tmp_path / "a.parquet")
-    with pytest.raises(
-        ValueError,
-        match="a.parquet: expected a regular file, got a pipe or device; parquet files cannot be read from one",
-    ):
-        read(tmp_path / "a.parquet")
+    refuses(ValueError, lambda: read(tmp_path / "a.parquet"), "a.parquet")
 
 
 def test_skipped_in_json():

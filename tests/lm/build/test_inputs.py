@@ -1,5 +1,6 @@
 """Names and patterns of inputs."""
 
+from support.refusals import refused, refuses
 import dataclasses
 import os
 from pathlib import Path
@@ -30,19 +31,11 @@ def test_patterns(folder):
 
 
 def test_names_refused(folder):
-    with pytest.raises(FileNotFoundError, match="No such file"):
-        files_of([folder / "none.jsonl"])
-    with pytest.raises(FileNotFoundError, match="the pattern matches no file"):
-        files_of([folder / "*.zst"])
-    with pytest.raises(FileNotFoundError, match="the pattern matches no file"):
-        files_of([folder / "i*"])
-    with pytest.raises(
-        ValueError,
-        match=r"in: expected files, got a folder that is not a dump; name its files, as in '.*in/\*.json.gz'",
-    ):
-        files_of([folder / "in"])
-    with pytest.raises(ValueError, match=r"a.jsonl: expected each file once, but .*a.jsonl is the same"):
-        files_of([folder / "*.jsonl", folder / "in" / ".." / "a.jsonl"])
+    refuses(FileNotFoundError, lambda: files_of([folder / "none.jsonl"]), "such")
+    refuses(FileNotFoundError, lambda: files_of([folder / "*.zst"]), "pattern")
+    refuses(FileNotFoundError, lambda: files_of([folder / "i*"]), "pattern")
+    refuses(ValueError, lambda: files_of([folder / "in"]), "in/*.json.gz'")
+    refuses(ValueError, lambda: files_of([folder / "*.jsonl", folder / "in" / ".." / "a.jsonl"]), "a.jsonl")
     os.symlink(folder / "none", folder / "dangling.jsonl")
     assert files_of([folder / "dangling.jsonl"])  # opening it says what is wrong
 
@@ -70,14 +63,7 @@ def test_forms(name, form):
 
 @pytest.mark.parametrize("name", ["a", "a.csv", "a.gz", "a.npy.gz", "a.parquet.zst", ".jsonl", "a.tar.gz"])
 def test_forms_refused(name):
-    with pytest.raises(
-        ValueError,
-        match=(
-            f"{name}: expected a name that ends in .jsonl, .json or .txt .also with .gz, .bz2, .xz or .zst., "
-            ".parquet, .npy, .bin"
-        ),
-    ):
-        form_of(Path(name), ReadOptions())
+    refuses(ValueError, lambda: form_of(Path(name), ReadOptions()), name, "bz2")
 
 
 def test_a_dump(folder):
@@ -87,15 +73,14 @@ def test_a_dump(folder):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"text_field": ""}, "text_field: expected a name, got an empty one"),
-        ({"dtype": "int64"}, "dtype: expected one of uint16, uint32, int32, got 'int64'"),
-        ({"documents": "word"}, "documents: expected one of line, file, got 'word'"),
-        ({"stdin": "npy"}, "stdin: expected one of jsonl, txt, bin, got 'npy'"),
+        ({"text_field": ""}, ["text_field"]),
+        ({"dtype": "int64"}, ["dtype", "uint16", "uint32", "'int64'"]),
+        ({"documents": "word"}, ["documents", "'word'"]),
+        ({"stdin": "npy"}, ["stdin", "'npy'"]),
     ],
 )
 def test_options_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        ReadOptions(**options)
+    refuses(ValueError, lambda: ReadOptions(**options), *message)
 
 
 def test_options_are_those_of_the_command_line():

@@ -1,3 +1,4 @@
+from support.refusals import refuses
 import math
 
 import numpy as np
@@ -90,11 +91,10 @@ def test_opengrm_katz(shared):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(k=0), "k, the largest discounted count: expected 1..1000, got 0"),
-        (dict(unseen_cost=math.inf), "unseen_cost: expected a cost in 0..2302585, got inf"),
-        (dict(unseen_cost=-1.0), "unseen_cost: expected a cost in 0..2302585, got -1.0"),
+        (dict(k=0), ["1..1000"]),
+        (dict(unseen_cost=math.inf), ["unseen_cost", "inf", "0..2302585"]),
+        (dict(unseen_cost=-1.0), ["unseen_cost", "0..2302585", "-1.0"]),
     ],
 )
 def test_wrong_options_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        KatzOptions(**options)
+    refuses(ValueError, lambda: KatzOptions(**options), *message)

@@ -1,3 +1,4 @@
+from support.refusals import refused, refuses
 import math
 
 import numpy as np
@@ -78,18 +79,16 @@ def test_opengrm_relative_entropy(shared):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({}, "expected either theta or max_ngrams, got neither"),
-        (dict(theta=0.1, max_ngrams=5), "got both"),
-        (dict(theta=-0.1), "theta: expected a finite number >= 0, got -0.1"),
-        (dict(theta=math.nan), "theta: expected a finite number"),
-        (dict(max_ngrams=0), "max_ngrams: expected at least 1, got 0"),
+        ({}, ["neither", "max_ngrams"]),
+        (dict(theta=0.1, max_ngrams=5), ["both"]),
+        (dict(theta=-0.1), ["theta", "-0.1"]),
+        (dict(theta=math.nan), ["theta"]),
+        (dict(max_ngrams=0), ["max_ngrams", "1", "0"]),
     ],
 )
 def test_wrong_options_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        PruneOptions(**options)
+    refuses(ValueError, lambda: PruneOptions(**options), *message)
 
 
 def test_a_budget_below_the_unigrams_is_refused():
-    with pytest.raises(ValueError, match="max_ngrams: expected at least 9, the unigrams, which are kept, got 8"):
-        prune(random_tables(1, 2), PruneOptions(max_ngrams=8))
+    refuses(ValueError, lambda: prune(random_tables(1, 2), PruneOptions(max_ngrams=8)), "max_ngrams", "9", "8")

@@ -1,5 +1,6 @@
 """Runs of windows: counted, merged, spelled out; damaged ones; and the n-grams that are made of them."""
 
+from support.refusals import refused, refuses
 import re
 from collections import Counter
 
@@ -165,13 +166,13 @@ def test_a_run_that_is_cut_is_an_error(tmp_path):
     options = CountOptions(order=3, vocab_size=6, end_of_text=EOT)
     run = Run.of_tokens([(np.array([1, 2, 3, 1, 2, 0], np.uint16), 0, 6)], options, [])
     (tmp_path / "run").write_bytes(run.source[:-1])
-    with pytest.raises(ValueError, match=r"run: expected \d+ more bytes; the file is truncated"):
+    with refused(ValueError, "run"):
         merged([Run(source=tmp_path / "run", slices=run.slices, windows=6, tokens=6)], 0, options).spell(100)
-    with pytest.raises(ValueError, match=r"expected a slice with begin <= end, got 5 to 2"):
+    with refused(ValueError, "5", "2"):
         merged([Run(source=tmp_path / "run", slices=[5, 2], windows=6, tokens=6)], 0, options)
-    with pytest.raises(RuntimeError, match="nothing.*No such file"):
+    with refused(RuntimeError, "nothing"):
         merged([Run(source=tmp_path / "nothing", slices=[0, 2], windows=6, tokens=6)], 0, options)
-    with pytest.raises(ValueError, match="expected whole windows"):
+    with refused(ValueError, "windows"):
         slice_levels(
             [Run(source=run.source[:-1] + b"\x80", slices=run.slices, windows=6, tokens=6)],
             0,
@@ -187,21 +188,20 @@ ids = np.array([1, 2, 0], np.uint16)
 @pytest.mark.parametrize(
     "parts, options, message",
     [
-        ([(ids, 2, 1)], {}, "parts: expected begin <= stop <= length"),
-        ([(ids, 0, 4)], {}, "parts: expected begin <= stop <= length"),
-        ([(ids, 0, 3)], {"vocab_size": 2, "end_of_text": 0}, "token 1: expected an id in 0..1, got 2"),
-        ([(ids.astype(np.int32) - 1, 0, 3)], {}, "token 2: expected an id in 0..5, got -1"),
-        ([(ids, 0, 3)], {"order": 8}, "order: expected 1..7, got 8"),
-        ([(ids, 0, 3)], {"order": 0}, "order: expected 1..7, got 0"),
-        ([(ids, 0, 3)], {"vocab_size": 0}, "vocabulary size: expected 1..2^24, got 0"),
-        ([(ids, 0, 3)], {"vocab_size": (1 << 24) + 1}, "vocabulary size: expected 1..2^24"),
-        ([(ids, 0, 3)], {"end_of_text": 6}, "end-of-text id: expected 0..5, got 6"),
-        ([(ids, 0, 3)], {"starts": [3, 3]}, "starts: expected ascending tokens"),
+        ([(ids, 2, 1)], {}, ["parts"]),
+        ([(ids, 0, 4)], {}, ["parts"]),
+        ([(ids, 0, 3)], {"vocab_size": 2, "end_of_text": 0}, ["token 1", "0..1", "2"]),
+        ([(ids.astype(np.int32) - 1, 0, 3)], {}, ["token 2", "0..5", "-1"]),
+        ([(ids, 0, 3)], {"order": 8}, ["order", "1..7", "8"]),
+        ([(ids, 0, 3)], {"order": 0}, ["order", "1..7", "0"]),
+        ([(ids, 0, 3)], {"vocab_size": 0}, ["vocabulary size", "1..2^24", "0"]),
+        ([(ids, 0, 3)], {"vocab_size": (1 << 24) + 1}, ["vocabulary size", "1..2^24"]),
+        ([(ids, 0, 3)], {"end_of_text": 6}, ["0..5", "6"]),
+        ([(ids, 0, 3)], {"starts": [3, 3]}, ["starts"]),
     ],
 )
 def test_wrong_text_is_refused(parts, options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        _core.count_windows(parts, **{**GOOD, "starts": [], **options})
+    refuses(ValueError, lambda: _core.count_windows(parts, **{**GOOD, "starts": [], **options}), *message)
 
 
 @pytest.mark.parametrize("array", [ids.astype(np.int64), ids.astype(np.float32), ids.reshape(3, 1), [1, 2, 0], None])
@@ -213,24 +213,24 @@ def test_text_of_another_type_is_refused(array):
 @pytest.mark.parametrize(
     "offsets, tokens, counts, message",
     [
-        ([0, 3], [1, 2, 3], [0], "window 0: expected 1 to 3 tokens and a count of at least 1"),
-        ([0, 3], [1, 2, 3], [-4], "window 0: expected 1 to 3 tokens and a count of at least 1"),
-        ([0, 4], [1, 2, 3, 4], [1], "window 0: expected 1 to 3 tokens"),
-        ([0, 3, 3], [1, 2, 3], [1, 1], "window 1: expected 1 to 3 tokens"),
-        ([0, 3, 1], [1, 2, 3], [1, 1], "window 1: expected 1 to 3 tokens"),
-        ([-1, 2], [1, 2, 3], [1], "window 0: expected 1 to 3 tokens"),
-        ([2, 5], [1, 2, 3], [1], "window 0: expected 1 to 3 tokens"),
-        ([0, 3], [1, 2, 6], [1], "window 0: expected ids in 0..5, got 6"),
-        ([0, 3], [-1, 2, 3], [1], "window 0: expected ids in 0..5, got -1"),
-        ([0, 2], [1, 2], [1], "window 0: expected 3 tokens, or fewer after an end of text"),
-        ([0, 1], [0], [1], "window 0: expected a token and what comes before it, got one token"),
-        ([0, 3], [1, 0, 2], [1], "window 0: expected the end of text first or last, got it inside"),
-        ([0, 2, 4], [0, 1, 0, 2], [1 << 53, 1], "counts: expected a sum of at most 2^53"),
-        ([0], [], [1], "offsets: expected 2 entries, got 1"),
+        ([0, 3], [1, 2, 3], [0], ["window 0", "1", "3"]),
+        ([0, 3], [1, 2, 3], [-4], ["window 0", "1", "3"]),
+        ([0, 4], [1, 2, 3, 4], [1], ["window 0", "1", "3"]),
+        ([0, 3, 3], [1, 2, 3], [1, 1], ["window 1", "3"]),
+        ([0, 3, 1], [1, 2, 3], [1, 1], ["window 1", "3"]),
+        ([-1, 2], [1, 2, 3], [1], ["window 0", "1", "3"]),
+        ([2, 5], [1, 2, 3], [1], ["window 0", "1", "3"]),
+        ([0, 3], [1, 2, 6], [1], ["window 0", "0..5", "6"]),
+        ([0, 3], [-1, 2, 3], [1], ["window 0", "0..5", "-1"]),
+        ([0, 2], [1, 2], [1], ["window 0", "3"]),
+        ([0, 1], [0], [1], ["window 0"]),
+        ([0, 3], [1, 0, 2], [1], ["window 0"]),
+        ([0, 2, 4], [0, 1, 0, 2], [1 << 53, 1], ["counts", "2^53"]),
+        ([0], [], [1], ["offsets", "2", "1"]),
     ],
 )
 def test_wrong_windows_are_refused(offsets, tokens, counts, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with refused(ValueError, *message):
         _core.run_of_windows(
             np.array(offsets, np.int64), np.array(tokens, np.int32), np.array(counts, np.int64), **GOOD, starts=[]
         )
@@ -248,24 +248,23 @@ def test_windows_of_another_type_are_refused():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"min_counts": [1, 1]}, "min_counts: expected 3 entries, got 2"),
-        ({"min_counts": [1, 2, 1]}, "min_counts: expected counts of at least 1 that never fall"),
-        ({"min_counts": [0, 1, 1]}, "min_counts: expected counts of at least 1"),
-        ({"most": 0}, "most: expected 1 to 2^20"),
-        ({"most": (1 << 64) - 1}, "most: expected 1 to 2^20"),
+        ({"min_counts": [1, 1]}, ["min_counts", "3", "2"]),
+        ({"min_counts": [1, 2, 1]}, ["min_counts", "1"]),
+        ({"min_counts": [0, 1, 1]}, ["min_counts", "1"]),
+        ({"most": 0}, ["most", "1", "2^20"]),
+        ({"most": (1 << 64) - 1}, ["most", "1", "2^20"]),
     ],
 )
 def test_wrong_builders_are_refused(change, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        _core.LevelBuilder(**{**GOOD, "min_counts": [1, 1, 1], "most": 5, **change})
+    refuses(ValueError, lambda: _core.LevelBuilder(**{**GOOD, "min_counts": [1, 1, 1], "most": 5, **change}), *message)
 
 
 def test_slices_of_something_else_are_refused():
     builder = _core.LevelBuilder(**GOOD, min_counts=[1, 1, 1], most=5)
     for other in ({"order": 7}, {"vocab_size": 1 << 24}, {"end_of_text": 1}):
-        with pytest.raises(ValueError, match="slices: expected slices of the same order, vocabulary and end of text"):
+        with refused(ValueError, "slices"):
             builder.add(_core.RunSlices([b""], **{**GOOD, **other}), 5)
     slices = _core.RunSlices([b""], **GOOD)
     for call in (lambda: builder.add(slices, 0), lambda: slices.spell(0), lambda: slices.write(0)):
-        with pytest.raises(ValueError, match="windows: expected at least 1, got 0"):
+        with refused(ValueError, "windows", "1", "0"):
             call()

@@ -1,5 +1,6 @@
 """Counting on Spark against the definition and against one machine."""
 
+from support.refusals import refused, refuses
 import gzip
 import json
 import os
@@ -165,12 +166,11 @@ def test_malformed_lines_are_counted(spark, tokenizer, tmp_path):
 
 def test_strictly_they_are_errors(spark, tokenizer, tmp_path):
     inputs = write_json(tmp_path / "in", extra=b'{"text": 3}\n')
-    with pytest.raises(ValueError, match='c4.0.json.gz: expected an object with a string "text", got {"text": 3}'):
+    with refused(ValueError, "c4.0.json.gz", '"text"', "3}"):
         count_windows(
             spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer, options=SparkOptions(strict=True)
         )
-    with pytest.raises(ValueError, match="which is written last; the counting did not finish|expected a folder"):
-        open_counts(tmp_path / "out")
+    refuses(ValueError, lambda: open_counts(tmp_path / "out"), "counting")
 
 
 def test_output_that_exists(spark, tokenizer, tmp_path):
@@ -180,7 +180,7 @@ def test_output_that_exists(spark, tokenizer, tmp_path):
             spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer, options=SparkOptions(overwrite=overwrite)
         )
     assert all_orders(counted(tmp_path / "out")) == oracle_katz.count(DOCUMENTS, 4, 0)
-    with pytest.raises(ValueError, match="already exists"):
+    with refused(ValueError, "already"):
         count_windows(spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer)
 
 
@@ -188,7 +188,7 @@ def test_damaged_archives_are_errors(spark, tokenizer, tmp_path):
     write_json(tmp_path / "in", [["w1 w2 w3"] * 5000])
     path = tmp_path / "in" / "c4.0.json.gz"
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(Exception, match="c4.0.json.gz|Unexpected end of input stream"):
+    with refused(Exception, "c4.0.json.gz"):
         count_windows(spark, [str(path)], str(tmp_path / "out"), tokenizer_json=tokenizer)
 
 
@@ -199,40 +199,27 @@ def test_refusals(spark, tokenizer, tmp_path):
     ids = {"vocab_size": 9, "end_of_text": 0}
     text = {"tokenizer_json": tokenizer}
 
-    def refused(message, name="a.parquet", options=None, **more):
-        with pytest.raises(ValueError, match=message):
+    def refused_counts(*named, name="a.parquet", options=None, **more):
+        with refused(ValueError, *named):
             count_windows(
                 spark, [f"{tmp_path}/{name}"], str(tmp_path / "out"), options=SparkOptions(**(options or {})), **more
             )
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
 
-    refused("form: expected one of json, parquet, got 'csv'", options={"form": "csv"}, **ids)
-    refused("partitions: expected at least 1, got 0", options={"partitions": 0}, **ids)
-    refused("order of the n-gram model: expected 1..7, got 8", options={"order": 8}, **ids)
-    refused("expected a tokenizer, or the vocabulary size and end-of-text id of token ids")
-    refused("tokenizer.json: expected a Hugging Face tokenizer.json, got", tokenizer_json=b"{}")
-    refused("vocabulary size: expected at least the tokenizer's 50, got 3", vocab_size=3, **text)
-    refused("a.parquet: text needs a tokenizer.json", **ids)
-    refused("a.parquet: expected a column body, got tokens, text, real", options={"field": "body"}, **ids)
-    refused(
-        "a.parquet: column real: expected strings or arrays of integers, got array<double>",
-        options={"field": "real"},
-        **ids,
-    )
-    refused("a.parquet: sequence 0: expected ids in 0..8, got 9", options={"field": "tokens"}, **ids)
-    refused("expected ids, got null in a list of tokens", "null.parquet", options={"field": "tokens"}, **ids)
-    refused(
-        "data: expected names that all end in .json, .jsonl .also .gz and the like. or all in .parquet; "
-        "otherwise give the form",
-        "data",
-        **text,
-    )
-    refused("PATH_NOT_FOUND.*none.json", "none.json", **text)
-    refused(
-        "text to count: expected at least one token, got none in .*empty.json; .*out has no counts.json",
-        "empty.json",
-        **text,
-    )
+    refused_counts("form", "'csv'", options={"form": "csv"}, **ids)
+    refused_counts("partitions", "1", "0", options={"partitions": 0}, **ids)
+    refused_counts("1..7", "8", options={"order": 8}, **ids)
+    refused_counts("vocabulary")
+    refused_counts("tokenizer.json", tokenizer_json=b"{}")
+    refused_counts("vocabulary size", "50", "3", vocab_size=3, **text)
+    refused_counts("a.parquet", "tokenizer.json", **ids)
+    refused_counts("a.parquet", "tokens", options={"field": "body"}, **ids)
+    refused_counts("a.parquet", options={"field": "real"}, **ids)
+    refused_counts("a.parquet", "0..8", "9", options={"field": "tokens"}, **ids)
+    refused_counts("null", "null.parquet", options={"field": "tokens"}, **ids)
+    refused_counts("data", "data", **text)
+    refused_counts("PATH_NOT_FOUND", "none.json", "none.json", **text)
+    refused_counts("empty.json", "counts.json", "empty.json", **text)
 
 
 def test_the_script(spark, tokenizer, tmp_path, capsys):
@@ -258,12 +245,9 @@ def test_the_script(spark, tokenizer, tmp_path, capsys):
     assert "skipped 1 documents (1 no text), the first:" in told.err
     assert json.loads((tmp_path / "r.json").read_text())["documents"] == 5
     for words, message in [
-        (["-o", str(out), "--tokenizer", str(tmp_path / "t.json")], "count_spark: .*already exists"),
-        (["-o", str(out), "--tokenizer", str(tmp_path / "none")], "--tokenizer .*none: No such file"),
-        (
-            ["-o", str(out), "--order", "9", "--vocab-size", "3", "--end-of-text", "0"],
-            "count_spark: order of the n-gram model: expected 1..7, got 9",
-        ),
+        (["-o", str(out), "--tokenizer", str(tmp_path / "t.json")], ["count_spark"]),
+        (["-o", str(out), "--tokenizer", str(tmp_path / "none")], ["--tokenizer", "none"]),
+        (["-o", str(out), "--order", "9", "--vocab-size", "3", "--end-of-text", "0"], ["count_spark", "1..7", "9"]),
     ]:
-        with pytest.raises(SystemExit, match=message):
+        with refused(SystemExit, *message):
             count_spark.main([inputs, *words])

@@ -1,5 +1,6 @@
 """Files of tokens: flat arrays, windows, dumps; documents cut as a plain loop cuts them."""
 
+from support.refusals import refused, refuses
 import itertools
 import os
 import re
@@ -91,42 +92,35 @@ def test_a_document_longer_than_many_chunks(tmp_path, monkeypatch):
     (array,) = read(tmp_path / "a.npy")
     assert len(array) == 4001
     monkeypatch.setattr(token_files, "MAX_TOKENS", 1000)
-    with pytest.raises(
-        ValueError,
-        match="a.npy: expected documents of at most 1000 tokens, got a longer one; if 0 is not the end of text",
-    ):
-        read(tmp_path / "a.npy")
+    refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", "1000")
 
 
 @pytest.mark.parametrize("array, at, got", [([1, 50], 1, 50), ([1, 2, -1], 2, -1), ([0] * 30 + [1 << 40], 30, 1 << 40)])
 def test_ids_outside_the_vocabulary(tmp_path, monkeypatch, array, at, got):
     monkeypatch.setattr(token_files, "CHUNK", 7)
     np.save(tmp_path / "a.npy", np.array(array))
-    with pytest.raises(ValueError, match=f"a.npy, token {at}: expected ids in 0..49, got {got}"):
-        read(tmp_path / "a.npy")
+    refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", at, "0..49", got)
 
 
 def test_arrays_refused(tmp_path):
-    for array, got in ((np.zeros((2, 2), int), "int64 .2, 2."), (np.zeros(2), "float64 .2."), (np.array("x"), "<U1")):
+    for array, got in (
+        (np.zeros((2, 2), int), ["int64", "2"]),
+        (np.zeros(2), ["float64", "2"]),
+        (np.array("x"), ["<U1"]),
+    ):
         np.save(tmp_path / "a.npy", array)
-        with pytest.raises(ValueError, match=f"a.npy: expected a flat array of integers, got {got}"):
-            read(tmp_path / "a.npy")
+        refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", *got)
     np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
     np.save(tmp_path / "b.npy", np.arange(100))
     whole = (tmp_path / "b.npy").read_bytes()
     for content in ((tmp_path / "a.npy").read_bytes(), b"", b"junk" * 50, whole[:-50], whole[:50]):
         (tmp_path / "a.npy").write_bytes(content)
-        with pytest.raises(ValueError, match="a.npy: expected a .npy file of token ids, got"):
-            read(tmp_path / "a.npy")
+        refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy")
     np.savez(tmp_path / "a.npz", x=np.arange(3))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    with pytest.raises(ValueError, match="a.npy: expected a flat array of integers, got an archive"):
-        read(tmp_path / "a.npy")
+    refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", "archive")
     (tmp_path / "a.bin").write_bytes(b"abc")
-    with pytest.raises(
-        ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes: truncated, or another --dtype"
-    ):
-        read(tmp_path / "a.bin")
+    refuses(ValueError, lambda: read(tmp_path / "a.bin"), "a.bin", "uint16", "2", "3", "--dtype")
 
 
 def test_ids_from_a_pipe(tmp_path, monkeypatch):
@@ -141,8 +135,7 @@ def test_ids_from_a_pipe(tmp_path, monkeypatch):
         if result:
             assert flat(read(tmp_path / "a.bin")) == result
         else:
-            with pytest.raises(ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes"):
-                read(tmp_path / "a.bin")
+            refuses(ValueError, lambda: read(tmp_path / "a.bin"), "a.bin", "uint16", "2", "3")
         writer.join()
 
 
@@ -152,12 +145,10 @@ def test_dumps(tmp_path):
     assert flat(read(tmp_path / "dump")) == [token for text in texts for token in ended(text)]
     found = plan([tmp_path / "dump"], vocab_size=V)
     assert all(piece.path.endswith(".safetensors") and piece.size for piece in found) and len(found) == 2
-    with pytest.raises(ValueError, match="safetensors, sequence 0, token 0: expected ids in 0..0, got"):
-        read(tmp_path / "dump", vocab_size=1)
+    refuses(ValueError, lambda: read(tmp_path / "dump", vocab_size=1), "0..0")
     (shard,) = (tmp_path / "dump").glob("first*.safetensors")
     shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
-    with pytest.raises(ValueError, match="first.*: the checksum does not match"):
-        read(tmp_path / "dump")
+    refuses(ValueError, lambda: read(tmp_path / "dump"), "checksum")
 
 
 def test_the_dumps_are_those_of_the_test():
@@ -168,8 +159,7 @@ def test_a_shape_beyond_any_number_is_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(7, np.int32))
     data = (tmp_path / "a.npy").read_bytes()
     (tmp_path / "a.npy").write_bytes(data.replace(b"(7,), }" + b" " * 30, b"(1" + b"0" * 30 + b",), }"))
-    with pytest.raises(ValueError, match="a.npy: expected a .npy file of token ids, got Python int too large"):
-        read(tmp_path / "a.npy")
+    refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy")
 
 
 @pytest.mark.parametrize(

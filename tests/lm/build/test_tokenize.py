@@ -1,5 +1,6 @@
 """Text to tokens: batches, ends of documents, vocabularies, what is left out."""
 
+from support.refusals import refused, refuses
 import json
 
 import numpy as np
@@ -67,10 +68,7 @@ def test_texts_that_hold_the_end_of_text(tmp_path, tokenizer):
     skipped = Skipped()
     (array,) = read(tmp_path / "a.jsonl", tokenizer, skipped=skipped)
     assert array.tolist() == [1, 0, 4, 0] and skipped.reasons == {"holds the end of text": 1}
-    with pytest.raises(
-        ValueError, match="a.jsonl, line 2: its tokens contain the end of text, 0, which would split it"
-    ):
-        read(tmp_path / "a.jsonl", tokenizer)
+    refuses(ValueError, lambda: read(tmp_path / "a.jsonl", tokenizer), "a.jsonl", "2", "0")
     (array,) = read(tmp_path / "a.jsonl", tokenizer, end_of_text=9)
     assert array.tolist() == [1, 9, 2, 0, 3, 9, 4, 9]
 
@@ -81,9 +79,7 @@ def test_tokenizers_that_fail(tmp_path):
     made = Tokenizer(models.WordLevel({"</s>": 0, "a": 1}, unk_token="missing"))
     made.save(str(tmp_path / "t.json"))
     write(tmp_path / "a.jsonl", ["a", "", "b"])
-    with pytest.raises(
-        ValueError, match="a.jsonl, line 1 or one of the 2 documents from there: the tokenizer cannot encode this text"
-    ):
+    with refused(ValueError, "a.jsonl", "1", "2"):
         read(tmp_path / "a.jsonl", TextTokenizer.open(tmp_path / "t.json"), skipped=Skipped())
 
 
@@ -91,18 +87,14 @@ def test_errors_of_later_lines(tmp_path, tokenizer, monkeypatch):
     """What was encoded before the bad line is under way when it is met."""
     monkeypatch.setattr(tokenize, "BATCH", 1)
     (tmp_path / "a.jsonl").write_text('{"text": "w1"}\n' * 20 + "bad\n")
-    with pytest.raises(ValueError, match="a.jsonl, line 21: expected a JSON object, got bad"):
-        read(tmp_path / "a.jsonl", tokenizer)
+    refuses(ValueError, lambda: read(tmp_path / "a.jsonl", tokenizer), "bad", "a.jsonl", "21")
 
 
 def test_refused(tmp_path, tokenizer):
     write(tmp_path / "a.jsonl", ["w1"])
     (piece,) = plan([tmp_path / "a.jsonl"], vocab_size=50, tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="a.jsonl: text needs a tokenizer and an end-of-text id: give --tokenizer"):
-        list(tokens_of(piece, vocab_size=50, end_of_text=0))
-    with pytest.raises(
-        ValueError, match="a.jsonl: expected a vocabulary of at least the tokenizer's 50 tokens, got 49"
-    ):
+    refuses(ValueError, lambda: list(tokens_of(piece, vocab_size=50, end_of_text=0)), "a.jsonl", "--tokenizer")
+    with refused(ValueError, "a.jsonl", "50", "49"):
         list(tokens_of(piece, vocab_size=49, end_of_text=0, tokenizer=tokenizer))
 
 

@@ -1,5 +1,6 @@
 """Windows against the definition, and the counts of all orders that follow from them."""
 
+from support.refusals import refused, refuses
 from collections import Counter
 
 import numpy as np
@@ -95,12 +96,11 @@ def test_join():
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(order=8), "order of the n-gram model: expected 1..7, got 8"),
-        (dict(vocab_size=(1 << 24) + 1), "vocabulary size: expected 1..16777216, got 16777217"),
-        (dict(end_of_text=5), "end-of-text id: expected 0..4, got 5"),
-        (dict(end_of_text=-1), "end-of-text id: expected 0..4, got -1"),
+        (dict(order=8), ["1..7", "8"]),
+        (dict(vocab_size=(1 << 24) + 1), ["vocabulary size", "1..16777216", "16777217"]),
+        (dict(end_of_text=5), ["0..4", "5"]),
+        (dict(end_of_text=-1), ["0..4", "-1"]),
     ],
 )
 def test_packings_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Packing(**{"order": 3, "vocab_size": 5, "end_of_text": 0, **options})
+    refuses(ValueError, lambda: Packing(**{"order": 3, "vocab_size": 5, "end_of_text": 0, **options}), *message)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.fuzz import damage, times
 from support.models import assert_same_model, use
 from support.oracle_lm import random_history, random_tables
+from support.refusals import refused, refuses
 
 from rescore.lm.model import arpa as arpa_text
 from rescore.lm.model import example
@@ -154,82 +155,62 @@ def test_sentence_boundaries_of_lmplz_become_the_end_of_text(arpa):
 @pytest.mark.parametrize(
     "text, options, message",
     [
-        (ids_file(), {}, "<s> and </s> in a file of token ids: give end_of_text"),
-        (ids_file(), dict(end_of_text=3), "token id 3, the end of text, has its own unigram beside <s> and </s>"),
-        (ids_file(), dict(end_of_text=0, vocab_size=4), "expected token ids below 4, got 4"),
-        (ids_file(extra="-3\t16000000\n"), dict(end_of_text=0), "token id 16000000 among 7 unigrams: give vocab_size"),
-        (ids_file(extra="-3\t99999999\n"), dict(end_of_text=0), "expected token ids below 16777216, got 99999999"),
-        (
-            ids_file(extra="-3\t007\n"),
-            dict(words="ids"),
-            "expected decimal token ids as words, got '007'; words='text'",
-        ),
-        (SMALL, dict(end_of_text=4), "end_of_text: expected an id in 0..3, got 4"),
-        (SMALL, dict(vocab_size=4), "expected a vocabulary of 4 words, got 5"),
-        (
-            ids_file().replace("3 4", "3 <unk>"),
-            dict(end_of_text=0),
-            ":14: this 2-gram has <s>, </s> or <unk>, which stand for no",
-        ),
+        (ids_file(), {}, ["</s>", "end_of_text"]),
+        (ids_file(), dict(end_of_text=3), ["3", "</s>"]),
+        (ids_file(), dict(end_of_text=0, vocab_size=4), ["4"]),
+        (ids_file(extra="-3\t16000000\n"), dict(end_of_text=0), ["16000000", "7", "vocab_size"]),
+        (ids_file(extra="-3\t99999999\n"), dict(end_of_text=0), ["16777216", "99999999"]),
+        (ids_file(extra="-3\t007\n"), dict(words="ids"), ["'007'"]),
+        (SMALL, dict(end_of_text=4), ["end_of_text", "0..3", "4"]),
+        (SMALL, dict(vocab_size=4), ["4", "5"]),
+        (ids_file().replace("3 4", "3 <unk>"), dict(end_of_text=0), ["14", "2-gram", "</s>"]),
     ],
 )
 def test_files_of_ids_that_do_not_fit(arpa, text, options, message):
-    with pytest.raises(ValueError, match="model.arpa.*" + message):
-        read_arpa(arpa(text), ArpaOptions(**options))
+    refuses(ValueError, lambda: read_arpa(arpa(text), ArpaOptions(**options)), "model.arpa", *message)
 
 
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("\\data\\", "\\date\\", r":2: expected an ARPA file, which begins with .data., got '..date..'"),
-        ("ngram 1=5", "ngram 2=5", ":3: expected 'ngram 1=' and a number, got 'ngram 2=5'"),
-        ("ngram 1=5", "ngram 1=five", ":3: expected 'ngram 1=' and a number"),
-        ("ngram 1=5", "ngram 1=" + "9" * 30, ":3: expected 'ngram 1=' and a number"),
-        ("ngram 1=5\nngram 2=3\n", "", ":4: expected the numbers of 1 to 7 orders, got 0"),
-        (
-            "ngram 2=3\n",
-            "".join(f"ngram {n}=1\n" for n in range(2, 9)),
-            ":12: expected the numbers of 1 to 7 orders, got 8",
-        ),
-        ("\\1-grams:", "\\2-grams:", r":6: expected .1-grams:, got '..2-grams:'"),
-        ("ngram 1=5", "ngram 1=6", ":14: expected 6 1-grams from the header, got 5"),
-        ("ngram 1=5", "ngram 1=4", ":11: expected 4 1-grams from the header, got more"),
-        ("ngram 1=5", "ngram 1=999999999999999999", ":14: expected 999999999999999999 1-grams"),
-        ("\\2-grams:", "\\3-grams:", r":14: expected .2-grams: after 5 1-grams, got '..3-grams:'"),
-        ("\\end\\", "", r":19: expected .end. after 3 2-grams, got ''"),
-        ("-0.2\ta b", "-0.2\ta", ":16: expected a log10 probability, 2 words and optionally a backoff, got '-0.2.ta'"),
-        ("-0.2\ta b", "-0.2\ta b -1 -2", ":16: expected a log10 probability, 2 words"),
-        ("-0.2\ta b", "-0.2\ta b\t-0.5", ":16: expected .* and no backoff in the highest order"),
-        ("-0.2\ta b", "x\ta b", ":16: expected numbers around the words"),
-        ("-0.2\ta b", "nan\ta b", ":16: expected a log10 probability from -1000000 to 0"),
-        ("-0.2\ta b", "inf\ta b", ":16: expected a log10 probability from"),
-        ("-0.2\ta b", "0.2\ta b", ":16: expected a log10 probability from"),
-        (
-            "\ta\t-0.25",
-            "\ta\tinf",
-            ":10: expected a log10 probability from -1000000 to 0, or -inf, and a finite backoff",
-        ),
-        ("-0.2\ta b", "-0.2\ta c", ":16: expected words that have unigrams, got 'c'"),
-        ("-0.6\tb\t-0.125", "-0.6\ta\t-0.125", ":11: expected each word once, got 'a'"),
-        ("-0.2\ta b", "-0.2\tb </s>", ":17: this 2-gram occurs twice"),
-        ("\tb\t", "\t" + "b" * (1 << 20) + "\t", ":11: expected lines of at most 1048576 bytes"),
+        ("\\data\\", "\\date\\", ["2", "'..date..'"]),
+        ("ngram 1=5", "ngram 2=5", ["3", "'ngram 1='", "'ngram 2=5'"]),
+        ("ngram 1=5", "ngram 1=five", ["3", "'ngram 1='"]),
+        ("ngram 1=5", "ngram 1=" + "9" * 30, ["3", "'ngram 1='"]),
+        ("ngram 1=5\nngram 2=3\n", "", ["4", "1", "7", "0"]),
+        ("ngram 2=3\n", "".join(f"ngram {n}=1\n" for n in range(2, 9)), ["12", "7", "8"]),
+        ("\\1-grams:", "\\2-grams:", ["6", "1-grams", "'..2-grams:'"]),
+        ("ngram 1=5", "ngram 1=6", ["14", "6", "1-grams", "5"]),
+        ("ngram 1=5", "ngram 1=4", ["11", "4", "1-grams"]),
+        ("ngram 1=5", "ngram 1=999999999999999999", ["14", "999999999999999999", "1-grams"]),
+        ("\\2-grams:", "\\3-grams:", ["14", "2-grams", "5", "1-grams", "'..3-grams:'"]),
+        ("\\end\\", "", ["19", "3", "2-grams", "''"]),
+        ("-0.2\ta b", "-0.2\ta", ["16", "log10", "'-0.2.ta'"]),
+        ("-0.2\ta b", "-0.2\ta b -1 -2", ["16", "log10", "2"]),
+        ("-0.2\ta b", "-0.2\ta b\t-0.5", ["16"]),
+        ("-0.2\ta b", "x\ta b", ["16"]),
+        ("-0.2\ta b", "nan\ta b", ["16", "log10", "-1000000"]),
+        ("-0.2\ta b", "inf\ta b", ["16", "log10"]),
+        ("-0.2\ta b", "0.2\ta b", ["16", "log10"]),
+        ("\ta\t-0.25", "\ta\tinf", ["log10", "-1000000", "-inf"]),
+        ("-0.2\ta b", "-0.2\ta c", ["16", "'c'"]),
+        ("-0.6\tb\t-0.125", "-0.6\ta\t-0.125", ["11", "'a'"]),
+        ("-0.2\ta b", "-0.2\tb </s>", ["17", "2-gram"]),
+        ("\tb\t", "\t" + "b" * (1 << 20) + "\t", ["11", "1048576"]),
     ],
 )
 def test_errors_name_file_and_line(arpa, old, new, message):
-    with pytest.raises(ValueError, match="model.arpa" + message):
-        read_arpa(arpa(SMALL.replace(old, new, 1)))
+    refuses(ValueError, lambda: read_arpa(arpa(SMALL.replace(old, new, 1))), "model.arpa", *message)
 
 
 def test_a_missing_context_names_its_line(arpa):
     text = SMALL.replace("ngram 2=3\n", "ngram 2=3\nngram 3=1\n").replace("\\end", "\\3-grams:\n-1\tb b a\n\\end")
-    with pytest.raises(ValueError, match=r"model.arpa:21: this 3-gram has no context: without its last token"):
-        read_arpa(arpa(text))
+    refuses(ValueError, lambda: read_arpa(arpa(text)), "model.arpa:21", "3-gram")
 
 
 def test_words_that_are_no_text(arpa, tmp_path):
     (tmp_path / "model.arpa").write_bytes(SMALL.replace("b", "\xff").encode("latin-1"))
-    with pytest.raises(ValueError, match="model.arpa:11: expected words in UTF-8, got byte 0xff"):
-        read_arpa(tmp_path / "model.arpa")
+    refuses(ValueError, lambda: read_arpa(tmp_path / "model.arpa"), "model.arpa:11", "UTF-8", "0xff")
     # only ASCII white space separates words, as in KenLM
     assert (
         "\u00a0"
@@ -237,30 +218,26 @@ def test_words_that_are_no_text(arpa, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "word, message", [("a b", "'a b' of id 1: ARPA words"), ("", "'' of id 1: ARPA words"), ("a", "must be distinct")]
-)
+@pytest.mark.parametrize("word, message", [("a b", ["'a b'", "1"]), ("", ["''", "1"]), ("a", ["distinct"])])
 def test_words_that_arpa_cannot_hold(tmp_path, word, message):
     model = NGram.from_tables(random_tables(1, 2), words=["a", word, *"cdefghi"])
-    with pytest.raises(ValueError, match=message + ".*; write decimal ids"):
-        write_arpa(model, tmp_path / "model.arpa", words="text")
+    refuses(ValueError, lambda: write_arpa(model, tmp_path / "model.arpa", words="text"), "decimal", *message)
     assert not list(tmp_path.iterdir())
     write_arpa(model, tmp_path / "model.arpa", words="ids")
-    with pytest.raises(ValueError, match="words: expected a model with words, got token ids only; write decimal ids"):
+    with refused(ValueError, "words"):
         write_arpa(NGram.from_tables(random_tables(1, 2)), tmp_path / "model.arpa", words="text")
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(words="bytes"), "words: expected auto, text or ids, got 'bytes'"),
-        (dict(vocab_size=0), "vocab_size: expected 1..16777216, got 0"),
-        (dict(vocab_size=5, end_of_text=5), "end_of_text: expected an id in 0..4, got 5"),
+        (dict(words="bytes"), ["words", "'bytes'"]),
+        (dict(vocab_size=0), ["vocab_size", "1..16777216", "0"]),
+        (dict(vocab_size=5, end_of_text=5), ["end_of_text", "0..4", "5"]),
     ],
 )
 def test_wrong_options_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        ArpaOptions(**options)
+    refuses(ValueError, lambda: ArpaOptions(**options), *message)
 
 
 def test_gzip_that_is_damaged_or_a_bomb(tmp_path, monkeypatch):
@@ -268,14 +245,10 @@ def test_gzip_that_is_damaged_or_a_bomb(tmp_path, monkeypatch):
     whole = gzip.compress(SMALL.encode())
     for data in (whole[:-9], whole[:20] + b"\xff\xff\xff\xff" + whole[24:], whole[:12]):
         path.write_bytes(data)
-        with pytest.raises(ValueError, match="model.arpa.gz:[0-9]+: .*"):
-            read_arpa(path)
+        refuses(ValueError, lambda: read_arpa(path), "model.arpa.gz")
     monkeypatch.setattr(arpa_text, "BOMB_BYTES", 1 << 20)
     path.write_bytes(gzip.compress(b"\n" * (8 << 20)))
-    with pytest.raises(
-        ValueError, match="expected gzip data that expand at most 200 times, got more; if the file is right, unpack it"
-    ):
-        read_arpa(path)
+    refuses(ValueError, lambda: read_arpa(path), "200")
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])

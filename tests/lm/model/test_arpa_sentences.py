@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models import assert_same_model
+from support.refusals import refused, refuses
 
 from rescore.lm.build.in_memory import build
 from rescore.lm.model.arpa import LN10, ArpaOptions, read_arpa
@@ -100,20 +101,16 @@ def test_a_context_whose_backoff_weight_is_one_is_read(tmp_path):
 def test_models_that_have_no_sentences_are_refused(tmp_path):
     model = model_of(1, 3)
     nameless = NGram.from_tables(model.to_tables(), words=WORDS, metadata={"end_of_text": None})
-    with pytest.raises(ValueError, match="sentence ends: the model's metadata do not give its end-of-text id"):
-        write_arpa(nameless, tmp_path / "m.arpa", sentence_ends=True)
+    refuses(ValueError, lambda: write_arpa(nameless, tmp_path / "m.arpa", sentence_ends=True), "sentence ends")
     for word in ("<s>", "</s>"):
         named = NGram.from_tables(model.to_tables(), words=(word, *WORDS[1:]))
-        with pytest.raises(ValueError, match=f"sentence ends: the model has the word {word} besides its end of text"):
+        with refused(ValueError, "sentence ends", word):
             write_arpa(named, tmp_path / "m.arpa", sentence_ends=True)
         write_arpa(named, tmp_path / "m.arpa", words="ids", sentence_ends=True)
         (tmp_path / "m.arpa").unlink()
     across = {(0,): (0.5, 1.0), (1,): (0.5, 1.0), (1, 0): (0.5, 1.0), (0, 1): (0.5, 1.0), (1, 0, 1): (0.5, 1.0)}
     inside = NGram.from_tables(Tables.from_ngrams(across, vocab_size=2), metadata={"end_of_text": 0})
-    with pytest.raises(
-        ValueError, match=r"expected the end of text, 0, only first or last in an n-gram, got \[1, 0, 1\]"
-    ):
-        write_arpa(inside, tmp_path / "m.arpa", sentence_ends=True)
+    refuses(ValueError, lambda: write_arpa(inside, tmp_path / "m.arpa", sentence_ends=True), "[1, 0, 1]")
     assert not list(tmp_path.iterdir())
 
 
@@ -124,5 +121,4 @@ def test_gzip_from_a_pipe_is_refused(tmp_path, monkeypatch):
     assert gzip.open(tmp_path / "m.arpa.gz").read(1) == b"\\"
     with open(tmp_path / "m.arpa.gz", "rb") as stream:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-        with pytest.raises(ValueError, match="standard input: expected plain text, got gzip; unpack it"):
-            read_arpa("-")
+        refuses(ValueError, lambda: read_arpa("-"), "standard input", "gzip")

@@ -6,6 +6,7 @@ import lzma
 
 import numpy as np
 import pytest
+from support.refusals import refuses
 
 from rescore.lm.model.arpa import read_arpa
 from rescore.lm.model.arpa_write import unwritable_word, write_arpa
@@ -88,8 +89,7 @@ def test_a_missing_sentence_mark_is_the_unknown_word(tmp_path, lacking):
 def test_two_spellings_of_the_unknown_word_are_refused(tmp_path):
     """KenLM takes the later of them."""
     (tmp_path / "model.arpa").write_text(text("-1\t<unk>", "-2\t<UNK>", "-99\t<s>", "-1\t</s>", "-1\ta"))
-    with pytest.raises(ValueError, match="model.arpa:7: expected each word once, <UNK> being <unk>"):
-        read_arpa(tmp_path / "model.arpa")
+    refuses(ValueError, lambda: read_arpa(tmp_path / "model.arpa"), "model.arpa:7")
     assert "which readers take for the same" in unwritable_word(["<unk>", "<UNK>"])
     assert list(GrowingVocabulary().encode("<UNK> a <unk>")) == [0, 2, 0]
     model = NGram.from_tables(NGram.uniform(2).to_tables(), words=["<UNK>", "a"])
@@ -112,8 +112,7 @@ def test_names_and_packings(tmp_path, name, packing):
     assert is_model_file(path) and log10_of(load(path), "a") == pytest.approx(-1.1, abs=1e-6)
     if packing != "plain":
         path.write_bytes(data[: len(data) // 2])
-        with pytest.raises(ValueError, match=rf"{name}:\d+: the {packing} data are damaged"):
-            load(path)
+        refuses(ValueError, lambda: load(path), name, packing)
 
 
 def test_a_byte_order_mark_is_skipped_and_other_bytes_are_named(tmp_path):
@@ -121,11 +120,9 @@ def test_a_byte_order_mark_is_skipped_and_other_bytes_are_named(tmp_path):
     path.write_bytes(b"\xef\xbb\xbf" + PLAIN.encode())
     assert log10_of(read_arpa(path), "a") == pytest.approx(-1.1, abs=1e-6)
     path.write_bytes(PLAIN.replace("\ta", "\tä").replace(" a", " ä").encode("latin-1"))
-    with pytest.raises(ValueError, match="model.arpa:9: expected words in UTF-8, got byte 0xe4"):
-        read_arpa(path)
+    refuses(ValueError, lambda: read_arpa(path), "model.arpa:9", "UTF-8", "0xe4")
     path.write_bytes(b"\xef\xbb\xbf")
-    with pytest.raises(ValueError, match=r"model.arpa:1: expected an ARPA file"):
-        read_arpa(path)
+    refuses(ValueError, lambda: read_arpa(path), "model.arpa:1")
 
 
 def test_a_probability_of_zero_stays_zero(tmp_path):
@@ -138,5 +135,4 @@ def test_a_probability_of_zero_stays_zero(tmp_path):
     write_arpa(model, tmp_path / "again.arpa")
     assert log10_of(read_arpa(tmp_path / "again.arpa"), "a") < -99_999
     path.write_text(PLAIN.replace("a\t-0.2", "a\t-inf"))
-    with pytest.raises(ValueError, match="model.arpa:9: .* finite backoff"):
-        read_arpa(path)
+    refuses(ValueError, lambda: read_arpa(path), "model.arpa:9")

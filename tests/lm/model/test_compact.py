@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.oracle import models
 from support.oracle_lm import from_tables, random_history, random_tables, random_text
+from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.lm.build.in_memory import build
@@ -224,37 +225,24 @@ def test_wrong_order_is_refused():
     good = compile_tables(random_tables(2, 3))
     states = np.flatnonzero(np.diff(good.backoff_state.astype(int)) > 0) + 1
     for name, index, value, message in [
-        ("backoff_state", states[-1], 0, r"backoff_state\[\d+\]: expected states that ascend below"),
-        ("backoff_state", 0, 1, r"backoff_state\[0\]: expected the root to back off to itself, got 1"),
-        ("arc_begin", 2, 2**40, r"arc_begin\[3\]: expected offsets that ascend"),
-        ("arc_token", 3, 4, r"arc_token\[3\]: expected a token below 9, at the root equal to the arc's number, got 4"),
-        ("arc_next", 1, 0, "arc_next: expected one arc to each of the"),
-        ("arc_next", 30, 2**31, "arc_next"),
-        (
-            "arc_next",
-            -1,
-            1,
-            r"arc_next\[\d+\]: expected state \d+, the target of the arc in the next shorter context, got 1",
-        ),
-        (
-            "arc_token",
-            -1,
-            8,
-            r"arc_token\[\d+\]: expected a token with an arc in the next shorter context too, got 8",
-        ),
+        ("backoff_state", states[-1], 0, ["backoff_state["]),
+        ("backoff_state", 0, 1, ["backoff_state[0]", "1"]),
+        ("arc_begin", 2, 2**40, ["arc_begin[3]"]),
+        ("arc_token", 3, 4, ["arc_token[3]", "9", "4"]),
+        ("arc_next", 1, 0, ["arc_next"]),
+        ("arc_next", 30, 2**31, ["arc_next"]),
+        ("arc_next", -1, 1, ["arc_next[", "1"]),
+        ("arc_token", -1, 8, ["arc_token[", "8"]),
     ]:
         bad = getattr(good, name).copy()
         bad[index] = value
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             Compact.from_arrays(good._replace(**{name: bad}), order=3, vocab_size=9)
     for name in ("arc_cost", "arc_next", "backoff_state", "backoff_cost"):
-        with pytest.raises(ValueError, match=f"{name}: expected .* entries, got"):
+        with refused(ValueError, name):
             Compact.from_arrays(good._replace(**{name: getattr(good, name)[:-1]}), order=3, vocab_size=9)
-    with pytest.raises(ValueError, match="backoff_state: expected contexts of at most 1 tokens"):
-        Compact.from_arrays(good, order=2, vocab_size=9)
-    with pytest.raises(ValueError, match="arc_begin: expected the root's arcs to be one for each of the 8 tokens"):
-        Compact.from_arrays(good, order=3, vocab_size=8)
-    with pytest.raises(ValueError, match="next_bits: expected 1 to 15, got 16"):
-        automaton(good, 3, 9, 16)
-    with pytest.raises(ValueError, match="book: expected 0 to 65536, got 70000"):
+    refuses(ValueError, lambda: Compact.from_arrays(good, order=2, vocab_size=9), "backoff_state", "1")
+    refuses(ValueError, lambda: Compact.from_arrays(good, order=3, vocab_size=8), "arc_begin", "8")
+    refuses(ValueError, lambda: automaton(good, 3, 9, 16), "next_bits", "15", "16")
+    with refused(ValueError, "book", "65536", "70000"):
         automaton(good, 3, 9, 7, lambda costs: np.arange(70_000, dtype=np.float32))

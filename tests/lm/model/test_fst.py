@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support import opengrm
 from support.models import assert_same_model, assert_same_tables
 from support.oracle_lm import random_tables
+from support.refusals import refused, refuses
 
 from rescore.lm.model import example
 from rescore.lm.model.formats import load, save
@@ -62,13 +63,10 @@ def test_files(tmp_path):
     for suffix in (".ngram", ".arpa", ".arpa.gz", ".fst"):
         save(model, tmp_path / f"model{suffix}")
         assert_same_model(load(tmp_path / f"model{suffix}"), model)
-    with pytest.raises(ValueError, match="model.bin: expected a name that ends in .ngram, .arpa, .arpa.gz, .fst"):
-        save(model, tmp_path / "model.bin")
-    with pytest.raises(ValueError, match="expected a name that ends in"):
-        load(tmp_path / "model.bin")
+    refuses(ValueError, lambda: save(model, tmp_path / "model.bin"), "model.bin", "arpa.gz")
+    refuses(ValueError, lambda: load(tmp_path / "model.bin"), "name")
     (tmp_path / "wrong.fst").write_bytes(b"no fst")
-    with pytest.raises(ValueError, match="wrong.fst: "):
-        load(tmp_path / "wrong.fst")
+    refuses(ValueError, lambda: load(tmp_path / "wrong.fst"), "wrong.fst")
 
 
 def test_opengrm_models_are_read(shared):
@@ -96,12 +94,9 @@ def test_opengrm_models_are_read(shared):
 
 def test_wrong_automata_are_named():
     model = NGram.from_tables(random_tables(1, 2))
-    with pytest.raises(ValueError, match="failure_label: expected 0 or more than V = 9, got 9"):
-        to_fst(model, failure_label=9)
-    with pytest.raises(ValueError, match="start: expected a state below"):
-        to_fst(model, start=99)
-    with pytest.raises(ValueError, match=r"state 0, arc 5: expected a label in 1..5 \(token id \+ 1\), got 6"):
-        from_fst(to_fst(model), vocab_size=5)
+    refuses(ValueError, lambda: to_fst(model, failure_label=9), "failure_label", "0", "9")
+    refuses(ValueError, lambda: to_fst(model, start=99), "start")
+    refuses(ValueError, lambda: from_fst(to_fst(model), vocab_size=5), "0", "1..5", "6")
     one = pywrapfst.Weight.one("tropical")
 
     def changed(change):
@@ -110,18 +105,15 @@ def test_wrong_automata_are_named():
         return fst
 
     for change, message in [
-        (
-            lambda fst: fst.add_arc(1, pywrapfst.Arc(1, 2, one, 0)),
-            "state 1, arc [0-9]+: expected an acceptor, got labels 1:2",
-        ),
-        (lambda fst: fst.add_arc(1, pywrapfst.Arc(0, 0, one, 0)), "state 1: expected one failure arc, got two"),
-        (lambda fst: fst.add_state(), "expected one state without a failure arc, the root, got 2"),
-        (lambda fst: fst.add_arc(fst.add_state(), pywrapfst.Arc(0, 0, one, 0)), "no context leads to it"),
-        (lambda fst: fst.set_final(1, 2.0), "state 1: expected a final cost of 0, as in .* fragments; .*got 2.0"),
-        (lambda fst: fst.set_final(1, "infinity"), "state 1: expected a final cost of 0, .*got inf"),
-        (lambda fst: fst.add_arc(0, pywrapfst.Arc(1, 1, one, 1)), "state 0: expected one arc with label 1, got two"),
+        (lambda fst: fst.add_arc(1, pywrapfst.Arc(1, 2, one, 0)), ["1:2"]),
+        (lambda fst: fst.add_arc(1, pywrapfst.Arc(0, 0, one, 0)), ["state 1", "two"]),
+        (lambda fst: fst.add_state(), ["2"]),
+        (lambda fst: fst.add_arc(fst.add_state(), pywrapfst.Arc(0, 0, one, 0)), ["context"]),
+        (lambda fst: fst.set_final(1, 2.0), ["state 1", "2.0"]),
+        (lambda fst: fst.set_final(1, "infinity"), ["state 1", "0", "inf"]),
+        (lambda fst: fst.add_arc(0, pywrapfst.Arc(1, 1, one, 1)), ["state 0", "two", "1"]),
     ]:
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             from_fst(changed(change), vocab_size=9)
 
 
@@ -140,10 +132,7 @@ def test_weights_that_are_no_costs_are_refused(tmp_path, weight, place, kind):
         model = load(tmp_path / "model.fst")
         save(model, tmp_path / "model.arpa")
         return assert_same_model(load(tmp_path / "model.arpa"), model)
-    with pytest.raises(
-        ValueError, match=rf"model.fst: state {state}, arc {number}: .*got {re.escape(WEIGHTS[weight])}"
-    ):
-        load(tmp_path / "model.fst")
+    refuses(ValueError, lambda: load(tmp_path / "model.fst"), "model.fst", state, number, re.escape(WEIGHTS[weight]))
 
 
 @pytest.mark.parametrize("weight", [0.0, -0.0, 1e-45, 1.1e-38, 1000.0, 2.3e6])

@@ -11,6 +11,7 @@ from support.fst_twin import added_arc_by_arc
 from support.fuzz import damage, times
 from support.models import assert_same_model, use
 from support.oracle_lm import random_tables
+from support.refusals import refused, refuses
 
 from rescore.lm.model import example
 from rescore.lm.model import fst as fst_module
@@ -141,10 +142,7 @@ def test_other_fsts_are_converted_or_refused(tmp_path):
     assert_same_model(from_fst(pywrapfst.convert(to_fst(model), "compact_acceptor"), vocab_size=6), model)
     assert_same_model(from_fst(pywrapfst.arcmap(to_fst(model), map_type="to_log"), vocab_size=6), model)
     pywrapfst.convert(to_fst(model), "compact_acceptor").write(str(tmp_path / "compact.fst"))
-    with pytest.raises(
-        ValueError, match=r"compact.fst: .*got 'compact_acceptor' of 'standard'; convert it with fstcon"
-    ):
-        load_fst(tmp_path / "compact.fst")
+    refuses(ValueError, lambda: load_fst(tmp_path / "compact.fst"), "compact.fst", "'compact_acceptor'", "'standard'")
 
 
 def patched(data, at, format, value):
@@ -157,32 +155,32 @@ def test_damage_is_named():
     body = COUNTS + 16  # the states, the first of them the root with its arcs
     arc = body + 12
     for damaged, message in [
-        (data[:0], "expected an OpenFst file"),
-        (data[:20], "byte 18: expected the type of its arcs of 8 bytes, got 2 to the end"),
-        (data[: COUNTS + 3], "expected a header of 40 bytes"),
-        (data[:-1], "states within the"),
-        (data[:-4], r"state 4: the file ends before it|state 4: expected at most"),
-        (np.append(data, data[:4]), "expected the file to end after 5 states, got 4 more bytes"),
-        (patched(data, 4, "<i", 2**31 - 1), "expected the type of the FST of 2147483647 bytes"),
-        (patched(data, 4, "<i", -1), "expected the type of the FST of -1 bytes"),
-        (patched(data, 26, "<i", 9), "expected a vector FST of version 2, got 9"),
-        (patched(data, 30, "<i", 1), "expected a symbol table, which begins with"),
-        (patched(data, COUNTS - 8, "<q", 5), "expected a start state below 5, got 5"),
-        (patched(data, COUNTS, "<q", 0)[: COUNTS + 16], "expected an automaton with a start state, got one without"),
-        (patched(data, COUNTS - 8, "<q", -1), "expected a start state below 5, got -1"),
-        (patched(data, COUNTS, "<q", 2**62), "header: expected 4611686018427387904 states within"),
-        (patched(data, COUNTS, "<q", -2), "header: expected -2 states within"),
-        (patched(data, COUNTS, "<q", 4), "expected the file to end after 4 states"),
-        (patched(data, body + 4, "<q", 2**40 + 1), "state 0: expected at most the .* got 1099511627777"),
-        (patched(data, body + 4, "<q", -1), "state 0: expected at most"),
-        (patched(data, arc, "<i", 7), "state 0, arc 0: expected an acceptor, got labels 7:1"),
-        (patched(data, arc + 12, "<i", 5), "state 0, arc 0: expected a next state below 5, got 5"),
-        (patched(data, arc + 12, "<i", -1), "state 0, arc 0: expected a next state below 5, got -1"),
-        (patched(data, arc + 8, "<f", np.nan), "state 0, arc 0: expected a cost, got nan"),
-        (patched(data, arc + 8, "<f", -np.inf), "state 0, arc 0: expected a cost, got -inf"),
-        (patched(data, body, "<f", np.nan), "state 0: expected a final cost, got nan"),
+        (data[:0], ["OpenFst"]),
+        (data[:20], ["byte 18", "2"]),
+        (data[: COUNTS + 3], ["40"]),
+        (data[:-1], ["states"]),
+        (data[:-4], ["state 4"]),
+        (np.append(data, data[:4]), ["5", "4"]),
+        (patched(data, 4, "<i", 2**31 - 1), ["2147483647"]),
+        (patched(data, 4, "<i", -1), ["-1"]),
+        (patched(data, 26, "<i", 9), ["2", "9"]),
+        (patched(data, 30, "<i", 1), ["symbol"]),
+        (patched(data, COUNTS - 8, "<q", 5), ["5"]),
+        (patched(data, COUNTS, "<q", 0)[: COUNTS + 16], ["automaton"]),
+        (patched(data, COUNTS - 8, "<q", -1), ["5", "-1"]),
+        (patched(data, COUNTS, "<q", 2**62), ["header", "4611686018427387904"]),
+        (patched(data, COUNTS, "<q", -2), ["header", "-2"]),
+        (patched(data, COUNTS, "<q", 4), ["4"]),
+        (patched(data, body + 4, "<q", 2**40 + 1), ["state 0", "1099511627777"]),
+        (patched(data, body + 4, "<q", -1), ["state 0"]),
+        (patched(data, arc, "<i", 7), ["0", "7:1"]),
+        (patched(data, arc + 12, "<i", 5), ["0", "5"]),
+        (patched(data, arc + 12, "<i", -1), ["0", "5", "-1"]),
+        (patched(data, arc + 8, "<f", np.nan), ["nan", "0"]),
+        (patched(data, arc + 8, "<f", -np.inf), ["0", "-inf"]),
+        (patched(data, body, "<f", np.nan), ["state 0", "nan"]),
     ]:
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             read(damaged)
 
 
@@ -190,15 +188,15 @@ def test_damage_of_const_is_named():
     data = np.frombuffer(b"".join(const_parts(example.model().arrays)), np.uint8)
     counts = COUNTS - 1
     for damaged, message in [
-        (data[:-1], "arcs of .* bytes, got"),
-        (np.append(data, data[:4]), "arcs, got 4 more bytes"),
-        (patched(data, counts, "<q", 2**61), "expected 2305843009213693952 states of"),
-        (patched(data, counts, "<q", -1), "expected -1 states of"),
-        (patched(data, counts + 8, "<q", 2**61), "expected 2305843009213693952 arcs of"),
-        (patched(data, counts + 16 + 4, "<i", 1), "state 0: expected its arcs from number 0 on"),
-        (patched(data, counts + 16 + 8, "<i", 2**31 - 1), "state 1: expected its arcs from number 2147483647 on"),
+        (data[:-1], ["bytes"]),
+        (np.append(data, data[:4]), ["4"]),
+        (patched(data, counts, "<q", 2**61), ["2305843009213693952"]),
+        (patched(data, counts, "<q", -1), ["-1"]),
+        (patched(data, counts + 8, "<q", 2**61), ["2305843009213693952"]),
+        (patched(data, counts + 16 + 4, "<i", 1), ["state 0"]),
+        (patched(data, counts + 16 + 8, "<i", 2**31 - 1), ["state 1", "2147483647"]),
     ]:
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             read(damaged)
 
 
@@ -247,24 +245,23 @@ def test_long_chains_are_no_model():
             fst.add_arc(state, pywrapfst.Arc(0, 0, zero, state - 1))
         fst.set_final(state)
     fst.set_start(0)
-    with pytest.raises(ValueError, match="state 7: expected contexts of at most 6 tokens, got 7"):
-        from_fst(fst, vocab_size=1)
+    refuses(ValueError, lambda: from_fst(fst, vocab_size=1), "state 7", "6")
 
 
 def test_reference_files_are_refused(shared):
     """Those that OpenFst aborted the process for, or that gave an IndexError."""
     for path, message in {
-        "abort_bad_alloc": "header: expected 438 states within the 33575 bytes to the end",
-        "abort_length_error": "state 220: expected at most the 954 arcs that the file has room for",
-        "indexerror": "state 3, arc 9: expected a next state below 438, got 20195",
+        "abort_bad_alloc": ["header", "438", "33575"],
+        "abort_length_error": ["state 220", "954"],
+        "indexerror": ["438", "20195"],
     }.items():
-        with pytest.raises(ValueError, match=f"{path}.fst: {message}"):
+        with refused(ValueError, f"{path}.fst", *message):
             load(shared / "reference" / "hostile" / f"{path}.fst")
 
 
 def test_nothing_is_left_of_a_failure(tmp_path):
     (tmp_path / "model.fst").write_bytes(b"old")
-    with pytest.raises(ValueError, match="failure_label: expected 0 or more"):
+    with refused(ValueError, "failure_label", "0"):
         save_fst(example.model(), tmp_path / "model.fst", failure_label=1)
     save(example.model(), tmp_path / "model.fst")
     assert [path.name for path in tmp_path.iterdir()] == ["model.fst"]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cli
 from support.oracle_lm import from_tables, random_history, random_tables, random_text
+from support.refusals import refused, refuses
 
 from rescore.lm.build.in_memory import build, build_ngram, prune_model
 from rescore.lm.build.prune import PruneOptions
@@ -126,7 +127,7 @@ def test_of_order_of_a_pruned_model_is_a_distribution():
     for state in range(cut.core.num_states):
         assert np.exp(-cut.core.distribution(state).astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
     for order in (0, 4):
-        with pytest.raises(ValueError, match=f"order: expected 1..3, the orders of the model, got {order}"):
+        with refused(ValueError, "order", "1..3", order):
             cut.of_order(order)
 
 
@@ -141,34 +142,26 @@ def test_a_model_with_another_tokenizer_is_refused(worked):
     model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"})
     model.require_tokenizer("abc", 6)
     worked.require_tokenizer("abc")  # it says nothing of its own
-    with pytest.raises(ValueError, match="expected tokenizer xyz, got abc; build it with the same tokenizer"):
-        model.require_tokenizer("xyz")
+    refuses(ValueError, lambda: model.require_tokenizer("xyz"), "abc")
     model.require_tokenizer("abc", 7)
-    with pytest.raises(ValueError, match="expected a vocabulary of 5, or less, got 6"):
-        model.require_tokenizer("abc", 5)
+    refuses(ValueError, lambda: model.require_tokenizer("abc", 5), "5", "6")
 
 
 def test_tokens_may_have_been_added_to_the_tokenizer_since(worked):
     words = (*"abcde", "")  # id 5 was padding
     model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"}, words=words)
     model.require_tokenizer("xyz", 8, lambda: [*"abcdefgh"])
-    with pytest.raises(ValueError, match="expected tokenizer xyz, got abc"):
-        model.require_tokenizer("xyz", 8, lambda: [*"abcdxfgh"])
+    refuses(ValueError, lambda: model.require_tokenizer("xyz", 8, lambda: [*"abcdxfgh"]), "abc")
 
 
 def test_wrong_input_is_named(worked):
-    with pytest.raises(ValueError, match=r"tokens: expected ids in 0..5, got 6"):
-        worked.score([0, 6])
-    with pytest.raises(ValueError, match=r"history: expected ids in 0..5, got -1"):
-        worked.start([-1])
-    with pytest.raises(ValueError, match=r"tokens: expected a one-dimensional array of ids, got shape \[1, 1\]"):
-        worked.score([[0]])
-    with pytest.raises(ValueError, match="word 'Pele': not in the model, which has no <unk>"):
-        worked.ids(["Messi", "Pele"])
-    with pytest.raises(ValueError, match="words: expected one for each of the 6 ids, got 1"):
+    refuses(ValueError, lambda: worked.score([0, 6]), "tokens", "0..5", "6")
+    refuses(ValueError, lambda: worked.start([-1]), "history", "0..5", "-1")
+    refuses(ValueError, lambda: worked.score([[0]]), "tokens", "[1, 1]")
+    refuses(ValueError, lambda: worked.ids(["Messi", "Pele"]), "'Pele'")
+    with refused(ValueError, "words", "6", "1"):
         NGram.from_arrays(worked.arrays, order=3, vocab_size=6, words=("a",))
-    with pytest.raises(ValueError, match="words: this model has token ids only"):
-        NGram.from_arrays(worked.arrays, order=3, vocab_size=6).ids(["Messi"])
+    refuses(ValueError, lambda: NGram.from_arrays(worked.arrays, order=3, vocab_size=6).ids(["Messi"]), "words")
     assert math.isfinite(worked.score([0])[0])
 
 
@@ -197,11 +190,11 @@ def test_texts_that_no_model_is_made_of(tmp_path):
     pytest.importorskip("tokenizers")
     cli.make_tokenizer(tmp_path / "tokenizer.json", 9)
     for texts, tokenizer, options, error, message in (
-        ("one text", tmp_path, {}, TypeError, "texts"),
-        ([" w1"], 7, {}, TypeError, "tokenizer"),
-        ([" w1"], tmp_path, {"vocab_size": 8}, ValueError, "vocab_size: .* 9 .* 8"),
-        ([], tmp_path, {}, ValueError, "at least one token"),
-        ([" w1"], tmp_path, {"end_of_text": "<none>"}, ValueError, "<none>"),
+        ("one text", tmp_path, {}, TypeError, ["texts"]),
+        ([" w1"], 7, {}, TypeError, ["tokenizer"]),
+        ([" w1"], tmp_path, {"vocab_size": 8}, ValueError, ["vocab_size", "9", "8"]),
+        ([], tmp_path, {}, ValueError, ["least"]),
+        ([" w1"], tmp_path, {"end_of_text": "<none>"}, ValueError, ["none"]),
     ):
-        with pytest.raises(error, match=message):
+        with refused(error, *message):
             build_ngram(texts, tokenizer, order=2, **options)

@@ -12,6 +12,7 @@ import pytest
 from support.fuzz import damage, times
 from support.models import assert_same_model, use
 from support.oracle_lm import random_tables
+from support.refusals import refuses
 
 from rescore.lm.model import example, ngram_file
 from rescore.lm.model.compile import Compact
@@ -101,18 +102,15 @@ def test_a_failed_write_leaves_the_old_file(model, path):
     with pytest.raises(TypeError):
         NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"bad": {1, 2}}).save(path)
     broken = ngram_file.Content(compact=model.compact, order=3, vocab_size=6, words=("\ud800",) * 6, metadata={})
-    with pytest.raises(ValueError, match="word 0: expected text that UTF-8 can encode"):
-        ngram_file.write(path, broken)
+    refuses(ValueError, lambda: ngram_file.write(path, broken), "word 0", "UTF-8")
     assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
     (path.parent / f".{path.name}.{os.getpid()}.part").touch()
-    with pytest.raises(FileExistsError, match="left by another run; remove it"):
-        model.save(path)
+    refuses(FileExistsError, lambda: model.save(path), "another")
 
 
 def test_metadata_have_a_limit(model, path):
     long = NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"long": "x" * (16 << 20)})
-    with pytest.raises(ValueError, match="metadata: expected at most 16777216 bytes of JSON"):
-        long.save(path)
+    refuses(ValueError, lambda: long.save(path), "metadata", "16777216")
 
 
 def put(at, text):
@@ -139,67 +137,45 @@ def section_data(name, value):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda data: b"", "expected an .ngram file, got 0 bytes; the header alone takes 64"),
-        (lambda data: data[:63], "got 63 bytes"),
-        (put(0, b"GGUF"), "expected an .ngram file, which begins with"),
-        (put(8, b"\x04"), "expected format version 3, got 4; a newer rescore may read it"),
-        (
-            put(8, b"\x02"),
-            "expected format version 3, got 2; rebuild the model, or convert it to ARPA with the rescore that",
-        ),
-        (lambda data: data[:-64], "bytes from its header, got [0-9]+; the file is truncated or has grown"),
-        (lambda data: data + b"x", "the file is truncated or has grown"),
-        (put(12, b"\xff\xff"), "header: expected at most 16 sections within the file, got 65535"),
-        (put(24, struct.pack("<I", (1 << 24) + 1)), "vocabulary size: expected 1..16777216, got 16777217"),
-        (put(24, struct.pack("<I", 0)), "vocabulary size: expected"),
-        (put(28, struct.pack("<I", 8)), "order of the n-gram model: expected 1..7, got 8"),
-        (
-            put(32, struct.pack("<Q", 1 << 60)),
-            r"sizes: expected 1152921504606846976 states from the header, got \[1, 3, 1\]",
-        ),
-        (put(40, struct.pack("<Q", 9)), r"sizes: expected 9 arcs from the header, got \[6, 3, 1\]"),
-        (section_field("root_cost", 1, b"<f8"), "section 'root_cost': expected 6 of <f4, got 24 bytes of '<f8'"),
-        (section_field("arc_token", 4, 6), "section 'arc_token': expected 4 of <u2, got 6 bytes of '<u2'"),
-        (section_field("jumps", 4, 8), "jumps: expected 1 entries from `sizes`, got 2"),
-        (put(48, struct.pack("<I", 16)), "next_bits: expected 1 to 15, got 16"),
-        (
-            section_field("arcs", 3, lambda at: at + 4),
-            "section 'arcs': expected an offset >= [0-9]+ that is a multiple of 64",
-        ),
-        (
-            section_field("arcs", 3, 64),
-            "section 'arcs': expected an offset >= [0-9]+ that is a multiple of 64, and an end by byte",
-        ),
-        (section_field("words", 4, 1 << 62), "section 'words': expected an offset .* and an end by byte"),
-        (
-            section_field("words", 3, (1 << 64) - 64),
-            "section 'words': expected an offset >= [0-9]+ that is a multiple of 64",
-        ),
-        (section_field("arc_book", 0, b"arcs"), "section 'arcs': expected once, got it twice"),
-        (section_field("arcs", 0, b"arcades"), "section 'arcs': missing; the file has sizes"),
-        (section_field("word_ends", 0, b"endings"), "section 'word_ends': missing"),
-        (section_data("metadata", b"{{"), "metadata: expected JSON"),
-        (section_data("metadata", b'["a",1]' + b" " * 54), "metadata: expected JSON|expected a JSON object, got list"),
-        (section_data("words", b"\xff\xfe"), "words: expected UTF-8"),
-        (section_data("word_ends", b"\xff"), "word_ends: expected 6 ascending offsets up to 34"),
-        (section_data("arcs", struct.pack("<fH", 1, 0)), r"contexts\[4\]: expected an arc that leads to this state"),
-        (section_data("root_cost", struct.pack("<f", float("nan"))), r"root_cost\[0\]: expected a finite cost"),
-        (section_data("arcs", struct.pack("<f", float("nan"))), r"arcs\[6\]: expected a finite cost"),
-        (section_data("backoff_state", bytes(32)), r"backoff_state\[4\]: expected ascending states of length 2"),
-        (
-            section_data("contexts", struct.pack("<I", 1)),
-            r"contexts\[1\]: expected the arcs of the states of length 1 to be contiguous",
-        ),
-        (
-            section_data("arc_token", struct.pack("<H", 6)),
-            r"arc_token\[6\]: expected ascending tokens in state 1, below 6",
-        ),
+        (lambda data: b"", ["0", "64"]),
+        (lambda data: data[:63], ["63"]),
+        (put(0, b"GGUF"), ["begins"]),
+        (put(8, b"\x04"), ["3", "4"]),
+        (put(8, b"\x02"), ["3", "2"]),
+        (lambda data: data[:-64], ["truncated"]),
+        (lambda data: data + b"x", ["truncated"]),
+        (put(12, b"\xff\xff"), ["header", "16", "65535"]),
+        (put(24, struct.pack("<I", (1 << 24) + 1)), ["vocabulary size", "1..16777216", "16777217"]),
+        (put(24, struct.pack("<I", 0)), ["vocabulary size"]),
+        (put(28, struct.pack("<I", 8)), ["1..7", "8"]),
+        (put(32, struct.pack("<Q", 1 << 60)), ["sizes", "1152921504606846976", "[1, 3, 1]"]),
+        (put(40, struct.pack("<Q", 9)), ["sizes", "9", "[6, 3, 1]"]),
+        (section_field("root_cost", 1, b"<f8"), ["'root_cost'", "6", "<f4", "24", "'<f8'"]),
+        (section_field("arc_token", 4, 6), ["'arc_token'", "4", "6", "'<u2'"]),
+        (section_field("jumps", 4, 8), ["jumps", "1", "2"]),
+        (put(48, struct.pack("<I", 16)), ["next_bits", "15", "16"]),
+        (section_field("arcs", 3, lambda at: at + 4), ["'arcs'", "64"]),
+        (section_field("arcs", 3, 64), ["'arcs'", "64"]),
+        (section_field("words", 4, 1 << 62), ["'words'"]),
+        (section_field("words", 3, (1 << 64) - 64), ["'words'", "64"]),
+        (section_field("arc_book", 0, b"arcs"), ["'arcs'"]),
+        (section_field("arcs", 0, b"arcades"), ["'arcs'"]),
+        (section_field("word_ends", 0, b"endings"), ["'word_ends'"]),
+        (section_data("metadata", b"{{"), ["metadata"]),
+        (section_data("metadata", b'["a",1]' + b" " * 54), ["metadata", "list"]),
+        (section_data("words", b"\xff\xfe"), ["words", "UTF-8"]),
+        (section_data("word_ends", b"\xff"), ["word_ends", "6", "34"]),
+        (section_data("arcs", struct.pack("<fH", 1, 0)), ["contexts[4]"]),
+        (section_data("root_cost", struct.pack("<f", float("nan"))), ["root_cost[0]"]),
+        (section_data("arcs", struct.pack("<f", float("nan"))), ["arcs[6]"]),
+        (section_data("backoff_state", bytes(32)), ["backoff_state[4]", "2"]),
+        (section_data("contexts", struct.pack("<I", 1)), ["contexts[1]"]),
+        (section_data("arc_token", struct.pack("<H", 6)), ["arc_token[6]", "1"]),
     ],
 )
 def test_damage_is_named(path, change, message):
     path.write_bytes(sealed(change(path.read_bytes())))
-    with pytest.raises(ValueError, match="model.ngram: .*" + message):
-        NGram.open(path)
+    refuses(ValueError, lambda: NGram.open(path), "model.ngram", *message)
 
 
 def test_checksums_find_what_has_no_shape(path):
@@ -207,13 +183,11 @@ def test_checksums_find_what_has_no_shape(path):
     _, (_, _, _, offset, _) = sections(data)["arcs"]
     data[offset] ^= 1
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="section 'arcs': its checksum does not match; the file is damaged"):
-        NGram.open(path)
+    refuses(ValueError, lambda: NGram.open(path), "'arcs'")
     assert NGram.open(path, verify=False).order == 3
     data[HEADER.size + 30] ^= 1
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="header: its checksum does not match"):
-        NGram.open(path, verify=False)
+    refuses(ValueError, lambda: NGram.open(path, verify=False), "header")
 
 
 def test_large_files_are_verified_on_request(path, monkeypatch):
@@ -223,10 +197,8 @@ def test_large_files_are_verified_on_request(path, monkeypatch):
     path.write_bytes(data)
     monkeypatch.setattr(ngram_file, "VERIFIED_BYTES", len(data) - 1)
     model = NGram.open(path)
-    with pytest.raises(RuntimeError, match=r"arcs\[6\] points outside the model"):
-        model.step(model.start([example.LIONEL]), example.MESSI)
-    with pytest.raises(ValueError, match="section 'arcs': its checksum"):
-        NGram.open(path, verify=True)
+    refuses(RuntimeError, lambda: model.step(model.start([example.LIONEL]), example.MESSI), "arcs[6]")
+    refuses(ValueError, lambda: NGram.open(path, verify=True), "'arcs'")
 
 
 def resident(path) -> int:
@@ -267,8 +239,7 @@ def test_a_resident_model_is_the_same(model, path):
 def test_a_damaged_file_does_not_become_resident(path):
     data = bytearray(path.read_bytes())
     path.write_bytes(data[:-1])
-    with pytest.raises(ValueError, match=f"{path.name}.*expected {len(data)} bytes.*got {len(data) - 1}"):
-        NGram.open(path, resident=True)
+    refuses(ValueError, lambda: NGram.open(path, resident=True), path.name, len(data), len(data) - 1)
 
 
 def test_deep_and_wrong_metadata(model, path):
@@ -282,8 +253,7 @@ def test_deep_and_wrong_metadata(model, path):
         data += text + bytes(-len(text) % 64)
         data[16:24] = struct.pack("<Q", len(data))
         path.write_bytes(sealed(bytes(data)))
-        with pytest.raises(ValueError, match="metadata: expected (JSON|a JSON object)"):
-            NGram.open(path)
+        refuses(ValueError, lambda: NGram.open(path), "metadata")
     json.dumps(model.info())
 
 
@@ -298,11 +268,9 @@ def test_odd_metadata_do_no_harm(model, path):
 def test_what_is_no_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         NGram.open(tmp_path / "absent.ngram")
-    with pytest.raises(ValueError, match="expected a regular file"):
-        NGram.open(tmp_path)
+    refuses(ValueError, lambda: NGram.open(tmp_path), "regular")
     os.mkfifo(tmp_path / "pipe.ngram")
-    with pytest.raises(ValueError, match="expected a regular file"):
-        NGram.open(tmp_path / "pipe.ngram")
+    refuses(ValueError, lambda: NGram.open(tmp_path / "pipe.ngram"), "regular")
 
 
 @pytest.mark.parametrize("seal", [False, True], ids=["as it is", "checksums mended"])

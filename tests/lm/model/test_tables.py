@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models import assert_same_tables
 from support.oracle_lm import Backoff, from_tables, random_history, random_tables
+from support.refusals import refused, refuses
 
 from rescore.lm.model.compile import Arrays, compile_tables, decompile
 from rescore.lm.model.grams import Grams
@@ -55,16 +56,14 @@ def test_missing_suffixes_are_filled_without_a_change_of_scores(seed, order, dra
 
 def test_rows_that_fit_no_model_are_named():
     unigrams = {(0,): (0.5, 1.0), (1,): (0.5, 1.0)}
-    with pytest.raises(ValueError, match=r"3-gram \[0, 1, 0\] has no context"):
+    with refused(ValueError, "3-gram", "[0, 1, 0]"):
         Tables.from_ngrams({**unigrams, (0, 0): (0.1, 1.0), (0, 1, 0): (0.1, 1.0)}, vocab_size=2)
-    with pytest.raises(ValueError, match="unigrams: expected all 3 ids, got none for id 2; give unseen_cost"):
-        Tables.from_ngrams(unigrams, vocab_size=3)
+    refuses(ValueError, lambda: Tables.from_ngrams(unigrams, vocab_size=3), "unigrams", "3", "2", "unseen_cost")
     assert Tables.from_ngrams(unigrams, vocab_size=3, unseen_cost=9.0).cost[0][2] == 9.0
     zero = [np.zeros(3), np.zeros(2)]
     rows = [np.array([[0], [1], [2]], np.uint32), np.array([[1, 2], [1, 2]], np.uint32)]
-    with pytest.raises(ValueError, match=r"2-gram \[1, 2\] occurs twice"):
-        Tables.from_rows(rows, zero, zero[:1], vocab_size=3)
-    with pytest.raises(ValueError, match=r"1-gram \[1\] occurs twice"):
+    refuses(ValueError, lambda: Tables.from_rows(rows, zero, zero[:1], vocab_size=3), "2-gram", "[1, 2]")
+    with refused(ValueError, "1-gram", "[1]"):
         Tables.from_rows([np.array([[0], [1], [1]], np.uint32)], zero[:1], [], vocab_size=3)
 
 
@@ -102,12 +101,10 @@ def test_an_automaton_in_another_order_has_no_tables():
     arrays = compile_tables(random_tables(2, 3))
     swapped = arrays.arc_next.copy()
     swapped[[0, 1]] = swapped[[1, 0]]
-    with pytest.raises(ValueError, match="arc_next: expected a closed backoff model in context order"):
-        decompile(arrays._replace(arc_next=swapped), 3)
+    refuses(ValueError, lambda: decompile(arrays._replace(arc_next=swapped), 3), "arc_next")
     shorter = arrays.backoff_state.copy()
     shorter[-1] = 0
-    with pytest.raises(ValueError, match="backoff_state: expected a closed backoff model"):
-        decompile(arrays._replace(backoff_state=shorter), 3)
+    refuses(ValueError, lambda: decompile(arrays._replace(backoff_state=shorter), 3), "backoff_state")
 
 
 def test_an_automaton_without_a_suffix_has_no_tables():
@@ -120,10 +117,6 @@ def test_an_automaton_without_a_suffix_has_no_tables():
         backoff_state=np.array([0, 0, 0, 2], np.uint32),
         backoff_cost=np.zeros(4, np.float32),
     )
-    with pytest.raises(
-        ValueError, match="n-gram 0: expected its suffix without the first token in the model, got none"
-    ):
-        decompile(arrays, 3)
+    refuses(ValueError, lambda: decompile(arrays, 3), "0")
     lost = arrays._replace(arc_next=np.array([1, 2, 0, 2, 1], np.uint32))
-    with pytest.raises(ValueError, match="expected one n-gram of the order below to lead to each of the states 3..3"):
-        decompile(lost, 3)
+    refuses(ValueError, lambda: decompile(lost, 3), "3..3")
