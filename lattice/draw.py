@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rescore.lattice import svg
 from rescore.lattice.oracle import oracle_lengths, ranks
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.short_repr import picture
+from rescore.lattice.short_repr import drawing
 from rescore.lattice.svg import Words
 
 MARGIN = 20
@@ -100,7 +100,7 @@ def draw_sausage(
     return svg.document(width, height, title or "Sausage lattice", body)
 
 
-@picture.register
+@drawing.register
 def _of_sausage(sausage: Sausage) -> str | None:
     """The picture of a single lattice, with ids for words; a batch has none."""
     return None if sausage.is_batch else draw_sausage(sausage)

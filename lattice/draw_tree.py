@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice import svg
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.short_repr import picture
+from rescore.lattice.short_repr import drawing
 from rescore.lattice.svg import Words
 from rescore.lattice.tree import ROOT, TokenTree
 
@@ -90,7 +90,7 @@ def draw_tree(
     return svg.document(width, height, title or "Draft token tree", body)
 
 
-picture.register(TokenTree, draw_tree)
+drawing.register(TokenTree, draw_tree)
 
 
 def _rows(tree: TokenTree) -> NDArray[np.float64]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import singledispatch
+from importlib import import_module
 from typing import Any
 
 
 @singledispatch
-def picture(value: object) -> str | None:
-    """The SVG text of a value, for its `_repr_svg_`; None if it has no picture."""
+def drawing(value: object) -> str | None:
+    """The SVG text of a value; None if it has no picture. Modules that draw a type register it here."""
     return None
+
+
+def picture(value: object) -> str | None:
+    """A value's `drawing`, for its `_repr_svg_`. What draws is loaded when a notebook first asks."""
+    for module in ("draw", "draw_tree"):
+        import_module(f"rescore.lattice.{module}")
+    return drawing(value)
 
 
 CELLS = 60  # characters per field

@@ -1,7 +1,5 @@
 """The feature matrix (docs/reference/systems.md): its files and tests exist, and what must be in it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

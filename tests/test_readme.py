@@ -38,7 +38,8 @@ def test_python_use(readme, demo, monkeypatch):
 
 def test_one_argument_of_generate(readme, demo, monkeypatch, tmp_path, capsys):
     """With a model of random weights in place of the one that is named: what is printed is `generate`'s own text."""
-    transformers = pytest.importorskip("transformers", minversion="5.20")
+    import transformers
+
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=49152, **shape)).save_pretrained(tmp_path)
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(demo / "tokenizer.json"))
@@ -81,7 +82,6 @@ def test_page_on_engines(demo, monkeypatch):
 
 
 def test_page_on_conformance(capsys):
-    pytest.importorskip("transformers", minversion="5.20")
     page = (ROOT / "docs/use/conformance.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(code, {})
@@ -137,7 +137,6 @@ def test_commands_parse(readme):
 
 
 def test_the_example_of_hugging_face_runs(demo, monkeypatch, capsys):
-    pytest.importorskip("transformers", minversion="5.20")
     monkeypatch.chdir(ROOT)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/huggingface.md").read_text(encoding="utf-8"), re.S)
     exec(code, {})
@@ -148,7 +147,6 @@ OPTIONAL = ("Cost",)  # sections of the report that are asked for
 
 
 def test_page_on_the_report(demo, monkeypatch):
-    pytest.importorskip("plotly")
     monkeypatch.chdir(ROOT)
     text = (ROOT / "docs/use/report.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
@@ -181,8 +179,8 @@ def test_pages_on_how_it_works(page):
 
 def test_queries_of_the_table(demo, monkeypatch, tmp_path, capsys):
     """The three of the page; the first gives the figures that `rescore run` prints."""
-    duckdb = pytest.importorskip("duckdb")
-    pytest.importorskip("pyarrow")
+    import duckdb
+
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/reference/table.md").read_text(encoding="utf-8"), re.S)
     monkeypatch.chdir(tmp_path)
     words = ["run", str(demo / "greedy"), "--lm", str(demo / "demo.ngram"), "--task", "gsm8k"]
@@ -198,7 +196,6 @@ def test_queries_of_the_table(demo, monkeypatch, tmp_path, capsys):
 
 def test_ngram_models_from_python(demo, monkeypatch, tmp_path):
     """Built from texts, merged and saved; what was said is more probable than what was not."""
-    pytest.importorskip("tokenizers")
     (tmp_path / "data").symlink_to(ROOT / "data")
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/use/build-ngram-models.md").read_text(encoding="utf-8")

@@ -86,7 +86,6 @@ def figures(text: str) -> list[list[str]]:
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LOADING else name for name in TUTORIALS]
 )
 def test_the_tutorial_runs(name, folder):
-    pytest.importorskip("tokenizers")
     printed, checked = "", 0
     for block in blocks(name):
         if block.language == "sh":
@@ -105,7 +104,6 @@ def test_the_tutorial_runs(name, folder):
 @pytest.mark.parametrize("page", ["README.md", "docs/use/dumped-logits.md"])
 def test_the_indented_commands_run(page, folder, smollm2):
     """In order. Timing every drafter takes minutes: tests/bench run it on a small model."""
-    pytest.importorskip("plotly")
     lines = re.findall(r"^    (rescore .*)$", (ROOT / page).read_text(encoding="utf-8").replace("\\\n", ""), re.M)
     assert len(lines) >= 2
     run(folder, ["bash", "-e"], "\n".join(line for line in lines if not line.startswith("rescore bench")))

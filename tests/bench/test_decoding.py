@@ -1,18 +1,13 @@
 """`rescore bench decode`: its report, and its check of the timed texts."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import gmean
 from support import cli
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("tokenizers")
-
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_settings
 
 from rescore.decode.bench import decoding as bench
@@ -189,7 +184,6 @@ def test_shapes_are_those_of_the_cost_model():
 
 def test_hugging_face_takes_part(capsys, tmp_path):
     """Plain and with prompt lookup, one text at a time: equal greedy texts; sampled ones agree in distribution."""
-    pytest.importorskip("transformers")
     from support import tiny_transformers
 
     llama = tiny_transformers.build("llama", vocab_size=V, max_position_embeddings=96, eos_token_id=END)

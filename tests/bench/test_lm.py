@@ -1,7 +1,5 @@
 """`rescore bench lm`: one model in the formats of several engines, opened in separate processes; scores must agree."""
 
-from __future__ import annotations
-
 import stat
 
 import numpy as np
@@ -38,7 +36,6 @@ def call(world, *more):
 
 def test_report(world, capsys, monkeypatch):
     """Every engine is opened; those that score have times; bytes are those of the file where it is mapped."""
-    pytest.importorskip("kenlm")
     monkeypatch.setattr(bench_lm.shutil, "which", lambda name: None)
     report = cli.figures(capsys, *call(world, "--most", 2500))
     (row,) = report["results"]
@@ -91,7 +88,6 @@ def test_an_arpa_file_without_peers(world, capsys, tmp_path):
 
 def test_binary_files_of_kenlm(world, tmp_path, monkeypatch):
     """build_binary is called for both kinds; its error output is reported."""
-    pytest.importorskip("kenlm")
     program = tmp_path / "build_binary"
     program.write_text('#!/bin/sh\ncp "$2" "$3"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -114,7 +110,6 @@ def test_scores_that_differ(world, capsys, monkeypatch):
         own = right(peer, text, rounds)
         return {**own, "costs": [cost + 1 for cost in own["costs"]]} if peer.name == KENLM_ARPA else own
 
-    pytest.importorskip("kenlm")
     monkeypatch.setattr(bench_lm, "measure", wrong)
     cli.refusal(capsys, *call(world, "--without", "openfst"), names=[KENLM_ARPA])
 

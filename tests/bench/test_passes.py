@@ -1,12 +1,6 @@
 """Measuring the cost of passes."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
-
-torch = pytest.importorskip("torch")
-
 from support.tiny_blockwise import CONFIG, trained
 
 from rescore.decode.draft.pace import PassCosts

@@ -1,7 +1,5 @@
 """Risks of texts: ROUGE-L against an enumeration of subsequences, and cases worked by hand."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

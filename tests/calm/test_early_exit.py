@@ -1,15 +1,11 @@
 """Early exits: states, layers used, keys and values, against a loop over single positions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+import torch
+import transformers
 from support.early_exit import llama_layer, t5_layer, written_out
+from support.refusals import refused, refuses
 from support.tiny_transformers import CAUSAL, V, build, shared
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 

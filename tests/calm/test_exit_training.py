@@ -1,13 +1,8 @@
 """The training data of exits, and their fits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from support.tiny_transformers import V, build
 
 from rescore.decode.calm.early_exit import LayeredModel

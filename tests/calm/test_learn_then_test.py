@@ -1,7 +1,5 @@
 """Fixed-sequence testing: p-values against exact sums, and the guarantee by simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,18 +1,10 @@
 """What cannot work is said before a model is loaded: the models of these tests have no weights."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
-from support import cli
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-
-from support import tiny_transformers
+from support import cli, tiny_transformers
 from support.tiny_blockwise import END, V, write_settings
 
 from rescore.lm.build.in_memory import build

@@ -1,18 +1,11 @@
 """`rescore calm`: exits trained, a threshold calibrated, LOSSY text; and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
-from support import cli
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-
-from support import tiny_transformers
+import torch
+from support import cli, tiny_transformers
 from support.tiny_blockwise import untrained, write_tokenizer
 from support.tiny_transformers import V
 

@@ -4,8 +4,6 @@ Every mutation is opened in a process of its own, with 10 s and 1 GiB beyond wha
 the number of mutations of each format; -s shows what came of them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -16,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 for package in ("gguf", "pyarrow", "tokenizers"):
     pytest.importorskip(package)
 

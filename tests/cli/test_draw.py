@@ -140,7 +140,6 @@ def test_sequences_are_numbered_across_shards(tmp_path, capsys):
 
 
 def test_words_of_a_tokenizer(world, capsys, tmp_path):
-    pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "tokenizer.json")
     cli.refusal(
         capsys,

@@ -22,18 +22,6 @@ def test_facts(folder, capsys):
     assert info["verified"] is False and cli.figures(capsys, "dump", "info", folder, "--verify")["verified"] is True
 
 
-def test_table(folder, capsys):
-    out = cli.call(capsys, "dump", "info", folder, "--verify").out
-    assert (
-        "checksums and values of all shards" in out and "provenance: made by" in out and "tests/support/dumps.py" in out
-    )
-    assert [line.split()[:3] for line in out.splitlines()[-3:]] == [
-        ["task", "sequences", "rows"],
-        ["first", "3", "41"],
-        ["second", "2", "8"],
-    ]
-
-
 def test_verify_finds_what_opening_does_not(tmp_path, capsys):
     cli.make_dump(tmp_path / "dump")
     shard = sorted((tmp_path / "dump").glob("*.safetensors"))[0]

@@ -2,8 +2,6 @@
 and against a replay of the logits themselves in plain numpy; what is refused.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import json
@@ -15,7 +13,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from support import cli
-from support.reports import rows
 
 from rescore.lattice.dump import Dump
 
@@ -29,8 +26,7 @@ def made(tmp_path_factory):
     """A folder with a tiny Llama and Medusa heads, the dump that `dump make` makes of it, and its logits {task:
     arrays}.
     """
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("transformers")
+    import torch
     from support.tiny_transformers import V, build
 
     from rescore.decode.models.medusa import MedusaHeads
@@ -212,20 +208,6 @@ def test_every_form_replays_as_its_logits_do(made, tmp_path, capsys, suffix, dty
         ours = np.take_along_axis(exact, block.topk_ids.astype(np.int64), -1)
         best = -np.sort(-exact, axis=-1)[..., :K]
         assert (np.abs(ours - best) <= STEP[dtype] * np.abs(best)).all()
-
-
-@pytest.mark.parametrize(("suffix", "dtype"), FORMS)
-def test_every_form_goes_through_a_report(made, tmp_path, capsys, suffix, dtype):
-    pytest.importorskip("plotly")
-    dump = reduce(capsys, tmp_path, made[1], suffix, dtype)
-    result = cli.call(
-        capsys, "report", dump, "--part", "all", "--sequences", 2, "-o", tmp_path / "report.html", "--markdown", "-"
-    )
-    assert result.status == 0 and (tmp_path / "report.html").stat().st_size > 1 << 20
-    row = rows(result.out, "Block efficiency per task")["base"]
-    assert [cell.split()[0] for cell in row[1:-3]] == [
-        f"{task['base']:.2f}" for task in efficiencies(capsys, dump).values()
-    ]
 
 
 def tied(arrays: dict) -> dict:
@@ -445,8 +427,3 @@ def test_no_torch_is_needed():
         "'transformers', 'tokenizers'}))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_help_tells_where_the_texts_stand(capsys):
-    out = cli.call(capsys, "dump", "reduce", "--help").out
-    assert "tokens [n] and offsets [S + 1], prompt_tokens [m] and" in out

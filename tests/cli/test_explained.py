@@ -1,14 +1,9 @@
 """Why drafts do not pay, as commands tell it: which passes are measured, and what only the command line knows."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
 from support.tiny_blockwise import trained
 
 from rescore.decode.cli.comparison import explained, measure_of
@@ -36,24 +31,24 @@ def lines(kind, *, nodes=15, speedup=0.5, **given):
     return list(found.remedies), asked
 
 
-SMALLER = "a pass with 1 draft token costs 1.10 plain passes and yields at most 1.50 tokens: try"
-LM = "an n-gram model of similar texts (--lm) may raise acceptance"
-
-
-def test_remedies_of_each_drafter():
-    assert lines("blend") == ([f"{SMALLER} --nodes 1, or --nodes auto", LM], [pytest.approx(0.01)])
-    assert lines("blend", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1, or --nodes auto"]
-    blend = "--drafter blend also drafts from the text so far"
-    assert lines("lm-alone", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1", blend]
-    assert lines("draft-model")[0] == [f"{SMALLER} --ahead 1"]
-
-
-def test_nothing_is_measured_where_it_is_of_no_use():
-    """Drafts pay; sizes are chosen already; the drafter has no size."""
-    assert lines("blend", speedup=1.2) == ([], [])
-    plain = "plain decoding is faster: --drafter none"
-    assert lines("blend", nodes="auto") == ([LM, plain], [])
-    assert lines("base") == ([plain], [])
+@pytest.mark.parametrize(
+    "kind, options, named",
+    [
+        ("blend", {}, ["--nodes 1", "--lm"]),
+        ("blend", {"lm": [(Path("lm.ngram"), 1.0)]}, ["--nodes 1"]),
+        ("lm-alone", {"lm": [(Path("lm.ngram"), 1.0)]}, ["--nodes 1", "--drafter blend"]),
+        ("draft-model", {}, ["--ahead 1"]),
+        # Nothing is measured where it is of no use: drafts pay; sizes are chosen already; the drafter has no size.
+        ("blend", {"speedup": 1.2}, []),
+        ("blend", {"nodes": "auto"}, ["--lm", "--drafter none"]),
+        ("base", {}, ["--drafter none"]),
+    ],
+)
+def test_remedies_of_each_drafter(kind, options, named):
+    remedies, asked = lines(kind, **options)
+    assert len(remedies) == len(named) and all(one in remedy for one, remedy in zip(named, remedies))
+    measured = "speedup" not in options and "nodes" not in options and kind != "base"
+    assert asked == ([pytest.approx(0.01)] if measured else [])
 
 
 def test_processors_that_rest(monkeypatch):
@@ -62,10 +57,7 @@ def test_processors_that_rest(monkeypatch):
     for threads, device, more in ((1, None, True), (4, "cpu", False), (1, "cuda", False)):
         args = argparse.Namespace(lm=[], settings=None, threads=threads, device=device)
         found = explained(args, "blend", DRAFTED, PLAIN, Speedup((0.5,)), lambda plain_s: costly, nodes=15)
-        first, *others = found.remedies
-        assert first == "every further token costs a plain pass here: no drafts pay, --drafter none"
-        hint = ["1 of 4 processors were used: --threads 4 may make wide passes cheaper"]
-        assert others == (hint if more else [])
+        assert [("--threads 4" in one) for one in found.remedies] == [False, *([True] if more else [])]
 
 
 def test_passes_are_measured_once_and_only_where_that_is_quick():

@@ -1,7 +1,5 @@
 """`rescore generate`: text as it comes, on pipes and terminals, with every drafter."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -10,12 +8,9 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import gmean
 from support import cli
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("tokenizers")
-
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
 from rescore.decode.cli.comparison import Decoded, compared, speedup_of
@@ -426,7 +421,8 @@ def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
 
 
 def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     from rescore.decode.models.medusa import MedusaHeads
     from rescore.lattice.dump import Dump
 

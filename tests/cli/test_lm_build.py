@@ -38,7 +38,6 @@ def world(tmp_path_factory):
 
 @pytest.fixture
 def tokenizer(tmp_path):
-    pytest.importorskip("tokenizers")
     return cli.make_tokenizer(tmp_path / "tokenizer.json")
 
 

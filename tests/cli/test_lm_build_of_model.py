@@ -1,19 +1,11 @@
 """`rescore lm build --model`: tokenizer, V, end of text and chat template from the model that the drafts are for."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
-from support import cli, hub_cache
+from huggingface_hub import constants
+from support import cli, hub_cache, tiny_transformers
 from support.models import assert_same_model
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-constants = pytest.importorskip("huggingface_hub.constants")
-
-from support import tiny_transformers
 
 from rescore.decode.models.chat import ChatTemplate
 from rescore.lm.build.in_memory import build

@@ -73,7 +73,6 @@ def test_merge_pruned(world, capsys, tmp_path):
 
 
 def test_merge_text(world, capsys, tmp_path):
-    pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     (tmp_path / "h.jsonl").write_text('{"text": "w3 w1 w2"}\n{"text":\n')
     words = (
@@ -101,17 +100,6 @@ def test_merge_refusals(world, capsys, tmp_path):
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"end_of_text": 7}).save(tmp_path / "c.ngram")
     cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out, names=["c.ngram", "end_of_text", "0"])
     assert not (tmp_path / "m.ngram").exists()
-
-
-@pytest.mark.parametrize("action", ["merge", "verify", "diff"])
-def test_help(capsys, action):
-    result = cli.call(capsys, "lm", action, "--help-all")
-    assert (
-        result.status == 0
-        and f"rescore lm {action} " in result.out
-        and "examples:" in result.out
-        and "Memory: " in result.out
-    )
 
 
 def test_verify(world, capsys, tmp_path):

@@ -124,7 +124,6 @@ def test_counts_of_a_pipe_are_not_those_of_another(tmp_path):
 
 
 def test_bad_lines_are_counted_once(tmp_path, capsys):
-    pytest.importorskip("tokenizers")
     lines = [json.dumps({"text": f"w{i % 40} w2 w3"}) for i in range(300)]
     for at in (5, 120, 299):
         lines[at] = "oops"

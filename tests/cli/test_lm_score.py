@@ -67,7 +67,6 @@ def test_the_worked_example_by_hand(capsys, tmp_path):
 
 
 def test_text_and_overall(lm, capsys, tmp_path):
-    pytest.importorskip("tokenizers")
     path, model = lm
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     texts = [" ".join(f"w{i}" for i in document) for document in DOCUMENTS]
@@ -101,7 +100,6 @@ def test_long_files_in_parts(lm, capsys, tmp_path, monkeypatch):
 
 
 def test_nothing_to_score(lm, capsys, tmp_path):
-    pytest.importorskip("tokenizers")
     (tmp_path / "a.jsonl").touch()
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     words = ("lm", "score", lm[0], tmp_path / "a.jsonl", "--tokenizer", tokenizer)
@@ -116,7 +114,6 @@ def test_refusals(lm, capsys, tmp_path):
     np.save(tmp_path / "a.npy", np.array([1, 50]))
     cli.refusal(capsys, "lm", "score", lm[0], tmp_path / "a.npy", names=["a.npy", "1", "0..49", "50"])
     cli.refusal(capsys, "lm", "score", lm[0], tmp_path / "a.npy", "--end-of-text", 60, status=2, names=["60", "0..49"])
-    pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     cli.make_model(tmp_path / "other.ngram", dumps.sequences(), tokenizer="b" * 64)
     (tmp_path / "a.txt").write_text("w1")

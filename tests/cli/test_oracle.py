@@ -3,8 +3,6 @@
 import pytest
 from support import cli, dumps
 
-from rescore.decode.replay.analyses.efficiency import powers_of_two
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
@@ -52,26 +50,6 @@ def test_agrees_with_run(made, capsys):
     assert [task["block_efficiency"]["1"] for task in report["tasks"]] == [
         task["block_efficiency"]["base"] for task in run["tasks"]
     ]
-
-
-def test_widths():
-    assert [powers_of_two(k) for k in (1, 2, 6, 8, 64)] == [
-        [1],
-        [1, 2],
-        [1, 2, 4, 6],
-        [1, 2, 4, 8],
-        [1, 2, 4, 8, 16, 32, 64],
-    ]
-
-
-def test_table(made, capsys):
-    out = cli.call(capsys, "oracle", made[0]).out
-    assert [line.split()[0] for line in out.splitlines() if line.startswith(("task", "first", "second"))] == [
-        "task",
-        "first",
-        "second",
-    ] * 2
-    assert "k=1" in out and "head 4" in out
 
 
 def test_sequences_of_one_token(tmp_path, capsys):

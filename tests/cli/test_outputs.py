@@ -1,7 +1,5 @@
 """What verbs write: places that cannot be written are refused before the work, and what was written is named."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
@@ -175,7 +173,6 @@ def piped(content: bytes, *, terminal: bool = False) -> io.TextIOWrapper:
 
 
 def test_standard_input_that_is_no_text(capsys, monkeypatch):
-    pytest.importorskip("torch")
     monkeypatch.setattr("sys.stdin", piped(b"caf\xe9"))
     cli.refusal(capsys, "generate", "--model", "x", "-", names=["standard input", "UTF-8", "0xe9", "3"])
     cli.refusal(capsys, "generate", "--model", "x", "one", os.fsdecode(b"\xff"), names=["prompt 2", "UTF-8", "0xff"])
@@ -185,7 +182,6 @@ def test_standard_input_that_is_no_text(capsys, monkeypatch):
     "words", [["lm", "diff", "-", "-"], ["lm", "score", "-", "-"], ["generate", "-", "-"]], ids=str
 )
 def test_standard_input_is_read_once(capsys, words):
-    pytest.importorskip("torch")
     more = ["--model", "x"] if words[0] == "generate" else []
     cli.refusal(capsys, *words, *more, status=2, names=["standard"])
 

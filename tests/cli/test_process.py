@@ -1,7 +1,6 @@
 """The command line as a process: what it imports, signals, pipes, full disks, closed streams."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from support import cli, dumps
 
-from rescore import _core
 from rescore.decode.cli import main
 from rescore.lattice.extras import remedy
 
@@ -66,39 +64,6 @@ def test_imports_of_a_run(world, tmp_path):
         str(word) for word in ("run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl")
     ]
     assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
-
-
-def test_imports_of_a_report(world, tmp_path):
-    pytest.importorskip("plotly")
-    words = [str(word) for word in ("report", world / "dump", "--lm", world / "lm.ngram", "-o", tmp_path / "r.html")]
-    assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
-
-
-VERBS = [
-    ["generate"],
-    ["run"],
-    ["oracle"],
-    ["draw"],
-    ["dump", "info"],
-    ["dump", "make"],
-    ["bench", "decode"],
-    *(["lm", name] for name in ("build", "prune", "convert", "info", "score")),
-]
-
-
-@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_help_has_examples(verb, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    result = cli.call(capsys, *verb, "--help")
-    assert result.status == 0 and f"examples:\n  rescore {' '.join(verb)}" in result.out
-    assert all(len(line) <= 80 for line in result.out.splitlines())
-    assert "--json" in result.out and "--debug" in result.out
-
-
-def test_top(capsys):
-    assert re.fullmatch(rf"rescore \d+\.\d+\.\d+, core {_core.processor}\n", cli.call(capsys, "--version").out)
-    cli.refusal(capsys, "jump", status=2, names=["invalid choice", "'jump'"])
-    cli.refusal(capsys, "run", "x", "--paths", "\x1b[31m", status=2, names=["\\x1b[31m"])
 
 
 def test_formats_are_those_of_the_library():
@@ -175,7 +140,6 @@ def interrupted(process: subprocess.Popen) -> str:
 
 def test_interrupted_while_reading(tmp_path):
     """A model is built from a pipe that says nothing more."""
-    pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     os.mkfifo(tmp_path / "a.jsonl")
     process = cli.start("lm", "build", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")

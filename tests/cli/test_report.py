@@ -8,9 +8,6 @@ import pytest
 from support import cli
 from support.reports import check_schema, rows
 
-pytest.importorskip("plotly")
-pytest.importorskip("jinja2")
-
 
 @pytest.fixture
 def files(tmp_path):
@@ -100,24 +97,6 @@ def test_without_the_browser(capsys, files):
     assert cli.call(capsys, "report", files / "dump", "--sequences", "0", "-o", files / "report.html").status == 0
     page = (files / "report.html").read_text()
     assert '"browser":null' in page and 'id="lattices"' not in page
-
-
-def test_markdown_on_standard_output(capsys, files):
-    result = cli.call(capsys, "report", files / "dump", "-o", files / "report.html", "--markdown", "-")
-    assert result.status == 0 and result.out.startswith("# Block drafts of a test")
-
-
-def test_command_is_told(capsys, files):
-    cli.call(
-        capsys,
-        *(
-            f"report {files}/dump --lm {files}/lm.ngram=0.5 --alpha 0.3 --top-k 3 --gpu a100 -o {files}/report.html"
-        ).split(),
-    )
-    assert (
-        f"rescore report {files / 'dump'} --lm {files / 'lm.ngram'}=0.5 --alpha 0.3 --paths 16 --part heldout --seed "
-        "0 --top-k 3 --model 7b --gpu a100 --length 1024" in (files / "report.html").read_text()
-    )
 
 
 def test_costs_name_model_and_machine_or_are_left_out(capsys, files):

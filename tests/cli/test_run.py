@@ -192,7 +192,8 @@ def test_models_of_other_formats(world, capsys, tmp_path, suffix):
 
 
 def test_drafts_in_both_formats(world, capsys, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import parquet
+
     for name in ("d.parquet", "d.jsonl"):
         result = cli.call(
             capsys,

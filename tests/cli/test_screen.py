@@ -153,12 +153,6 @@ def test_run_fits_the_screen(capsys, monkeypatch, width, dumps, tasks):
     assert text.count(" 50%") >= dumps and text.count("task-0") == dumps and "..." not in text
 
 
-def test_differences_of_several_dumps(capsys, monkeypatch):
-    below = printed(capsys, monkeypatch, 200, *tables(report(2, 5)))[-6:]
-    assert below[0] == "differences, mean over the tasks; 95% intervals over sequences"
-    assert below[2].split() == ["tree", "16", "-", "base", *["+0.250", "+0.200", "+0.300", "0.010"] * 2]
-
-
 def test_on_a_terminal(tmp_path):
     dump = tmp_path / ("a name that leaves no room for the bar beside it " * 2)
     made = cli.make_dump(dump)

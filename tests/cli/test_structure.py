@@ -4,13 +4,8 @@ import json
 import re
 
 import pytest
-from support import cli
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("llguidance")
-
-from support import tiny_transformers
+import torch
+from support import cli, tiny_transformers
 from support.paths import ROOT
 
 V, PATTERN = 49_160, "[ab]{5} (x|y)z"

@@ -1,22 +1,11 @@
 """`rescore train bita`, from a folder and prompts to mask tokens that decode."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from support import tiny_transformers
-from support.bita import plain_reading
 from support.training import training_world
 
 from rescore.decode.cli import main
-from rescore.decode.models.bita import BitaTokens
-from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.lattice.dump import Dump
 
 TEXTS = "--max-tokens 16 --threads 1 --dtype float32".split()
 WORDS = "--masks 2 --prompt-tokens 4 --groups 8 --rounds 2 --every 10".split()
@@ -56,30 +45,8 @@ def test_text_with_them_is_the_model_s_own(world, trained, capsys):
     assert capsys.readouterr().out == plain
 
 
-def test_dumps_hold_what_the_masks_propose(world, trained, tmp_path):
-    """Each row against the masks behind all of its text, read alone by the family's own code."""
-    tokens = trained / "bita" / "tokens"
-    words = f"--prompts {world / 'prompts.jsonl'} --kind greedy --top-k 5 --max-tokens 12 --limit 3 --dtype float32"
-    model = ["--model", str(world / "model"), "--heads", str(tokens)]
-    assert main(["dump", "make", *model, *words.split(), "-o", str(tmp_path / "dump")]) == 0
-    dump = Dump.open(tmp_path / "dump")
-    assert dump.header.heads == 3
-    family = tiny_transformers.shared("llama")
-    learned = BitaTokens.load(tokens, CausalLMTarget(family))
-    for block in dump.blocks():
-        prompt, text = block.prompt_tokens[: block.prompt_offsets[1]], block.tokens[: block.offsets[1]]
-        for row in range(len(text)):
-            logits = plain_reading(family, learned, [*prompt.tolist(), *text[:row].tolist()])
-            assert block.topk_ids[row, 1:].tolist() == logits.topk(5).indices.tolist()
-
-
 def test_heads_and_masks_learn_from_the_same_texts(world, trained, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in (trained / "states").iterdir()}
     assert train(world, trained, "heads", "--slots", 2, "--rounds", 1, "--batch", 64) == 0
     assert {path: path.stat().st_mtime_ns for path in (trained / "states").iterdir()} == before
     assert (trained / "heads").exists() and (trained / "bita" / "tokens").exists()
-
-
-def test_other_options_in_the_same_folder_are_refused(world, trained, capsys):
-    assert train(world, trained, "bita", *WORDS, "--rate", 0.5) == 1
-    assert "rate: expected 0.5, as requested, got 0.002 from the interrupted run" in capsys.readouterr().err

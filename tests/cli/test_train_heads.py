@@ -1,29 +1,16 @@
 """`rescore train heads`, from a folder and prompts to heads that decode."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support import cli
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-
-from support import tiny_transformers
+from support import cli, tiny_transformers
 from support.tiny_transformers import V
 from support.training import training_world
 
 from rescore.decode.cli import main
-from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.open import open_model
-from rescore.lattice.dump import Dump
 
 END = 2
 WORDS = "--max-tokens 16 --slots 3 --rounds 2 --batch 64 --threads 1 --dtype float32".split()
@@ -91,43 +78,9 @@ def test_the_form_of_heads_to_start_from_is_theirs(world, trained, tmp_path, cap
     assert not (tmp_path / "out").exists()
 
 
-def test_text_drafted_by_the_heads_is_the_model_s_own(world, trained):
-    model = open_model(world / "model", heads=trained / "heads", dtype=torch.float32)
-    lattice = HeadsLattice(heads=model.heads, top_k=6)
-    prompts = [np.array(ids, np.int32) for ids in ([4, 5, 6], [9], [11, 30, 2, 8])]
-    options = Options(max_tokens=24, stopping=Stopping(tokens=frozenset((END,))))
-    drafted = generate(model.target, prompts, TreeDrafter(lattice, nodes=8), options)
-    plain = generate(model.target, prompts, None, options)
-    assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in plain]
-    assert sum(one.statistics.passes for one in drafted) < sum(one.statistics.passes for one in plain)
-
-
-def test_dumps_hold_what_the_heads_propose(world, trained, tmp_path):
-    words = f"--prompts {world / 'prompts.jsonl'} --kind greedy --top-k 5 --max-tokens 12 --limit 3 --dtype float32"
-    model = ["--model", str(world / "model"), "--heads", str(trained / "heads")]
-    assert main(["dump", "make", *model, *words.split(), "-o", str(tmp_path / "dump")]) == 0
-    dump = Dump.open(tmp_path / "dump")
-    assert dump.header.heads == 4
-    opened = open_model(world / "model", heads=trained / "heads", dtype=torch.float32)
-    for block in dump.blocks():
-        prompt, tokens = block.prompt_tokens[: block.prompt_offsets[1]], block.tokens[: block.offsets[1]]
-        ids = torch.from_numpy(np.concatenate((prompt, tokens)).astype(np.int64))
-        hidden = opened.target.decoder(ids[None]).last_hidden_state[0, len(prompt) - 1 : -1]
-        logits = opened.heads.of_hidden(hidden, torch.from_numpy(tokens.astype(np.int64)))
-        for t in range(3):
-            best = opened.heads.vocabulary.tokens(logits[:, t].topk(5).indices)
-            assert np.array_equal(np.sort(block.topk_ids[: len(tokens), 1 + t], axis=1), np.sort(best, axis=1))
-
-
 def test_references_can_be_read_instead(world, tmp_path):
     assert train(world, tmp_path / "read", "--read", "--json", tmp_path / "read.json") == 0
     assert json.loads((tmp_path / "read.json").read_text())["tokens"] == 90 * 9
-
-
-def test_an_estimate_writes_no_texts(world, tmp_path, capsys):
-    assert train(world, tmp_path / "none", "--estimate") == 0
-    assert "tokens to generate after" in capsys.readouterr().err
-    assert not (tmp_path / "none").exists()
 
 
 def test_prompts_without_room_for_a_text_are_left_out(world, tmp_path, capsys):

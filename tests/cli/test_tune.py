@@ -1,7 +1,6 @@
 """`rescore tune`, and `--settings` of `run`: their figures against each other and the API, their refusals."""
 
 import json
-import re
 
 import pytest
 from support import cli
@@ -102,21 +101,6 @@ def test_run_replays_all_of_other_dumps(world, report, capsys):
     assert f"; tuned as in {world / 's.json'}" in table and "(forced, heldout part)" in table
 
 
-def test_table(world, report, capsys):
-    out = cli.call(capsys, *words(world)).out
-    assert "tuned on the first sequences of each task (first 4, second 1), held out: the rest" in out
-    rows = cli.printed_rows(out)
-    for name, row in report["heldout"]["drafters"].items():
-        assert [float(cell) for cell in rows[name][:3]] == [
-            round(value, 3) for value in (report["settings"]["values"][name], *row["tasks"].values())
-        ]
-    assert (
-        re.search(r"blend tuned 16 .* [+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", out)
-        or report["heldout"]["drafters"]["blend tuned 16"]["difference"]["p_value"] is None
-    )
-    assert "settings: not written; use -o FILE" in out and "closed: head" in out and "running text" in out
-
-
 def test_options(world, capsys):
     got = cli.figures(capsys, *words(world, "--per-task", "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
     assert got["settings"]["split"] == Split.of_dump(Dump.open(world / "dump"), 1).to_json()
@@ -151,15 +135,6 @@ def test_several_models(world, capsys):
 def test_misuse(world, capsys, more, message):
     names = {"LM": world / "a.ngram", "FOLDER": world}
     cli.refusal(capsys, *words(world, *(names.get(word, word) for word in more)), status=2, names=message)
-
-
-def test_misuse_of_run(world, report, capsys):
-    cli.refusal(
-        capsys,
-        *f"run {world}/dump --settings {world}/s.json --part tune --tune-sequences 1".split(),
-        status=2,
-        names=["--tune-sequences", "--settings"],
-    )
 
 
 def test_bad_data(world, report, capsys, tmp_path):

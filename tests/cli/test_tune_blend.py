@@ -76,19 +76,6 @@ def test_dumps_with_heads_and_without_share_a_table(world, capsys):
     assert "blend 64 - blend-without-lm 64" in cli.call(capsys, *both, "--all").out
 
 
-def test_table(world, report, capsys):
-    result = cli.call(capsys, *call(world, "-o", world / "again.json"))
-    assert result.status == 0 and (world / "again.json").read_bytes() == (world / "s.json").read_bytes()
-    rows = cli.printed_rows(result.out)
-    for name, row in report["heldout"]["drafters"].items():
-        shown = [float(cell) for cell in rows[name][:3]]
-        assert shown == [round(value, 3) for value in (report["settings"]["values"][name], *row["tasks"].values())]
-    tuned = report["settings"]["trees"]["blend"]["overall"]
-    for order, shares in enumerate(zip(HEADLESS.text, tuned["text"])):
-        assert [float(cell) for cell in rows[str(order)]] == [float(f"{one:.3g}") for share in shares for one in share]
-    assert f"settings: {world / 'again.json'}" in result.out
-
-
 def test_without_a_model(world, capsys):
     got = cli.figures(capsys, "tune", world / "dump", "-o", world / "none.json", "--tune-sequences", 1)
     assert got["settings"]["models"] == [] and set(got["settings"]["split"]["tune"].values()) == {1}

@@ -1,7 +1,5 @@
 """The cost model: examples worked by hand, the paper's counts, monotonicity."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shapes of models: counted by hand, compared with built models, and read from foreign files."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -49,8 +47,9 @@ def test_published_sizes(name, billions):
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "qwen3"])
 def test_against_models_of_hugging_face(tmp_path, family, tied):
     """All matrices of the built model: those that a pass reads, and the embedding table if it is separate."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     names = {"vocab_size": 50, "tie_word_embeddings": tied}
     if family == "gpt2":
         names |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}
@@ -74,7 +73,8 @@ def test_against_models_of_hugging_face(tmp_path, family, tied):
 
 
 def test_against_one_of_ours(tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
+
     from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 
     model = BlockwiseTransformer(

@@ -1,7 +1,5 @@
 """The paper's table 11: every printed cell, and the two formulas that differ from the real cost."""
 
-from __future__ import annotations
-
 import pytest
 
 from rescore.decode.cost.paper_cost import PRINTED, TABLE_11, TARGET, table_11

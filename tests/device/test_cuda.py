@@ -1,7 +1,5 @@
 """A GPU gives the results of the CPU: the loop with every drafter and rule, and the rules on its tensors."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

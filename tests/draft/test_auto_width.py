@@ -1,7 +1,5 @@
 """The size of trees: a worked example, times of passes, learning from acceptance."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,22 +10,18 @@ from support.refusals import refuses
 
 pytest.importorskip("torch")
 
-from support.tiny_blockwise import END, V, text, trained
+from support.tiny_blockwise import text, trained
 
 from rescore.decode.draft import auto_width, pace
 from rescore.decode.draft.auto_width import SIZES, AutoWidth, WidthSession
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.pace import AGEING, LONGEST_REST, PRIOR, SURE, VAIN, AcceptanceRates, Pace, PassTimes
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.draft.tree_search import CalibratedSearch
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
-from rescore.lm.build.in_memory import build
 
 # Node 2 is a child of node 0, node 4 of node 1.
 TREE = TokenTree.from_parents(range(7), (-1, -1, 0, 0, 1, 2, 2))
@@ -348,22 +342,3 @@ def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
     assert steps > 2 and one.statistics.drafted == [*sizes, *[0] * (steps - len(sizes))]
     assert one.statistics.rested == (steps - 1 if found else 0)
     assert len(one.statistics.plain_us) == steps - bool(found)
-
-
-@pytest.mark.parametrize("kind", ["tree", "blend", "blend of heads"])
-def test_trees_of_all_sizes_give_the_same_text(kind):
-    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
-    target = BlockwiseTarget(trained())
-    slots = HeadsLattice(heads=BlockwiseHeads(trained()), top_k=5)
-    prompts = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
-    options = Options(max_tokens=24)
-    plain = generate(target, prompts, None, options)
-    drafter = {
-        "tree": lambda: TreeDrafter(slots, Rescorer(lm, alpha=0.6), nodes=AutoWidth(target, most=40)),
-        "blend": lambda: BlendedDrafter(target, lm),
-        "blend of heads": lambda: BlendedDrafter(target, lm, lattice=slots, depth=8),
-    }[kind]()
-    auto = generate(target, prompts, drafter, options)
-    assert [one.tokens.tolist() for one in auto] == [one.tokens.tolist() for one in plain]
-    assert all(0 <= n <= 127 for one in auto for n in one.statistics.drafted)
-    assert all(n <= 24 for one in auto for n in one.statistics.accepted)

@@ -2,8 +2,6 @@
 replayed.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

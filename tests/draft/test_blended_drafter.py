@@ -1,7 +1,5 @@
 """Blended drafts in extreme settings: the text, or the error, is the same as without drafts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.refusals import refused

@@ -1,7 +1,5 @@
 """Drafts of a small model: its distribution, the request's own random numbers, and a target that agrees with it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counting the predictions of a pass in one call gives the same counts as one call for each rejected node."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """LogitSpec: by hand, and against a twin that searches the whole text for each n-gram."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

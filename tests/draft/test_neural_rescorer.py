@@ -1,7 +1,5 @@
 """Neural rescoring against loops that reread the whole text for every candidate, and against enumeration."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

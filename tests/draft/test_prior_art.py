@@ -1,7 +1,5 @@
 """Published drafters: against transformers' own, against enumeration, and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

@@ -1,7 +1,5 @@
 """RACER: by hand, and against a twin that counts runs of the text and looks at every suffix."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

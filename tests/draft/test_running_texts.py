@@ -1,7 +1,5 @@
 """Counts of the running text during decoding, against the model's own forward passes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

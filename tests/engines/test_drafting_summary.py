@@ -1,7 +1,5 @@
 """What `Drafting.summary` tells of a call, against the call's own statistics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Sources that know fewer ids than the target: tokens added later, padded logits. Every text is plain `generate`'s."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.refusals import refused, refuses

@@ -1,7 +1,5 @@
 """Drafting() on models that read their inputs in another way than most: `generate`'s text, or a refusal by name."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import pickle

@@ -1,7 +1,5 @@
 """vLLM's OpenAI server with our drafts: 16 concurrent requests, some dropped. Runs where vLLM is installed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

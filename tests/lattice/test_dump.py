@@ -371,7 +371,7 @@ def logits_file(path, logits, dtype):
     elif path.suffix == ".npz":
         np.savez_compressed(path, logits=stored, another=np.zeros(3))
     elif dtype == "bf16":
-        torch = pytest.importorskip("torch")
+        import torch
         from safetensors.torch import save_file as save_tensors
 
         save_tensors({"logits": torch.from_numpy(kept).bfloat16()}, path)

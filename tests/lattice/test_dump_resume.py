@@ -1,7 +1,5 @@
 """Dumps that are kept while they are written: killed at every system call, damaged, shared, of other headers."""
 
-from __future__ import annotations
-
 import builtins
 import os
 import signal

@@ -53,7 +53,8 @@ def test_from_logits_in_blocks_equals_at_once(monkeypatch):
 
 
 def test_from_logits_of_tensors():
-    torch = pytest.importorskip("torch")
+    import torch
+
     logits = torch.randn(4, 3, 60, generator=torch.Generator().manual_seed(0), requires_grad=True)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         tensor = logits.to(dtype)

@@ -21,22 +21,17 @@ GENERATION = Generation(
 )
 
 
+RESCORER, HISTORIES = Rescorer(LM, alpha=1.0), np.zeros((3, 1), np.int32)
+
+
 @pytest.mark.parametrize(
-    "value, shown",
+    "value",
     [
-        (BATCH, "Sausage(ids=int32[3, 5, 8], cost=float32[3, 5, 8])"),
-        (TREE, "TokenTree(tokens=int32[64], parents=int32[64], depths=int32[64], logq=float32[64])"),
-        (LM, "NGram(order=1, vocab_size=5,000, ngrams=5,000, states=1)"),
-        (Rescorer(LM, alpha=0.5), f"Rescorer([{LM}], alpha=[[0.5]], head=[1.0])"),
-        (TextMemory(vocab_size=9, end_of_text=1), "TextMemory(0 of 1,048,576 tokens)"),
-        (GENERATION, None),
-        (Rescorer(LM, alpha=1.0).paths(BATCH, np.zeros((3, 1), np.int32), 4), None),
-        (Rescorer(LM, alpha=1.0).trees(BATCH, np.zeros((3, 1), np.int32), 4), None),
-        (LM.to_tables(), None),
+        *(BATCH, TREE, LM, RESCORER, TextMemory(vocab_size=9, end_of_text=1), GENERATION, LM.to_tables()),
+        *(RESCORER.paths(BATCH, HISTORIES, 4), RESCORER.trees(BATCH, HISTORIES, 4)),
     ],
 )
-def test_a_line(value, shown):
-    assert shown is None or repr(value) == shown
+def test_a_line(value):
     assert len(repr(value)) < 300 and "\n" not in repr(value) and type(value).__name__ in repr(value)
 
 

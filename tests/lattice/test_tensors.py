@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
 from support.refusals import refused, refuses
-
-from rescore.lm.model import example
-
-torch = pytest.importorskip("torch")
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
@@ -14,6 +11,7 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage, TensorTrees
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
+from rescore.lm.model import example
 
 CPU = torch.device("cpu")
 HISTORY = np.array([example.HISTORY], np.int32)

@@ -1,7 +1,5 @@
 """The core's top K of logits against sorting and softmax in double precision."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,13 +1,8 @@
 """Decoding with mask tokens: the text of Hugging Face `generate`, in batches, with every drafter of lattices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from support.bita import target_of
 from support.tiny_transformers import V
 

@@ -1,13 +1,8 @@
 """Texts that end at the model's context, next to others that continue with longer drafts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from support.scripted import Scripted
 from support.tiny_transformers import V, shared
 

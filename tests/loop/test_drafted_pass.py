@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
 from support.refusals import refused
-
-torch = pytest.importorskip("torch")
-
 from support.tiny_blockwise import END, V, text, trained, untrained
 
 from rescore.decode.draft.heads_lattice import HeadsLattice

@@ -1,7 +1,5 @@
 """`rescore dump make`: dumps of a tiny model against one pass per position, prompts as ids and as text, messages."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -10,11 +8,9 @@ import time
 
 import numpy as np
 import pytest
-from support import cli
-
-torch = pytest.importorskip("torch")
-
+import torch
 from rich.progress import Progress
+from support import cli
 from support.tiny_blockwise import END, V, trained, untrained, write_prompts, write_tokenizer
 from support.tiny_disk import tiny_disk
 from tokenizers import Tokenizer, models

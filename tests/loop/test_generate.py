@@ -1,15 +1,11 @@
 """The decode loop: drafts never change the text, whatever is drafted, wherever it ends, alone or in batches."""
 
-from __future__ import annotations
-
 from threading import Thread
 
 import numpy as np
 import pytest
+import torch
 from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-
 from support.scripted import Scripted
 from support.tiny_blockwise import END, V, text, trained
 

@@ -1,15 +1,10 @@
 """Texts on both sides of the length at which longrope switches its angles, against `generate` of each text alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from support.refusals import refused
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from support import cli
+from support.refusals import refused
 from support.scripted import Scripted
 from support.tiny_transformers import SWITCH, V, longrope
 
@@ -99,7 +94,6 @@ def test_the_end_is_that_of_the_positions():
 
 @pytest.mark.parametrize("family", ["llama", "phi3"])
 def test_the_command_crosses_it_too(family, tmp_path, capsys):
-    pytest.importorskip("tokenizers")
     model = longrope(family)
     model.save_pretrained(tmp_path)
     cli.make_tokenizer(tmp_path / "tokenizer.json", V)

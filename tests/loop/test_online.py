@@ -1,16 +1,12 @@
 """Online decoding takes as many passes as a replay of a dump counts, for every drafter."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
 import pytest
-from support.tools import load_tool
-
-torch = pytest.importorskip("torch")
-
+import torch
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
+from support.tools import load_tool
 
 from rescore.decode.cli import main
 from rescore.decode.draft.heads_lattice import HeadsLattice

@@ -1,7 +1,5 @@
 """Intervals of ratios against scipy, verdicts, and when rounds end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

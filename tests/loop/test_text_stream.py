@@ -1,7 +1,5 @@
 """Incremental text against the whole text, and against a search of it for stop strings."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,19 +1,14 @@
 """Mask tokens after every node, against the family's own code on one group alone; the text does not attend to them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
-from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from safetensors.torch import load_file, save_file
 from support.bita import plain_reading, target_of, tokens_for
 from support.blocks import chain, path_tokens, tree_block
+from support.refusals import refuses
 from support.tiny_transformers import V, shared
 
 from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens

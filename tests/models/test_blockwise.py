@@ -1,17 +1,13 @@
 """The transformer against a twin in numpy; its checkpoint, its messages."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-
+import torch
 from safetensors.torch import save_file
+from support.refusals import refused, refuses
 from support.tiny_blockwise import CONFIG, V, untrained
 
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer

@@ -1,15 +1,11 @@
 """Hugging Face causal models give their own logits when read in blocks: chains, ragged rows, trees, accepted paths."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+import torch
+import transformers
 from support.blocks import chain, path_tokens, tree_block
+from support.refusals import refused, refuses
 from support.tiny_transformers import CAUSAL, V, build, config_of, shared
 
 from rescore.decode.models.causal_lm import CausalLMTarget

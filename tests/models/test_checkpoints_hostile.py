@@ -7,10 +7,6 @@ import random
 import resource
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from support import fuzz
 from support.checkpoints import write_checkpoints
 

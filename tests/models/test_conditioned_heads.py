@@ -1,17 +1,13 @@
 """Heads conditioned on the root token: their logits, and invalid files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-
+import torch
 from safetensors.torch import load_file, save_file
+from support.refusals import refuses
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.models.conditioned_heads import ConditionedHeads

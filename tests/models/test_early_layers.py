@@ -1,22 +1,15 @@
 """A model's first layers as a model of their own, as drafts and as heads: the text is that of all layers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from support.tiny_blockwise import untrained
 from support.tiny_transformers import V, build, shared
 
-from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -25,7 +18,6 @@ from rescore.decode.models.early_layers import SLOTS, DraftModelHeads, EarlyLaye
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
-from rescore.lm.model.ngram import NGram
 
 DEPTH = 4
 PROMPTS = [np.array([3, 4, 5, 6]), np.array([7, 8]), np.array([9, 1, 1, 2, 30, 4])]
@@ -63,23 +55,6 @@ def test_heads_of_early_layers_are_its_greedy_draft(name):
             expected = own_logits(target, text, 2)
             torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
             text = np.append(text, int(expected.argmax()))
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_drafts_of_early_layers_lose_nothing(name):
-    target = target_of(name)
-    plain = generate(target, PROMPTS, None, Options(max_tokens=12))
-    heads = DraftModelHeads(early_layers(target, DEPTH - 1), slots=3, vocab_size=V)
-    lattice = HeadsLattice(heads=heads, top_k=4)
-    drafters = (
-        DraftModelDrafter(early_layers(target, 1), gamma=3, vocab_size=V, drawn=False),
-        TreeDrafter(lattice, nodes=8),
-        TreeDrafter(lattice, Rescorer([NGram.uniform(V)]), nodes=8),
-    )
-    for drafter in drafters:
-        found = generate(target, PROMPTS, drafter, Options(max_tokens=12))
-        assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in plain]
-    assert sum(sum(one.statistics.accepted) for one in found) > 0, "some drafts are right"
 
 
 def trained(folder, layers: int) -> ExitHeads:

@@ -1,15 +1,10 @@
 """Encoder-decoders give their own logits when read in blocks: the prompt encoded once, chains, rows of any length."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from support.blocks import chain, tree_block
+from support.refusals import refused, refuses
 from support.tiny_transformers import ENCODER_DECODER, V, build, shared
 
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget

@@ -1,15 +1,11 @@
 """Exit heads: their outputs, and invalid files."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
-from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-
+import torch
 from safetensors.torch import load_file, save_file
+from support.refusals import refused, refuses
 
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 

@@ -4,8 +4,6 @@ family is refused. No family differs silently.
 What was found is a page, docs/reference/models.md: `python tests/models/test_families.py` writes it anew.
 """
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from collections import Counter
@@ -13,9 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -1,22 +1,16 @@
 """GGUF files as models: a small one against the model that it was written from, and the model shipped in a package."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import struct
 
+import gguf
 import numpy as np
 import pytest
-from support import cli
+import torch
+import transformers
+from support import cli, tiny_transformers
 from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-gguf = pytest.importorskip("gguf")
-pytest.importorskip("accelerate")
-
-from support import tiny_transformers
 
 from rescore.decode.cli.decoders import open_decoder
 from rescore.decode.cli.groups import OpeningArgs

@@ -1,21 +1,15 @@
 """Models by name: of the Hugging Face Hub, from a cache laid out as huggingface_hub does, and of a package."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil
 
 import pytest
-from support import cli, hub_cache
+import torch
+import transformers
+from huggingface_hub import constants
+from support import cli, hub_cache, tiny_transformers
 from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-constants = pytest.importorskip("huggingface_hub.constants")
-pytest.importorskip("tokenizers")
-
-from support import tiny_transformers
 
 from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.models.located import SHIPPED, located

@@ -1,18 +1,14 @@
 """Medusa heads: their logits, published file formats, and invalid files."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-
+import torch
 from safetensors.torch import save_file
+from support.refusals import refuses
 from torch import nn
 
 from rescore.decode.models.draft_step import DraftStep

@@ -1,16 +1,8 @@
 """Facts from the headers of a model's files, against the opened model."""
 
-from __future__ import annotations
-
 import pytest
-from support import cli
+from support import cli, tiny_mtp, tiny_transformers
 from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-
-from support import tiny_mtp, tiny_transformers
 from support.tiny_blockwise import V, untrained
 
 from rescore.decode.models.blockwise import BlockwiseConfig

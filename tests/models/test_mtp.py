@@ -1,17 +1,13 @@
 """Multi-token prediction with caches, in batches, after rejected drafts: the same as rereading everything."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
-from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+import torch
+import transformers
 from safetensors.torch import load_file, save_file
+from support.refusals import refuses
 from support.tiny_mtp import checkpoint, known_to_transformers, modules_of
 from support.tiny_transformers import V, shared
 from transformers.cache_utils import MtpCache

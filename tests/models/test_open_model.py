@@ -1,20 +1,15 @@
 """Models opened from a path, with the heads stored there, and invalid folders."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 
 import pytest
-from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-
+import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from support.blocks import chain
+from support.refusals import refuses
 from support.tiny_blockwise import CONFIG, untrained, write_tokenizer
 from support.tiny_mtp import checkpoint, known_to_transformers
 from support.tiny_transformers import V, shared

@@ -1,17 +1,13 @@
 """A small model that reads along gives the same logits as when it reads every history from the beginning."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-
 from support.tiny_blockwise import CONFIG, V, untrained
 
 from rescore.decode.models.blockwise import BlockwiseTarget

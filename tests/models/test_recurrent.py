@@ -6,11 +6,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from support.scripted import Scripted
 from support.tiny_families import FAMILIES, small_model
 from transformers import DynamicCache

@@ -1,14 +1,10 @@
 """Reading in blocks with a cache equals reading at once: chains, ragged rows, trees, accepted paths."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-
+import torch
 from support.blocks import chain, path_tokens, tree_block
+from support.refusals import refused, refuses
 from support.tiny_blockwise import V, untrained
 
 from rescore import _core

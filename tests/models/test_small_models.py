@@ -2,15 +2,10 @@
 vocabularies, T5 pairs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+import torch
 from support.refusals import refused
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,

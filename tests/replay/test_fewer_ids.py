@@ -1,7 +1,5 @@
 """Dumps of more ids than the n-gram model has: every verb gives what it gives with the model widened in its file."""
 
-from __future__ import annotations
-
 import pytest
 from support import cli, dumps, headless_dumps
 from support.oracle_lm import random_tables

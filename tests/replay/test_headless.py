@@ -1,15 +1,11 @@
 """Dumps without heads: their contents, and their replay against decoding with the model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from support import cli
-
-torch = pytest.importorskip("torch")
-
 from support.tiny_blockwise import END, V, text, untrained, write_prompts, write_tokenizer
 
 from rescore.decode.cli import main

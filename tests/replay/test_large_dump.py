@@ -1,7 +1,5 @@
 """Memory use on large dumps, made by repetition with noise and replayed shard by shard."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,15 +1,10 @@
 """The replay of visited rows against one that rescores every row of a dump."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
 from support import dumps
-
-torch = pytest.importorskip("torch")
-
 from support.tiny_blockwise import CONFIG, untrained
 
 from rescore.decode.draft.neural_drafter import NeuralRescorer

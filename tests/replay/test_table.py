@@ -75,7 +75,8 @@ def test_rows(steps):
 
 
 def test_formats_are_equal(steps):
-    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import parquet
+
     table = parquet.read_table(io.BytesIO(written(".parquet", *steps)))
     rows = [json.loads(line) for line in written(".jsonl", *steps).splitlines()]
     assert table.column_names == COLUMNS
@@ -86,7 +87,8 @@ def test_formats_are_equal(steps):
 
 def test_nothing_visited(steps):
     """A dump of single tokens has no drafts, but its files are valid."""
-    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import parquet
+
     dump, ((block, drafts, _), *_) = steps
     assert written(".jsonl", dump, [(block, drafts, np.zeros(0, np.int64))]) == b""
     for some in ([], [(block, drafts, np.zeros(0, np.int64))]):
@@ -94,7 +96,8 @@ def test_nothing_visited(steps):
 
 
 def test_names_that_are_no_text(steps):
-    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import parquet
+
     dump = Named(steps[0], b"d\xff".decode("utf-8", "surrogateescape"))
     assert parquet.read_table(io.BytesIO(written(".parquet", dump, steps[1][:1]))).column("dump")[0].as_py() == "d?"
     assert json.loads(written(".jsonl", dump, steps[1][:1]).splitlines()[0])["dump"] == "d?"
@@ -107,7 +110,6 @@ def test_unknown_suffix():
 
 @pytest.mark.filterwarnings("error")
 def test_an_error_on_the_way_stays_the_one_error(steps):
-    pytest.importorskip("pyarrow")
 
     class Full(io.BytesIO):
         def write(self, data):
@@ -161,7 +163,6 @@ def test_measures_are_sums_over_the_lines(passes):
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_read_again(passes, tmp_path, monkeypatch, suffix):
     """Measures of the lines read from a file, some at a time, are those of the replay."""
-    pytest.importorskip("pyarrow")
     monkeypatch.setattr(table, "CHUNK", 7)
     _, result, lines, file = passes
     path = tmp_path / f"passes{suffix}"
@@ -233,7 +234,8 @@ def test_what_is_evaluated_for_comparison_is_not_visited(passes):
 
 def test_the_formats_of_passes_are_equal(passes):
     _, _, lines, file = passes
-    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import parquet
+
     found = parquet.read_table(io.BytesIO(file.getvalue()))
     for name in PASSES:
         assert found.column(name).to_pylist() == [one[name] for one in lines]

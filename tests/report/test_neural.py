@@ -5,13 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from support import cli, dumps, slow_replay
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("plotly")
-
-from support import tiny_transformers
+import torch
+from support import cli, dumps, slow_replay, tiny_transformers
 from support.reports import rows
 from support.tiny_blockwise import CONFIG, untrained
 

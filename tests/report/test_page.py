@@ -14,8 +14,6 @@ from rescore.decode.report.content import Curve, Plot, Report, Section, Table, T
 from rescore.decode.report.page import embedded, markdown, packed, page
 from rescore.lattice.svg import clean
 
-pytest.importorskip("plotly")
-pytest.importorskip("jinja2")
 HOSTILE = "</script><!--<b>|`x`\u202e\n&"
 
 

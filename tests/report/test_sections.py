@@ -18,7 +18,7 @@ from rescore.decode.replay.rows import Budgets
 from rescore.decode.report import plots
 from rescore.decode.report.content import Plot, Section
 from rescore.decode.report.measured import NODES, PATHS, ReportOptions, measure, rows_to_come
-from rescore.decode.report.plots import curve_of, curves
+from rescore.decode.report.plots import curve_of
 from rescore.decode.report.sections import differences, drafts, efficiency, heads, models, summary
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
@@ -167,15 +167,6 @@ def figures(**changes) -> Figures:
     return Figures(overall=overall, tasks=(task,), seed=0, resamples=100, level=0.95)
 
 
-def test_sentences_say_what_is_so():
-    found = figures()
-    assert summary.sources(found) == (
-        "Of blend 16's tokens per pass, the n-gram model gives 0.10, the model's heads give 0.05 (not significant)."
-    )
-    assert "loops in 90% of one" in summary.loops(found)
-    assert summary.sources(figures(differences=[])) == ""
-
-
 def test_speed_by_the_cost_of_a_pass():
     """1.55 tokens per pass: 1.55 times plain decoding if passes cost the same, 1.24 times at 1.25."""
     text, table = summary.needed_speed(figures())
@@ -226,11 +217,6 @@ def test_measured_speed_of_another_table_is_refused(tmp_path):
 )
 def test_budgets_of_names(name, stem, budget):
     assert names.split(name) == (stem, budget) and curve_of(name) == curve_of(stem)
-
-
-def test_unknown_drafters_have_a_curve_of_their_own():
-    found = curves(["tree 8", "my way 3", "tree 16", "my way 5"])
-    assert [*found.items()] == [("tree", ["tree 8", "tree 16"]), ("my way", ["my way 3", "my way 5"])]
 
 
 def test_lists_of_names_hold_drafters():

@@ -1,7 +1,5 @@
 """BiTA's tokens for tiny models, and one group of masks evaluated by the family's own code."""
 
-from __future__ import annotations
-
 import torch
 from support.tiny_transformers import shared
 from transformers import DynamicCache

@@ -1,7 +1,5 @@
 """Blocks of chains and trees for tests."""
 
-from __future__ import annotations
-
 import torch
 
 from rescore.decode.models.target import Block

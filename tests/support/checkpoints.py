@@ -1,7 +1,5 @@
 """Small valid checkpoints of every kind, with the functions that open them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

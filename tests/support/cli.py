@@ -1,7 +1,5 @@
 """Calls of the command line, and small dumps, models and tokenizers for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

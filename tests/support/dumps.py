@@ -1,7 +1,5 @@
 """A small random dump for tests, and its content as plain lists."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

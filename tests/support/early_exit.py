@@ -1,7 +1,5 @@
 """A slow reference of early exits: each position separately, each layer by the family's own module, no cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

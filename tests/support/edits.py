@@ -1,7 +1,5 @@
 """Slow reference implementation of a text that is expected: the forward algorithm over all places of an automaton."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 

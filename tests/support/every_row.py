@@ -1,7 +1,5 @@
 """The trees of every row of a block, each row's text counted by itself."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rescore.decode.draft.rescorer import Rescorer

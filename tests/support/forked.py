@@ -1,7 +1,5 @@
 """Calls in a separate process with limits on time and memory, checked for clean failures."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

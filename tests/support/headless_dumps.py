@@ -1,7 +1,5 @@
 """A small random dump of a model without heads, with repetitive texts and mostly right predictions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

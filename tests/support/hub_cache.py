@@ -1,7 +1,5 @@
 """A cache of the Hugging Face Hub as huggingface_hub lays it out, with models from folders."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

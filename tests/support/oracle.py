@@ -1,7 +1,5 @@
 """Slow reference implementations: a backoff model over dictionaries, and searches by enumeration."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

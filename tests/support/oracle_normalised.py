@@ -1,7 +1,5 @@
 """q of a lattice by enumeration: the weight of every path, and sums over paths with a common prefix."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

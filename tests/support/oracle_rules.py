@@ -1,7 +1,5 @@
 """Exact output distributions of acceptance rules, by enumeration of all drafts and outcomes."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Errors that calls must raise: the type, and the values and places that the message names, whatever its words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

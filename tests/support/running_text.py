@@ -1,7 +1,5 @@
 """Slow reference implementation of the running text: counts in dictionaries, probabilities by recursion."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from copy import copy

@@ -1,7 +1,5 @@
 """Drafters with scripted drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Slow reference replay: only the rows that decoding visits, one lattice at a time, in plain Python."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

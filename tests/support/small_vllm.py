@@ -1,7 +1,5 @@
 """A random model for vLLM, whose greedy texts soon repeat, and an n-gram model of its tokens."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small staged builds for tests: text in pieces, and its model with and without stages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A blockwise transformer trained in seconds: four heads on a noisy chain of 23 words, so that drafts may be right."""
 
-from __future__ import annotations
-
 import functools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A small file system that fills up."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every causal family of the installed transformers at a small size, with random weights."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

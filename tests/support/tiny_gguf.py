@@ -1,7 +1,5 @@
 """Small GGUF files of random models without a tokenizer, for llama.cpp."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

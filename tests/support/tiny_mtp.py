@@ -1,7 +1,5 @@
 """Random multi-token prediction modules, and checkpoints in the published format."""
 
-from __future__ import annotations
-
 import re
 
 import torch

@@ -1,7 +1,5 @@
 """Tiny Hugging Face models with random weights, one per tested family."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

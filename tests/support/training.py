@@ -1,7 +1,5 @@
 """A tiny model, its tokenizer and prompts for `rescore train`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from support import cli
-from support.refusals import refused, refuses
+from support.refusals import refuses
 from support.tools import load_tool
 
 build_c4 = load_tool("data/build_c4")
@@ -26,7 +26,6 @@ case "$0 $2" in *submit*|*count) mkdir -p $out; out=$out/counts.json;; esac
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     """A folder with two shards, and programs that only note how they were called."""
-    pytest.importorskip("tokenizers")
     cli.make_tokenizer(tmp_path / "t.json")
     (tmp_path / "en").mkdir()
     for number in range(2):
@@ -96,47 +95,6 @@ def test_spark_counts_once_for_all_models(world):
     lines = (world / "log").read_text().splitlines()
     assert len(lines) == 3 and "--master spark://h:7077 --conf a=b" in lines[1] and "--order 3 --partitions" in lines[1]
     assert f"lm build {world}/out/counts -o {world}/out/3gram.ngram" in lines[2]
-
-
-def test_it_asks(world, monkeypatch):
-    for answer in ("", "n", EOFError):
-
-        def say(_, answer=answer):
-            if answer is EOFError:
-                raise EOFError
-            return answer
-
-        monkeypatch.setattr("builtins.input", say)
-        refuses(SystemExit, lambda: call(world), "nothing")
-    assert not calls(world)
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--orders", "5"], "expected some of 2,3,4 .no growth is known for longer n-grams., got '5'"),
-        (["--ram", "much"], "expected a number above 0 such as 4.3, 700k or 100G, got 'much'"),
-        (
-            ["--counts", "s3a://b/c", "--counts-on", "spark"],
-            "--counts s3a://b/c: expected a folder that this machine can read too",
-        ),
-    ],
-)
-def test_misuse(world, words, message, capsys):
-    with pytest.raises(SystemExit) as stop:
-        call(world, *words)
-    assert re.search(message, f"{stop.value} {capsys.readouterr().err}")
-
-
-def test_inputs_and_programs_that_are_missing(world, monkeypatch):
-    for path in (world / "en").iterdir():
-        path.unlink()
-    refuses(SystemExit, lambda: call(world, "--yes"), "en", "c4-train", "huggingface.co")
-    with refused(SystemExit, "s3a://b/en", "--counts-on"):
-        build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out"])
-    monkeypatch.setenv("PATH", "")
-    with refused(SystemExit, "rescore"):
-        build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out", "--counts-on", "spark", "--yes"])
 
 
 def test_growth():

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
+from support.refusals import refuses
 from support.tools import load_tool
 
 from rescore.lm.model import example
@@ -111,30 +111,6 @@ def test_figures_of_token_files(monkeypatch, tmp_path, corpus, command, capsys):
     )
     figures = json.loads((tmp_path / "out.json").read_text())["runs"][0]
     assert figures["tokens"] == 800 and sum(figures["ngrams"]) <= 60 and figures["model_bytes"] > 0
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["sampled", "nowhere", "--tokens", "5"], ["nowhere", "sample_corpus.py"]),
-        (["sampled", "corpus", "--tokens", "801"], ["corpus", "801", "800"]),
-        (["sampled", "corpus", "--tokens", "5", "--rescore", "false"], ["1"]),
-        (
-            [
-                *"sampled corpus --tokens 5 --rescore".split(),
-                '{python} -c \'import sys; open(sys.argv[-1], "w").write("{{}}")\'',
-            ],
-            ["[]"],
-        ),
-    ],
-)
-def test_refused(monkeypatch, tmp_path, corpus, words, message):
-    monkeypatch.chdir(tmp_path)
-    with refused(SystemExit, *message):
-        run(
-            monkeypatch,
-            *(word.format(python=shlex.quote(sys.executable)) if "python" in word else word for word in words),
-        )
 
 
 def test_a_model_that_is_no_distribution_is_refused(tmp_path):

@@ -4,10 +4,10 @@ import argparse
 
 import numpy as np
 import pytest
+import torch
 from support.refusals import refuses
 from support.tools import load_tool
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 from support.device_rescorer import device_rescorer
 

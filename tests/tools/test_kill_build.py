@@ -61,10 +61,6 @@ def test_a_build_that_repeats_its_steps(monkeypatch, tmp_path, capsys):
     assert "DIFFERS" in capsys.readouterr().out
 
 
-def test_a_build_that_fails(monkeypatch, tmp_path, capsys):
-    refuses(SystemExit, lambda: run(monkeypatch, tmp_path, "import sys; print('no input'); sys.exit(3)", kills=1), "3")
-
-
 def test_a_model_that_is_half_written_at_the_kill(tmp_path):
     whole, half = tmp_path / "whole", tmp_path / "half"
     whole.write_bytes(b"12")

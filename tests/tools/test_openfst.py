@@ -4,8 +4,6 @@ What counts as the same answer is said by `disagreement` in tools/bench/openfst.
 for ties.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

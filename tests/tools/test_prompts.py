@@ -1,7 +1,5 @@
 """Prompts made of text sets: the same for the same sets, documents on one side alone, nothing of test splits."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

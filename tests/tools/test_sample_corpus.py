@@ -14,10 +14,6 @@ from support.refusals import refused, refuses
 from support.tools import load_tool
 
 from rescore.lm.model import example
-
-pytest.importorskip("rich")
-
-
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 

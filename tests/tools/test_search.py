@@ -1,7 +1,5 @@
 """tools/bench/search.py: its lattices, and that nothing is timed whose answers differ."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -5,12 +5,10 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 from support.paths import ROOT
 from support.scripted import Scripted
 from support.tools import load_tool
-
-pytest.importorskip("llguidance")
-tokenizers = pytest.importorskip("tokenizers")
 
 structure = load_tool("bench/structure")
 

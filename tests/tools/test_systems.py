@@ -1,19 +1,13 @@
 """The comparison of systems on a tiny model: every row that needs nothing trained by others, and what it counts."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
 from support import cli
-from support.tools import load_tool
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from support.bita import tokens_for
 from support.tiny_transformers import V, shared
+from support.tools import load_tool
 
 systems = load_tool("bench/systems")
 

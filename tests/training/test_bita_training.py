@@ -1,17 +1,12 @@
 """Training mask tokens: groups of a pass against plain reading of their positions; what is learnt; resuming."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from support.bita import plain_reading, tokens_for
+from support.refusals import refused, refuses
 from support.tiny_transformers import V, build, shared
 
 from rescore.decode.models.bita import BitaTarget, BitaTokens

@@ -1,11 +1,8 @@
 """The distillation loss against torch's over all logits at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from rescore.decode.training import distil
 from rescore.decode.training.distil import Distillation, taught

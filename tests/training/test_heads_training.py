@@ -1,17 +1,13 @@
 """Training on stored states: what is learnt, what is measured, and exact resuming."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-
 from support.tiny_disk import tiny_disk
 
 from rescore.decode.models.conditioned_heads import ConditionedHeads

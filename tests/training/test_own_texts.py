@@ -1,14 +1,9 @@
 """A model's own answers and states, against generating each text alone in transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+import torch
 from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from support.tiny_transformers import V, shared
 
 from rescore.decode.loop.prompts import Prompt

@@ -1,14 +1,10 @@
 """Texts and states on disk, and the training examples made from them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
 from support.refusals import refuses
-
-torch = pytest.importorskip("torch")
 
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.training.lessons import Lessons, batches

@@ -63,7 +63,8 @@ def test_likelihood_and_its_slopes(seed):
 @settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_optimum_is_scipys(seed):
-    optimize = pytest.importorskip("scipy.optimize")
+    from scipy import optimize
+
     choices, start = random_choices(seed), np.array([0.5, 0.7, 0.0])
     least = np.array([0.0, 0.0, -np.inf])
     mine = fit_logit(choices, start, least=least)

@@ -41,7 +41,8 @@ def objective(torch, evidence, p, weights):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_general_optimiser_finds_better_gates(seed):
-    torch = pytest.importorskip("torch")
+    import torch
+
     evidence, p = random_evidence(seed)
     fitted = torch.tensor(fit_gates(evidence, p), requires_grad=True)
     found = objective(torch, evidence, p, fitted)

@@ -1,7 +1,5 @@
 """Untuned drafters on the demo."""
 
-from __future__ import annotations
-
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump

@@ -1,7 +1,5 @@
 """Sampling against a slow twin, its laws, and its messages."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -92,7 +90,8 @@ def test_the_stream_is_philox():
 
 
 def test_torch_and_numpy_agree():
-    torch = pytest.importorskip("torch")
+    import torch
+
     logits = torch.randn(6, 11, generator=torch.Generator().manual_seed(1))
     sampling = Sampling(temperature=0.8, top_p=0.95)
     seeds = sampling.seeds(0, 6)
@@ -103,7 +102,8 @@ def test_torch_and_numpy_agree():
 @pytest.mark.parametrize("top_p", [1.0, 0.9, 0.5, 1e-9])
 @pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
 def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p):
-    torch = pytest.importorskip("torch")
+    import torch
+
     from rescore.decode.verify.shaping import shaped_probabilities
 
     logits = torch.randint(-3, 3, (9, 40), generator=torch.Generator().manual_seed(1)).float()  # many are equal

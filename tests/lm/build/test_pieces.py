@@ -75,7 +75,6 @@ def test_refused_before_any_work(tmp_path):
 
 
 def test_dumps_of_another_tokenizer(tmp_path):
-    pytest.importorskip("tokenizers")
     from rescore.lm.model.tokenizer import TextTokenizer
 
     tokenizer = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json"))

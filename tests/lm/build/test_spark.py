@@ -18,9 +18,6 @@ from support.tools import load_tool
 from rescore.lm.build.counts_files import open_counts
 from rescore.lm.build.runs import count
 
-pytest.importorskip("pyspark", reason="counting on Spark needs pyspark: the extra spark")
-pytest.importorskip("pandas", reason="pyspark needs pandas for what its workers do: the extra spark")
-pytest.importorskip("tokenizers")
 if not shutil.which("java"):
     pytest.skip("Spark needs Java: no `java` in the path", allow_module_level=True)
 

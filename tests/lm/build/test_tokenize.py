@@ -13,7 +13,6 @@ from rescore.lm.build.tokenize import tokens_of
 from rescore.lm.model.tokenizer import TextTokenizer
 from rescore.lm.model.vocabulary import Skipped
 
-pytest.importorskip("tokenizers")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +110,7 @@ def test_real_text(shared, tmp_path):
     """GPT-2 tokens of real documents, against the package called document by document."""
     import gzip
 
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
     folder = shared / "data" / "gpt2_tokenizer"
     gpt2 = tokenizers.ByteLevelBPETokenizer(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
     path = shared / "data" / "text_govweb" / "test.jsonl.gz"

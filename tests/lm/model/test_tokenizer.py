@@ -5,12 +5,11 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 from support import cli
 from support.refusals import refused, refuses
 
 from rescore.lm.model.tokenizer import TextTokenizer
-
-tokenizers = pytest.importorskip("tokenizers")
 
 
 def test_tokenizer(tmp_path):

@@ -1,7 +1,5 @@
 """An n-gram model over the ids of a target that has more: padded logits, tokens added later."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.oracle_lm import random_tables

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.refusals import refuses
@@ -12,8 +13,6 @@ from support.refusals import refuses
 from rescore.lm.model import tokenizer as tokenizer_module
 from rescore.lm.model import tokenizer as word_ids
 from rescore.lm.model.tokenizer import TextTokenizer, WordIds, is_word_wise
-
-tokenizers = pytest.importorskip("tokenizers")
 
 TEXT = [
     "The cat's mat isn't the dogs' mat; they'll say it's 12,345.67 euros -- don't they?\n\nNew  para\tgraph.",
