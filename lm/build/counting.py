@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from rescore.lattice.atomic import replacing
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.runs import Run, merged, slice_starts
+from rescore.lm.build.work import WorkFolder, expect_bytes
 from rescore.lm.model.tables import ending
 from rescore.lm.model.vocabulary import Skipped
-from rescore.lm.build.work import WorkFolder, expect_bytes
 
 SLICES = 128
 SAMPLE = 1 << 20  # tokens that determine the slices

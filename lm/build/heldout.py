@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
+from rescore.lm.build.union import Union
 from rescore.lm.model.grams import Grams
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
-from rescore.lm.build.union import Union
 
 
 def read(

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.lm.build.backoff import with_backoff
+from rescore.lm.build.union import Union
 from rescore.lm.model.grams import Grams
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
-from rescore.lm.build.union import Union
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

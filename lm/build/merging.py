@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from rescore.lattice.atomic import naming
 from rescore.lm.build.counts import AdjustedCounts, CountOptions, Counts, of_counts
-from rescore.lm.model.grams import NO_CONTEXT, Grams
 from rescore.lm.build.runs import Run, SlicePart, SliceSums, slice_levels
-from rescore.lm.model.tables import Folder, ending, in_order
 from rescore.lm.build.work import WorkFolder, expect_bytes
+from rescore.lm.model.grams import NO_CONTEXT, Grams
+from rescore.lm.model.tables import Folder, ending, in_order
 
 TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
     "context_token": np.uint32,

@@ -11,8 +11,8 @@ from typing import Any
 from rescore.lattice.atomic import replacing
 from rescore.lm.build.documents import Faults, documents
 from rescore.lm.build.inputs import Piece, identity
-from rescore.lm.model.vocabulary import END_OF_TEXT, BadText, GrowingVocabulary, Skipped, Vocabulary
 from rescore.lm.build.work import PIPED, WorkFolder
+from rescore.lm.model.vocabulary import END_OF_TEXT, BadText, GrowingVocabulary, Skipped, Vocabulary
 
 STAGE = "words"
 BATCH = 1 << 20  # ids written at once

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.lm.build.counts import MOST, AdjustedCounts, CountOptions, Counts, of_counts
-from rescore.lm.model.grams import Grams
 from rescore.lm.build.windows import checked_ids
+from rescore.lm.model.grams import Grams
 
 WINDOWS = 1 << 20  # merged at once
 Columns = tuple[

@@ -15,9 +15,9 @@ from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.counts_header import FILE_NAME
 from rescore.lm.build.inputs import Piece
 from rescore.lm.build.tokenize import tokens_of
+from rescore.lm.build.work import PIPED
 from rescore.lm.model.tokenizer import Tokenizer
 from rescore.lm.model.vocabulary import Skipped
-from rescore.lm.build.work import PIPED
 
 if TYPE_CHECKING:  # needs pyarrow, which only folders of counts require
     from rescore.lm.build.counts_files import CountsFiles, WindowCounts

@@ -16,9 +16,9 @@ from typing import Any
 from rescore.lattice.extras import needed_for
 from rescore.lm.build.counts_header import FILE_NAME, CountsHeader
 from rescore.lm.build.spark_worker import Worker
+from rescore.lm.build.windows import Packing
 from rescore.lm.model.tokenizer import TextTokenizer
 from rescore.lm.model.vocabulary import Skipped
-from rescore.lm.build.windows import Packing
 
 with needed_for("counting on Spark"):
     from pyspark.accumulators import AccumulatorParam

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from rescore.lattice.extras import needed_for
 from rescore.lm.build.documents import decoded, json_text, refuse_end_of_text
+from rescore.lm.build.windows import Packing, group, join
 from rescore.lm.model.tokenizer import TextTokenizer
 from rescore.lm.model.vocabulary import BadText, Skipped
-from rescore.lm.build.windows import Packing, group, join
 
 with needed_for("counting on Spark"):
     import pyarrow as pa

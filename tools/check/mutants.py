@@ -44,6 +44,8 @@ OTHER = {
     **{ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.And: ast.Or, ast.Or: ast.And},
 }
 
+KEPT = ("annotation", "returns", "decorator_list")
+
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:
     """What may stand in a node's place."""
@@ -73,7 +75,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
 def sites(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str, int | None, ast.AST, str]]:
     """(parent, field, index, node, function) of every node that may change: no annotation, decorator or message."""
     for field, value in ast.iter_fields(node):
-        if field in ("annotation", "returns", "decorator_list") or isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
+        if field in KEPT or isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
             continue
         for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if isinstance(child, ast.AST):
@@ -158,7 +160,7 @@ class Lines:
         data = self.coverage.get_data()
         lines = {
             str(Path(file).relative_to(ROOT)): {
-                line: [one for one in tests if one and one not in self.failed] for line, tests in data.contexts_by_lineno(file).items()
+                line: sorted({*tests} - {"", *self.failed}) for line, tests in data.contexts_by_lineno(file).items()
             }
             for file in data.measured_files()
         }
@@ -176,7 +178,7 @@ def measure() -> int:
 
 
 def tests_of(record: dict, known: dict, most: int) -> list[str]:
-    """The fastest tests that run a mutant's line, first one of each function; of its file if it is run on import alone."""
+    """The fastest tests of a mutant's line, first one of each function; of its whole file if imports alone run it."""
     by_line = known["lines"].get(record["file"], {})
     tests = {test for line in range(record["line"], record["end"] + 1) for test in by_line.get(str(line), ())}
     if not tests and str(record["line"]) in by_line:
@@ -244,7 +246,8 @@ def main() -> None:
             record["tests"] = len(tests)
             found[record["outcome"]] += 1
             print(json.dumps(record), file=out, flush=True)
-            print(f"{number}/{len(drawn)} {record['outcome']:9} {record['file']}:{record['line']} {record['key'][3]}", flush=True)
+            told = f"{record['outcome']:9} {record['file']}:{record['line']} {record['key'][3]}"
+            print(f"{number}/{len(drawn)} {told}", flush=True)
     print(f"seed {options.seed}, {len(every)} mutants in all: {dict(found)}")
 
 

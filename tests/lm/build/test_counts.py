@@ -1,6 +1,4 @@
-from support.refusals import refuses
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -8,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle_katz, oracle_kneser_ney
 from support.counts import counts_as_dict
+from support.refusals import refuses
 
-from rescore.lm.model.grams import spell
 from rescore.lm.build.runs import count
+from rescore.lm.model.grams import spell
 
 
 @settings(max_examples=150)

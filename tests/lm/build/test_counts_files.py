@@ -1,6 +1,5 @@
 """Window counts on disk: what is written is read, and what a stranger wrote is checked."""
 
-from support.refusals import refused, refuses
 import json
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.counts import windows_as_dict
+from support.refusals import refused, refuses
 
 from rescore.lm.build import counts_files
 from rescore.lm.build.counts_files import WindowCounts, open_counts, write_counts
@@ -177,16 +177,8 @@ def test_the_older_name_of_the_end_of_text_is_read(tmp_path):
 def test_headers_that_are_no_json(tmp_path):
     folder = write(tmp_path / "c", [((0, 1), 2)])
     missing = {name: value for name, value in HEADER.items() if name != "end_of_text"}
-    for text, message in [
-        (json.dumps(missing), "the key 'end_of_text' is missing"),
-        ("[]", "expected an object"),
-        ("{", "Expecting"),
-        ("", "Expecting"),
-        ('{"format": "a", "format": "rescore-counts"}', "a key occurs twice"),
-        ("[" * 60_000, "nested too deeply|Expecting"),
-        (" " * 70_000, "more than 65536 bytes"),
-        ("\ud800", "codec can't decode"),
-    ]:
+    twice = '{"format": "a", "format": "rescore-counts"}'
+    for text in (json.dumps(missing), "[]", "{", "", twice, "[" * 60_000, " " * 70_000, "\ud800"):
         (folder / "counts.json").write_bytes(text.encode("utf-8", "surrogatepass"))
         refuses(ValueError, lambda: open_counts(folder), "counts.json")
 

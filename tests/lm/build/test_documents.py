@@ -1,6 +1,5 @@
 """Documents of text files: every form and packing, bad lines, damaged files."""
 
-from support.refusals import refused, refuses
 import gzip
 import json
 import os
@@ -12,14 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.refusals import refused, refuses
 
 from rescore.lm.build import documents as documents_module
 from rescore.lm.build import inputs
 from rescore.lm.build.documents import Faults, documents
+from rescore.lm.build.inputs import Piece, ReadOptions, plan
 from rescore.lm.model import compressed
-from rescore.lm.build.inputs import ReadOptions
-from rescore.lm.build.inputs import Piece
-from rescore.lm.build.inputs import plan
 from rescore.lm.model.vocabulary import BadText, Skipped
 
 ANY_TOKENIZER = object()  # plan only asks whether there is one

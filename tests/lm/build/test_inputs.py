@@ -1,11 +1,11 @@
 """Names and patterns of inputs."""
 
-from support.refusals import refused, refuses
 import dataclasses
 import os
 from pathlib import Path
 
 import pytest
+from support.refusals import refuses
 
 from rescore.lm.build.inputs import ReadOptions, files_of, form_of
 

@@ -1,6 +1,5 @@
 """Models made one, against mixtures that are computed word by word from dictionaries."""
 
-from support.refusals import refused, refuses
 import math
 from dataclasses import replace
 from itertools import product
@@ -10,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.oracle_lm import from_tables, random_tables
+from support.refusals import refuses
 
 from rescore.lm.build.backoff import with_backoff
 from rescore.lm.build.interpolate import Mixture, check_alike, interpolate, merge_models
+from rescore.lm.build.union import Union
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import NEVER, Tables
-from rescore.lm.build.union import Union
 
 V = 6
 HISTORIES = [history for length in range(4) for history in product(range(V), repeat=length)]

@@ -1,4 +1,3 @@
-from support.refusals import refuses
 import math
 
 import numpy as np
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 from support import opengrm, oracle_katz
 from support.models import assert_same_costs, assert_sums_to_one
 from support.oracle_lm import random_tables, random_text
+from support.refusals import refuses
 
 from rescore.lm.build.katz import KatzOptions, good_turing, katz
 from rescore.lm.build.runs import count

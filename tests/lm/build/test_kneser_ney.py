@@ -1,6 +1,5 @@
 """Kneser-Ney models: the slow twin against lmplz, ours against the twin."""
 
-from support.refusals import refuses
 import math
 import random
 
@@ -11,15 +10,16 @@ from hypothesis import strategies as st
 from support import lmplz, oracle_katz, oracle_kneser_ney
 from support.models import assert_same_costs, assert_sums_to_one
 from support.oracle_lm import from_tables, random_history, random_text
+from support.refusals import refuses
 
-from rescore.lm.model.arpa import LN10
-from rescore.lm.model.arpa_write import write_arpa
-from rescore.lm.build.in_memory import build
 from rescore.lm.build.counts import Counts
+from rescore.lm.build.in_memory import build
 from rescore.lm.build.kneser_ney import KneserNeyOptions, kneser_ney, modified_discounts
-from rescore.lm.model.ngram import NGram
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.build.runs import count
+from rescore.lm.model.arpa import LN10
+from rescore.lm.model.arpa_write import write_arpa
+from rescore.lm.model.ngram import NGram
 
 FALLBACK = (0.5, 1.0, 1.5)
 CUT_OFFS = [(), (1, 1, 2, 2, 2), (1, 1, 2, 3, 3), (1, 2, 2, 4, 4)]
@@ -177,6 +177,7 @@ def test_pruning_weighs_histories_as_often_as_they_were_seen(seed, order, theta)
 @pytest.mark.parametrize("seed", range(4))
 def test_kenlm_gives_our_scores(tmp_path, seed):
     import kenlm
+
     names = [f"w{i}" for i in range(12)]
     tables = small_model(random_text(seed, 9, 300), 2 + seed, 12)
     model = NGram.from_tables(prune(tables, PruneOptions(theta=1e-3)) if seed % 2 else tables, words=names)

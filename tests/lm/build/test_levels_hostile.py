@@ -4,19 +4,19 @@ The number of mutations is set by RESCORE_FUZZ; run with a core built with -DRES
 what a crash hides.
 """
 
-from support.refusals import refused, refuses
 import os
 import re
 
 import numpy as np
 import pytest
 from support.oracle_lm import random_text
+from support.refusals import refused, refuses
 
 from rescore import _core
-from rescore.lm.model.grams import NO_CONTEXT, NOTHING
 from rescore.lm.build.katz import katz
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.build.runs import count
+from rescore.lm.model.grams import NO_CONTEXT, NOTHING
 from rescore.lm.model.tables import links
 
 MUTATIONS = int(os.environ.get("RESCORE_FUZZ", 400))

@@ -1,6 +1,5 @@
 """Plans: the pieces of inputs, their identities."""
 
-from support.refusals import refused, refuses
 import dataclasses
 import gzip
 import json
@@ -9,11 +8,10 @@ import os
 import numpy as np
 import pytest
 from support import cli
+from support.refusals import refused, refuses
 
 from rescore.lm.build import inputs
-from rescore.lm.build.inputs import ReadOptions
-from rescore.lm.build.inputs import Piece
-from rescore.lm.build.inputs import plan
+from rescore.lm.build.inputs import Piece, ReadOptions, plan
 from rescore.lm.build.tokenize import tokens_of
 
 

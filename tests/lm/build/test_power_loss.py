@@ -4,7 +4,6 @@ A disk is imitated that keeps what was synced and nothing else: of a file its by
 names at its last sync. Files that were never synced are there under their names, but empty.
 """
 
-
 import os
 import shutil
 from pathlib import Path

@@ -1,4 +1,3 @@
-from support.refusals import refused, refuses
 import math
 
 import numpy as np
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 from support import opengrm, oracle_katz
 from support.models import assert_same_costs, assert_sums_to_one
 from support.oracle_lm import from_tables, random_tables
+from support.refusals import refuses
 
 from rescore.lm.build.prune import PruneOptions, prune, scores
 

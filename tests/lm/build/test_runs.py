@@ -1,13 +1,12 @@
 """Runs of windows: counted, merged, spelled out; damaged ones; and the n-grams that are made of them."""
 
-from support.refusals import refused, refuses
-import re
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.lm.build.counts import CountOptions

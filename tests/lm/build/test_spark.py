@@ -1,6 +1,5 @@
 """Counting on Spark against the definition and against one machine."""
 
-from support.refusals import refused, refuses
 import gzip
 import json
 import os
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from support import cli, oracle_katz
 from support.counts import counts_as_dict, windows_as_dict
+from support.refusals import refused, refuses
 from support.tools import load_tool
 
 from rescore.lm.build.counts_files import open_counts

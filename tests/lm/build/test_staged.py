@@ -1,6 +1,5 @@
 """Building in stages on disk: the models of memory, whatever runs, threads, bounds and interruptions."""
 
-from support.refusals import refused, refuses
 import json
 import random
 
@@ -11,16 +10,17 @@ from hypothesis import strategies as st
 from support import oracle_katz
 from support.models import assert_same_costs
 from support.oracle_lm import from_tables
+from support.refusals import refused, refuses
 from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight, windows_of
 
 from rescore.lattice import atomic
 from rescore.lm.build import counting, merging
-from rescore.lm.model import tables as columns
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.kneser_ney import KneserNeyOptions
 from rescore.lm.build.prune import PruneOptions
 from rescore.lm.build.staged import Resources
 from rescore.lm.build.work import WorkFolder
+from rescore.lm.model import tables as columns
 
 OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
 CUT = PruneOptions(theta=0.002)

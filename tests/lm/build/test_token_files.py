@@ -1,6 +1,5 @@
 """Files of tokens: flat arrays, windows, dumps; documents cut as a plain loop cuts them."""
 
-from support.refusals import refused, refuses
 import itertools
 import os
 import re
@@ -11,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cli, dumps
+from support.refusals import refuses
 
-from rescore.lm.build import inputs
-from rescore.lm.build import token_files
-from rescore.lm.build.inputs import ReadOptions
-from rescore.lm.build.inputs import plan
+from rescore.lm.build import inputs, token_files
+from rescore.lm.build.inputs import ReadOptions, plan
 from rescore.lm.build.tokenize import tokens_of
 from rescore.lm.model.vocabulary import Skipped
 

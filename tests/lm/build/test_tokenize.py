@@ -1,18 +1,17 @@
 """Text to tokens: batches, ends of documents, vocabularies, what is left out."""
 
-from support.refusals import refused, refuses
 import json
 
 import numpy as np
 import pytest
 from support import cli
+from support.refusals import refused, refuses
 
 from rescore.lm.build import tokenize
 from rescore.lm.build.inputs import plan
 from rescore.lm.build.tokenize import tokens_of
 from rescore.lm.model.tokenizer import TextTokenizer
 from rescore.lm.model.vocabulary import Skipped
-
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +110,7 @@ def test_real_text(shared, tmp_path):
     import gzip
 
     import tokenizers
+
     folder = shared / "data" / "gpt2_tokenizer"
     gpt2 = tokenizers.ByteLevelBPETokenizer(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
     path = shared / "data" / "text_govweb" / "test.jsonl.gz"

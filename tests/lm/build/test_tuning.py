@@ -1,6 +1,5 @@
 """Weights tuned on text, against grids of weights and texts whose best weights are known."""
 
-from support.refusals import refused, refuses
 import math
 
 import numpy as np
@@ -8,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.oracle_lm import from_tables, random_tables, random_text
+from support.refusals import refuses
 
 from rescore.lm.build.heldout import HeldOut
 from rescore.lm.build.interpolate import interpolate
+from rescore.lm.build.tuning import tune_mixture
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.perplexity import perplexity
 from rescore.lm.model.tables import Tables
-from rescore.lm.build.tuning import tune_mixture
 
 V = 6
 

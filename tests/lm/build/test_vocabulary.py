@@ -1,17 +1,16 @@
 """Words as tokens: how text is cut, numbered in one pass, and looked up."""
 
-from support.refusals import refuses
 import json
 
 import numpy as np
-import pytest
+from support.refusals import refuses
 
 from rescore.lm.build import numbering
-from rescore.lm.model import vocabulary
-from rescore.lm.build.numbering import number_words
 from rescore.lm.build.inputs import plan
-from rescore.lm.model.vocabulary import Vocabulary, split
+from rescore.lm.build.numbering import number_words
 from rescore.lm.build.work import WorkFolder
+from rescore.lm.model import vocabulary
+from rescore.lm.model.vocabulary import Vocabulary, split
 
 
 def numbered(tmp_path, *names, **options):

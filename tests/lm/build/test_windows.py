@@ -1,6 +1,5 @@
 """Windows against the definition, and the counts of all orders that follow from them."""
 
-from support.refusals import refused, refuses
 from collections import Counter
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle_katz
+from support.refusals import refuses
 
 from rescore.lm.build.windows import Packing, group, join
 

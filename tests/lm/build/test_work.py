@@ -1,6 +1,5 @@
 """The work folder: its lock, its manifest, its room; and columns in folders."""
 
-from support.refusals import refused, refuses
 import errno
 import json
 import random
@@ -11,15 +10,16 @@ import threading
 import numpy as np
 import pytest
 from support import cli, fuzz
+from support.refusals import refuses
 from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces
 from support.tiny_disk import tiny_disk
 
 from rescore.lattice import unfinished
-from rescore.lm.model import tables as columns
 from rescore.lm.build import work
 from rescore.lm.build.counts import CountOptions
-from rescore.lm.model.tables import Folder, Memory, in_order
 from rescore.lm.build.work import WorkFolder
+from rescore.lm.model import tables as columns
+from rescore.lm.model.tables import Folder, Memory, in_order
 
 OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
 
