@@ -163,7 +163,7 @@ def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
         f"dump make --model {world}/model.safetensors --prompts {world}/prompts.jsonl --kind greedy"
         f" --max-tokens 4 -o {tmp_path}/dump"
     ).split()
-    assert cli.call(capsys, *made).status == 0
+    cli.done(capsys, *made)
     call = (
         f"bench decode --model {world} --prompts {tmp_path}/dump --limit 1 --max-tokens 5 --repeats 1"
         " --batch 2 --threads 1"

@@ -107,7 +107,7 @@ def test_lossy_text_is_called_so_and_compared_with_the_model_s_own(world, traine
 def test_a_calibration_is_followed(world, trained, capsys):
     path = world / "followed.json"
     words = ("--exits", trained, "--delta", "0.9", "--epsilon", "0.3", "--thresholds", "1,0.3", "--decay", "4")
-    assert cli.call(capsys, *calibrate(world, *words, "-o", path)).status == 0
+    cli.done(capsys, *calibrate(world, *words, "-o", path))
     asked = ["calm", "generate", world / "model", *MODEL, "--exits", trained, "--calibration", path, "w5"]
     found = cli.figures(capsys, *asked, "--max-tokens", "9")
     assert found["guarantee"] == f"LOSSY: calibrated, {path}" and found["threshold"] == 0.3

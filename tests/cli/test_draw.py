@@ -82,8 +82,8 @@ def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
 def test_one_file_and_a_sheet_for_slides(world, capsys, tmp_path):
     made = ("draw", world / "dump", "--lm", world / "lm.ngram", "--position", 4)
     assert cli.call(capsys, *made, "-o", tmp_path / "page.svg").out == f"wrote {tmp_path / 'page.svg'}\n"
-    assert cli.call(capsys, *made, "--wide", "-o", tmp_path / "slide.svg").status == 0
-    assert cli.call(capsys, *made, "-o", tmp_path / "out").status == 0
+    cli.done(capsys, *made, "--wide", "-o", tmp_path / "slide.svg")
+    cli.done(capsys, *made, "-o", tmp_path / "out")
     parts = [texts(tmp_path / "out" / f"forced-first-0-4-{kind}.svg") for kind in ("lattice", "tree", "blend")]
     for name in ("page", "slide"):
         assert texts(tmp_path / f"{name}.svg") == sum(parts, [])
@@ -96,7 +96,7 @@ def test_png(world, capsys, tmp_path):
     pytest.importorskip("cairosvg", exc_type=(ImportError, OSError), reason="cairosvg or its cairo is not installed")
     made = ("draw", world / "dump", "--position", 4)
     for words in (("-o", tmp_path / "one.png"), ("-o", tmp_path / "one.svg"), ("--format", "png", "-o", tmp_path)):
-        assert cli.call(capsys, *made, *words).status == 0
+        cli.done(capsys, *made, *words)
     png = (tmp_path / "one.png").read_bytes()
     root = xml.parse(tmp_path / "one.svg").getroot()
     size = [2 * float(root.get(key)) for key in ("width", "height")]
@@ -128,12 +128,7 @@ def test_sequences_are_numbered_across_shards(tmp_path, capsys):
     dumps.write(tmp_path / "many", made=made, shard_bytes=1)
     assert len(list((tmp_path / "many").glob("first*"))) == 8
     for name in ("one", "many"):
-        assert (
-            cli.call(
-                capsys, "draw", tmp_path / name, "--sequence", 6, "--position", 2, "-o", tmp_path / f"{name}.out"
-            ).status
-            == 0
-        )
+        cli.done(capsys, "draw", tmp_path / name, "--sequence", 6, "--position", 2, "-o", tmp_path / f"{name}.out")
     (a, b), (c, d) = (sorted((tmp_path / f"{name}.out").iterdir()) for name in ("one", "many"))
     assert (a.name, b.name) == (c.name, d.name) == ("forced-first-6-2-lattice.svg", "forced-first-6-2-tree.svg")
     assert (a.read_text(), b.read_text()) == (c.read_text(), d.read_text())
@@ -150,7 +145,7 @@ def test_words_of_a_tokenizer(world, capsys, tmp_path):
 
 
 def test_ids_without_words(world, capsys, tmp_path):
-    assert cli.call(capsys, "draw", world / "dump", "--position", 0, "-o", tmp_path).status == 0
+    cli.done(capsys, "draw", world / "dump", "--position", 0, "-o", tmp_path)
     text = "".join(xml.parse(tmp_path / "forced-first-0-0-lattice.svg").getroot().itertext())
     assert not re.search(r"\bw\d+", text)
 

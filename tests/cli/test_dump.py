@@ -28,7 +28,7 @@ def test_verify_finds_what_opening_does_not(tmp_path, capsys):
     damaged = bytearray(shard.read_bytes())
     damaged[-3] ^= 1
     shard.write_bytes(damaged)
-    assert cli.call(capsys, "dump", "info", tmp_path / "dump").status == 0
+    cli.done(capsys, "dump", "info", tmp_path / "dump")
     cli.refusal(capsys, "dump", "info", tmp_path / "dump", "--verify", names=[shard])
 
 
@@ -48,10 +48,8 @@ def test_errors_name_the_dump(tmp_path, capsys):
         ["dump", "info", tmp_path / "bad", "--verify"],
     ):
         line = cli.refusal(capsys, *words)
-        assert (
-            line.startswith(f"rescore: {tmp_path / 'bad'}: task 'first', sequence 1, position 0")
-            and "is not in 0..V - 1 = 9" in line
-        )
+        assert line.startswith(f"rescore: {tmp_path / 'bad'}: task 'first', sequence 1, position 0")
+        assert "is not in 0..V - 1 = 9" in line
 
 
 def test_names_are_no_markup(tmp_path, capsys):
@@ -66,7 +64,7 @@ def test_names_are_no_markup(tmp_path, capsys):
     out = cli.call(capsys, "dump", "info", folder).out
     assert "[red]d[/green]" in out and "[bold]../x[/nope]" in out and "\\x1b[2Jgone" in out and '[1, {"a": 2}]' in out
     for words in (["oracle", folder], ["run", folder], ["draw", folder, "-o", tmp_path / "out"]):
-        assert cli.call(capsys, *words).status == 0
+        cli.done(capsys, *words)
     assert all(path.name.startswith("forced-_bold_.._x__nope_.0-") for path in (tmp_path / "out").iterdir())
     assert len(list((tmp_path / "out").iterdir())) == 8
 

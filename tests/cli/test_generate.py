@@ -135,9 +135,8 @@ def test_every_drafter_gives_the_models_own_text(world, capsys, name):
         capsys, *words(world, "--drafter", name.split()[0], "--temperature", 0, *options, prompts=PROMPTS)
     )
     expected = plain()
-    assert [one["tokens"] for one in got["texts"]] == expected and [one["text"] for one in got["texts"]] == [
-        spelt(tokens) for tokens in expected
-    ]
+    assert [one["tokens"] for one in got["texts"]] == expected
+    assert [one["text"] for one in got["texts"]] == [spelt(tokens) for tokens in expected]
     assert got["tokens"] == sum(map(len, expected)) and got["drafter"] == name.split()[0]
     assert (got["drafted"] > 0) == (name != "none")
     assert got["passes"] == got["tokens"] if name == "none" else got["passes"] < got["tokens"]
@@ -157,9 +156,8 @@ def test_drawn_drafts(world, capsys):
     assert got["drafted"] > 0 and len(got["texts"][0]["tokens"]) <= 30
     draft = cli.figures(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", 0.8))
     # Its own model: nothing is refused.
-    assert draft["drafter"] == "draft-model" and draft["accepted_by_position"][0] == pytest.approx(
-        draft["passes"] - 1, abs=2
-    )
+    assert draft["drafter"] == "draft-model"
+    assert draft["accepted_by_position"][0] == pytest.approx(draft["passes"] - 1, abs=2)
 
 
 @pytest.mark.parametrize("at, length", [(3, 1), (5, 3), (2, 7)])
@@ -175,10 +173,8 @@ def test_compare(world, capsys, tmp_path):
     result = cli.call(capsys, *words(world, "--compare", "--json", tmp_path / "r.json", prompts=PROMPTS))
     assert result.status == 0 and result.out.startswith("==> 1/3") and re.search(r"^same text yes$", result.err, re.M)
     report = json.loads((tmp_path / "r.json").read_text())
-    assert (
-        report["same_text"] is True
-        and report["plain"]["passes"] == report["plain"]["tokens"] == report["tokens"] > report["passes"]
-    )
+    assert report["same_text"] is True
+    assert report["plain"]["passes"] == report["plain"]["tokens"] == report["tokens"] > report["passes"]
     assert report["rounds"][0] == pytest.approx(report["tokens_per_s"] / report["plain"]["tokens_per_s"])
     assert report["speedup"] == pytest.approx(gmean(report["rounds"])) and 3 <= len(report["rounds"]) <= MOST
     low, high = report["interval"]
@@ -238,9 +234,8 @@ def test_rounds_go_on_until_the_ratio_is_known(drafted, verdict, rounds):
     assert decode.order == [False, True, True, False] * (rounds // 2) + [False, True] * (rounds % 2)
     speedup = speedup_of(found)
     assert speedup.ratios == pytest.approx([one / 10 for one in drafted])
-    assert speedup.verdict == verdict and (verdict == "no difference") == (
-        speedup.interval[0] < 1 < speedup.interval[1]
-    )
+    assert speedup.verdict == verdict
+    assert (verdict == "no difference") == (speedup.interval[0] < 1 < speedup.interval[1])
 
 
 def test_slow_rounds_end_after_the_fewest(monkeypatch):
@@ -312,11 +307,8 @@ class Terminal(io.StringIO):
 def test_when_there_are_colours(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert (
-        wants_colour(Terminal(), False)
-        and not wants_colour(Terminal(), True)
-        and not wants_colour(io.StringIO(), False)
-    )
+    assert wants_colour(Terminal(), False) and not wants_colour(Terminal(), True)
+    assert not wants_colour(io.StringIO(), False)
     for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
@@ -461,16 +453,14 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
     made = (
         f"dump make --model {tmp_path}/llama --heads {tmp_path}/medusa --kind greedy --prompts {tmp_path}/prompts.jsonl"
     ).split()
-    assert cli.call(capsys, *made, "--max-tokens", 20, "-o", tmp_path / "dump").status == 0
+    cli.done(capsys, *made, "--max-tokens", 20, "-o", tmp_path / "dump")
     dump = Dump.open(tmp_path / "dump", verify=True)
     (block,) = dump.blocks()
     assert [block.tokens[slice(*block.offsets[s : s + 2])].tolist() for s in range(3)] == [
         one["tokens"] for one in report["texts"]
     ]
-    assert dump.header.heads == 4 and set(dump.header.provenance["model_sha256"]) >= {
-        "model.safetensors",
-        "config.json",
-    }
+    assert dump.header.heads == 4
+    assert set(dump.header.provenance["model_sha256"]) >= {"model.safetensors", "config.json"}
     assert dump.header.provenance["heads"]["path"] == "medusa"
 
 

@@ -59,21 +59,17 @@ def test_from_text(world, tokenizer, capsys, tmp_path, inputs):
     assert_same_model(model, build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0))
     assert model.words is not None and model.words[:3] == ("<|endoftext|>", "w1", "w2")
     assert model.metadata["end_of_text"] == 0 and model.metadata["tokenizer"] == info["tokenizer"]
-    assert info["ngrams"] == model.info()["ngrams"] and info["estimation"]["tokens"] == sum(map(len, TEXTS)) + len(
-        TEXTS
-    )
+    assert info["ngrams"] == model.info()["ngrams"]
+    assert info["estimation"]["tokens"] == sum(map(len, TEXTS)) + len(TEXTS)
 
 
 def test_from_tokens(world, capsys, tmp_path):
     words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "-o", tmp_path / "lm.ngram")
-    assert cli.call(capsys, *words).status == 0
+    cli.done(capsys, *words)
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, end_of_text=0))
     assert NGram.open(tmp_path / "lm.ngram").words is None
-    assert (
-        cli.call(
-            capsys, *words, "--order", 2, "--min-count", "1,2", "--textbook", "--unseen-cost", 1000, "--max-ngrams", 53
-        ).status
-        == 0
+    cli.done(
+        capsys, *words, "--order", 2, "--min-count", "1,2", "--textbook", "--unseen-cost", 1000, "--max-ngrams", 53
     )
     estimate = KatzOptions(textbook=True, unseen_cost=1000.0)
     expected = build(
@@ -92,7 +88,7 @@ def test_kneser_ney(world, capsys, tmp_path):
     words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "--order", 3)
     words = (*words, "--method", "kneser-ney", "-o", tmp_path / "lm.ngram")
     cli.refusal(capsys, *words, names=["3", "--discount-fallback", "0.5,1,1.5", "--method"])
-    assert cli.call(capsys, *words, "--discount-fallback", "0.5,1,1.5").status == 0
+    cli.done(capsys, *words, "--discount-fallback", "0.5,1,1.5")
     method = KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
     expected = build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0, estimate=method)
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), expected)
@@ -101,7 +97,7 @@ def test_kneser_ney(world, capsys, tmp_path):
     rows = [line.split() for line in out.splitlines()[-4:]]
     assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "above"]
     assert rows[1][:3] == ["1", str(dumps.V), "6"] and rows[3][3:] == ["0.500", "1.000", "1.500"]
-    assert cli.call(capsys, *words, "--discount-fallback", "0.5,1,1.5", "--max-ngrams", 55).status == 0
+    cli.done(capsys, *words, "--discount-fallback", "0.5,1,1.5", "--max-ngrams", 55)
     pruned = build(
         TEXTS, order=3, vocab_size=dumps.V, end_of_text=0, estimate=method, shorten=PruneOptions(max_ngrams=55)
     )
@@ -156,12 +152,7 @@ def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
 
 def test_from_a_dump(tokenizer, capsys, tmp_path):
     made = cli.make_dump(tmp_path / "dump")
-    assert (
-        cli.call(
-            capsys, *f"lm build {tmp_path}/dump --vocab-size {dumps.V} --end-of-text 0 -o {tmp_path}/lm.ngram".split()
-        ).status
-        == 0
-    )
+    cli.done(capsys, *f"lm build {tmp_path}/dump --vocab-size {dumps.V} --end-of-text 0 -o {tmp_path}/lm.ngram".split())
     texts = [[*one["prompt"], *one["tokens"]] for one in made]
     documents = [part for text in texts for part in cut(text)]
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, end_of_text=0))
@@ -324,7 +315,7 @@ def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(wo
     cli.refusal(capsys, *words, names=["4.29", "--ram"])
     assert (tmp_path / "lm.ngram.work" / "manifest.json").exists()
     monkeypatch.undo()
-    assert cli.call(capsys, *words).status == 0
+    cli.done(capsys, *words)
 
 
 def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, capsys, tmp_path):
@@ -332,7 +323,7 @@ def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, caps
     words = (
         f"lm build {tmp_path}/a.txt --tokenizer {demo}/tokenizer.json -o {tmp_path}/lm.ngram --arpa {tmp_path}/lm.arpa"
     ).split()
-    assert cli.call(capsys, *words).status == 0
+    cli.done(capsys, *words)
     model = NGram.open(tmp_path / "lm.ngram")
     again = load(
         tmp_path / "lm.arpa",
@@ -363,7 +354,7 @@ def test_why_nothing_is_read_and_the_next_build_is_free(world, tokenizer, capsys
     cli.refusal(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram", names=message)
     assert not (tmp_path / "lm.ngram.work").exists()
     (tmp_path / name).write_text('{"text": "w1 w2"}' if "json" in name else "w1 w2")
-    assert cli.call(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram").status == 0
+    cli.done(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram")
 
 
 @pytest.mark.parametrize("later", ["words", "tokens", "pipe"])

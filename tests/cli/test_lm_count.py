@@ -26,16 +26,14 @@ def shards(tmp_path):
 
 def model_of(capsys, out, *inputs, **options):
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
-    assert cli.call(capsys, "lm", "build", *inputs, "-o", out, *words).status == 0
+    cli.done(capsys, "lm", "build", *inputs, "-o", out, *words)
     return NGram.open(out, verify=True)
 
 
 @pytest.mark.parametrize("order", [2, 4])
 def test_counts_of_parts_give_the_model_of_the_whole(shards, capsys, order):
     for name in "ab":
-        assert (
-            cli.call(capsys, "lm", "count", shards / f"{name}.npy", *IDS, "-o", shards / f"counts-{name}").status == 0
-        )
+        cli.done(capsys, "lm", "count", shards / f"{name}.npy", *IDS, "-o", shards / f"counts-{name}")
     whole = model_of(
         capsys,
         shards / "whole.ngram",
@@ -60,9 +58,7 @@ def test_counts_of_parts_give_the_model_of_the_whole(shards, capsys, order):
 
 def test_counts_are_merged_into_counts(shards, capsys):
     for name in "ab":
-        assert (
-            cli.call(capsys, "lm", "count", shards / f"{name}.npy", *IDS, "-o", shards / f"counts-{name}").status == 0
-        )
+        cli.done(capsys, "lm", "count", shards / f"{name}.npy", *IDS, "-o", shards / f"counts-{name}")
     info = cli.figures(capsys, "lm", "count", shards / "counts-a", shards / "counts-b", "-o", shards / "both")
     header = open_counts(shards / "both").header
     assert header.tokens == info["tokens"] == sum(open_counts(shards / f"counts-{name}").header.tokens for name in "ab")
@@ -75,7 +71,7 @@ def test_counts_are_merged_into_counts(shards, capsys):
 
 
 def test_wrong_counts_are_named(shards, capsys):
-    assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "counts").status == 0
+    cli.done(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "counts")
     out = ("-o", shards / "lm.ngram")
     cli.refusal(capsys, "lm", "build", shards / "counts", *out, names=["4", "3"])
     cli.refusal(
@@ -85,7 +81,7 @@ def test_wrong_counts_are_named(shards, capsys):
         names=[dumps.V],
     )
     cli.refusal(capsys, "lm", "count", shards / "b.npy", *IDS, "-o", shards / "counts", names=["folder"])
-    assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "more").status == 0
+    cli.done(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "more")
     shutil.copy(next((shards / "counts").glob("*.parquet")), shards / "more" / "stray.parquet")
     cli.refusal(capsys, "lm", "build", shards / "more", "--order", 3, *out, names=["missing"])
     assert not (shards / "lm.ngram").exists()

@@ -68,7 +68,7 @@ def test_resources_do_not_change_the_model(text, tmp_path, capsys):
     for number, resources in enumerate(
         [("--threads", 1), ("--threads", 4, "--ram", "2G"), ("--ram", "3G", "--disk", "1G")]
     ):
-        assert cli.call(capsys, *words(text, tmp_path / f"{number}.ngram", *resources)).status == 0
+        cli.done(capsys, *words(text, tmp_path / f"{number}.ngram", *resources))
         models.add((tmp_path / f"{number}.ngram").read_bytes())
     assert len(models) == 1
 
@@ -76,7 +76,7 @@ def test_resources_do_not_change_the_model(text, tmp_path, capsys):
 def test_other_inputs_are_refused(text, tmp_path, capsys):
     first = sorted(text.iterdir())[0]
     command = ("lm", "build", first, *IDS, "--work", tmp_path / "w", "-o", tmp_path / "lm.ngram")
-    assert cli.call(capsys, *command).status == 0
+    cli.done(capsys, *command)
     cli.refusal(capsys, *command, "--order", 5, names=["w", "options.order", "4", "5"])
     cli.refusal(capsys, "lm", "build", sorted(text.iterdir())[1], *command[2:], names=["options"])
     before = first.stat()
@@ -86,7 +86,7 @@ def test_other_inputs_are_refused(text, tmp_path, capsys):
     finally:
         np.save(first, np.load(first)[::-1])
         cli.os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert cli.call(capsys, *command).status == 0
+    cli.done(capsys, *command)
 
 
 def test_too_little(text, tmp_path, capsys):
@@ -99,7 +99,7 @@ def test_too_little(text, tmp_path, capsys):
         *words(text, tmp_path / "lm.ngram", "--disk", "2M"),
         names=[tmp_path / "lm.ngram.work", "0.0021", "--disk"],
     )
-    assert cli.call(capsys, *words(text, tmp_path / "lm.ngram", "--disk", "100M")).status == 0
+    cli.done(capsys, *words(text, tmp_path / "lm.ngram", "--disk", "100M"))
     assert [path.name for path in tmp_path.iterdir()] == ["lm.ngram"]
 
 
@@ -116,11 +116,8 @@ def test_counts_of_a_pipe_are_not_those_of_another(tmp_path):
     for content in (b"\1\0\2\0\0\0", b"\3\0\0\0"):
         process = cli.start(*command, stdin=subprocess.PIPE)
         errors.append(process.communicate(content, timeout=120)[1].decode())
-    assert (
-        errors[0] == ""
-        and "holds the counts of other inputs or options (source" in errors[1]
-        and "read from a pipe" in errors[1]
-    )
+    assert errors[0] == "" and "holds the counts of other inputs or options (source" in errors[1]
+    assert "read from a pipe" in errors[1]
 
 
 def test_bad_lines_are_counted_once(tmp_path, capsys):
@@ -152,7 +149,7 @@ def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, c
         shards[-1].write_bytes(gzip.compress(text.encode()))
     cli.make_tokenizer(tmp_path / "t.json")
     words = ("lm", "build", *shards, "--tokenizer", tmp_path / "t.json", "--order", 3)
-    assert cli.call(capsys, *words, "-o", tmp_path / "whole.ngram").status == 0
+    cli.done(capsys, *words, "-o", tmp_path / "whole.ngram")
     whole = shards[2].read_bytes()
     shards[2].write_bytes(whole[:-20])
     cli.refusal(capsys, *words, "-o", tmp_path / "lm.ngram", names=["2.jsonl.gz"])
@@ -164,7 +161,7 @@ def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, c
         "rescore.lm.build.sources.tokens_of",
         lambda piece, **options: read.append(Path(piece.path).name) or tokens_of(piece, **options),
     )
-    assert cli.call(capsys, *words, "-o", tmp_path / "lm.ngram").status == 0
+    cli.done(capsys, *words, "-o", tmp_path / "lm.ngram")
     assert read == ["2.jsonl.gz", "3.jsonl.gz"]
     assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
 
@@ -174,6 +171,6 @@ def test_a_shard_that_was_counted_must_not_change(tmp_path, capsys):
     words = (
         f"lm build {tmp_path}/a.npy --vocab-size 9 --end-of-text 0 -o {tmp_path}/lm.ngram --work {tmp_path}/w"
     ).split()
-    assert cli.call(capsys, *words).status == 0
+    cli.done(capsys, *words)
     np.save(tmp_path / "a.npy", np.arange(101) % 9)
     cli.refusal(capsys, *words, names=["source[0].end", "100", "101"])

@@ -224,10 +224,10 @@ def test_work_of_tokens_is_not_taken_for_words(world, capsys, tmp_path):
     np.save(tmp_path / "a.npy", np.array([1, 2, 0, 2, 1, 0]))
     tokens = ("lm", "build", tmp_path / "a.npy", "--vocab-size", 3, "--end-of-text", 0, "-o", tmp_path / "a.ngram")
     words = ("lm", "build", world / "text.txt", "-o", tmp_path / "b.ngram")
-    assert cli.call(capsys, *tokens, "--work", tmp_path / "w").status == 0
+    cli.done(capsys, *tokens, "--work", tmp_path / "w")
     cli.refusal(capsys, *words, "--work", tmp_path / "w", names=["w"])
-    assert cli.call(capsys, *tokens, "--work", tmp_path / "w").status == 0
-    assert cli.call(capsys, *words, "--work", tmp_path / "v").status == 0
+    cli.done(capsys, *tokens, "--work", tmp_path / "w")
+    cli.done(capsys, *words, "--work", tmp_path / "v")
     assert cli.call(capsys, *words, "--order", 2, "--work", tmp_path / "v").status == 1  # counts of another order
     cli.refusal(capsys, *tokens, "--work", tmp_path / "v", names=["v"])
-    assert cli.call(capsys, *words, "--theta", 0.1, "--work", tmp_path / "v").status == 0  # goes on from the counts
+    cli.done(capsys, *words, "--theta", 0.1, "--work", tmp_path / "v")  # goes on from the counts

@@ -58,8 +58,8 @@ def test_sequences_of_one_token(tmp_path, capsys):
     dumps.write(tmp_path / "dump", made=made)
     (task,) = cli.figures(capsys, "oracle", tmp_path / "dump")["tasks"]
     assert set(task["block_efficiency"].values()) == {1.0} and set(task["recall"].values()) == {None}
-    assert cli.call(capsys, "oracle", tmp_path / "dump").status == 0
-    assert cli.call(capsys, "run", tmp_path / "dump").status == 0
+    cli.done(capsys, "oracle", tmp_path / "dump")
+    cli.done(capsys, "run", tmp_path / "dump")
 
 
 def test_refusals(made, capsys, tmp_path):

@@ -39,7 +39,7 @@ def open_trees(tables: str) -> list[list[str]]:
 def test_trees_are_tuned_or_of_settings(capsys, files):
     """By itself the report finds what `rescore tune` finds, and its figures are those of `run --settings`."""
     dump, lm = files / "dump", files / "lm.ngram"
-    assert cli.call(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json").status == 0
+    cli.done(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json")
     tables = {}
     for name, words in {
         "own": ("--lm", lm),
@@ -52,7 +52,7 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
     assert open_trees(tables["own"]) == open_trees(tables["settings"])
     (told,) = re.findall(r"^\| command \| (.*) \|$", tables["settings"], re.M)
     words = shlex.split(told.replace("\\", ""))  # without the escapes of Markdown
-    assert cli.call(capsys, *words[1:], "-o", files / "r.html").status == 0
+    cli.done(capsys, *words[1:], "-o", files / "r.html")
     run = cli.figures(capsys, "run", dump, "--settings", files / "s.json")["overall"][0]
     for name in ("blend tuned 64", "tree tuned 16", "blend-without-heads tuned 64"):
         assert rows(tables["settings"], "Block efficiency per task")[name][-3].startswith(
@@ -75,7 +75,7 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
 
 def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
     dump, lm = files / "dump", files / "lm.ngram"
-    assert cli.call(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json").status == 0
+    cli.done(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json")
     made = ("report", dump, "--settings", files / "s.json", "-o", files / "r.html")
     cli.refusal(capsys, *made, "--lm", lm, status=2, names=["--lm", "--settings"])
     cli.make_model(lm, cli.dumps.sequences()[:2], order=2)
@@ -87,14 +87,14 @@ def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
 
 
 def test_page_without_models_and_with_one_task(capsys, files):
-    assert cli.call(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html").status == 0
+    cli.done(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html")
     page = (files / "report.html").read_text()
     assert "without an n-gram model" in page and '"task":"second"' in page and '"task":"first"' not in page
     assert len(page) < 10 << 20
 
 
 def test_without_the_browser(capsys, files):
-    assert cli.call(capsys, "report", files / "dump", "--sequences", "0", "-o", files / "report.html").status == 0
+    cli.done(capsys, "report", files / "dump", "--sequences", "0", "-o", files / "report.html")
     page = (files / "report.html").read_text()
     assert '"browser":null' in page and 'id="lattices"' not in page
 
@@ -175,12 +175,7 @@ def test_sequences_of_one_token(capsys, tmp_path):
 
 def test_several_models(capsys, files):
     models = ("--lm", files / "lm.ngram", "--lm", f"{files / 'lm.ngram'}=0.5", "--alpha", "0.2,0.3,0.4")
-    assert (
-        cli.call(
-            capsys, "report", files / "dump", *models, "-o", files / "report.html", "--markdown", files / "tables.md"
-        ).status
-        == 0
-    )
+    cli.done(capsys, "report", files / "dump", *models, "-o", files / "report.html", "--markdown", files / "tables.md")
     table = rows((files / "tables.md").read_text(), "Language models by order, mean over tasks")
     first, second = table["3-gram"], [*table.values()][-1]
     assert first == second  # the same model, whatever its weight beside others

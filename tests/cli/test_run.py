@@ -185,7 +185,7 @@ def test_without_a_model(world, capsys):
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz", "fst"])
 def test_models_of_other_formats(world, capsys, tmp_path, suffix):
-    assert cli.call(capsys, "lm", "convert", world / "a.ngram", tmp_path / f"a.{suffix}").status == 0
+    cli.done(capsys, "lm", "convert", world / "a.ngram", tmp_path / f"a.{suffix}")
     ours = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--task", "second")
     other = cli.figures(capsys, "run", world / "forced", "--lm", tmp_path / f"a.{suffix}", "--task", "second")
     assert other["tasks"] == ours["tasks"]

@@ -94,9 +94,8 @@ def test_run_replays_all_of_other_dumps(world, report, capsys):
         capsys, "run", world / "sampled", world / "dump", "--settings", world / "s.json", "--lm", world / "b.ngram"
     )
     assert [overall["part"] for overall in run["overall"]] == ["all", "heldout"] and run["overall"][0]["split"] is None
-    assert run["settings"]["lm"][0]["path"] == str(world / "b.ngram") and run["settings"]["tuned"] == str(
-        world / "s.json"
-    )
+    assert run["settings"]["lm"][0]["path"] == str(world / "b.ngram")
+    assert run["settings"]["tuned"] == str(world / "s.json")
     table = cli.call(capsys, "run", world / "dump", "--settings", world / "s.json").out
     assert f"; tuned as in {world / 's.json'}" in table and "(forced, heldout part)" in table
 
@@ -111,15 +110,14 @@ def test_options(world, capsys):
 
 def test_several_models(world, capsys):
     result = cli.call(capsys, *words(world, "--lm", world / "b.ngram", "-o", world / "two.json"))
+    assert result.status == 0
     assert (
-        result.status == 0
-        and "trees: not calibrated, since a calibration has one model; merge the models with `rescore lm merge`"
+        "trees: not calibrated, since a calibration has one model; merge the models with `rescore lm merge`"
         in result.out
     )
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "two.json")
-    assert (
-        "parallel-rescored tuned" in run["settings"]["drafters"] and "blend tuned 16" not in run["settings"]["drafters"]
-    )
+    assert "parallel-rescored tuned" in run["settings"]["drafters"]
+    assert "blend tuned 16" not in run["settings"]["drafters"]
     assert [one["weight"] for one in run["settings"]["lm"]] == [0.5, 0.5]
 
 

@@ -52,7 +52,8 @@ def test_look_ups_are_the_automata_s(lms):
             arcs = {int(arrays.arc_token[arc]): arc for arc in own}
             if state:
                 backoff = int(resident.backoffs[offset + state - 1])
-                assert cost_of(backoff) == arrays.backoff_cost[state] and backoff >> 32 == (
+                assert cost_of(backoff) == arrays.backoff_cost[state]
+                assert backoff >> 32 == (
                     offset + int(arrays.backoff_state[state]) - 1 if arrays.backoff_state[state] else -1
                 )
             for token in range(VOCAB):
@@ -60,9 +61,8 @@ def test_look_ups_are_the_automata_s(lms):
                 assert (found is not None) == (token in arcs)
                 if found is not None:
                     after = int(arrays.arc_next[arcs[token]])
-                    assert cost_of(found) == arrays.arc_cost[arcs[token]] and found >> 32 == (
-                        offset + after - 1 if after else -1
-                    )
+                    assert cost_of(found) == arrays.arc_cost[arcs[token]]
+                    assert found >> 32 == (offset + after - 1 if after else -1)
         offset += model.core.num_states - 1
 
 

@@ -81,9 +81,8 @@ def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
         drafts = work.propose(asked)
         for b, (draft, one, room) in enumerate(zip(drafts, texts, rooms)):
             tokens = draft.tree.tokens.tolist()
-            assert draft.tree.parents.tolist() == [-1, 0, 1, 2][: len(tokens)] and draft.draws == tuple(
-                range(len(tokens))
-            )
+            assert draft.tree.parents.tolist() == [-1, 0, 1, 2][: len(tokens)]
+            assert draft.draws == tuple(range(len(tokens)))
             assert len(tokens) == min(4, room)
             uniforms = np.random.default_rng([round, b]).random(len(tokens) + 1)
             assert asked.random[b].random() == uniforms[-1]

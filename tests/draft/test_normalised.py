@@ -173,11 +173,8 @@ def test_batch_equals_single_calls(worked):
     for local in (False, True):
         together = rescorer.normalise(batch, histories, temperature=0.7, local=local)
         drafts = together.sample(uniforms)
-        assert (
-            drafts.tokens.shape == (12, 5, 4)
-            and drafts.q.shape == (12, 5, 4, 3)
-            and drafts.logq.shape == drafts.lengths.shape == (12, 5)
-        )
+        assert drafts.tokens.shape == (12, 5, 4) and drafts.q.shape == (12, 5, 4, 3)
+        assert drafts.logq.shape == drafts.lengths.shape == (12, 5)
         for b in range(12):
             one = rescorer.normalise(batch[b], histories[b], temperature=0.7, local=local)
             single = one.sample(uniforms[b])

@@ -37,9 +37,11 @@ def test_empty_slots_end_a_lattice():
         tokens, q, logq, lengths = lattice.sample(np.full((3, 1, 2), 0.75))
         assert lengths[:, 0].tolist() == [0, 1, 2] and tokens[:, 0].tolist() == [[-1, -1], [2, -1], [1, 3]]
         assert q[:, 0].sum(axis=-1) == pytest.approx(np.array([[0, 0], [1, 0], [1, 1]]))
-        assert logq[0, 0] == 0 and lattice.logq(np.array([[[0, -1]], [[0, 1]], [[1, 1]]], np.int32))[
-            :2, 0
-        ].tolist() == [-math.inf, -math.inf]
+        assert logq[0, 0] == 0
+        assert lattice.logq(np.array([[[0, -1]], [[0, 1]], [[1, 1]]], np.int32))[:2, 0].tolist() == [
+            -math.inf,
+            -math.inf,
+        ]
         if not local:
             assert lattice.log_mass[0] == 0 and lattice.states.tolist() == [0, 1, 2]
 
@@ -57,20 +59,12 @@ def test_impossible_candidates():
     assert pushed.logq(np.array([[[0, 1]]], np.int32))[0, 0] == -math.inf
     assert not pushed.rows(np.array([[[0, 1]]], np.int32))[0, 0, 1].any()
     tokens, q, logq, lengths = local.sample(uniforms)
-    assert (
-        tokens.tolist() == [[[0, -1], [0, -1]]]
-        and q[0, 0] == pytest.approx(np.array([[0.5, 0.5], [0, 0]]))
-        and lengths.tolist() == [[1, 1]]
-    )
+    assert tokens.tolist() == [[[0, -1], [0, -1]]] and q[0, 0] == pytest.approx(np.array([[0.5, 0.5], [0, 0]]))
+    assert lengths.tolist() == [[1, 1]]
     dead = normalise([unigrams([never, never])], [[slot, slot]], alpha, [[]])
     tokens, q, logq, lengths = dead.sample(uniforms)
-    assert (
-        dead.log_mass.tolist() == [-math.inf]
-        and (tokens == -1).all()
-        and not q.any()
-        and not lengths.any()
-        and not logq.any()
-    )
+    assert dead.log_mass.tolist() == [-math.inf] and (tokens == -1).all() and not q.any() and not lengths.any()
+    assert not logq.any()
     assert normalise([unigrams([never, 1.0])], [[slot]], [[1.0]], [[]]).sample(np.zeros((1, 1, 1)))[0].tolist() == [
         [[1]]
     ]

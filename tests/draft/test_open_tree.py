@@ -318,11 +318,8 @@ def test_trees_are_nested_and_batches_alike(problem, nodes):
     small, large = search(problem, nodes), search(problem, nodes + 1, threads=2, copies=3)
     n = int(small[4][0])
     for mine, other in zip(small[:4], large[:4]):
-        assert (
-            np.array_equal(mine[0, :n], other[0, :n])
-            and np.array_equal(other[0], other[1])
-            and np.array_equal(other[0], other[2])
-        )
+        assert np.array_equal(mine[0, :n], other[0, :n]) and np.array_equal(other[0], other[1])
+        assert np.array_equal(other[0], other[2])
 
 
 @settings(max_examples=60, deadline=None)

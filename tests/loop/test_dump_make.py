@@ -85,8 +85,8 @@ def test_rows_are_what_the_heads_predict(folder, kind, capsys):
 
 def test_a_selection_holds_the_same_text(folder, capsys):
     """The random numbers belong to the prompt, not to the run: --limit and --rows change nothing."""
-    assert cli.call(capsys, *words(folder, "sampled", out="all")).status == 0
-    assert cli.call(capsys, *words(folder, "sampled", "--limit 2 --rows 1", out="some")).status == 0
+    cli.done(capsys, *words(folder, "sampled", out="all"))
+    cli.done(capsys, *words(folder, "sampled", "--limit 2 --rows 1", out="some"))
     for task in ("chain", "links"):
         (whole,), (part,) = Dump.open(folder / "all").blocks(task), Dump.open(folder / "some").blocks(task)
         assert part.sequences == 2
@@ -103,7 +103,7 @@ def test_text_is_encoded(folder, capsys):
     cli.make_tokenizer(folder / "tokenizer.json", V)  # one that splits at blanks
     for name, lines in pairs.items():
         (folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        assert cli.call(capsys, *words(folder, "greedy", out=name)).status == 0
+        cli.done(capsys, *words(folder, "greedy", out=name))
         shards[name] = {file.name: file.read_bytes() for file in (folder / name).glob("*.safetensors")}
     assert shards["ids"] == shards["text"] and list(shards["ids"]) == ["prompts-00000.safetensors"]
 
@@ -185,7 +185,7 @@ def test_a_run_interrupted_in_its_first_batch_leaves_nothing(folder, monkeypatch
 def test_interrupted_again_and_again(folder, monkeypatch, capsys, kind, calls, shard_bytes):
     """The dump is that of one run, byte by byte, wherever its batches lie in shards."""
     monkeypatch.setitem(DumpWriter.__init__.__kwdefaults__, "shard_bytes", shard_bytes)
-    assert cli.call(capsys, *words(folder, kind, out="whole")).status == 0
+    cli.done(capsys, *words(folder, kind, out="whole"))
     told = []
     for _ in range(20):
         with monkeypatch.context() as patch:
@@ -219,7 +219,7 @@ def test_other_ends_keep_as_much(folder, monkeypatch, capsys, error, status, lin
 def test_killed(folder, capsys):
     """By SIGKILL, a little later in each run."""
     more = "--rows 1"
-    assert cli.call(capsys, *words(folder, "greedy", more, out="whole")).status == 0
+    cli.done(capsys, *words(folder, "greedy", more, out="whole"))
     least = 0
     while not (folder / "dump").exists():
         process = cli.start(*words(folder, "greedy", more))
@@ -240,7 +240,7 @@ def test_progress_begins_with_what_is_kept(folder, monkeypatch, capsys):
         cli.call(capsys, *words(folder, "greedy"))
     assert done[0] == 0 and 4 < done[-1] < 6  # a share of the second batch, of two texts
     done.clear()
-    assert cli.call(capsys, *words(folder, "greedy")).status == 0
+    cli.done(capsys, *words(folder, "greedy"))
     assert (done[0], done[-1]) == (4, 12) and done == sorted(done)
 
 
@@ -259,7 +259,7 @@ CHANGES = {
 
 
 def test_other_options_are_refused(folder, monkeypatch, capsys):
-    assert cli.call(capsys, *words(folder, "sampled", out="whole")).status == 0
+    cli.done(capsys, *words(folder, "sampled", out="whole"))
     with monkeypatch.context() as patch:
         stopped(patch, 30, KeyboardInterrupt())
         cli.call(capsys, *words(folder, "sampled"))
@@ -274,7 +274,7 @@ def test_other_options_are_refused(folder, monkeypatch, capsys):
         cli.refusal(capsys, *words(folder, "sampled"), names=[f"provenance.{file.split('.')[0]}_sha256"])
         (folder / file).write_bytes(old)
     assert content(folder / "dump.work" / "dump") == before
-    assert cli.call(capsys, *words(folder, "sampled")).status == 0
+    cli.done(capsys, *words(folder, "sampled"))
     assert content(folder / "dump") == content(folder / "whole")
 
 
@@ -302,7 +302,7 @@ def test_a_second_process_is_refused(folder, capsys):
 @pytest.mark.parametrize(("pages", "kept"), [(1, 0), (5, 4)])
 def test_a_full_disk(folder, capsys, pages, kept):
     """Of no room for the first batch, or for the second; with room the run is completed."""
-    assert cli.call(capsys, *words(folder, "greedy", out="whole")).status == 0
+    cli.done(capsys, *words(folder, "greedy", out="whole"))
     with tiny_disk(folder / "disk", pages * 4096) as disk:
         result = cli.call(capsys, *words(folder, "greedy", out="disk/dump"))
         *note, line = result.err.splitlines()
@@ -312,7 +312,7 @@ def test_a_full_disk(folder, capsys, pages, kept):
         assert note == (expected if kept else [])
         assert [path.name for path in disk.iterdir()] == (["dump.work"] if kept else [])
         subprocess.run(["mount", "-o", "remount,size=1M", disk], check=True)
-        assert cli.call(capsys, *words(folder, "greedy", out="disk/dump")).status == 0
+        cli.done(capsys, *words(folder, "greedy", out="disk/dump"))
         assert content(disk / "dump") == content(folder / "whole")
 
 

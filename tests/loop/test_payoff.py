@@ -16,12 +16,7 @@ from rescore.decode.loop.totals import Totals
 # 4 ms more for the prompts.
 DRAFTED = [
     Statistics(
-        accepted=[1, 0, 2],
-        drafted=[3, 3, 3],
-        drafting_us=8e3,
-        opening_us=4e3,
-        verifying_us=160e3,
-        prompt_us=100e3,
+        accepted=[1, 0, 2], drafted=[3, 3, 3], drafting_us=8e3, opening_us=4e3, verifying_us=160e3, prompt_us=100e3
     ),
     Statistics(accepted=[0], drafted=[3], drafting_us=4e3, opening_us=4e3, verifying_us=120e3, prompt_us=100e3),
 ]
@@ -108,7 +103,8 @@ def test_an_explanation_begins_with_its_verdict():
 
 
 def test_only_named_sources_are_suggested():
-    assert more_sources() == [] and [("ABC" in one, "DEF" in one) for one in more_sources(lm="ABC", heads="DEF")] == [
+    assert more_sources() == []
+    assert [("ABC" in one, "DEF" in one) for one in more_sources(lm="ABC", heads="DEF")] == [
         (True, False),
         (False, True),
     ]

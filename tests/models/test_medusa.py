@@ -108,7 +108,8 @@ def test_what_is_saved_is_read_back(tmp_path, own):
     heads.save(tmp_path / "saved", base_model="the/backbone")
     again = load(tmp_path / "saved")
     hidden = torch.randn(2, WIDTH)
-    assert again.form == heads.form and torch.equal(
+    assert again.form == heads.form
+    assert torch.equal(
         again.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
         heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
     )

@@ -64,12 +64,8 @@ def test_oracle_of_widths_and_heads(dump):
 def test_oracle_by_default(dump):
     rows = oracle_efficiency(dump).rows.values()
     assert [(row["heads"], row["k"]) for row in rows] == [(heads, k) for heads in (3, 4) for k in (1, 2, 4, 6)]
-    assert (
-        powers_of_two(16) == [1, 2, 4, 8, 16]
-        and powers_of_two(1) == [1]
-        and multiples(3, 9) == [3, 6, 9]
-        and multiples(3, 2) == [2]
-    )
+    assert powers_of_two(16) == [1, 2, 4, 8, 16] and powers_of_two(1) == [1] and multiples(3, 9) == [3, 6, 9]
+    assert multiples(3, 2) == [2]
     refuses(ValueError, lambda: oracle_efficiency(dump, widths=[7]), "1..6", "7")
     refuses(ValueError, lambda: oracle_efficiency(dump, heads=[3, 5]), "2..4", "5")
 
@@ -126,9 +122,8 @@ def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
         base = block_efficiency(split.part("heldout").blocks(dump, one.task), best_of(Rescorer(), 1))
         assert one.gain.interval.value == pytest.approx(one.heldout - base, abs=1e-12)
     report = found.to_json()
-    assert report["split"] == split.to_json() and [task["best"] for task in report["tasks"]] == [
-        one.best for one in found.tasks
-    ]
+    assert report["split"] == split.to_json()
+    assert [task["best"] for task in report["tasks"]] == [one.best for one in found.tasks]
     refuses(ValueError, lambda: weights_by_task(dump, best_draft(model), split, grid=[1.0, 1]), "grid", "[1.0, 1]")
     refuses(ValueError, lambda: weights_by_task(dump, best_draft(model), split, grid=[]), "grid", "[]")
 

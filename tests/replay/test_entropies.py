@@ -47,9 +47,8 @@ def test_regression_by_hand():
     assert regression([1, 2, 3], [1.0, 4.0, 4.0]) == Regression(
         slope=1.5, intercept=0.0, r=pytest.approx(3 / math.sqrt(12))
     )
-    assert (
-        regression([2, 2], [1.0, 2.0]) is None and regression([1, 2], [1.0, 1.0]) is None and regression([], []) is None
-    )
+    assert regression([2, 2], [1.0, 2.0]) is None and regression([1, 2], [1.0, 1.0]) is None
+    assert regression([], []) is None
 
 
 def test_regression_against_numpy():

@@ -65,9 +65,8 @@ def test_repetitions_are_texts_with_other_ranks(small, tmp_path):
     large_dump(small, tmp_path / "large", 1900, noise=0.5, seed=3)
     large = Dump.open(tmp_path / "large")
     large.check()
-    assert [task.name for task in large.header.tasks] == ["first", "second"] and sum(
-        task.rows for task in large.header.tasks
-    ) == 1900
+    assert [task.name for task in large.header.tasks] == ["first", "second"]
+    assert sum(task.rows for task in large.header.tasks) == 1900
     assert large.header.provenance == {
         "repeats": "dump",
         "rows": 1900,

@@ -69,9 +69,8 @@ def test_causes(dump, rescorer, kind, budget, larger):
         assert (one.steps, one.whole) == (number, whole)
         assert one.by_cause.tolist() == list(counts.values()) and one.tokens.tolist() == list(tokens.values())
         report = one.to_json()
-        assert sum(report["steps_share"].values()) == pytest.approx(1) and sum(
-            report["tokens_share"].values()
-        ) == pytest.approx(1)
+        assert sum(report["steps_share"].values()) == pytest.approx(1)
+        assert sum(report["tokens_share"].values()) == pytest.approx(1)
         assert report["lost_tokens"] == sum(tokens.values())
     assert seen == set(CAUSES)
 

@@ -162,7 +162,7 @@ def test_without_a_model_and_of_one_task(world, capsys):
 
 
 def test_settings(world, capsys):
-    assert cli.call(capsys, "tune", world / "dump", "--lm", world / "lm.ngram", "-o", world / "s.json").status == 0
+    cli.done(capsys, "tune", world / "dump", "--lm", world / "lm.ngram", "-o", world / "s.json")
     made = ("report", world / "dump", "--settings", world / "s.json", "-o", world / "t.html")
     tables = cli.call(capsys, *made, "--markdown", "-").out
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "s.json")["overall"][0]

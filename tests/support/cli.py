@@ -38,6 +38,13 @@ def call(capsys, *argv: Any) -> Result:
     return Result(status, *capsys.readouterr())
 
 
+def done(capsys, *argv: Any) -> Result:
+    """The same of a call that must succeed."""
+    result = call(capsys, *argv)
+    assert result.status == 0, result
+    return result
+
+
 def printed_rows(out: str) -> dict[str, list[str]]:
     """The cells of printed tables by the name of their row, which ends at two blanks."""
     return {name: cells.split() for name, _, cells in (line.partition("  ") for line in out.splitlines()) if name}

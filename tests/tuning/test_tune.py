@@ -204,10 +204,8 @@ def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
         assert task.passes["blend tuned by task 16"].tolist() == alone.passes["x"].tolist()
     report = heldout_json(result, 3)
     assert report["drafters"]["blend tuned by task 16"]["difference"]["against"] == "blend tuned 16"
-    assert (
-        report["drafters"]["tree tuned 64"]["difference"]["against"] == "tree 64"
-        and "difference" not in report["drafters"]["tree 64"]
-    )
+    assert report["drafters"]["tree tuned 64"]["difference"]["against"] == "tree 64"
+    assert "difference" not in report["drafters"]["tree 64"]
     assert report["bootstrap"]["seed"] == 3
 
 

@@ -31,18 +31,13 @@ def test_differences_are_those_of_the_dictionaries(seed, first, second, vocab_si
             own, other = ({key for key in costs if len(key) == length} for costs in (x, y))
             assert (row.only_a, row.only_b, row.both) == (len(own - other), len(other - own), len(own & other))
             gaps = {key: abs(x[key] - y[key]) for key in own & other}
-            assert row.largest == pytest.approx(max(gaps.values(), default=0)) and row.mean == pytest.approx(
-                sum(gaps.values()) / max(len(gaps), 1)
-            )
+            assert row.largest == pytest.approx(max(gaps.values(), default=0))
+            assert row.mean == pytest.approx(sum(gaps.values()) / max(len(gaps), 1))
             if row.worst is not None:
-                assert gaps[row.worst] == pytest.approx(row.largest) and (row.a, row.b) == pytest.approx(
-                    (x[row.worst], y[row.worst])
-                )
-    assert (
-        not found.same
-        and ("vocab_size" in found.facts) == (vocab_size != 7)
-        and ("order" in found.facts) == (first != second)
-    )
+                assert gaps[row.worst] == pytest.approx(row.largest)
+                assert (row.a, row.b) == pytest.approx((x[row.worst], y[row.worst]))
+    assert not found.same and ("vocab_size" in found.facts) == (vocab_size != 7)
+    assert ("order" in found.facts) == (first != second)
 
 
 @settings(max_examples=10)
@@ -70,8 +65,5 @@ def test_contexts_alone_may_differ():
         for backoff in ([0.5, 0, 0], [0.5, 0, 1.5])
     )
     found = difference(a, b)
-    assert (
-        all(own.same for own in found.ngrams)
-        and (found.contexts[0].only_b, found.contexts[0].both) == (1, 1)
-        and not found.same
-    )
+    assert all(own.same for own in found.ngrams) and (found.contexts[0].only_b, found.contexts[0].both) == (1, 1)
+    assert not found.same

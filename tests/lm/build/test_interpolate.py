@@ -126,9 +126,8 @@ def test_models_keep_what_they_say():
     assert (merged.metadata["end_of_text"], merged.metadata["tokenizer"]) == (0, "x")
     mixed = merged.metadata["interpolation"]
     assert mixed["method"] == "linear" and [own["weight"] for own in mixed["models"]] == [0.5, 0.5]
-    assert [own["ngrams"] for own in mixed["models"]] == [a.info()["ngrams"], b.info()["ngrams"]] and mixed["models"][
-        1
-    ]["note"] == "b"
+    assert [own["ngrams"] for own in mixed["models"]] == [a.info()["ngrams"], b.info()["ngrams"]]
+    assert mixed["models"][1]["note"] == "b"
 
 
 @pytest.mark.parametrize(

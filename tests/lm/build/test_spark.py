@@ -95,9 +95,8 @@ def test_json_lines_are_counted_as_by_the_definition(spark, tokenizer, tmp_path,
         count(DOCUMENTS, order=order, vocab_size=len(cli.WORDS), end_of_text=0)
     )
     assert (found.windows, found.documents, len(found.skipped)) == (len(windows), len(DOCUMENTS), 0)
-    assert found.header == open_counts(tmp_path / "out").header and found.header.tokens == sum(
-        map(len, DOCUMENTS)
-    ) + len(DOCUMENTS)
+    assert found.header == open_counts(tmp_path / "out").header
+    assert found.header.tokens == sum(map(len, DOCUMENTS)) + len(DOCUMENTS)
 
 
 def test_a_column_of_text(spark, tokenizer, tmp_path):
@@ -126,11 +125,8 @@ def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
     )
     expected = counts_as_dict(count(rows, order=order, vocab_size=vocab_size, end_of_text=top))
     assert all_orders(counted(tmp_path / "out")) == expected
-    assert (
-        found.documents == expected[(top,)]
-        and found.header.tokenizer is None
-        and found.skipped.reasons == {"no text": 1}
-    )
+    assert found.documents == expected[(top,)] and found.header.tokenizer is None
+    assert found.skipped.reasons == {"no text": 1}
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 

@@ -47,9 +47,8 @@ def test_known_optimum_linear():
     a, b = [0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.2, 0.6]
     text = np.repeat(np.arange(4), np.round(1000 * (0.3 * np.array(a) + 0.7 * np.array(b))).astype(int))
     found = tune_mixture([unigrams(a), unigrams(b)], [text])
-    assert found.mixture.weights == pytest.approx((0.3, 0.7), abs=1e-4) and sum(found.mixture.weights) == pytest.approx(
-        1, abs=1e-12
-    )
+    assert found.mixture.weights == pytest.approx((0.3, 0.7), abs=1e-4)
+    assert sum(found.mixture.weights) == pytest.approx(1, abs=1e-12)
     assert found.tokens == 1000 and found.nats < found.equal < min(found.alone)
 
 

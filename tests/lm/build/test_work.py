@@ -140,7 +140,7 @@ def test_a_full_disk(tmp_path, capsys):
     rng = np.random.default_rng(1)
     np.save(tmp_path / "text.npy", np.append(rng.zipf(1.3, 60_000).clip(1, 999), 0).astype(np.uint16))
     words = f"lm build {tmp_path}/text.npy --vocab-size 1000 --end-of-text 0 --order 4 --threads 1".split()
-    assert cli.call(capsys, *words, "-o", tmp_path / "whole.ngram").status == 0
+    cli.done(capsys, *words, "-o", tmp_path / "whole.ngram")
     stages = set()
     for megabytes in (0.1, 1.5, 3, 5.2):
         with tiny_disk(tmp_path / f"disk{megabytes}", int(megabytes * (1 << 20))) as disk:
@@ -154,7 +154,7 @@ def test_a_full_disk(tmp_path, capsys):
             if (disk / "w").exists():  # something was finished
                 shutil.copytree(disk / "w", tmp_path / f"w{megabytes}")
         assert not (tmp_path / "lm.ngram").exists()
-        assert cli.call(capsys, *words, "--work", tmp_path / f"w{megabytes}", "-o", tmp_path / "lm.ngram").status == 0
+        cli.done(capsys, *words, "--work", tmp_path / f"w{megabytes}", "-o", tmp_path / "lm.ngram")
         assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
         (tmp_path / "lm.ngram").unlink()
     assert len(stages) > 2, stages

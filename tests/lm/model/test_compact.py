@@ -191,9 +191,8 @@ def test_quantised():
     model = build([random_text(5, 60, 30_000)], order=3, vocab_size=60, end_of_text=0, metadata={"tokenizer": "abc"})
     small = model.quantised()
     small.core.check()
-    assert (
-        small.metadata["quantised"] == 256 and small.info()["quantised"] == 256 and small.metadata["tokenizer"] == "abc"
-    )
+    assert small.metadata["quantised"] == 256 and small.info()["quantised"] == 256
+    assert small.metadata["tokenizer"] == "abc"
     assert small.info()["bytes_per_ngram"] < 0.75 * model.info()["bytes_per_ngram"]
     a, b = model.arrays, small.arrays
     for name in ("arc_begin", "arc_token", "arc_next", "backoff_state"):

@@ -133,9 +133,8 @@ def test_of_order_of_a_pruned_model_is_a_distribution():
 
 def test_what_is_made_of_a_quantised_model_is_not_quantised():
     model = NGram.from_tables(random_tables(5, 3)).quantised()
-    assert (
-        model.metadata["quantised"] == 256 and "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata
-    )
+    assert model.metadata["quantised"] == 256
+    assert "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata
 
 
 def test_a_model_with_another_tokenizer_is_refused(worked):

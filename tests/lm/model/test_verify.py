@@ -168,9 +168,7 @@ def test_files(tmp_path):
     data[-100] ^= 1
     (tmp_path / "b.ngram").write_bytes(data)
     (check,) = verify(tmp_path / "b.ngram")
-    assert (check.name, check.passed) == (
-        "file",
-        False,
-    ) and "checksum does not match; the file is damaged" in check.found
+    assert (check.name, check.passed) == ("file", False)
+    assert "checksum does not match; the file is damaged" in check.found
     with pytest.raises(FileNotFoundError):
         verify(tmp_path / "c.ngram")
