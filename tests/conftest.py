@@ -65,6 +65,31 @@ def hub(smollm2, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """A folder with dumps of a model with heads, `dump` and `sampled`; models of the text, `lm.ngram` and `b.ngram`."""
+    from support import cli
+
+    folder = tmp_path_factory.mktemp("world")
+    made = cli.make_dump(folder / "dump")
+    cli.make_dump(folder / "sampled", "sampled")
+    cli.make_model(folder / "lm.ngram", made)
+    cli.make_model(folder / "b.ngram", made[:3], order=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def headless(tmp_path_factory) -> Path:
+    """A folder with dumps of a model without heads, `dump` and `other`, one with `heads`, and a model, `lm.ngram`."""
+    from support import cli, headless_dumps
+
+    folder = tmp_path_factory.mktemp("headless")
+    cli.make_model(folder / "lm.ngram", headless_dumps.write(folder / "dump"))
+    headless_dumps.write(folder / "other", headless_dumps.sequences(6, seed=1))
+    cli.make_dump(folder / "heads")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def worked():
     """The worked example's model (NGram) and its sausage."""

@@ -23,11 +23,9 @@ from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lm")
-    cli.make_model(folder / "lm.ngram", cli.make_dump(folder / "dump"))
-    np.save(folder / "text.npy", np.random.default_rng(3).integers(1, dumps.V, 3500).astype(np.uint16))
-    return folder
+def world(world):
+    np.save(world / "text.npy", np.random.default_rng(3).integers(1, dumps.V, 3500).astype(np.uint16))
+    return world
 
 
 def call(world, *more):

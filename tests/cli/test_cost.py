@@ -12,16 +12,11 @@ from rescore.decode.cost.model_shape import PRESETS
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(world):
     """A report of `rescore run` as it is."""
-    from rescore.decode.cli import main
-
-    folder = tmp_path_factory.mktemp("cost")
-    made = cli.make_dump(folder / "dump")
-    cli.make_model(folder / "lm.ngram", made)
-    words = (f"run {folder}/dump --lm {folder}/lm.ngram --paths 4 --threads 1 --json {folder}/run.json").split()
-    assert main([str(word) for word in words]) == 0
-    return folder / "run.json"
+    words = f"run {world}/dump --lm {world}/lm.ngram --paths 4 --threads 1 --json {world}/run.json"
+    assert cli.main(words.split()) == 0
+    return world / "run.json"
 
 
 def write_passes(path, **changes):

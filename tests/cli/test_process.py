@@ -15,14 +15,6 @@ from rescore.decode.cli import main
 from rescore.lattice.extras import remedy
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("process")
-    made = cli.make_dump(folder / "dump")
-    cli.make_model(folder / "lm.ngram", made)
-    return folder
-
-
 def modules(code: str) -> set[str]:
     """What a fresh interpreter has imported after `code`."""
     out = subprocess.run(

@@ -30,18 +30,8 @@ def replay_standard(dump: Dump, rescorer: Rescorer, **options) -> DumpResult:
     return replay_dump(dump, rows)
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    made = cli.make_dump(folder / "forced")
-    cli.make_dump(folder / "sampled", "sampled")
-    cli.make_model(folder / "a.ngram", made)
-    cli.make_model(folder / "b.ngram", made[:3], order=2)
-    return folder
-
-
 def test_keys(world, capsys):
-    report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram")
+    report = cli.figures(capsys, "run", world / "dump", "--lm", world / "lm.ngram")
     assert {"tasks", "settings", "ms_per_lattice"} <= set(report)
     for task in report["tasks"]:
         assert {"task", "sequences", "tokens", "block_efficiency", "headroom_recovered", "repetition"} <= set(task)
@@ -53,10 +43,10 @@ def test_keys(world, capsys):
 
 
 def test_figures_are_those_of_the_replay(world, capsys):
-    model = Rescorer(cli.NGram.open(world / "a.ngram"), alpha=[[0.3, 0.2, 0.1]])
-    expected = replay_standard(Dump.open(world / "forced"), model, p=5, top_k=4)
+    model = Rescorer(cli.NGram.open(world / "lm.ngram"), alpha=[[0.3, 0.2, 0.1]])
+    expected = replay_standard(Dump.open(world / "dump"), model, p=5, top_k=4)
     report = cli.figures(
-        capsys, "run", world / "forced", "--lm", world / "a.ngram", "--alpha", "0.3,0.2,0.1", "--paths", 5, "--top-k", 4
+        capsys, "run", world / "dump", "--lm", world / "lm.ngram", "--alpha", "0.3,0.2,0.1", "--paths", 5, "--top-k", 4
     )
     for task, result in zip(report["tasks"], expected.tasks):
         assert {
@@ -66,9 +56,7 @@ def test_figures_are_those_of_the_replay(world, capsys):
 
 
 def test_table_shows_the_figures(world, capsys, tmp_path):
-    result = cli.call(
-        capsys, "run", world / "forced", "--lm", world / "a.ngram", "--all", "--json", tmp_path / "r.json"
-    )
+    result = cli.call(capsys, "run", world / "dump", "--lm", world / "lm.ngram", "--all", "--json", tmp_path / "r.json")
     assert result.status == 0
     report = json.loads((tmp_path / "r.json").read_text())
     rows = cli.printed_rows(result.out)
@@ -81,44 +69,44 @@ def test_table_shows_the_figures(world, capsys, tmp_path):
 
 def test_several_dumps(world, capsys):
     report = cli.figures(
-        capsys, "run", world / "forced", world / "sampled", "--lm", world / "a.ngram", "--task", "second"
+        capsys, "run", world / "dump", world / "sampled", "--lm", world / "lm.ngram", "--task", "second"
     )
     assert [(task["kind"], task["task"]) for task in report["tasks"]] == [("forced", "second"), ("sampled", "second")]
-    assert [one["dump"] for one in report["ms_per_lattice"]] == [str(world / "forced"), str(world / "sampled")]
+    assert [one["dump"] for one in report["ms_per_lattice"]] == [str(world / "dump"), str(world / "sampled")]
     alone = cli.figures(
-        capsys, "run", world / "sampled", "--lm", world / "a.ngram", "--task", "second", "--task", "second"
+        capsys, "run", world / "sampled", "--lm", world / "lm.ngram", "--task", "second", "--task", "second"
     )
     assert alone["tasks"] == report["tasks"][1:]
-    table = cli.call(capsys, "run", world / "forced", world / "sampled", "--all").out
+    table = cli.call(capsys, "run", world / "dump", world / "sampled", "--all").out
     assert table.index("block efficiency, forced") < table.index("block efficiency, sampled, temperature 0.7")
 
 
 def test_weights_of_models(world, capsys):
     """A model in two parts is the model; both weights scale with alpha."""
-    whole = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--alpha", "0.5")
+    whole = cli.figures(capsys, "run", world / "dump", "--lm", world / "lm.ngram", "--alpha", "0.5")
     parts = cli.figures(
         capsys,
         "run",
-        world / "forced",
+        world / "dump",
         "--lm",
-        f"{world / 'a.ngram'}=0.75",
+        f"{world / 'lm.ngram'}=0.75",
         "--lm",
-        f"{world / 'a.ngram'}=0.25",
+        f"{world / 'lm.ngram'}=0.25",
         "--alpha",
         "0.5",
     )
     for one, other in zip(parts["tasks"], whole["tasks"]):
         assert one["block_efficiency"].items() < other["block_efficiency"].items()  # calibrated trees take one model
     mixed = cli.figures(
-        capsys, "run", world / "forced", "--lm", f"{world / 'a.ngram'}=0.7", "--lm", f"{world / 'b.ngram'}=0.3"
+        capsys, "run", world / "dump", "--lm", f"{world / 'lm.ngram'}=0.7", "--lm", f"{world / 'b.ngram'}=0.3"
     )
     assert mixed["settings"]["lm"] == [
-        {"path": str(world / "a.ngram"), "weight": 0.7},
+        {"path": str(world / "lm.ngram"), "weight": 0.7},
         {"path": str(world / "b.ngram"), "weight": 0.3},
     ]
-    models = [cli.NGram.open(world / name) for name in ("a.ngram", "b.ngram")]
+    models = [cli.NGram.open(world / name) for name in ("lm.ngram", "b.ngram")]
     expected = replay_standard(
-        Dump.open(world / "forced"), Rescorer(models, alpha=[0.7 * DEFAULT_ALPHA, 0.3 * DEFAULT_ALPHA])
+        Dump.open(world / "dump"), Rescorer(models, alpha=[0.7 * DEFAULT_ALPHA, 0.3 * DEFAULT_ALPHA])
     )
     assert [task["block_efficiency"] for task in mixed["tasks"]] == [
         task.to_json()["block_efficiency"] for task in expected.tasks
@@ -126,9 +114,9 @@ def test_weights_of_models(world, capsys):
 
 
 def test_intervals_are_those_of_the_bootstrap(world, capsys):
-    words = ("run", world / "forced", "--lm", world / "a.ngram", "--seed", 7)
+    words = ("run", world / "dump", "--lm", world / "lm.ngram", "--seed", 7)
     report = cli.figures(capsys, *words)
-    dump, model = Dump.open(world / "forced"), Rescorer(cli.NGram.open(world / "a.ngram"), alpha=DEFAULT_ALPHA)
+    dump, model = Dump.open(world / "dump"), Rescorer(cli.NGram.open(world / "lm.ngram"), alpha=DEFAULT_ALPHA)
     resampled = Resampled.of(replay_standard(dump, model), seed=7)
     assert report["settings"]["bootstrap"] == {"level": 0.95, "resamples": 2000, "seed": 7}
     (overall,) = report["overall"]
@@ -153,10 +141,10 @@ def test_intervals_are_those_of_the_bootstrap(world, capsys):
 
 
 def test_parts(world, capsys):
-    words = ("run", world / "forced", "--lm", world / "a.ngram")
+    words = ("run", world / "dump", "--lm", world / "lm.ngram")
     parts = {part: cli.figures(capsys, *words, "--part", part) for part in ("all", "tune", "heldout")}
     split = parts["tune"]["overall"][0]["split"]
-    assert split == Split.of_dump(Dump.open(world / "forced")).to_json() and parts["all"]["overall"][0]["split"] is None
+    assert split == Split.of_dump(Dump.open(world / "dump")).to_json() and parts["all"]["overall"][0]["split"] is None
     for i, task in enumerate(parts["all"]["tasks"]):
         of_parts = [parts[part]["tasks"][i]["tokens"] for part in ("tune", "heldout")]
         assert sum(of_parts) == task["tokens"]
@@ -166,7 +154,7 @@ def test_parts(world, capsys):
 
 
 def test_one_candidate_leaves_no_choice(world, capsys):
-    for task in cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--top-k", 1)["tasks"]:
+    for task in cli.figures(capsys, "run", world / "dump", "--lm", world / "lm.ngram", "--top-k", 1)["tasks"]:
         efficiency = task["block_efficiency"]
         assert {efficiency[name] for name in EFFICIENCY if not name.startswith(("lm-", "blend"))} == {
             efficiency["base"]
@@ -175,19 +163,19 @@ def test_one_candidate_leaves_no_choice(world, capsys):
 
 
 def test_without_a_model(world, capsys):
-    report = cli.figures(capsys, "run", world / "forced")
+    report = cli.figures(capsys, "run", world / "dump")
     for task in report["tasks"]:
         assert "lm-alone 16" not in task["block_efficiency"]
         assert "rescored" not in task["block_efficiency"] and "blend 16" in task["block_efficiency"]
-    table = cli.call(capsys, "run", world / "forced", "--all").out
+    table = cli.call(capsys, "run", world / "dump", "--all").out
     assert "no n-gram model" in table and "wins" not in table
 
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz", "fst"])
 def test_models_of_other_formats(world, capsys, tmp_path, suffix):
-    cli.done(capsys, "lm", "convert", world / "a.ngram", tmp_path / f"a.{suffix}")
-    ours = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--task", "second")
-    other = cli.figures(capsys, "run", world / "forced", "--lm", tmp_path / f"a.{suffix}", "--task", "second")
+    cli.done(capsys, "lm", "convert", world / "lm.ngram", tmp_path / f"a.{suffix}")
+    ours = cli.figures(capsys, "run", world / "dump", "--lm", world / "lm.ngram", "--task", "second")
+    other = cli.figures(capsys, "run", world / "dump", "--lm", tmp_path / f"a.{suffix}", "--task", "second")
     assert other["tasks"] == ours["tasks"]
 
 
@@ -197,7 +185,7 @@ def test_drafts_in_both_formats(world, capsys, tmp_path):
     for name in ("d.parquet", "d.jsonl"):
         result = cli.call(
             capsys,
-            *f"run {world}/forced {world}/sampled --lm {world}/a.ngram --paths 3 --drafts {tmp_path}/{name}".split(),
+            *f"run {world}/dump {world}/sampled --lm {world}/lm.ngram --paths 3 --drafts {tmp_path}/{name}".split(),
         )
         assert result.status == 0
     rows = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
@@ -210,8 +198,8 @@ def test_drafts_in_both_formats(world, capsys, tmp_path):
 
 def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
     """From row to row by the accepted lengths: the passes of parallel_rescored."""
-    cli.call(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--drafts", tmp_path / "d.jsonl")
-    report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram")
+    cli.call(capsys, "run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl")
+    report = cli.figures(capsys, "run", world / "dump", "--lm", world / "lm.ngram")
     steps: dict[tuple, int] = {}
     for line in (tmp_path / "d.jsonl").read_text().splitlines():
         row = json.loads(line)
@@ -231,41 +219,41 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
     [
         (["--top-k", "7"], ["--top-k", "7", "6"]),
         (["--top-k", "0"], ["--top-k", "1", "64", "0"]),
-        (["--paths", "9" * 30], ["--paths", "1024", "9+"]),
+        (["--paths", "9" * 30], ["--paths", "1024", "9" * 30]),
         (["--paths", "x"], ["--paths", "400K", "'x'"]),
         (["--lm", "LM", "--alpha", "nan"], ["--alpha", "1000", "'nan'"]),
         (["--lm", "LM", "--alpha", "-1"], ["--alpha"]),
         (["--lm", "LM", "--alpha", "inf"], ["--alpha", "1000", "'inf'"]),
         (["--lm", "LM", "--alpha", "0.5,"], ["--alpha", "0.5,0.4,0.3", "'0.5,'"]),
         (["--lm", "LM", "--alpha", "0.5,0.4"], ["--alpha", "3", "2"]),
-        (["--lm", "LM=x"], ["--lm", "a.ngram=x'", "'x'"]),
+        (["--lm", "LM=x"], ["--lm", "lm.ngram=x'", "'x'"]),
         (["--lm", "LM=-1"], ["--lm", "1000", "-1"]),
         (["--alpha", "0.5"], ["--alpha", "--lm"]),
         (["--task", "third"], ["--task", "'third'"]),
         (["--drafts", "drafts.csv"], ["--drafts", "'drafts.csv'"]),
         (["--json", "FOLDER"], ["folder"]),
-        (["--json", "LM/run.json"], ["a.ngram"]),
+        (["--json", "LM/run.json"], ["lm.ngram"]),
         (["DUMP"], ["each"]),
         (["--tune-sequences", "1"], ["--tune-sequences", "--part"]),
         (["--color"], ["unrecognized arguments", "--color", "--help"]),
     ],
 )
 def test_misuse(world, capsys, words, message):
-    names = {"LM": world / "a.ngram", "FOLDER": world, "DUMP": world / "forced"}
+    names = {"LM": world / "lm.ngram", "FOLDER": world, "DUMP": world / "dump"}
     words = [re.sub("LM|FOLDER|DUMP", lambda found: str(names[found[0]]), word) for word in words]
-    cli.refusal(capsys, "run", world / "forced", *words, status=2, names=message)
+    cli.refusal(capsys, "run", world / "dump", *words, status=2, names=message)
 
 
 def test_bad_data(world, capsys, tmp_path):
-    lm = ("--lm", world / "a.ngram")
+    lm = ("--lm", world / "lm.ngram")
     cli.refusal(capsys, "run", tmp_path / "nothere", *lm, names=["nothere", "dump.json"])
     cli.refusal(capsys, "run", tmp_path, *lm, names=[tmp_path / "dump.json"])
-    cli.refusal(capsys, "run", world / "forced", "--lm", tmp_path / "no.ngram", names=[tmp_path / "no.ngram"])
-    cli.refusal(capsys, "run", world / "forced", "--lm", world / "forced", names=["arpa.gz"])
+    cli.refusal(capsys, "run", world / "dump", "--lm", tmp_path / "no.ngram", names=[tmp_path / "no.ngram"])
+    cli.refusal(capsys, "run", world / "dump", "--lm", world / "dump", names=["arpa.gz"])
     (tmp_path / "empty.ngram").touch()
-    cli.refusal(capsys, "run", world / "forced", "--lm", tmp_path / "empty.ngram", names=["empty.ngram"])
+    cli.refusal(capsys, "run", world / "dump", "--lm", tmp_path / "empty.ngram", names=["empty.ngram"])
     (tmp_path / "junk.ngram").write_bytes(np.random.default_rng(0).bytes(5000))
-    cli.refusal(capsys, "run", world / "forced", "--lm", tmp_path / "junk.ngram", names=["junk.ngram"])
+    cli.refusal(capsys, "run", world / "dump", "--lm", tmp_path / "junk.ngram", names=["junk.ngram"])
 
 
 def test_models_of_other_vocabularies(world, capsys, tmp_path):
@@ -274,7 +262,7 @@ def test_models_of_other_vocabularies(world, capsys, tmp_path):
     build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
     cli.refusal(
         capsys,
-        *f"run {world}/forced --lm {tmp_path}/sixty.ngram --drafts {tmp_path}/d.jsonl".split(),
+        *f"run {world}/dump --lm {tmp_path}/sixty.ngram --drafts {tmp_path}/d.jsonl".split(),
         names=["sixty.ngram", "60", "50"],
     )
     build([[1, 2, 3]], order=2, vocab_size=dumps.V, end_of_text=0, metadata={"tokenizer": "f" * 64}).save(
@@ -282,7 +270,7 @@ def test_models_of_other_vocabularies(world, capsys, tmp_path):
     )
     cli.refusal(
         capsys,
-        *f"run {world}/forced --lm {world}/a.ngram --lm {tmp_path}/other.ngram --json {tmp_path}/r.json".split(),
+        *f"run {world}/dump --lm {world}/lm.ngram --lm {tmp_path}/other.ngram --json {tmp_path}/r.json".split(),
         names=["other.ngram"],
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.ngram", "sixty.ngram"]
@@ -298,7 +286,7 @@ def test_nothing_is_left_after_an_error_on_the_way(world, capsys, tmp_path):
     for name in ("d.parquet", "d.jsonl"):
         cli.refusal(
             capsys,
-            *f"run {tmp_path}/dump --lm {world}/a.ngram --drafts {tmp_path}/{name} --json {tmp_path}/r.json".split(),
+            *f"run {tmp_path}/dump --lm {world}/lm.ngram --drafts {tmp_path}/{name} --json {tmp_path}/r.json".split(),
             names=["checksum"],
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == before
@@ -306,7 +294,7 @@ def test_nothing_is_left_after_an_error_on_the_way(world, capsys, tmp_path):
 
 def test_what_is_printed_unasked_fits_a_screen(world, capsys):
     """A verdict and the main drafters' means, as in --json; --all prints the rest."""
-    words = ("run", world / "forced", world / "sampled", "--lm", world / "a.ngram")
+    words = ("run", world / "dump", world / "sampled", "--lm", world / "lm.ngram")
     printed = cli.call(capsys, *words).out.splitlines()
     assert len(printed) <= 24 and max(map(len, printed)) <= 120
     means = [one["block_efficiency"] for one in cli.figures(capsys, *words)["overall"]]

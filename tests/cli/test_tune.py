@@ -15,27 +15,17 @@ SIZES = (16, 32, 64, 128)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tune")
-    made = cli.make_dump(folder / "dump")
-    cli.make_dump(folder / "sampled", "sampled")
-    cli.make_model(folder / "a.ngram", made)
-    cli.make_model(folder / "b.ngram", made[:4], order=2)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def report(world):
     assert cli.main([str(word) for word in words(world, "-o", world / "s.json", "--json", world / "report.json")]) == 0
     return json.loads((world / "report.json").read_text())
 
 
 def words(world, *more) -> tuple:
-    return ("tune", world / "dump", "--lm", world / "a.ngram", "--paths", 4, "--threads", 1, *more)
+    return ("tune", world / "dump", "--lm", world / "lm.ngram", "--paths", 4, "--threads", 1, *more)
 
 
 def test_settings_are_those_of_the_api(world, report):
-    found = tune(Dump.open(world / "dump"), NGram.open(world / "a.ngram"), paths=4)
+    found = tune(Dump.open(world / "dump"), NGram.open(world / "lm.ngram"), paths=4)
     settings = Settings.load(world / "s.json")
     assert settings.paths == found.paths.weights and settings.split == found.split
     assert {kind: settings.calibration(kind) for kind in ("closed", "open")} == {
@@ -124,14 +114,14 @@ def test_several_models(world, capsys):
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["--lm", "LM"], ["--lm", "a.ngram"]),
+        (["--lm", "LM"], ["--lm", "lm.ngram"]),
         (["--top-k", "7"], ["--top-k", "7", "6"]),
         (["-o", "FOLDER"], ["folder"]),
         (["--tune-sequences", "0"], ["--tune-sequences", "1"]),
     ],
 )
 def test_misuse(world, capsys, more, message):
-    names = {"LM": world / "a.ngram", "FOLDER": world}
+    names = {"LM": world / "lm.ngram", "FOLDER": world}
     cli.refusal(capsys, *words(world, *(names.get(word, word) for word in more)), status=2, names=message)
 
 
@@ -147,7 +137,7 @@ def test_bad_data(world, report, capsys, tmp_path):
         capsys, "run", world / "dump", "--settings", tmp_path / "junk.json", names=["junk.json", "'rescore settings'"]
     )
     settings = Settings.load(world / "s.json")
-    (tmp_path / "a.ngram").write_bytes((world / "b.ngram").read_bytes())
+    (tmp_path / "lm.ngram").write_bytes((world / "b.ngram").read_bytes())
     whole = settings.to_json(world)
     (tmp_path / "s.json").write_text(json.dumps(whole))
-    cli.refusal(capsys, "run", world / "dump", "--settings", tmp_path / "s.json", names=["a.ngram"])
+    cli.refusal(capsys, "run", world / "dump", "--settings", tmp_path / "s.json", names=["lm.ngram"])

@@ -5,7 +5,7 @@ other, refusals.
 import json
 
 import pytest
-from support import cli, headless_dumps
+from support import cli
 
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.settings import Settings
@@ -15,40 +15,32 @@ from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tune_blend")
-    made = headless_dumps.write(folder / "dump")
-    headless_dumps.write(folder / "other", headless_dumps.sequences(6, seed=1))
-    cli.make_dump(folder / "heads")
-    for name in ("a", "b"):
-        cli.make_model(folder / f"{name}.ngram", made)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def report(world):
-    words = (*call(world), "-o", world / "s.json", "--json", world / "report.json")
+def report(headless):
+    words = (*call(headless), "-o", headless / "s.json", "--json", headless / "report.json")
     assert cli.main([str(word) for word in words]) == 0
-    return json.loads((world / "report.json").read_text())
+    return json.loads((headless / "report.json").read_text())
 
 
-def call(world, *more) -> tuple:
-    return ("tune", world / "dump", "--lm", world / "a.ngram", "--threads", 1, *more)
+def call(headless, *more) -> tuple:
+    return ("tune", headless / "dump", "--lm", headless / "lm.ngram", "--threads", 1, *more)
 
 
-def test_settings_are_those_of_the_api(world, report):
-    found, settings = (tune(Dump.open(world / "dump"), NGram.open(world / "a.ngram")), Settings.load(world / "s.json"))
+def test_settings_are_those_of_the_api(headless, report):
+    found, settings = (
+        tune(Dump.open(headless / "dump"), NGram.open(headless / "lm.ngram")),
+        Settings.load(headless / "s.json"),
+    )
     assert settings.calibration("blend") == found.trees.weights["blend"].overall and settings.split == found.split
     trials = report["trials"]["text"]["blend"]
     assert [one["value"] for one in trials] == list(found.trees.tried["blend"].values())
     assert trials[0]["text"] == [list(share) for share in HEADLESS.text]
-    assert report["settings"] == json.loads((world / "s.json").read_text())
+    assert report["settings"] == json.loads((headless / "s.json").read_text())
 
 
-def test_run_agrees(world, report, capsys):
-    given = ("--settings", world / "s.json", "--threads", 1)
-    run = cli.figures(capsys, "run", world / "dump", *given)
-    tuning = cli.figures(capsys, "run", world / "dump", *given, "--part", "tune")
+def test_run_agrees(headless, report, capsys):
+    given = ("--settings", headless / "s.json", "--threads", 1)
+    run = cli.figures(capsys, "run", headless / "dump", *given)
+    tuning = cli.figures(capsys, "run", headless / "dump", *given, "--part", "tune")
     drafters = report["heldout"]["drafters"]
     assert list(drafters) == ["blend 16", "blend 64", "blend tuned 16", "blend tuned 64"]
     (overall,) = run["overall"]
@@ -61,13 +53,13 @@ def test_run_agrees(world, report, capsys):
         one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend tuned 16", "blend 16")
     )
     assert one["value"] == drafters["blend tuned 16"]["difference"]["value"]
-    other = cli.figures(capsys, "run", world / "other", *given)
+    other = cli.figures(capsys, "run", headless / "other", *given)
     assert other["overall"][0]["part"] == "all" and "blend-without-lm tuned 32" in other["settings"]["drafters"]
 
 
-def test_dumps_with_heads_and_without_share_a_table(world, capsys):
+def test_dumps_with_heads_and_without_share_a_table(headless, capsys):
     """Each with its own base; rows are those that both have."""
-    both = ("run", world / "dump", world / "heads", "--lm", world / "a.ngram")
+    both = ("run", headless / "dump", headless / "heads", "--lm", headless / "lm.ngram")
     out = cli.call(capsys, *both).out
     assert out.startswith("blend 16: tokens per pass ")
     assert "where prompt-lookup has" in out and "where base has" in out and "model without heads" not in out
@@ -76,22 +68,22 @@ def test_dumps_with_heads_and_without_share_a_table(world, capsys):
     assert "blend 64 - blend-without-lm 64" in cli.call(capsys, *both, "--all").out
 
 
-def test_without_a_model(world, capsys):
-    got = cli.figures(capsys, "tune", world / "dump", "-o", world / "none.json", "--tune-sequences", 1)
+def test_without_a_model(headless, capsys):
+    got = cli.figures(capsys, "tune", headless / "dump", "-o", headless / "none.json", "--tune-sequences", 1)
     assert got["settings"]["models"] == [] and set(got["settings"]["split"]["tune"].values()) == {1}
-    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "none.json")
+    run = cli.figures(capsys, "run", headless / "dump", "--settings", headless / "none.json")
     drafters = run["settings"]["drafters"]
     assert run["settings"]["lm"] == [] and "blend tuned 16" in drafters and "blend-without-lm tuned 16" not in drafters
 
 
-def test_weights_of_each_task(world, capsys):
-    got = cli.figures(capsys, *call(world, "--per-task", "-o", world / "tasks.json"))
+def test_weights_of_each_task(headless, capsys):
+    got = cli.figures(capsys, *call(headless, "--per-task", "-o", headless / "tasks.json"))
     assert set(got["settings"]["trees"]["blend"]["by_task"]) == {"first", "second"}
-    rows = cli.figures(capsys, "run", world / "dump", "--settings", world / "tasks.json")["settings"]["drafters"]
+    rows = cli.figures(capsys, "run", headless / "dump", "--settings", headless / "tasks.json")["settings"]["drafters"]
     assert "blend tuned by task 16" in rows and got["heldout"]["drafters"].keys() <= set(rows)
 
 
-def test_misuse(world, report, capsys):
-    cli.refusal(capsys, *call(world, "--lm", world / "b.ngram"), status=2, names=["--lm", "rescore"])
-    cli.refusal(capsys, "tune", world / "heads", status=2, names=["--lm"])
-    cli.refusal(capsys, "run", world / "heads", "--settings", world / "s.json", names=["3"])
+def test_misuse(headless, report, capsys):
+    cli.refusal(capsys, *call(headless, "--lm", headless / "lm.ngram"), status=2, names=["--lm", "rescore"])
+    cli.refusal(capsys, "tune", headless / "heads", status=2, names=["--lm"])
+    cli.refusal(capsys, "run", headless / "heads", "--settings", headless / "s.json", names=["3"])

@@ -70,10 +70,10 @@ def with_ids(change):
 
 
 PREPARED = {
-    "positions": (lambda inputs: {**inputs, "position_ids": inputs["position_ids"] * 2}, "position_ids"),
-    "one id of the vocabulary": (with_ids(lambda ids: ids.where(ids != V - 1, 3)), "input_ids"),
-    "mask": (lambda inputs: {**inputs, "attention_mask": torch.ones_like(inputs["position_ids"])}, "attention_mask"),
-    "another argument": (lambda inputs: {**inputs, "inputs_embeds_scale": 2.0}, "inputs_embeds_scale"),
+    "positions": (lambda inputs: {**inputs, "position_ids": inputs["position_ids"] * 2}, ["position_ids"]),
+    "one id of the vocabulary": (with_ids(lambda ids: ids.where(ids != V - 1, 3)), ["input_ids"]),
+    "mask": (lambda inputs: {**inputs, "attention_mask": torch.ones_like(inputs["position_ids"])}, ["attention_mask"]),
+    "another argument": (lambda inputs: {**inputs, "inputs_embeds_scale": 2.0}, ["inputs_embeds_scale"]),
 }
 
 
@@ -135,10 +135,10 @@ def with_forward(model):
 
 
 CHANGES = {
-    "last position": (with_hook(last_alone), "the model's own logits"),
-    "prompts": (with_hook(prompts_alone), "the model's own logits"),
-    "forward": (with_forward, "the model's own logits"),
-    "hook": (with_hook(lambda *given: None, lambda model: model), "no forward hooks on the model itself, got 1"),
+    "last position": (with_hook(last_alone), ["logits"]),
+    "prompts": (with_hook(prompts_alone), ["logits"]),
+    "forward": (with_forward, ["logits"]),
+    "hook": (with_hook(lambda *given: None, lambda model: model), ["1"]),
 }
 
 

@@ -139,32 +139,29 @@ def cast(name, dtype):
 
 
 BAD_ARRAYS = {
-    "task 'first', sequence 1, position 2 (row 32 of first-00000.safetensors), head 3, rank 2: "
-    "topk_ids = 50 is not in 0..V - 1 = 49": put("topk_ids", (32, 2, 1), 50),
-    "head 2, rank 1: topk_logp = nan is not a finite log-probability": put("topk_logp", (5, 1, 0), np.nan),
-    "rank 6: topk_logp = -inf is not a finite": put("topk_logp", (5, 1, 5), -np.inf),
-    "rank 1: topk_logp = 0.5 is not a finite log-probability (<= 0)": put("topk_logp", (5, 1, 0), 0.5),
-    "rank 6: topk_logp = -0.0010004 is greater than the one before it": put("topk_logp", (5, 1, 5), -0.001),
-    "starts a slot whose probabilities sum to more than 1": put("topk_logp", (5, 1), -0.25),
-    "starts a slot in which an id occurs twice": put("topk_ids", (5, 1), 7),
-    "position 5 (row 5 of first-00000.safetensors), head 1: entropy = -1 is not in 0..ln V = 3.9120": put(
-        "entropy", (5, 0), -1
-    ),
-    "entropy = nan is not in": put("entropy", (5, 0), np.nan),
-    "position 4 (row 4 of first-00000.safetensors): tokens = 50 is not in": put("tokens", 4, 50),
-    "tokens = -1 is not in": put("tokens", 4, -1),
-    "prompt_tokens = 99 is not in": put("prompt_tokens", 0, 99),
-    "the array 'entropy' is missing": drop("entropy"),
-    "unknown array 'more'": lambda arrays: arrays.update(more=np.zeros(1)),
-    "tokens: expected uint16 or int32, got int64": cast("tokens", np.int64),
-    "topk_logp: expected float16 or float32, got float64": cast("topk_logp", np.float64),
-    "topk_ids: expected shape [41, 4, 6] from dump.json, got [41, 4, 5]": lambda arrays: arrays.update(
+    ("'first'", "1", "2", "3", "topk_ids", "50", "0..V", "49"): put("topk_ids", (32, 2, 1), 50),
+    ("2", "1", "topk_logp", "nan"): put("topk_logp", (5, 1, 0), np.nan),
+    ("rank 6", "topk_logp", "-inf"): put("topk_logp", (5, 1, 5), -np.inf),
+    ("rank 1", "topk_logp", "0.5"): put("topk_logp", (5, 1, 0), 0.5),
+    ("rank 6", "topk_logp", "-0.0010004"): put("topk_logp", (5, 1, 5), -0.001),
+    ("1",): put("topk_logp", (5, 1), -0.25),
+    ("starts",): put("topk_ids", (5, 1), 7),
+    ("5", "-1", "0..ln", "3.9120"): put("entropy", (5, 0), -1),
+    ("nan",): put("entropy", (5, 0), np.nan),
+    ("4", "50"): put("tokens", 4, 50),
+    ("-1",): put("tokens", 4, -1),
+    ("prompt_tokens", "99"): put("prompt_tokens", 0, 99),
+    ("'entropy'",): drop("entropy"),
+    ("'more'",): lambda arrays: arrays.update(more=np.zeros(1)),
+    ("tokens", "int64", "uint16", "int32"): cast("tokens", np.int64),
+    ("topk_logp", "float64", "float16", "float32"): cast("topk_logp", np.float64),
+    ("topk_ids", "[41, 4, 6]", "dump.json", "[41, 4, 5]"): lambda arrays: arrays.update(
         topk_ids=arrays["topk_ids"][..., :5].copy()
     ),
-    "offsets: expected to go from 0 to 41, got 1 to 41": put("offsets", 0, 1),
-    "offsets[1] = -5 after 0: expected at least 1 tokens per sequence": put("offsets", 1, -5),
-    "offsets[2] = 30 after 30": put("offsets", 2, 30),
-    "prompt_offsets[1] = 9223372036854775807 after 0": put("prompt_offsets", 1, 2**63 - 1),
+    ("offsets", "0", "41"): put("offsets", 0, 1),
+    ("offsets[1] = -5", "0"): put("offsets", 1, -5),
+    ("offsets[2] = 30",): put("offsets", 2, 30),
+    ("prompt_offsets[1] = 9223372036854775807",): put("prompt_offsets", 1, 2**63 - 1),
 }
 
 
@@ -217,7 +214,7 @@ BAD_HEADERS = {
     ("crc32", "0..4294967295"): shard(crc32=-1),
     ("sequences", "1..41", "99"): shard(sequences=99),
     ("absent.safetensors", "dump.json"): shard(file="absent.safetensors"),
-    ("1",): shard(bytes=8),
+    ("8 bytes",): shard(bytes=8),
 }
 
 

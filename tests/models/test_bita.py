@@ -25,10 +25,7 @@ TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
 TEXT = [5, 9, 2, 11, 30, 4, 8]
 
 
-@pytest.fixture(autouse=True)
-def no_gradients():
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def close(got, expected) -> None:

@@ -15,11 +15,7 @@ from rescore.lattice.tree import TokenTree
 TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 @pytest.fixture(scope="module", params=CAUSAL)

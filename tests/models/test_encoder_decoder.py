@@ -14,11 +14,7 @@ from rescore.lattice.tree import TokenTree
 PROMPTS = [np.array([5, 3, 8, 1, 30, 2]), np.array([7, 7, 1]), np.array([11])]
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 @pytest.fixture(scope="module", params=ENCODER_DECODER)

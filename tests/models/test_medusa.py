@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from torch import nn
 
 from rescore.decode.models.draft_step import DraftStep
@@ -18,11 +18,7 @@ WIDTH, V = 6, 11
 BACKBONE = nn.Linear(WIDTH, V, bias=False)
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def published(heads: int = 3, layers: int = 2, own: bool = True) -> dict[str, torch.Tensor]:
@@ -120,7 +116,7 @@ def test_what_is_saved_is_read_back(tmp_path, own):
 
 def test_saving_spares_the_folder_of_another_model(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with refused_folder(ValueError, "config.json", "another"):
+    with refused(ValueError, "config.json", "another"):
         MedusaHeads(heads=1, width=WIDTH, vocab_size=V).save(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
@@ -238,7 +234,7 @@ def test_damaged_files_are_refused(tmp_path, name):
 
 def test_paths_that_hold_no_heads(tmp_path):
     refused_folder(tmp_path, "medusa_lm_head.safetensors", "medusa_lm_head.pt", "'medusa_head.0...'")
-    with refused_folder(FileNotFoundError, "absent"):
+    with refused(FileNotFoundError, "absent"):
         load(tmp_path / "absent")
     index = tmp_path / "model.safetensors.index.json"
     for name in ("../elsewhere.safetensors", "/etc/passwd", "model.bin", 3):
@@ -249,7 +245,7 @@ def test_paths_that_hold_no_heads(tmp_path):
 
 
 def test_forms_are_checked():
-    with refused_folder(ValueError, "heads", "1", "0"):
+    with refused(ValueError, "heads", "1", "0"):
         MedusaHeads(heads=0, width=WIDTH, vocab_size=V)
-    with refused_folder(ValueError, "vocab_size"):
+    with refused(ValueError, "vocab_size"):
         MedusaHeads(heads=1, width=WIDTH)

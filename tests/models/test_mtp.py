@@ -16,11 +16,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.mtp import MtpHeads
 
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 @pytest.fixture(scope="module", params=["deepseek-v3", "glm4-moe", "mellum"])

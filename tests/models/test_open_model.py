@@ -9,7 +9,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from support.blocks import chain
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.tiny_blockwise import CONFIG, untrained, write_tokenizer
 from support.tiny_mtp import checkpoint, known_to_transformers
 from support.tiny_transformers import V, shared
@@ -19,11 +19,7 @@ from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.open import open_model
 
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 @pytest.fixture
@@ -120,28 +116,28 @@ def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
 
 
 def test_heads_that_are_not_there(llama, ours, tmp_path):
-    with refused_folder(ValueError, "safetensors"):
+    with refused(ValueError, "safetensors"):
         open_model(llama, heads="mtp")
-    with refused_folder(ValueError, "'mtp'"):
+    with refused(ValueError, "'mtp'"):
         open_model(ours, heads="mtp")
-    with refused_folder(FileNotFoundError, "nowhere"):
+    with refused(FileNotFoundError, "nowhere"):
         open_model(llama, heads=tmp_path / "nowhere")
-    with refused_folder(ValueError, "another"):
+    with refused(ValueError, "another"):
         open_model(llama, heads=medusa(tmp_path / "wide", 48))
     shared("t5").save_pretrained(tmp_path / "t5")
-    with refused_folder(ValueError, "T5ForConditionalGeneration", "'mtp'"):
+    with refused(ValueError, "T5ForConditionalGeneration", "'mtp'"):
         open_model(tmp_path / "t5", heads="mtp")
 
 
 def test_paths_without_a_model(tmp_path):
-    with refused_folder(FileNotFoundError, "nowhere"):
+    with refused(FileNotFoundError, "nowhere"):
         open_model(tmp_path / "nowhere")
-    with refused_folder(FileNotFoundError, "neither", "model.safetensors", "config.json"):
+    with refused(FileNotFoundError, "neither", "model.safetensors", "config.json"):
         open_model(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": []}')
-    with refused_folder(ValueError, "config.json", "'model_type'"):
+    with refused(ValueError, "config.json", "'model_type'"):
         open_model(tmp_path)
-    with refused_folder(ValueError, "backbone"):
+    with refused(ValueError, "backbone"):
         open_model(medusa(tmp_path / "heads"))
 
 
@@ -166,18 +162,13 @@ def test_incomplete_or_foreign_weights_are_refused(llama):
 @pytest.mark.parametrize(
     "family,name,value,match",
     [
-        (
-            "llama",
-            "num_hidden_layers",
-            10**30,
-            "expected at most 2, the number that the tensors have, got 1000000000000000",
-        ),
-        ("llama", "num_hidden_layers", 3, "config.json: num_hidden_layers: expected at most 2"),
-        ("t5", "num_decoder_layers", 10**9, "num_decoder_layers: expected at most 3"),
-        ("deepseek-v3", "num_mtp_layers", 10**9, "num_mtp_layers: expected at most"),
-        ("llama", "vocab_size", 10**9, "a configuration of 64,000,015,520 parameters, but files of .* bits"),
-        ("llama", "intermediate_size", 10**8, "a configuration of 19,200,008,672 parameters"),
-        ("deepseek-v3", "n_routed_experts", 10**7, "a configuration of 15,[0-9,]* parameters"),
+        ("llama", "num_hidden_layers", 10**30, ["2", "1000000000000000"]),
+        ("llama", "num_hidden_layers", 3, ["config.json", "num_hidden_layers", "2"]),
+        ("t5", "num_decoder_layers", 10**9, ["num_decoder_layers", "3"]),
+        ("deepseek-v3", "num_mtp_layers", 10**9, ["num_mtp_layers"]),
+        ("llama", "vocab_size", 10**9, ["64,000,015,520"]),
+        ("llama", "intermediate_size", 10**8, ["19,200,008,672"]),
+        ("deepseek-v3", "n_routed_experts", 10**7, ["15"]),
     ],
 )
 def test_nothing_is_built_of_a_config_that_is_not_its_tensors(tmp_path, monkeypatch, family, name, value, match):
@@ -220,5 +211,5 @@ def test_mask_tokens_of_a_model_that_cannot_read_them_are_refused_by_name(tmp_pa
     from support.tiny_blockwise import untrained
 
     untrained().save(tmp_path / "model.safetensors")
-    with refused_folder(ValueError, "data/demo/bita", "BiTA"):
+    with refused(ValueError, "data/demo/bita", "BiTA"):
         open_model(tmp_path / "model.safetensors", heads="data/demo/bita")

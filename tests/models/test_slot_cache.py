@@ -11,12 +11,7 @@ from rescore import _core
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree
 
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(1)
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 @pytest.fixture(scope="module")

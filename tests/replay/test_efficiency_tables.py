@@ -16,16 +16,8 @@ from rescore.decode.replay.analyses.efficiency import (
 )
 from rescore.decode.replay.analyses.weights import GRID, best_draft, weights_by_task
 from rescore.decode.replay.figures import Resampled
-from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.build.in_memory import build
-
-
-@pytest.fixture(scope="module")
-def dump(tmp_path_factory) -> Dump:
-    path = tmp_path_factory.mktemp("tables") / "dump"
-    dumps.write(path, made=dumps.likely_sequences(12))
-    return Dump.open(path)
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,7 @@ from rescore.decode.replay import rows
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, count_causes, lost_tokens
 from rescore.decode.replay.measures import SLOTS
 from rescore.decode.replay.run import replay_dump
-from rescore.lattice.dump import Dump
 from rescore.lm.build.in_memory import build
-
-
-@pytest.fixture(scope="module")
-def dump(tmp_path_factory) -> Dump:
-    path = tmp_path_factory.mktemp("lost") / "dump"
-    dumps.write(path, made=dumps.likely_sequences(12))
-    return Dump.open(path)
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,8 @@ from support import dumps
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.analyses.recall import recall
-from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.build.in_memory import build
-
-
-@pytest.fixture(scope="module")
-def dump(tmp_path_factory) -> Dump:
-    path = tmp_path_factory.mktemp("recall") / "dump"
-    dumps.write(path, made=dumps.likely_sequences(12))
-    return Dump.open(path)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support import cli, every_row
+from support import every_row
 from support.refusals import refused
 
 from rescore.decode.draft.auto_width import AutoWidth
@@ -25,17 +25,13 @@ MOST = max(BUDGETS.values())
 
 
 @pytest.fixture(scope="module")
-def blocks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("visits")
-    cli.make_dump(folder / "dump")
-    return list(Dump.open(folder / "dump").blocks(rows=60))
+def blocks(world):
+    return list(Dump.open(world / "dump").blocks(rows=60))
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> NGram:
-    path = tmp_path_factory.mktemp("visits") / "a.ngram"
-    cli.make_model(path, cli.make_dump(path.parent / "dump"))
-    return NGram.open(path)
+def model(world) -> NGram:
+    return NGram.open(world / "lm.ngram")
 
 
 def check(block, drafter, trees) -> None:

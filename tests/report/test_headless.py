@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support import cli, every_row, headless_dumps
+from support import cli, every_row
 from support.reports import check_schema, rows
 
 from rescore.decode.draft.calibration import HEADLESS
@@ -22,18 +22,9 @@ NODES = 12
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("headless_report")
-    made = headless_dumps.write(folder / "dump")
-    cli.make_model(folder / "lm.ngram", made)
-    cli.make_dump(folder / "heads")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def replayed(world):
+def replayed(headless):
     """(dump, drafter, rescorer, result)"""
-    dump, rescorer = Dump.open(world / "dump"), Rescorer(NGram.open(world / "lm.ngram"), calibration=HEADLESS)
+    dump, rescorer = Dump.open(headless / "dump"), Rescorer(NGram.open(headless / "lm.ngram"), calibration=HEADLESS)
     drafter = replays.trees(rescorer, {"blend 12": NODES})
     return dump, drafter, rescorer, replay_dump(dump, [drafter])
 
@@ -93,8 +84,8 @@ def test_acceptance_of_slots_beyond_the_heads(replayed):
         assert accepted.sum() == tally.accepted and drafts[0] == reached[0] == tally.steps
 
 
-def test_section_of_drafts_holds_the_counts(world):
-    dump, rescorer = Dump.open(world / "dump"), Rescorer(NGram.open(world / "lm.ngram"), calibration=HEADLESS)
+def test_section_of_drafts_holds_the_counts(headless):
+    dump, rescorer = Dump.open(headless / "dump"), Rescorer(NGram.open(headless / "lm.ngram"), calibration=HEADLESS)
     measured = measure(dump, rescorer, ReportOptions(split=Split.of_dump(dump), part="all"))
     section = drafts.section(measured)
     shown = {plot.title: plot for plot in section.plots}
@@ -111,11 +102,11 @@ def test_section_of_drafts_holds_the_counts(world):
         assert all(1 <= y <= 65 for curve in curves for y in curve.y)
 
 
-def test_figures_are_those_of_run(world, capsys):
-    arguments = (world / "dump", "--lm", world / "lm.ngram")
-    result = cli.call(capsys, "report", *arguments, "-o", world / "r.html", "--markdown", world / "r.md")
-    assert result == (0, f"wrote {world / 'r.html'}, {world / 'r.md'}\n", "")
-    run, tables = cli.figures(capsys, "run", *arguments), (world / "r.md").read_text()
+def test_figures_are_those_of_run(headless, capsys):
+    arguments = (headless / "dump", "--lm", headless / "lm.ngram")
+    result = cli.call(capsys, "report", *arguments, "-o", headless / "r.html", "--markdown", headless / "r.md")
+    assert result == (0, f"wrote {headless / 'r.html'}, {headless / 'r.md'}\n", "")
+    run, tables = cli.figures(capsys, "run", *arguments), (headless / "r.md").read_text()
     table, overall = rows(tables, "Block efficiency per task"), run["overall"][0]
     names = (
         "blend 16",
@@ -138,51 +129,53 @@ def test_figures_are_those_of_run(world, capsys):
         one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend 16", "blend-without-lm 16")
     )
     assert pair.split("|")[3].strip().startswith(f"{own['value']:.3f}")
-    page = (world / "r.html").read_text()
+    page = (headless / "r.html").read_text()
     for key in ("summary", "efficiency", "differences", "drafts", "provenance"):
         assert f'<section id="{key}"' in page
     assert "headroom" not in tables.lower() and "16 nodes, tuned" not in page and len(page) < 10 << 20
-    assert f"rescore report {world / 'dump'} --lm {world / 'lm.ngram'} --paths 16 --part all --seed 0" in page
+    assert f"rescore report {headless / 'dump'} --lm {headless / 'lm.ngram'} --paths 16 --part all --seed 0" in page
 
 
-def test_json(world, capsys):
-    report = cli.figures(capsys, "report", world / "dump", "--lm", world / "lm.ngram", "-o", world / "j.html")
+def test_json(headless, capsys):
+    report = cli.figures(capsys, "report", headless / "dump", "--lm", headless / "lm.ngram", "-o", headless / "j.html")
     check_schema(report)
     values = report["figures"]["overall"]["block_efficiency"]
     assert f"({values['prompt-lookup']:.2f})" in report["verdict"]
     assert [one["key"] for one in report["sections"]][:4] == ["summary", "efficiency", "differences", "drafts"]
 
 
-def test_without_a_model_and_of_one_task(world, capsys):
-    made = ("report", world / "dump", "--task", "second", "-o", world / "none.html", "--markdown", "-")
+def test_without_a_model_and_of_one_task(headless, capsys):
+    made = ("report", headless / "dump", "--task", "second", "-o", headless / "none.html", "--markdown", "-")
     result = cli.call(capsys, *made)
     assert result.status == 0 and "without an n-gram model" in result.out
     table = rows(result.out, "Block efficiency per task")
     assert "blend 16" in table and "blend-without-lm 16" not in table and "lm-alone 16" not in table
 
 
-def test_settings(world, capsys):
-    cli.done(capsys, "tune", world / "dump", "--lm", world / "lm.ngram", "-o", world / "s.json")
-    made = ("report", world / "dump", "--settings", world / "s.json", "-o", world / "t.html")
+def test_settings(headless, capsys):
+    cli.done(capsys, "tune", headless / "dump", "--lm", headless / "lm.ngram", "-o", headless / "s.json")
+    made = ("report", headless / "dump", "--settings", headless / "s.json", "-o", headless / "t.html")
     tables = cli.call(capsys, *made, "--markdown", "-").out
-    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "s.json")["overall"][0]
+    run = cli.figures(capsys, "run", headless / "dump", "--settings", headless / "s.json")["overall"][0]
     assert run["part"] == "heldout" and "held-out sequences" in tables
     cell = rows(tables, "Block efficiency per task")["blend tuned 64"][-2]
     assert cell.startswith(f"{run['block_efficiency']['blend tuned 64']:.3f}")
     assert "nodes drafted by blend tuned 64" in tables
-    assert "16 nodes, tuned" in (world / "t.html").read_text()
-    cli.refusal(capsys, "report", world / "heads", "--settings", world / "s.json", "-o", world / "h.html", names=["3"])
+    assert "16 nodes, tuned" in (headless / "t.html").read_text()
+    cli.refusal(
+        capsys, "report", headless / "heads", "--settings", headless / "s.json", "-o", headless / "h.html", names=["3"]
+    )
     cli.refusal(capsys, *made, "--tune-sequences", 1, status=2, names=["--tune-sequences", "--settings"])
 
 
 @pytest.mark.parametrize("more", [("--alpha", "0.5"), ("--model", "70b"), ("--gpu", "a100")])
-def test_options_of_heads(world, capsys, more):
-    arguments = ("report", world / "dump", "--lm", world / "lm.ngram", "-o", world / "x.html", *more)
+def test_options_of_heads(headless, capsys, more):
+    arguments = ("report", headless / "dump", "--lm", headless / "lm.ngram", "-o", headless / "x.html", *more)
     refused = cli.refusal(capsys, *arguments, status=2)
     assert more[0] in refused and ("of a model without" in refused or "has none" in refused)
-    assert not (world / "x.html").exists()
+    assert not (headless / "x.html").exists()
 
 
-def test_several_models(world, capsys):
-    twice = ("--lm", world / "lm.ngram") * 2
-    cli.refusal(capsys, "report", world / "dump", *twice, "-o", world / "x.html", status=2, names=["rescore"])
+def test_several_models(headless, capsys):
+    twice = ("--lm", headless / "lm.ngram") * 2
+    cli.refusal(capsys, "report", headless / "dump", *twice, "-o", headless / "x.html", status=2, names=["rescore"])

@@ -21,13 +21,10 @@ ALPHA = 0.7
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """A dump, an n-gram model, a small causal model; the page's tables as Markdown."""
-    folder = tmp_path_factory.mktemp("neural")
-    made = cli.make_dump(folder / "dump")
-    cli.make_model(folder / "lm.ngram", made)
-    tiny_transformers.build("llama", vocab_size=dumps.V).save_pretrained(folder / "small")
-    return folder
+def world(world):
+    """With a small causal model of the dump's vocabulary."""
+    tiny_transformers.build("llama", vocab_size=dumps.V).save_pretrained(world / "small")
+    return world
 
 
 @pytest.fixture(scope="module")

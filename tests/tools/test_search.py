@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from support import cli, dumps
+from support import dumps
 from support.refusals import refuses
 from support.tools import load_tool
 
@@ -12,13 +12,6 @@ from rescore.lattice.dump import Dump
 from rescore.lm.model.ngram import NGram
 
 search = load_tool("bench/search")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("search")
-    cli.make_model(folder / "lm.ngram", cli.make_dump(folder / "dump"))
-    return folder
 
 
 @pytest.fixture

@@ -23,27 +23,23 @@ from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tune")
-    made = cli.make_dump(folder / "dump")
-    without_checksums(folder / "dump")
-    cli.make_model(folder / "a.ngram", made)
-    cli.make_model(folder / "b.ngram", made[:4], order=2)
-    return folder
+def world(world):
+    without_checksums(world / "dump")
+    return world
 
 
 @pytest.fixture(scope="module")
 def tuned(world):
     trials = []
     found = tune(
-        Dump.open(world / "dump"), NGram.open(world / "a.ngram"), paths=4, per_task=True, advance=trials.append
+        Dump.open(world / "dump"), NGram.open(world / "lm.ngram"), paths=4, per_task=True, advance=trials.append
     )
     assert trials and all(isinstance(one, str) for one in trials)
     return found
 
 
 def settings_of(world, found, **changes) -> Settings:
-    files = (ModelFile.of(world / "a.ngram"),)
+    files = (ModelFile.of(world / "lm.ngram"),)
     return found.settings(files, values={"base": 1.0}, **changes)
 
 
@@ -82,11 +78,11 @@ def change_sequence(dump, task: str, sequence: int, array: str) -> None:
 
 def written(world, dump, name: str) -> bytes:
     """The settings file of tuning on this dump."""
-    found = tune(Dump.open(dump), NGram.open(world / "a.ngram"), paths=4)
+    found = tune(Dump.open(dump), NGram.open(world / "lm.ngram"), paths=4)
     settings = found.settings(
-        (ModelFile.of(world / "a.ngram"),),
+        (ModelFile.of(world / "lm.ngram"),),
         values=mean_efficiency(
-            evaluate(Dump.open(dump), settings_of(world, found), [NGram.open(world / "a.ngram")], "tune", alpha=0.3)
+            evaluate(Dump.open(dump), settings_of(world, found), [NGram.open(world / "lm.ngram")], "tune", alpha=0.3)
         ),
     )
     settings.save(world / name)
@@ -113,7 +109,7 @@ def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
 def test_the_best_of_what_was_tried(world, tuned):
     scalar = tuned.paths.scalar
     assert set(GRID) <= set(scalar.efficiency) and scalar.best in scalar.efficiency
-    dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
+    dump, model, part = Dump.open(world / "dump"), NGram.open(world / "lm.ngram"), tuned.split.part("tune")
 
     def log_efficiency(drafter, names) -> float:
         return float(
@@ -144,7 +140,7 @@ def test_the_best_of_what_was_tried(world, tuned):
 
 def test_calibrations_are_fitted_to_the_tuning_part(world, tuned):
     found = tuned.trees.weights
-    dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
+    dump, model, part = Dump.open(world / "dump"), NGram.open(world / "lm.ngram"), tuned.split.part("tune")
     assert found["open"].overall == fit_calibration(
         [b for task in dump.tasks for b in part.blocks(dump, task)], model, text=found["open"].overall.text
     )
@@ -155,10 +151,10 @@ def test_calibrations_are_fitted_to_the_tuning_part(world, tuned):
 
 
 def test_several_models(world):
-    dump, models = Dump.open(world / "dump"), [NGram.open(world / name) for name in ("a.ngram", "b.ngram")]
+    dump, models = Dump.open(world / "dump"), [NGram.open(world / name) for name in ("lm.ngram", "b.ngram")]
     found = tune(dump, models, paths=4)
     assert found.trees is None and len(found.paths.weights.alpha) == 2
-    files = tuple(ModelFile.of(world / name) for name in ("a.ngram", "b.ngram"))
+    files = tuple(ModelFile.of(world / name) for name in ("lm.ngram", "b.ngram"))
     settings = found.settings(files, values={})
     assert settings.trees is None
     settings.save(world / "two.json")
@@ -173,7 +169,7 @@ def test_settings_are_kept(world, tuned, tmp_path):
     settings = settings_of(world, tuned, seed=7)
     settings.save(world / "sub" / "s.json")
     loaded = Settings.load(world / "sub" / "s.json")
-    assert json.loads((world / "sub" / "s.json").read_text())["models"][0]["path"] == "../a.ngram"
+    assert json.loads((world / "sub" / "s.json").read_text())["models"][0]["path"] == "../lm.ngram"
     assert loaded.to_json(tmp_path) == settings.to_json(tmp_path)
     assert (loaded.paths, loaded.trees, loaded.split, loaded.seed) == (
         settings.paths,
@@ -184,7 +180,7 @@ def test_settings_are_kept(world, tuned, tmp_path):
     assert loaded.is_tuned_on(Dump.open(world / "dump"))
     dump = Dump.open(world / "dump")
     block = next(dump.blocks("first"))
-    mine = Rescorer(NGram.open(world / "a.ngram"), calibration=tuned.trees.weights["open"].overall).tree(
+    mine = Rescorer(NGram.open(world / "lm.ngram"), calibration=tuned.trees.weights["open"].overall).tree(
         block.sausages()[0], block.history(0, 50), 8
     )
     theirs = loaded.calibrated("open").tree(block.sausages()[0], block.history(0, 50), 8)
@@ -196,7 +192,7 @@ def test_settings_are_kept(world, tuned, tmp_path):
 
 def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
     dump, settings = Dump.open(world / "dump"), settings_of(world, tuned)
-    model, part = NGram.open(world / "a.ngram"), tuned.split.part("heldout")
+    model, part = NGram.open(world / "lm.ngram"), tuned.split.part("heldout")
     result = evaluate(dump, settings, [model], "heldout", alpha=0.3)
     for task in result.tasks:
         own = rows.trees(Rescorer(model, calibration=tuned.trees.weights["open"].by_task[task.task]), {"x": 16})
@@ -210,12 +206,12 @@ def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
 
 
 def test_threads_change_nothing(world, tuned):
-    found = tune(Dump.open(world / "dump"), NGram.open(world / "a.ngram"), paths=4, per_task=True, threads=3)
+    found = tune(Dump.open(world / "dump"), NGram.open(world / "lm.ngram"), paths=4, per_task=True, threads=3)
     assert found == tuned
 
 
 def test_refusals(world, tmp_path):
-    dump, model = Dump.open(world / "dump"), NGram.open(world / "a.ngram")
+    dump, model = Dump.open(world / "dump"), NGram.open(world / "lm.ngram")
     refuses(ValueError, lambda: tune(dump, []), "tune")
     refuses(ValueError, lambda: tune(dump, model, split=Split.of_dump(dump, 0)), "tune")
     cli.make_dump(tmp_path / "other")
@@ -224,13 +220,13 @@ def test_refusals(world, tmp_path):
 
 
 def test_another_model_is_refused(world, tuned, tmp_path):
-    (tmp_path / "a.ngram").write_bytes((world / "a.ngram").read_bytes())
-    file = ModelFile.of(tmp_path / "a.ngram")
-    assert (file.bytes, file.crc32) == (ModelFile.of(world / "a.ngram").bytes, ModelFile.of(world / "a.ngram").crc32)
-    (tmp_path / "a.ngram").write_bytes((world / "b.ngram").read_bytes())
-    refuses(ValueError, lambda: file.open(), "a.ngram", "4480", "3008")
-    (tmp_path / "a.ngram").write_bytes(b"junk" * 100)
-    refuses(ValueError, lambda: file.open(), "a.ngram")
+    (tmp_path / "lm.ngram").write_bytes((world / "lm.ngram").read_bytes())
+    file = ModelFile.of(tmp_path / "lm.ngram")
+    assert (file.bytes, file.crc32) == (ModelFile.of(world / "lm.ngram").bytes, ModelFile.of(world / "lm.ngram").crc32)
+    (tmp_path / "lm.ngram").write_bytes((world / "b.ngram").read_bytes())
+    refuses(ValueError, lambda: file.open(), "lm.ngram", "4480", "3008")
+    (tmp_path / "lm.ngram").write_bytes(b"junk" * 100)
+    refuses(ValueError, lambda: file.open(), "lm.ngram")
 
 
 def test_settings_of_another_model_are_refused(world, tuned):

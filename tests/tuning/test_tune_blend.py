@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import cli, dumps, headless_dumps
+from support import dumps, headless_dumps
 from support.refusals import refuses
 
 from rescore.decode.draft.blended_drafter import blended
@@ -27,29 +27,21 @@ from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tune_blend")
-    cli.make_model(folder / "a.ngram", headless_dumps.write(folder / "dump"))
-    cli.make_dump(folder / "heads")
-    return folder
-
-
 @pytest.fixture(scope="module", params=["model", "none"])
-def lm(request, world) -> NGram | None:
-    return NGram.open(world / "a.ngram") if request.param == "model" else None
+def lm(request, headless) -> NGram | None:
+    return NGram.open(headless / "lm.ngram") if request.param == "model" else None
 
 
 @pytest.fixture(scope="module")
-def tuned(world, lm):
+def tuned(headless, lm):
     told = []
-    found = tune(Dump.open(world / "dump"), lm or (), advance=told.append)
+    found = tune(Dump.open(headless / "dump"), lm or (), advance=told.append)
     assert len(told) == len(found.trees.tried["blend"]) == 2
     return found
 
 
-def test_the_best_of_what_was_tried(world, lm, tuned):
-    dump = Dump.open(world / "dump")
+def test_the_best_of_what_was_tried(headless, lm, tuned):
+    dump = Dump.open(headless / "dump")
     part = tuned.split.part("tune")
     blocks = [block for task in dump.tasks for block in part.blocks(dump, task)]
     fitted = replace(HEADLESS, text=fit_shares(blocks, lm or NGram.uniform(dumps.V)))
@@ -63,16 +55,16 @@ def test_the_best_of_what_was_tried(world, lm, tuned):
     assert tried[tuned.trees.weights["blend"].overall] == max(tried.values())
 
 
-def test_shares_that_draft_worse_are_not_kept(world, monkeypatch):
+def test_shares_that_draft_worse_are_not_kept(headless, monkeypatch):
     never = ((-20.0, 0.0, 0.0),) * len(HEADLESS.text)
     monkeypatch.setattr(module, "fit_shares", lambda *_: never)
-    found = tune(Dump.open(world / "dump"))
+    found = tune(Dump.open(headless / "dump"))
     tried = found.trees.tried["blend"]
     assert found.trees.weights["blend"].overall == HEADLESS and tried[HEADLESS] > tried[replace(HEADLESS, text=never)]
 
 
-def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
-    made, before = headless_dumps.sequences(), tune(Dump.open(world / "dump"))
+def test_nothing_of_the_held_out_part_is_read(headless, tmp_path):
+    made, before = headless_dumps.sequences(), tune(Dump.open(headless / "dump"))
     split = before.split.tune
     seen: dict[str, int] = {}
     for one in made:
@@ -87,11 +79,11 @@ def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
     assert tune(Dump.open(tmp_path / "changed")).trees != before.trees
 
 
-def test_settings_are_kept_and_replayed(world, lm, tuned):
-    dump = Dump.open(world / "dump")
-    files = (ModelFile.of(world / "a.ngram"),) if lm else ()
-    tuned.settings(files, values={"blend 16": 1.5}, seed=7).save(world / "sub" / "s.json")
-    loaded = Settings.load(world / "sub" / "s.json")
+def test_settings_are_kept_and_replayed(headless, lm, tuned):
+    dump = Dump.open(headless / "dump")
+    files = (ModelFile.of(headless / "lm.ngram"),) if lm else ()
+    tuned.settings(files, values={"blend 16": 1.5}, seed=7).save(headless / "sub" / "s.json")
+    loaded = Settings.load(headless / "sub" / "s.json")
     best = tuned.trees.weights["blend"].overall
     assert loaded.calibration("blend") == best and loaded.split == tuned.split
     assert (loaded.slots, loaded.top_k, loaded.p, loaded.paths, loaded.seed) == (0, 0, 0, None, 7)
@@ -112,24 +104,24 @@ def test_settings_are_kept_and_replayed(world, lm, tuned):
             assert mine.passes[name].tolist() == theirs.passes[name].tolist()
 
 
-def test_refusals(world):
-    dump, heads = Dump.open(world / "dump"), Dump.open(world / "heads")
+def test_refusals(headless):
+    dump, heads = Dump.open(headless / "dump"), Dump.open(headless / "heads")
     refuses(ValueError, lambda: tune(heads), "tune")
-    refuses(ValueError, lambda: tune(dump, [NGram.open(world / "a.ngram")] * 2), "tune", "2")
+    refuses(ValueError, lambda: tune(dump, [NGram.open(headless / "lm.ngram")] * 2), "tune", "2")
     refuses(ValueError, lambda: tune(dump, split=Split.of_dump(dump, 0)), "tune")
     refuses(ValueError, lambda: tune(dump, NGram.uniform(60)), "60", "50")
 
 
 @pytest.fixture(scope="module")
-def good(world) -> dict:
-    dump = Dump.open(world / "dump")
-    settings = tune(dump, NGram.open(world / "a.ngram")).settings((ModelFile.of(world / "a.ngram"),), values={})
+def good(headless) -> dict:
+    dump = Dump.open(headless / "dump")
+    settings = tune(dump, NGram.open(headless / "lm.ngram")).settings((ModelFile.of(headless / "lm.ngram"),), values={})
     settings.trees["blend"] = TreeWeights(overall=HEADLESS)
-    return settings.to_json(world)
+    return settings.to_json(headless)
 
 
-def test_settings_of_another_model_are_refused(world, good):
-    settings = Settings.from_json(good, world)
+def test_settings_of_another_model_are_refused(headless, good):
+    settings = Settings.from_json(good, headless)
     settings.check(vocab_size=50, slots=0)
     refuses(ValueError, lambda: settings.check(vocab_size=50, slots=3), "3")
     refuses(ValueError, lambda: settings.check(vocab_size=51, slots=0), "50", "51")
@@ -165,19 +157,19 @@ def test_settings_of_another_model_are_refused(world, good):
         ("trees.blend.by_task", {"first": 3}, ["calibration"]),
     ],
 )
-def test_hostile_settings(good, world, path, value, message):
+def test_hostile_settings(good, headless, path, value, message):
     whole = json.loads(json.dumps(good))
     *folders, name = path.split(".")
     at = whole
     for one in folders:
         at = at[one]
     at[name] = value
-    refuses((ValueError, TypeError), lambda: Settings.from_json(whole, world), *message)
+    refuses((ValueError, TypeError), lambda: Settings.from_json(whole, headless), *message)
 
 
-def test_default_weights_of_settings_keep_their_own_model(world):
+def test_default_weights_of_settings_keep_their_own_model(headless):
     """Beside another --lm: the tuned row is that of the settings' model, the other that of the given one."""
-    dump, mine = Dump.open(world / "dump"), NGram.open(world / "a.ngram")
+    dump, mine = Dump.open(headless / "dump"), NGram.open(headless / "lm.ngram")
     other = NGram.uniform(mine.vocab_size)
     settings = tune(dump, mine).settings((), values={})
     settings.trees["blend"] = TreeWeights(overall=HEADLESS)
