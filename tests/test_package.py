@@ -34,10 +34,17 @@ def test_import_is_light():
     assert not modules_after("import rescore") & {*HEAVY, "numpy", "rich"}
 
 
-def test_api_needs_no_torch():
-    assert not modules_after(
-        "from rescore import NGram, Rescorer, Sausage, Dump; from rescore.lattice.tree import TokenTree"
-    ) & {"torch", "transformers", "tokenizers", "pyarrow"}
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from rescore import NGram, Rescorer, Sausage, Dump; from rescore.lattice.tree import TokenTree",
+        "import rescore.lattice.sausage, rescore.lattice.dump, rescore.lattice.draw",
+        "from rescore.decode.verify import greedy, matching, token, block, greedy_block, modification, recursive",
+        "import rescore.decode.engines.text_drafter, rescore.decode.cli.verbs.dump_reduce",
+    ],
+)
+def test_what_needs_no_torch(statement):
+    assert not modules_after(statement) & {"torch", "transformers", "tokenizers", "pyarrow"}
 
 
 def test_every_public_name_is_there():

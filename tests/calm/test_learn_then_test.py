@@ -1,11 +1,13 @@
 """Fixed-sequence testing: p-values against exact sums, and the guarantee by simulation."""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
 from support.refusals import refused
 
+from rescore.decode.calm.consistency import rouge_l_risk, token_risk
 from rescore.decode.calm.learn_then_test import fixed_sequence, hoeffding, hoeffding_bentkus, least_valid
 
 DELTA, EPSILON, N = 0.1, 0.1, 60
@@ -119,3 +121,34 @@ def test_tests_end_at_the_first_that_fails():
 def test_what_cannot_be_tested_is_refused(thresholds, losses, options, match):
     with refused(ValueError, *match):
         fixed_sequence(thresholds, lambda _: losses, **{"delta": DELTA, "epsilon": EPSILON, **options})
+
+
+def longest_common(left, right) -> int:
+    """By enumerating all subsequences of the first."""
+    for size in range(min(len(left), len(right)), 0, -1):
+        for places in combinations(range(len(left)), size):
+            rest = iter(right)
+            if all(left[place] in rest for place in places):
+                return size
+    return 0
+
+
+def test_rouge_l_is_that_of_all_subsequences():
+    random = np.random.default_rng(1)
+    for _ in range(200):
+        left, right = (random.integers(0, 3, random.integers(1, 9)) for _ in range(2))
+        common = longest_common(left.tolist(), right.tolist())
+        precision, recall = common / len(left), common / len(right)
+        f1 = 2 * precision * recall / (precision + recall) if common else 0.0
+        assert rouge_l_risk(left, right) == pytest.approx(1 - f1)
+
+
+def test_risks_by_hand():
+    full = np.array([5, 6, 7, 8])
+    assert rouge_l_risk(full, full) == token_risk(full, full) == 0.0
+    assert rouge_l_risk(np.array([6, 7, 8]), full) == pytest.approx(1 - 6 / 7)  # a token left out
+    assert token_risk(np.array([6, 7, 8]), full) == 1.0
+    assert token_risk(np.array([5, 6, 1]), full) == 0.5
+    none = np.array([], np.int64)
+    assert rouge_l_risk(none, none) == token_risk(none, none) == 0.0
+    assert rouge_l_risk(none, full) == token_risk(none, full) == 1.0

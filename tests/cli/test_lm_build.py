@@ -48,12 +48,7 @@ def test_from_text(world, tokenizer, capsys, tmp_path, inputs):
         "lm",
         "build",
         *(world / name for name in inputs),
-        "--tokenizer",
-        tokenizer,
-        "--order",
-        3,
-        "-o",
-        tmp_path / "new" / "lm.ngram",
+        *f"--tokenizer {tokenizer} --order 3 -o {tmp_path}/new/lm.ngram".split(),
     )
     model = NGram.open(tmp_path / "new" / "lm.ngram", verify=True)
     assert_same_model(model, build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0))

@@ -95,9 +95,7 @@ def test_tokenizer_gives_words(models, capsys, tmp_path):
         "lm",
         "convert",
         models["ids"][0],
-        tmp_path / "n.ngram",
-        "--tokenizer",
-        tokenizer,
+        *f"{tmp_path}/n.ngram --tokenizer {tokenizer}".split(),
         names=["ids.ngram", "tokenizer"],
     )
     cli.make_model(tmp_path / "bare.ngram", dumps.sequences())

@@ -86,9 +86,7 @@ def test_weights_of_models(world, capsys):
     whole = cli.figures(capsys, "run", world / "dump", "--lm", world / "lm.ngram", "--alpha", "0.5")
     parts = cli.figures(
         capsys,
-        "run",
-        world / "dump",
-        "--lm",
+        *f"run {world}/dump --lm".split(),
         f"{world / 'lm.ngram'}=0.75",
         "--lm",
         f"{world / 'lm.ngram'}=0.25",

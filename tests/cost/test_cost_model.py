@@ -27,6 +27,7 @@ from rescore.decode.cost.cost_model import (
 )
 from rescore.decode.cost.cost_tables import LENGTHS
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
+from rescore.decode.cost.paper_cost import PRINTED, TABLE_11, TARGET, table_11
 from rescore.decode.draft.pace import PassCosts
 
 # 2 layers: 4 matrices of 8 x 8 and 2 of 8 x 16, the tied table 10 x 8: 1104 parameters. 32 numbers in the cache for
@@ -203,3 +204,30 @@ def test_refused(make, message):
 def test_names_of_accelerators():
     assert accelerator("RTX 4090") is ACCELERATORS["rtx-4090"]
     assert all(name == one.name for name, one in ACCELERATORS.items())
+
+
+@pytest.mark.parametrize("row", PRINTED)
+def test_every_printed_digit(row):
+    """Three digits after the point; the table drops the last 0 of 0.570."""
+    for value, printed in zip(table_11()[row], PRINTED[row], strict=True):
+        assert f"{value:.3f}" == f"{float(printed):.3f}"
+
+
+def test_the_rows_are_complete():
+    assert table_11().keys() == PRINTED.keys()
+    assert sum(map(len, PRINTED.values())) == 36
+
+
+def test_a_cell_by_hand():
+    """Neural at 512: keys and values of 512 + 9 tokens, 18 x 12288 and 12 x 1536 numbers of 2 bytes each, for 1.724
+    tokens.
+    """
+    neural = TABLE_11[3]
+    assert neural.cache_gb(512) == pytest.approx((18 * 12288 + 12 * 1536) * 2 * 2 * 521 / 1.724 / 1e9, rel=1e-12)
+    assert neural.parameter_gb == pytest.approx((3.0 + 0.122) / 1.724, rel=1e-12)
+
+
+def test_a_cache_of_the_attention_s_width_would_print_other_digits():
+    """By the matrices of table 6 the cache is an eighth of the paper's."""
+    assert TARGET.cache_bytes == 8 * (2 * 2 * 18 * 1536)
+    assert f"{2 * 2 * 18 * 1536 * 2048 / 1e9:.3f}" == "0.226" != PRINTED["KV Cache I/O (GB), 2048"][0]

@@ -168,17 +168,6 @@ def test_single_sausages_are_no_batches():
     refuses(ValueError, lambda: worked().head(0), "head", "1", "0")
 
 
-def test_importing_needs_no_torch():
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, rescore.lattice.sausage, rescore.lattice.dump, rescore.lattice.draw; "
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 def test_the_examples_of_the_readme():
     import doctest
 

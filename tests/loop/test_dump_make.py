@@ -1,22 +1,26 @@
 """`rescore dump make`: dumps of a tiny model against one pass per position, prompts as ids and as text, messages."""
 
+import gzip
 import json
 import re
 import signal
 import subprocess
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from rich.progress import Progress
 from support import cli
+from support.refusals import refuses
 from support.tiny_blockwise import END, V, trained, untrained, write_prompts, write_tokenizer
 from support.tiny_disk import tiny_disk
 from tokenizers import Tokenizer, models
 
 from rescore.decode.loop import continuations
-from rescore.decode.loop.prompts import Prompt
+from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
@@ -355,3 +359,20 @@ def test_options_are_checked(folder, capsys):
     cli.refusal(capsys, *words(folder, "sampled", "--temperature 0"), status=2, names=["--temperature", "'0'"])
     cli.refusal(capsys, *words(folder, "greedy", "--seed 3"), status=2, names=["--seed", "--kind"])
     cli.refusal(capsys, *words(folder, "greedy", "--device nowhere"), status=2, names=["--device"])
+
+
+NO_TEXT: Any = SimpleNamespace(encode=None, encode_more=None, encode_chat=None)  # all prompts are ids
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_byte_order_mark_is_skipped(tmp_path, name, end):
+    data = b"\xef\xbb\xbf" + end.join(json.dumps({"prompt": [number]}) for number in range(3)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    (prompts,) = read_prompts(tmp_path / name, 9, NO_TEXT).values()
+    assert [(prompt.number, prompt.tokens.tolist()) for prompt in prompts] == [(0, [0]), (1, [1]), (2, [2])]
+
+
+def test_other_bytes_name_their_line(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"prompt": [1]}\n{"prompt": [2], "task": "\xe9"}\n\xef\xbb\xbf\n')
+    refuses(ValueError, lambda: read_prompts(tmp_path / "a.jsonl", 9, NO_TEXT), "a.jsonl", "3")

@@ -122,13 +122,7 @@ def test_chats_and_spec_bench(tmp_path, capsys):
         capsys,
         "generate",
         *call[:2],
-        "--threads",
-        1,
-        "--drafter",
-        "none",
-        "--max-tokens",
-        9,
-        "<|im_start|>the<|im_end|><|im_start|>",
+        *"--threads 1 --drafter none --max-tokens 9 <|im_start|>the<|im_end|><|im_start|>".split(),
     )
     assert as_text["texts"][0]["tokens"] == plain["texts"][0]["tokens"]
     lines = [
@@ -143,16 +137,7 @@ def test_chats_and_spec_bench(tmp_path, capsys):
         "dump",
         "make",
         *call[:3],
-        "--prompts",
-        prompts,
-        "--kind",
-        "greedy",
-        "--max-tokens",
-        5,
-        "--top-k",
-        4,
-        "-o",
-        tmp_path / "dump",
+        *f"--prompts {prompts} --kind greedy --max-tokens 5 --top-k 4 -o {tmp_path}/dump".split(),
     )
     assert [(task["task"], task["sequences"]) for task in dump["tasks"]] == [("mt_bench", 2), ("rag", 1)]
     assert dump["heads"] == 1 and dump["provenance"]["chat"] is True
@@ -173,12 +158,7 @@ def test_chats_and_spec_bench(tmp_path, capsys):
         "dump",
         "make",
         *call[:3],
-        "--prompts",
-        prompts,
-        "--kind",
-        "greedy",
-        "-o",
-        tmp_path / "no",
+        *f"--prompts {prompts} --kind greedy -o {tmp_path}/no".split(),
         names=["line 1"],
     )
     prompts.write_text(json.dumps(of_chats[0]) + "\n")
@@ -187,12 +167,7 @@ def test_chats_and_spec_bench(tmp_path, capsys):
         "dump",
         "make",
         *call[:2],
-        "--prompts",
-        prompts,
-        "--kind",
-        "greedy",
-        "-o",
-        tmp_path / "no",
+        *f"--prompts {prompts} --kind greedy -o {tmp_path}/no".split(),
         names=["line 1", "messages", "--chat"],
     )
     prompts.write_text('{"category": "rag", "turns": []}\n')
@@ -201,12 +176,7 @@ def test_chats_and_spec_bench(tmp_path, capsys):
         "dump",
         "make",
         *call[:3],
-        "--prompts",
-        prompts,
-        "--kind",
-        "greedy",
-        "-o",
-        tmp_path / "no",
+        *f"--prompts {prompts} --kind greedy -o {tmp_path}/no".split(),
         names=["line 1"],
     )
 

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refused
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from support.tiny_transformers import build
 
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.loop.generate import Options, generate
@@ -28,52 +21,17 @@ V = 40
 PROMPTS = [np.arange(3, 3 + n) * 7 % V for n in (4, 9, 6)]
 
 
-def gpt2(vocab_size: int = V, context: int = 64, seed: int = 0) -> CausalLMTarget:
+def gpt2(vocab_size: int = V, context: int = 64) -> CausalLMTarget:
     """Learned positions: reading beyond the context is an error of the model's own."""
-    torch.manual_seed(seed)
-    config = GPT2Config(
-        vocab_size=vocab_size,
-        n_positions=context,
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        initializer_range=0.5,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    return CausalLMTarget(GPT2LMHeadModel(config).double().eval())
+    return CausalLMTarget(build("gpt2", vocab_size=vocab_size, n_positions=context).double())
 
 
-def llama(vocab_size: int = V, seed: int = 1) -> CausalLMTarget:
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        initializer_range=0.5,
-    )
-    return CausalLMTarget(LlamaForCausalLM(config).double().eval())
+def llama(vocab_size: int = V) -> CausalLMTarget:
+    return CausalLMTarget(build("llama", vocab_size=vocab_size).double())
 
 
-def t5(layers: int, seed: int) -> EncoderDecoderTarget:
-    torch.manual_seed(seed)
-    config = T5Config(
-        vocab_size=V,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=layers,
-        num_heads=2,
-        decoder_start_token_id=0,
-        relative_attention_num_buckets=8,
-        relative_attention_max_distance=10,
-        initializer_factor=3.0,
-    )
-    return EncoderDecoderTarget(T5ForConditionalGeneration(config).double().eval())
+def t5(layers: int) -> EncoderDecoderTarget:
+    return EncoderDecoderTarget(build("t5", vocab_size=V, num_layers=layers).double())
 
 
 PAIRS = {
@@ -82,8 +40,8 @@ PAIRS = {
     "with padded embeddings": lambda: (llama(), gpt2(V + 24)),
     "with a target's padded embeddings": lambda: (llama(V + 24), gpt2()),
     "with a short context": lambda: (llama(), gpt2(context=12)),
-    "T5": lambda: (t5(2, seed=2), t5(1, seed=3)),
-    "same T5": lambda: (t5(2, seed=2), t5(2, seed=2)),
+    "T5": lambda: (t5(2), t5(1)),
+    "same T5": lambda: (t5(2), t5(2)),
 }
 
 
@@ -124,7 +82,7 @@ def test_drafts_may_be_drawn(name):
 @pytest.mark.parametrize("name", ["gpt2", "llama", "T5"])
 def test_reading_along_equals_the_models_own_forward_pass(name, copies):
     """Histories that grow unevenly, with drafts behind them that are partly right."""
-    small = {"gpt2": gpt2, "llama": llama, "T5": lambda: t5(2, seed=4)}[name]()
+    small = {"gpt2": gpt2, "llama": llama, "T5": lambda: t5(2)}[name]()
     random = np.random.default_rng(0)
     texts = [[0] if name == "T5" else prompt.tolist() for prompt in PROMPTS]
     reader = Reader(small, PROMPTS, ahead=3, copies=copies)
@@ -157,6 +115,6 @@ def test_an_encoder_decoder_does_not_draft_for_a_causal_model():
         generate(
             llama(),
             PROMPTS,
-            DraftModelDrafter(t5(1, seed=3), gamma=3, vocab_size=V, drawn=False),
+            DraftModelDrafter(t5(1), gamma=3, vocab_size=V, drawn=False),
             Options(max_tokens=20),
         )

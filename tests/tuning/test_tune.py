@@ -11,6 +11,7 @@ from support.refusals import refused, refuses
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
 from rescore.decode.replay import rows
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning.fit import fit_calibration, fit_shares
 from rescore.decode.tuning.trial_replays import mean_efficiency
@@ -323,3 +324,13 @@ def test_files_that_are_no_settings(good, world, tmp_path):
         whole = json.loads(good)
         del whole["seed"]
         Settings.from_json(whole, tmp_path)
+
+
+def test_heads_help_untuned_trees_on_every_task(demo):
+    dump, model = Dump.open(demo / "sampled"), NGram.open(demo / "demo.ngram")
+    sources = RecordedSources(dump, Rescorer(model))
+    drafters = rows_of(sources, Budgets(), only=("blend", "blend-without-heads"))
+    for task in replay_dump(dump, drafters).tasks:
+        found = task.to_json()["block_efficiency"]
+        for n in (16, 32, 64):
+            assert found[f"blend {n}"] > found[f"blend-without-heads {n}"], (task.task, n)
