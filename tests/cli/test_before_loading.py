@@ -40,63 +40,53 @@ BENCH = "bench decode --model MODEL --prompts PROMPTS --max-tokens 8"
 DUMP = "dump make --model MODEL --kind greedy --max-tokens 8 -o OUT"
 
 CASES = [
-    (f"{GENERATE} --drafter tree w1", 2, "--drafter tree: MODEL has no heads; name them with --heads, or use"),
-    (f"{GENERATE} --drafter base w1", 2, "--drafter base: MODEL has no heads"),
-    (f"{GENERATE} --heads GONE w1", 1, "GONE: expected Medusa heads, a folder or a file, got nothing of that name"),
-    (f"{GENERATE} --heads mtp w1", 1, "expected a folder whose safetensors hold the modules of multi-token prediction"),
-    (f"{GENERATE} --lm OTHER_V w1", 1, f"OTHER_V: n-gram model: expected a vocabulary of {V}, or less, got {V + 1}"),
-    (f"{GENERATE} --lm OTHER_TOKENS w1", 1, "OTHER_TOKENS: n-gram model: expected tokenizer"),
-    (f"{GENERATE} --lm GONE_LM w1", 1, "GONE_LM: No such file or directory"),
-    (f"{GENERATE} --lm GONE w1", 1, "GONE: expected a name that ends in .ngram"),
-    (f"{GENERATE} --lm LM --lm LM w1", 2, "--drafter blend: expected at most one --lm, got 2"),
-    (f"{GENERATE} --drafter lm-alone w1", 2, "--drafter lm-alone: expected one --lm, got 0"),
-    (f"{GENERATE} --drafter lm-alone --lm LM --nodes auto w1", 2, "--nodes auto: only for trees under a q"),
-    (f"{GENERATE} --layout rows w1", 2, "--nodes auto: only for trees in one row; give a number of nodes"),
-    ("generate --model T5 --drafter blend w1", 2, "--nodes auto: only for trees in one row; give a number of nodes"),
-    (
-        "generate --model T5 --drafter lm-alone --lm LM --layout tree w1",
-        2,
-        "--layout tree: this model does not support trees",
-    ),
-    (f"{GENERATE} --paths 3 w1", 2, "--paths: not used by the drafter blend"),
-    (f"{GENERATE} --drafter none --lm LM w1", 2, "--lm: not used by the drafter none"),
-    (f"{GENERATE} --draft-model GONE w1", 1, "GONE: expected a model (a folder, a .gguf or .safetensors file"),
-    (f"{GENERATE} --drafter draft-model w1", 2, "--drafter draft-model: expected --draft-model with a small"),
-    (f"{GENERATE} --heads MODEL --drafter neural w1", 2, "--drafter neural: expected --neural with a small model"),
-    (f"{GENERATE} --heads MODEL --settings GONE w1", 1, "GONE: No such file or directory"),
-    (
-        f"{GENERATE} --heads MODEL --drafter tree w1",
-        2,
-        "--drafter tree: expected at least one --lm, or --settings with a file written by `rescore tune`",
-    ),
-    (f"{GENERATE} --chat w1", 1, "MODEL: expected a chat template"),
-    (f"{GENERATE} --dtype int8 w1", 2, "argument --dtype: invalid choice: 'int8'"),
-    (f"{GENERATE} --device teapot w1", 2, "--device teapot: expected a device of this machine"),
-    (f"{GENERATE} --max-tokens 64 w1", 1, "prompt 1: 1 tokens and --max-tokens 64: expected at most 64 together"),
-    ("generate --model GONE w1", 1, "GONE: expected a model (a folder, a .gguf or .safetensors file"),
-    (f"{GENERATE} --tokenizer GONE w1", 1, "GONE: No such file or directory"),
-    (f"{BENCH} --only tree", 2, "--only 'tree': expected one of prompt-lookup, token-recycling, suffix-decoding 16"),
-    (f"{BENCH} --lm OTHER_V", 1, f"OTHER_V: n-gram model: expected a vocabulary of {V}, or less, got {V + 1}"),
-    (f"{BENCH} --prompts GONE", 1, "GONE: No such file or directory"),
-    (f"{BENCH} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text, or messages)"),
-    (f"{BENCH} --prompts LONG", 1, "--max-tokens 8: expected at most 64 together"),
-    (f"{BENCH} --draft-model GONE", 1, "GONE: expected a model"),
-    (f"{BENCH} --memory GONE", 1, "GONE: expected a file written by `rescore generate --memory`"),
-    (f"{GENERATE} --memory BAD w1", 1, "BAD: expected a .npy file of token ids"),
-    (f"{GENERATE} --memory OUT --drafter none w1", 2, "--memory: not used by the drafter none, only by blend"),
-    (f"{BENCH} --chat", 1, "MODEL: expected a chat template"),
-    (f"{DUMP} --prompts GONE", 1, "GONE: No such file or directory"),
-    (f"{DUMP} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text, or messages)"),
-    (f"{DUMP} --prompts LONG", 1, "--max-tokens 8: expected at most 64 together"),
+    (f"{GENERATE} --drafter tree w1", 2, ["--drafter", "--heads"]),
+    (f"{GENERATE} --drafter base w1", 2, ["--drafter"]),
+    (f"{GENERATE} --heads GONE w1", 1, ["GONE"]),
+    (f"{GENERATE} --heads mtp w1", 1, ["safetensors"]),
+    (f"{GENERATE} --lm OTHER_V w1", 1, ["OTHER_V", V, V + 1]),
+    (f"{GENERATE} --lm OTHER_TOKENS w1", 1, ["OTHER_TOKENS"]),
+    (f"{GENERATE} --lm GONE_LM w1", 1, ["GONE_LM"]),
+    (f"{GENERATE} --lm GONE w1", 1, ["GONE"]),
+    (f"{GENERATE} --lm LM --lm LM w1", 2, ["--drafter", "--lm", "2"]),
+    (f"{GENERATE} --drafter lm-alone w1", 2, ["--drafter", "--lm", "0"]),
+    (f"{GENERATE} --drafter lm-alone --lm LM --nodes auto w1", 2, ["--nodes"]),
+    (f"{GENERATE} --layout rows w1", 2, ["--nodes"]),
+    ("generate --model T5 --drafter blend w1", 2, ["--nodes"]),
+    ("generate --model T5 --drafter lm-alone --lm LM --layout tree w1", 2, ["--layout"]),
+    (f"{GENERATE} --paths 3 w1", 2, ["--paths"]),
+    (f"{GENERATE} --drafter none --lm LM w1", 2, ["--lm"]),
+    (f"{GENERATE} --draft-model GONE w1", 1, ["GONE"]),
+    (f"{GENERATE} --drafter draft-model w1", 2, ["--drafter", "--draft-model"]),
+    (f"{GENERATE} --heads MODEL --drafter neural w1", 2, ["--drafter", "--neural"]),
+    (f"{GENERATE} --heads MODEL --settings GONE w1", 1, ["GONE"]),
+    (f"{GENERATE} --heads MODEL --drafter tree w1", 2, ["--drafter", "--lm", "--settings"]),
+    (f"{GENERATE} --chat w1", 1, ["MODEL"]),
+    (f"{GENERATE} --dtype int8 w1", 2, ["--dtype", "'int8'"]),
+    (f"{GENERATE} --device teapot w1", 2, ["--device"]),
+    (f"{GENERATE} --max-tokens 64 w1", 1, ["prompt 1", "--max-tokens", "64"]),
+    ("generate --model GONE w1", 1, ["GONE"]),
+    (f"{GENERATE} --tokenizer GONE w1", 1, ["GONE"]),
+    (f"{BENCH} --only tree", 2, ["--only", "'tree'", "16"]),
+    (f"{BENCH} --lm OTHER_V", 1, ["OTHER_V", V, V + 1]),
+    (f"{BENCH} --prompts GONE", 1, ["GONE"]),
+    (f"{BENCH} --prompts BAD", 1, ["1"]),
+    (f"{BENCH} --prompts LONG", 1, ["--max-tokens", "8", "64"]),
+    (f"{BENCH} --draft-model GONE", 1, ["GONE"]),
+    (f"{BENCH} --memory GONE", 1, ["GONE"]),
+    (f"{GENERATE} --memory BAD w1", 1, ["BAD"]),
+    (f"{GENERATE} --memory OUT --drafter none w1", 2, ["--memory"]),
+    (f"{BENCH} --chat", 1, ["MODEL"]),
+    (f"{DUMP} --prompts GONE", 1, ["GONE"]),
+    (f"{DUMP} --prompts BAD", 1, ["1"]),
+    (f"{DUMP} --prompts LONG", 1, ["--max-tokens", "8", "64"]),
 ]
 
 
-@pytest.mark.parametrize("call, status, message", CASES, ids=[call for call, _, _ in CASES])
-def test_said_without_weights(world, capsys, call, status, message):
-    refused = cli.refusal(capsys, *[world.get(word, word) for word in call.split()], status=status)
-    for name, path in sorted(world.items(), key=lambda one: -len(str(one[1]))):
-        refused = refused.replace(str(path), name)
-    assert message in refused
+@pytest.mark.parametrize("call, status, named", CASES, ids=[call for call, _, _ in CASES])
+def test_said_without_weights(world, capsys, call, status, named):
+    words, names = ([world.get(word, word) for word in several] for several in (call.split(), named))
+    cli.refusal(capsys, *words, status=status, names=names)
 
 
 def test_without_a_mistake_the_weights_are_missed(world, capsys):

