@@ -73,6 +73,14 @@ def test_without_candidates_an_open_lattice_is_the_model_alone(lm):
     assert np.exp(tree.logq[top]) == pytest.approx(np.sort(first)[::-1][: top.sum()], abs=1e-6)
 
 
+def test_without_heads_no_lattice_counts(lm):
+    control = Rescorer(lm, calibration=FORMS["open"].without_heads())
+    sure, unsure = (Sausage.from_topk([[1, 2]] * 3, np.log([[p, 1 - p]] * 3)) for p in (0.999, 0.6))
+    one, other = (control.tree(heads, [0], 30) for heads in (sure, unsure))
+    assert one.tokens.tolist() == other.tokens.tolist() and one.parents.tolist() == other.parents.tolist()
+    np.testing.assert_array_equal(one.logq, other.logq)
+
+
 def test_no_lattices(lm):
     none = Sausage(ids=np.zeros((0, 2, 1), np.int32), cost=np.ones((0, 2, 1), np.float32))
     assert Rescorer(lm).trees(none, np.zeros((0, 2), np.int32), 5).tokens.shape == (0, 5)

@@ -79,7 +79,9 @@ def test_sausages_are_heads_2_to_h(tmp_path):
     np.testing.assert_allclose(batch.cost[1], -made[0]["topk_logp"][2, 1:, :3], rtol=1e-3)
     assert block.sausages().batch_size == block.rows == len(block.truth())
     assert block.sequence_of.tolist() == [s for s, one in enumerate(made[:3]) for _ in one["tokens"]]
-    assert block.histories([0, 2], 4)[1].tolist() == ([-1] * 4 + block.history(2, 4).tolist())[-4:]
+    for n in (1, 4, 40):  # longer than every prompt
+        padded = [([-1] * n + block.history(row, n).tolist())[-n:] for row in range(block.rows)]
+        assert block.histories(range(block.rows), n).tolist() == padded
     refuses(ValueError, lambda: block.history(block.rows, 1), "history", block.rows)
 
 

@@ -289,6 +289,7 @@ def bad(array: np.ndarray, place, value) -> np.ndarray:
         ((P, Q, [0, 1.0], [0] * 3), TypeError, ["draft[1]", "1.0"]),
         ((P, Q, [0, 1], [0] * 2), ValueError, ["uniforms", "3", "2"]),
         ((P, Q, [0, 1], [0, 1.0, 0]), ValueError, ["uniforms[1]", "1.0"]),
+        ((P, Q, [0, 1], [0, -0.1, 0]), ValueError, ["uniforms[1]", "-0.1"]),
         ((P, Q, [0, 1], [0, np.nan, 0]), ValueError, ["nan", "uniforms[1]", "0"]),
     ],
 )

@@ -40,6 +40,7 @@ def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part):
     )
     np.testing.assert_array_equal(found.hits, hits)
     np.testing.assert_allclose(found.nats, nats, rtol=1e-5, atol=1e-5)
+    assert (found.oov, found.oov_nats) == (0, 0.0)
     report = found.to_json()
     assert report["tokens"] == len(text)
     assert report["perplexity"] == pytest.approx(math.exp(nats.sum() / len(text)), rel=1e-05)
