@@ -106,21 +106,6 @@ def test_tokenizer_gives_words(models, capsys, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["plain", "spaced"])
-def test_kenlm_gives_our_scores(models, capsys, tmp_path, name):
-    import kenlm
-
-    path, model = models[name]
-    cli.done(capsys, "lm", "convert", path, tmp_path / "m.arpa")
-    peer = kenlm.Model(str(tmp_path / "m.arpa"))
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        ids = rng.integers(0, dumps.V, 12)
-        words = [model.words[i] if name == "plain" else str(i) for i in ids.tolist()]
-        theirs = [score for score, _, _ in peer.full_scores(" ".join(words), bos=False, eos=False)]
-        np.testing.assert_allclose(-np.log(10) * np.array(theirs), model.score(ids), atol=1e-4)
-
-
 def test_refusals(models, capsys, tmp_path):
     path = models["plain"][0]
     cli.refusal(capsys, "lm", "convert", path, tmp_path / "m.bin", status=2, names=["ngram"])
@@ -149,26 +134,6 @@ def test_quantised(demo, capsys, tmp_path):
         status=2,
         names=["--quantise"],
     )
-
-
-@pytest.mark.parametrize("name", ["plain", "spaced"])
-def test_sentence_ends(models, capsys, tmp_path, name):
-    """KenLM's scores of sentences are ours of documents; --end-of-text and the tokenizer read the file back."""
-    import kenlm
-
-    path, model = models[name]
-    result = cli.call(capsys, "lm", "convert", path, tmp_path / "m.arpa", "--sentence-ends")
-    assert (result.status, result.err) == (0, "")
-    peer, rng = kenlm.Model(str(tmp_path / "m.arpa")), np.random.default_rng(1)
-    for _ in range(20):
-        ids = rng.integers(1, dumps.V, 12).tolist()
-        words = [model.words[i] if name == "plain" else str(i) for i in ids]
-        theirs = [score for score, _, _ in peer.full_scores(" ".join(words), bos=True, eos=True)]
-        np.testing.assert_allclose(-np.log(10) * np.array(theirs), model.score([*ids, 0], history=[0]), atol=1e-4)
-    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--end-of-text", 0)
-    again = NGram.open(tmp_path / "m.ngram")
-    assert_same_model(again, model)
-    assert again.metadata["end_of_text"] == 0
 
 
 def test_sentence_ends_of_a_tokenizer(capsys, tmp_path):

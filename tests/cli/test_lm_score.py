@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support import cli, dumps
 
-from rescore.lm.model import example, perplexity
+from rescore.lm.model import example
 from rescore.lm.model.ngram import NGram
 
 DOCUMENTS = [[3, 1, 2], [5], [], [3, 1, 4, 1, 5]]
@@ -88,15 +88,6 @@ def test_text_and_overall(lm, capsys, tmp_path):
     assert lines[3].split() == ["overall", str(tokens), f"{total / tokens:.4f}", f"{math.exp(total / tokens):,.2f}"]
     orders = [line.split() for line in lines[lines.index("") + 2 :]]
     assert [row[0] for row in orders] == ["1", "2", "3"] and sum(int(row[1]) for row in orders) == tokens
-
-
-def test_long_files_in_parts(lm, capsys, tmp_path, monkeypatch):
-    path, model = lm
-    np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, dumps.V, 1000))
-    whole = cli.figures(capsys, "lm", "score", path, tmp_path / "a.npy")["files"]
-    monkeypatch.setattr(perplexity, "CHUNK", 7)
-    parts = cli.figures(capsys, "lm", "score", path, tmp_path / "a.npy")["files"]
-    assert parts[0]["tokens"] == whole[0]["tokens"] and parts[0]["nats"] == pytest.approx(whole[0]["nats"], rel=1e-6)
 
 
 def test_nothing_to_score(lm, capsys, tmp_path):

@@ -169,14 +169,6 @@ def test_without_a_model(world, capsys):
     assert "no n-gram model" in table and "wins" not in table
 
 
-@pytest.mark.parametrize("suffix", ["arpa", "arpa.gz", "fst"])
-def test_models_of_other_formats(world, capsys, tmp_path, suffix):
-    cli.done(capsys, "lm", "convert", world / "lm.ngram", tmp_path / f"a.{suffix}")
-    ours = cli.figures(capsys, "run", world / "dump", "--lm", world / "lm.ngram", "--task", "second")
-    other = cli.figures(capsys, "run", world / "dump", "--lm", tmp_path / f"a.{suffix}", "--task", "second")
-    assert other["tasks"] == ours["tasks"]
-
-
 def test_drafts_in_both_formats(world, capsys, tmp_path):
     from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""Hugging Face causal models give their own logits when read in blocks: chains, ragged rows, trees, accepted paths."""
+"""Causal models, ours and Hugging Face's, give their own logits when read in blocks: chains, ragged rows, trees."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,10 @@ import torch
 import transformers
 from support.blocks import chain, path_tokens, tree_block
 from support.refusals import refused, refuses
+from support.tiny_blockwise import untrained
 from support.tiny_transformers import CAUSAL, V, build, config_of, shared
 
+from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree
@@ -18,13 +20,15 @@ TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
-@pytest.fixture(scope="module", params=CAUSAL)
+@pytest.fixture(scope="module", params=["blockwise", *CAUSAL])
 def target(request):
-    return CausalLMTarget(shared(request.param))
+    return BlockwiseTarget(untrained()) if request.param == "blockwise" else CausalLMTarget(shared(request.param))
 
 
-def at_once(target: CausalLMTarget, ids) -> torch.Tensor:
+def at_once(target, ids) -> torch.Tensor:
     """The model's own logits of rows of text, without a cache."""
+    if isinstance(target, BlockwiseTarget):
+        return target.logits(target.model(torch.as_tensor(ids)))
     return target.model(input_ids=torch.as_tensor(ids), use_cache=False).logits
 
 
@@ -32,13 +36,13 @@ def close(got, expected) -> None:
     torch.testing.assert_close(got, expected, atol=2e-5, rtol=0)
 
 
-def read(target: CausalLMTarget, block, cache) -> torch.Tensor:
+def read(target, block, cache) -> torch.Tensor:
     return target.logits(target.read(block, cache))
 
 
 @pytest.mark.parametrize("sizes", [[14], [1] * 14, [5, 1, 6, 2]])
 def test_reading_in_pieces_equals_reading_at_once(target, sizes):
-    ids, parts, start = torch.randint(V, (3, 14)), [], 0
+    ids, parts, start = torch.randint(target.vocab_size, (3, 14)), [], 0
     cache, texts = target.open(list(ids[:, :1].numpy()), 1, 2)  # it grows
     assert [text.tolist() for text in texts] == ids[:, :1].tolist()
     for size in sizes:
@@ -48,17 +52,17 @@ def test_reading_in_pieces_equals_reading_at_once(target, sizes):
 
 
 def test_ragged_rows_and_rejected_drafts_leave_no_trace(target):
-    ids, lengths = torch.randint(V, (2, 13)), [6, 11]
+    ids, lengths = torch.randint(target.vocab_size, (2, 13)), [6, 11]
     cache = SlotCache(2, 16)
     target.read(chain(ids[:, :11], [0, 0]), cache)
-    target.read(chain(torch.randint(V, (2, 3)), lengths), cache)
+    target.read(chain(torch.randint(target.vocab_size, (2, 3)), lengths), cache)
     got = read(target, chain(ids[[0, 1], lengths][:, None], lengths), cache)[:, 0]
     for row, length in enumerate(lengths):
         close(got[row], at_once(target, ids[row : row + 1, : length + 1])[0, -1])
 
 
 def test_every_node_of_a_tree_sees_its_own_path(target):
-    text, starts = torch.randint(V, (2, 9)), [9, 7]
+    text, starts = torch.randint(target.vocab_size, (2, 9)), [9, 7]
     cache = SlotCache(2, 8)
     target.read(chain(text, [0, 0]), cache)
     got = read(target, tree_block(TREE, 9, starts), cache)
@@ -69,7 +73,7 @@ def test_every_node_of_a_tree_sees_its_own_path(target):
 
 
 def test_an_accepted_path_is_kept_and_the_rest_of_the_tree_is_gone(target):
-    text = torch.randint(V, (2, 9))
+    text = torch.randint(target.vocab_size, (2, 9))
     cache = SlotCache(2, 8)
     target.read(chain(text, [0, 0]), cache)
     target.read(tree_block(TREE, 9, [9, 7]), cache)
@@ -80,7 +84,7 @@ def test_an_accepted_path_is_kept_and_the_rest_of_the_tree_is_gone(target):
 
 
 def test_a_tree_that_is_a_chain_reads_as_the_chain_to_the_bit(target):
-    text, draft = torch.randint(V, (2, 6)), torch.randint(1, V, (4,))
+    text, draft = torch.randint(target.vocab_size, (2, 6)), torch.randint(1, target.vocab_size, (4,))
     states = []
     for tree in (True, False):
         cache = SlotCache(2, 12)

@@ -1,9 +1,9 @@
-"""Reading in blocks with a cache equals reading at once: chains, ragged rows, trees, accepted paths."""
+"""A cache of slots whose rows are copied, selected and moved holds what reading at once would."""
 
 import numpy as np
 import pytest
 import torch
-from support.blocks import chain, path_tokens, tree_block
+from support.blocks import chain, tree_block
 from support.refusals import refused, refuses
 from support.tiny_blockwise import V, untrained
 
@@ -21,65 +21,6 @@ def model():
 
 def close(got, expected) -> None:
     torch.testing.assert_close(got, expected, atol=3e-5, rtol=0)
-
-
-@pytest.mark.parametrize("sizes", [[12], [1] * 12, [5, 1, 4, 2]])
-def test_reading_in_pieces_equals_reading_at_once(model, sizes):
-    ids, cache, parts, start = torch.randint(V, (3, 12)), SlotCache(3, 2), [], 0  # it grows
-    for size in sizes:
-        parts.append(model.read(chain(ids[:, start : start + size], [start] * 3), cache))
-        start += size
-    close(torch.cat(parts, dim=1), model(ids))
-
-
-def test_ragged_rows_and_rejected_drafts_leave_no_trace(model):
-    ids, lengths = torch.randint(V, (2, 9)), [4, 7]
-    cache = SlotCache(2, 12)
-    model.read(chain(ids[:, :7], [0, 0]), cache)
-    model.read(chain(torch.randint(V, (2, 3)), lengths), cache)
-    got = model.read(chain(ids[[0, 1], lengths][:, None], lengths), cache)[:, 0]
-    for row, length in enumerate(lengths):
-        close(got[row], model(ids[row : row + 1, : length + 1])[0, -1])
-
-
-def test_every_node_of_a_tree_sees_its_own_path(model):
-    text = torch.randint(V, (2, 6))
-    cache = SlotCache(2, 8)
-    model.read(chain(text, [0, 0]), cache)
-    tree = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
-    starts = [6, 4]
-    got = model.read(tree_block(tree, 9, starts), cache)
-    for row, start in enumerate(starts):
-        for node in range(tree.size):
-            ids = [*text[row, :start].tolist(), 9, *path_tokens(tree, node)]
-            close(got[row, 1 + node], model(torch.tensor([ids]))[0, -1])
-
-
-def test_an_accepted_path_is_kept_and_the_rest_of_the_tree_is_gone(model):
-    text = torch.randint(V, (2, 6))
-    cache = SlotCache(2, 8)
-    model.read(chain(text, [0, 0]), cache)
-    tree = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
-    model.read(tree_block(tree, 9, [6, 4]), cache)
-    columns = [[0, 1, 4], [0, 5, 6, 7]]  # 9 3 6 and 9 7 4 8
-    cache.keep([6, 4], columns)
-    got = model.read(chain([[2, 1], [2, 1]], [9, 8]), cache)
-    close(got[0], model(torch.tensor([[*text[0].tolist(), 9, 3, 6, 2, 1]]))[0, -2:])
-    close(got[1], model(torch.tensor([[*text[1, :4].tolist(), 9, 7, 4, 8, 2, 1]]))[0, -2:])
-
-
-def test_a_tree_that_is_a_chain_reads_as_the_chain_to_the_bit(model):
-    text, draft = torch.randint(V, (2, 6)), torch.randint(1, V, (4,))
-    read = []
-    for tree in (True, False):
-        cache = SlotCache(2, 12)
-        model.read(chain(text, [0, 0]), cache)
-        ids = torch.cat((torch.tensor([9]), draft))
-        block = (
-            tree_block(TokenTree.from_drafts(draft.numpy()), 9, [6, 5]) if tree else chain(ids.expand(2, -1), [6, 5])
-        )
-        read.append(model.read(block, cache))
-    assert torch.equal(*read)
 
 
 def test_rows_are_copied_and_selected(model):
