@@ -2,10 +2,8 @@
 
 import json
 
-import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from support.refusals import refused, refuses
+from safetensors.torch import load_file
 
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 
@@ -41,57 +39,3 @@ def test_new_heads_change_no_prediction():
     turned = heads.translate(2, state)
     torch.testing.assert_close(torch.nn.functional.cosine_similarity(turned, state, dim=-1), torch.ones(4))
     assert heads(2, state, state).tolist() == [0.5] * 4
-
-
-CONFIG_FAULTS = [
-    ({"format": "other"}, ["'rescore exits'", "1", "'other'"]),
-    ({"version": 2}, ["'rescore exits'", "1", "2"]),
-    ({"exits": "24"}, ["exits", "'24'"]),
-    ({"exits": []}, ["exits", "5"]),
-    ({"exits": [4, 2]}, ["exits", "5"]),
-    ({"exits": [2, 5]}, ["exits", "5"]),
-    ({"exits": [2, None]}, ["exits", "5"]),
-    ({"exits": [True, 4]}, ["exits", "5"]),
-    ({"depth": 10**9}, ["depth", "4096", "1000000000"]),
-    ({"width": "6"}, ["width", "1", "65536", "'6'"]),
-    ({"depth": 6}, ["5", "6"]),
-    ({"width": 8}, ["6", "8"]),
-    ({"exits": [1, 2, 4]}, ["translation", "[3, 6, 6]", "torch.float16", "[2, 6, 6]"]),
-]
-
-
-@pytest.mark.parametrize(("changed", "message"), CONFIG_FAULTS)
-def test_a_config_that_is_another_s_is_refused(tmp_path, changed, message):
-    made().save(tmp_path, {})
-    path = tmp_path / "exits.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-    refuses(ValueError, lambda: ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH), *message)
-
-
-TENSOR_FAULTS = [
-    ({"bias": torch.tensor([1, 2])}, "bias: expected floating point [2], got torch.int64 [2]"),
-    ({"offset": torch.full((2, WIDTH), torch.inf)}, "offset: expected finite numbers, got NaN or infinity"),
-    ({"classifier": torch.zeros(WIDTH, 2)}, "classifier: expected floating point [2, 6], got torch.float32 [6, 2]"),
-    ({"more": torch.zeros(1)}, "expected the 4 tensors of its configuration, got also 'more'"),
-]
-
-
-@pytest.mark.parametrize(("changed", "message"), TENSOR_FAULTS)
-def test_tensors_that_are_wrong_are_refused_by_name(tmp_path, changed, message):
-    made().save(tmp_path, {})
-    path = tmp_path / "exits.safetensors"
-    save_file({**load_file(path), **changed}, path)
-    with pytest.raises(ValueError) as caught:
-        ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
-    assert message in str(caught.value)
-
-
-def test_files_that_do_not_read_are_refused(tmp_path):
-    made().save(tmp_path, {})
-    (tmp_path / "exits.safetensors").write_bytes(b"\xff" * 30)
-    refuses(ValueError, lambda: ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH), "safetensors")
-    (tmp_path / "exits.safetensors").unlink()
-    with refused(FileNotFoundError, "exits.safetensors", "exits.json"):
-        ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
-    (tmp_path / "exits.json").unlink()
-    refuses(FileNotFoundError, lambda: ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH), "exits.json")
