@@ -102,7 +102,7 @@ def test_a_text_too_short(world, capsys):
 
 def test_an_engine_that_fails(world, tmp_path):
     peer = bench_lm.Peer(name=OURS, engine="ours", file=tmp_path / "none.ngram")
-    refuses(RuntimeError, lambda: bench_lm.measure(peer, world / "text.npy", 1), "such")
+    refuses(RuntimeError, lambda: bench_lm.measure(peer, world / "text.npy", 1))
 
 
 def test_whole_chunks():

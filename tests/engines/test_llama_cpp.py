@@ -157,7 +157,7 @@ def test_hidden_states_are_those_of_the_output(file):
 
 
 def test_what_is_refused(file, tmp_path, target):
-    refuses(FileNotFoundError, lambda: LlamaTarget(tmp_path / "none.gguf"), "nothing")
+    refuses(FileNotFoundError, lambda: LlamaTarget(tmp_path / "none.gguf"), "none.gguf")
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
     refuses(ValueError, lambda: LlamaTarget(tmp_path / "bad.gguf"), "bad.gguf")
     refuses(ValueError, lambda: target.open(PROMPTS, 2, 50), "copies", "llama.cpp", "2")
@@ -165,7 +165,7 @@ def test_what_is_refused(file, tmp_path, target):
     refuses(ValueError, lambda: generate(target, PROMPTS, None, Options(max_tokens=CONTEXT)), CONTEXT)
     cache, _ = target.open([PROMPTS[1]], 1, 30)
     states = target.read(Block.of_texts([PROMPTS[1]], [0], target.device), cache)
-    refuses(ValueError, lambda: target.logits(states), "computes")
+    refuses(ValueError, lambda: target.logits(states), "logits")
     refuses(ValueError, lambda: HeadsOfStates(None), "heads", "NoneType")
 
 

@@ -307,7 +307,7 @@ dumps.write({str(tmp_path / "dump")!r}, made=[*made[:3], Stop()], shard_bytes=1)
 def test_the_writer_refuses(tmp_path):
     one = {name: value for name, value in dumps.sequences(count=1)[0].items() if name != "logits"}
     (tmp_path / "there").mkdir()
-    with refused(FileExistsError, "elsewhere"), DumpWriter(tmp_path / "there", dumps.header()):
+    with refused(FileExistsError, "there"), DumpWriter(tmp_path / "there", dumps.header()):
         pass
     with refused(ValueError, "sequence"), DumpWriter(tmp_path / "none", dumps.header()):
         pass

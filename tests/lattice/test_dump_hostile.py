@@ -140,7 +140,7 @@ def test_a_folder_in_place_of_a_shard(good, tmp_path):
     shard = next(path.glob("*.safetensors"))
     shard.unlink()
     shard.mkdir()
-    refuses(FileNotFoundError, lambda: Dump.open(path), "such")
+    refuses(FileNotFoundError, lambda: Dump.open(path), path)
 
 
 H, V = 3, 20

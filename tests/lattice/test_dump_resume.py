@@ -176,7 +176,7 @@ def test_one_writer_at_a_time(tmp_path):
     with DumpWriter(tmp_path / "dump", header()) as first:
         first.add(**MADE[0])
         refuses(ValueError, lambda: write(tmp_path / "dump"), "dump.work")
-    refuses(FileExistsError, lambda: write(tmp_path / "dump"), "exists")
+    refuses(FileExistsError, lambda: write(tmp_path / "dump"), tmp_path / "dump")
     assert [path.name for path in tmp_path.iterdir()] == ["dump"]
 
 

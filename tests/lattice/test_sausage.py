@@ -162,7 +162,7 @@ def test_single_sausages_are_no_batches():
     refuses(TypeError, lambda: worked()[0], "sausage")
     with refused(TypeError, "batch"):
         _ = worked().batch_size
-    refuses(TypeError, lambda: Sausage.batch([worked()])[0, 1], "takes")
+    refuses(TypeError, lambda: Sausage.batch([worked()])[0, 1])
     refuses(ValueError, lambda: Sausage.batch([]), "sausages")
     refuses(ValueError, lambda: worked().top_k(0), "top_k", "1", "0")
     refuses(ValueError, lambda: worked().head(0), "head", "1", "0")

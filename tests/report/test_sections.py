@@ -201,10 +201,10 @@ def test_measured_speed(tmp_path):
 
 def test_measured_speed_of_another_table_is_refused(tmp_path):
     rows = [json.loads(line) for line in lines(tmp_path / "b.jsonl", ("blend", 16, 0, 1, 1.0)).read_text().splitlines()]
-    refuses(ValueError, lambda: summary.measured_speed(tmp_path / "b.jsonl"), "decoding")
+    refuses(ValueError, lambda: summary.measured_speed(tmp_path / "b.jsonl"), "b.jsonl")
     without = [{key: value for key, value in row.items() if key not in ("round", "batch")} for row in rows]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in without))
-    refuses(ValueError, lambda: summary.measured_speed(tmp_path / "c.jsonl"), "without")
+    refuses(ValueError, lambda: summary.measured_speed(tmp_path / "c.jsonl"), "c.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,9 @@ def test_patterns(folder):
 
 
 def test_names_refused(folder):
-    refuses(FileNotFoundError, lambda: files_of([folder / "none.jsonl"]), "such")
-    refuses(FileNotFoundError, lambda: files_of([folder / "*.zst"]), "pattern")
-    refuses(FileNotFoundError, lambda: files_of([folder / "i*"]), "pattern")
+    refuses(FileNotFoundError, lambda: files_of([folder / "none.jsonl"]), "none.jsonl")
+    refuses(FileNotFoundError, lambda: files_of([folder / "*.zst"]), "*.zst")
+    refuses(FileNotFoundError, lambda: files_of([folder / "i*"]), "i*")
     refuses(ValueError, lambda: files_of([folder / "in"]), "in/*.json.gz'")
     refuses(ValueError, lambda: files_of([folder / "*.jsonl", folder / "in" / ".." / "a.jsonl"]), "a.jsonl")
     os.symlink(folder / "none", folder / "dangling.jsonl")

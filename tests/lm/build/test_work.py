@@ -41,7 +41,7 @@ def test_a_lock_of_a_folder_that_is_gone_is_none(tmp_path, monkeypatch):
         body(*args)
 
     monkeypatch.setattr(unfinished.fcntl, "flock", late)
-    refuses(ValueError, lambda: WorkFolder(tmp_path / "w"), "another")
+    refuses(ValueError, lambda: WorkFolder(tmp_path / "w"), tmp_path / "w")
 
 
 @pytest.mark.parametrize("name", ["runs", "letters", "compile"])

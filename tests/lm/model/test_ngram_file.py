@@ -162,7 +162,7 @@ def section_data(name, value):
         (section_field("arcs", 0, b"arcades"), ["'arcs'"]),
         (section_field("word_ends", 0, b"endings"), ["'word_ends'"]),
         (section_data("metadata", b"{{"), ["metadata"]),
-        (section_data("metadata", b'["a",1]' + b" " * 54), ["metadata", "list"]),
+        (section_data("metadata", b'["a",1]' + b" " * 54), ["metadata"]),
         (section_data("words", b"\xff\xfe"), ["words", "UTF-8"]),
         (section_data("word_ends", b"\xff"), ["word_ends", "6", "34"]),
         (section_data("arcs", struct.pack("<fH", 1, 0)), ["contexts[4]"]),
@@ -268,9 +268,9 @@ def test_odd_metadata_do_no_harm(model, path):
 def test_what_is_no_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         NGram.open(tmp_path / "absent.ngram")
-    refuses(ValueError, lambda: NGram.open(tmp_path), "regular")
+    refuses(ValueError, lambda: NGram.open(tmp_path), tmp_path)
     os.mkfifo(tmp_path / "pipe.ngram")
-    refuses(ValueError, lambda: NGram.open(tmp_path / "pipe.ngram"), "regular")
+    refuses(ValueError, lambda: NGram.open(tmp_path / "pipe.ngram"), "pipe.ngram")
 
 
 @pytest.mark.parametrize("seal", [False, True], ids=["as it is", "checksums mended"])
