@@ -58,6 +58,7 @@ def test_parts_change_nothing(monkeypatch):
 
 def test_walks_are_steps():
     model, text = NGram.from_tables(random_tables(3, 4)), random_text(9, 9, 60)
+    np.testing.assert_array_equal(model.walk(text).cost, model.score(text))  # by default from the root
     walk = model.walk(text, model.start([1, 2]))
     state = model.start([1, 2])
     for token, cost, before in zip(text, walk.cost.tolist(), walk.state.tolist(), strict=True):
