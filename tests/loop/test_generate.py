@@ -287,6 +287,8 @@ def test_statistics_count_what_was_verified():
     assert len(one.drafted) == len(one.accepted) == one.passes - 1
     assert set(one.drafted[:-3]) == {7} and all(n <= 7 for n in one.drafted)
     assert one.drafting_us > 0 and one.verifying_us > 0
+    scripted = generate(TARGET, [PROMPTS[3]], Scripted(lambda history: [[5]]), Options(max_tokens=9))[0].statistics
+    assert one.rested == scripted.rested == 0  # no pass was left without a draft for its time
 
 
 class Raw(Scripted):
