@@ -251,9 +251,7 @@ def test_changes_that_all_tokens_share_need_no_refusal():
     same(model, inputs, drafting)
     model.config.attention_dropout = 0.1
     model.train()
-    refuses(
-        ValueError, lambda: model.generate(**inputs, **PLAIN, custom_generate=drafting), "attention_dropout", "0.1"
-    )
+    refuses(ValueError, lambda: model.generate(**inputs, **PLAIN, custom_generate=drafting), "attention_dropout", "0.1")
 
 
 def adapted(config):

@@ -234,8 +234,7 @@ def test_damaged_files_are_refused(tmp_path, name):
 
 def test_paths_that_hold_no_heads(tmp_path):
     refused_folder(tmp_path, "medusa_lm_head.safetensors", "medusa_lm_head.pt", "'medusa_head.0...'")
-    with refused(FileNotFoundError, "absent"):
-        load(tmp_path / "absent")
+    refuses(FileNotFoundError, lambda: load(tmp_path / "absent"), "absent")
     index = tmp_path / "model.safetensors.index.json"
     for name in ("../elsewhere.safetensors", "/etc/passwd", "model.bin", 3):
         index.write_text(json.dumps({"weight_map": {"medusa_head.0.0.linear.bias": name}}))
@@ -245,7 +244,5 @@ def test_paths_that_hold_no_heads(tmp_path):
 
 
 def test_forms_are_checked():
-    with refused(ValueError, "heads", "1", "0"):
-        MedusaHeads(heads=0, width=WIDTH, vocab_size=V)
-    with refused(ValueError, "vocab_size"):
-        MedusaHeads(heads=1, width=WIDTH)
+    refuses(ValueError, lambda: MedusaHeads(heads=0, width=WIDTH, vocab_size=V), "heads", "1", "0")
+    refuses(ValueError, lambda: MedusaHeads(heads=1, width=WIDTH), "vocab_size")

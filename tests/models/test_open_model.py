@@ -116,29 +116,20 @@ def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
 
 
 def test_heads_that_are_not_there(llama, ours, tmp_path):
-    with refused(ValueError, "safetensors"):
-        open_model(llama, heads="mtp")
-    with refused(ValueError, "'mtp'"):
-        open_model(ours, heads="mtp")
-    with refused(FileNotFoundError, "nowhere"):
-        open_model(llama, heads=tmp_path / "nowhere")
-    with refused(ValueError, "another"):
-        open_model(llama, heads=medusa(tmp_path / "wide", 48))
+    refuses(ValueError, lambda: open_model(llama, heads="mtp"), "safetensors")
+    refuses(ValueError, lambda: open_model(ours, heads="mtp"), "'mtp'")
+    refuses(FileNotFoundError, lambda: open_model(llama, heads=tmp_path / "nowhere"), "nowhere")
+    refuses(ValueError, lambda: open_model(llama, heads=medusa(tmp_path / "wide", 48)), "another")
     shared("t5").save_pretrained(tmp_path / "t5")
-    with refused(ValueError, "T5ForConditionalGeneration", "'mtp'"):
-        open_model(tmp_path / "t5", heads="mtp")
+    refuses(ValueError, lambda: open_model(tmp_path / "t5", heads="mtp"), "T5ForConditionalGeneration", "'mtp'")
 
 
 def test_paths_without_a_model(tmp_path):
-    with refused(FileNotFoundError, "nowhere"):
-        open_model(tmp_path / "nowhere")
-    with refused(FileNotFoundError, "neither", "model.safetensors", "config.json"):
-        open_model(tmp_path)
+    refuses(FileNotFoundError, lambda: open_model(tmp_path / "nowhere"), "nowhere")
+    refuses(FileNotFoundError, lambda: open_model(tmp_path), "neither", "model.safetensors", "config.json")
     (tmp_path / "config.json").write_text('{"architectures": []}')
-    with refused(ValueError, "config.json", "'model_type'"):
-        open_model(tmp_path)
-    with refused(ValueError, "backbone"):
-        open_model(medusa(tmp_path / "heads"))
+    refuses(ValueError, lambda: open_model(tmp_path), "config.json", "'model_type'")
+    refuses(ValueError, lambda: open_model(medusa(tmp_path / "heads")), "backbone")
 
 
 def refused_folder(folder, *named: str) -> None:

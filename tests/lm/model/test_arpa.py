@@ -67,7 +67,8 @@ def test_a_small_file_by_hand(arpa):
     assert model.metadata["bos"] == 0 and model.metadata["eos"] == 1
     costs = model.score(model.ids(["a", "b", "b", "</s>", "what"]), history=[0]) / LN10
     np.testing.assert_allclose(costs, [0.1, 0.2, 0.125 + 0.6, 0.7, 2], rtol=1e-6)
-    assert model.score([0])[0] == pytest.approx(NEVER)
+    for text in (SMALL, SMALL.replace("-99\t<s>", "0\t<s>")):  # the latter as lmplz writes it
+        assert read_arpa(arpa(text)).score([0])[0] == pytest.approx(NEVER)
 
 
 @settings(max_examples=40)
