@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from msgspec import structs
 from support import cli
 
 from rescore.decode.draft.settings import Settings
@@ -119,7 +120,7 @@ def test_table(world, report, capsys):
 
 def test_options(world, capsys):
     got = cli.figures(capsys, *words(world, "--per-task", "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
-    assert got["settings"]["split"] == Split.of_dump(Dump.open(world / "dump"), 1).to_json()
+    assert got["settings"]["split"] == structs.asdict(Split.of_dump(Dump.open(world / "dump"), 1))
     assert got["settings"]["top_k"] == 3 and got["settings"]["seed"] == got["heldout"]["bootstrap"]["seed"] == 9
     assert {"tree tuned by task 16", "blend tuned by task 64"} <= set(got["heldout"]["drafters"])
     assert set(got["settings"]["trees"]["open"]["by_task"]) == {"first", "second"}
@@ -173,7 +174,7 @@ def test_bad_data(world, report, capsys, tmp_path):
         cli.refusal(capsys, "tune", world / "dump", "--lm", tmp_path / "sixty.ngram"),
     )
     (tmp_path / "junk.json").write_text("{}")
-    assert "junk.json: settings: format: expected 'rescore settings'" in cli.refusal(
+    assert "junk.json: format: expected 'rescore settings'" in cli.refusal(
         capsys, "run", world / "dump", "--settings", tmp_path / "junk.json"
     )
     settings = Settings.load(world / "s.json")

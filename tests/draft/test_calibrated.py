@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 from support import dumps
 
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
+from rescore.lattice.checked import checked
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
@@ -111,61 +113,51 @@ def test_misuse(lm):
 
 
 @pytest.mark.parametrize(
-    "changes, error, message",
+    "changes, message",
     [
-        ({"head": (-0.1,)}, ValueError, "head: expected numbers from 0 to 10000, got -0.1"),
-        ({"alpha": (float("nan"),)}, ValueError, "alpha: expected numbers from 0 to 10000, got nan"),
-        ({"floor": (1e5,)}, ValueError, "floor: expected numbers from -10000 to 10000"),
-        ({"prior": (True,)}, TypeError, "prior: expected numbers, got True"),
-        ({"head": 0.5}, TypeError, "head: expected a tuple of weights"),
-        ({"head": ()}, TypeError, "head: expected a tuple of weights"),
+        ({"head": (-0.1,)}, r"head\[0\]: .*-0.1"),
+        ({"alpha": (float("nan"),)}, r"alpha\[0\]: .*nan"),
+        ({"floor": (1e5,)}, r"floor\[0\]: .*100000"),
+        ({"prior": (True,)}, r"prior\[0\]: .*True"),
+        ({"head": 0.5}, "head: .*0.5"),
+        ({"head": ()}, r"head: .*\(\)"),
         (
             {"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)},
-            ValueError,
             r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]",
         ),
-        ({"text": ()}, ValueError, "text: expected shares of 1 to 16 orders"),
-        ({"text": (SHARE,) * 17}, ValueError, "text: expected shares of 1 to 16 orders"),
-        ({"text": [SHARE]}, ValueError, "text: expected shares of 1 to 16 orders"),
-        ({"text": (1.0, 2.0, 3.0)}, TypeError, "text: expected three numbers for each order, got 1.0"),
-        ({"text": (SHARE, (0.0, 1.0))}, TypeError, "text: expected three numbers for each order"),
-        ({"text": ((0.0, 1.0, True),)}, TypeError, "text: expected numbers, got True"),
-        ({"text": ((0.0, 1.0, float("nan")),)}, ValueError, "text: expected numbers from -10000 to 10000, got nan"),
-        ({"text": ((0.0, -1e5, 1.0),)}, ValueError, "text: expected numbers from -10000 to 10000"),
+        ({"text": ()}, r"text: .*\(\)"),
+        ({"text": (SHARE,) * 17}, "text: .*16"),
+        ({"text": (1.0, 2.0, 3.0)}, r"text\[0\]: .*1.0"),
+        ({"text": (SHARE, (0.0, 1.0))}, r"text\[1\]: .*3"),
+        ({"text": ((0.0, 1.0, True),)}, r"text\[0\]\[2\]: .*True"),
+        ({"text": ((0.0, 1.0, float("nan")),)}, r"text\[0\]\[2\]: .*nan"),
+        ({"text": ((0.0, -1e5, 1.0),)}, r"text\[0\]\[1\]: .*-100000"),
     ],
 )
-def test_calibrations_that_are_refused(changes, error, message):
-    with pytest.raises(error, match=message):
+def test_calibrations_that_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
         Calibration(**changes)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_calibrations_as_json(form):
-    assert Calibration.from_json(FORMS[form].to_json()) == FORMS[form]
+    assert checked(to_builtins(FORMS[form]), Calibration) == FORMS[form]
 
 
 @pytest.mark.parametrize(
-    "change, error, message",
+    "change, message",
     [
-        (
-            lambda value: value.pop("head"),
-            ValueError,
-            "calibration: expected an object with the keys alpha, floor, head, open, prior, text",
-        ),
-        (lambda value: value.update(more=1), ValueError, "calibration: expected an object with the keys"),
-        (lambda value: value.update(open=1), TypeError, "open: expected true or false, got 1"),
-        (lambda value: value.update(head="x"), TypeError, "head: expected a tuple of weights"),
-        (lambda value: value.update(head=["x"]), TypeError, "head: expected numbers, got 'x'"),
-        (
-            lambda value: value.update(text=[1.0, 2.0]),
-            TypeError,
-            "text: expected three numbers for each order, got 1.0",
-        ),
-        (lambda value: value.update(text=[["x", 0, 0]]), TypeError, "text: expected numbers, got 'x'"),
+        (lambda value: value.pop("head"), "head: .*none"),
+        (lambda value: value.update(more=1), "unknown key 'more'"),
+        (lambda value: value.update(open=1), "open: .*1"),
+        (lambda value: value.update(head="x"), "head: .*'x'"),
+        (lambda value: value.update(head=["x"]), r"head\[0\]: .*'x'"),
+        (lambda value: value.update(text=[1.0, 2.0]), r"text\[0\]: .*1.0"),
+        (lambda value: value.update(text=[["x", 0, 0]]), r"text\[0\]\[0\]: .*'x'"),
     ],
 )
-def test_json_that_is_refused(change, error, message):
-    value = Calibration().to_json()
+def test_json_that_is_refused(change, message):
+    value = to_builtins(Calibration())
     change(value)
-    with pytest.raises(error, match=message):
-        Calibration.from_json(value)
+    with pytest.raises(ValueError, match=message):
+        checked(value, Calibration, whole=True)

@@ -193,51 +193,52 @@ def task(**changes):
 
 
 BAD_HEADERS = {
-    'expected an object with "format": "rescore-dump"': lambda v: v.update(format="other"),
-    "version: expected 2, got 3; another version of rescore wrote this dump": lambda v: v.update(version=3),
-    "version: expected 2, got True": lambda v: v.update(version=True),
-    "the key 'heads' is missing": lambda v: v.pop("heads"),
-    "unknown key 'note'; put your own notes into provenance": lambda v: v.update(note=1),
-    "heads: expected an integer in 1..33, got 0": lambda v: v.update(heads=0),
-    "top_k: expected an integer in 1..50, got 51": lambda v: v.update(top_k=51),
-    "vocab_size: expected an integer in 1..2147483647, got '50'": lambda v: v.update(vocab_size="50"),
-    "heads: expected an integer in 1..33, got 4.0": lambda v: v.update(heads=4.0),
-    "kind: expected one of greedy, sampled, forced, got 'free'": lambda v: v.update(kind="free"),
-    "temperature and top_p: a forced dump has none": lambda v: v.update(temperature=0.5),
-    "temperature: expected a number in 1e-06..1e+06, got None": lambda v: v.update(kind="sampled", top_p=0.5),
-    "top_p: expected a number in 1e-09..1, got 2": lambda v: v.update(kind="sampled", temperature=1, top_p=2),
-    "seed: expected an integer in": lambda v: v.update(seed=-1),
-    "end_of_text: expected an integer in 0..49, got 50": lambda v: v.update(end_of_text=50),
-    "tokenizer_sha256: expected 64 hexadecimal digits": lambda v: v.update(tokenizer_sha256="abc"),
-    "model: expected a string of 1 to 200 printable characters": lambda v: v.update(model=""),
-    "provenance: expected an object, got list": lambda v: v.update(provenance=[]),
-    "shards: expected a list, got dict": lambda v: v.update(shards={}),
-    "tasks[0]: expected an object, got int": lambda v: v.update(tasks=[1]),
-    "expected at least one shard": lambda v: v.update(shards=[], tasks=[]),
-    "shards: a file is listed twice": lambda v: v["shards"].append(v["shards"][0]),
-    "shards: task 'third' is not among the tasks": lambda v: (v["tasks"].pop(0), v["shards"][0].update(task="third")),
-    "task 'first': has 42 rows and 3 sequences, but its shards have 41 and 3": task(rows=42),
-    "task 'first': loop_share: expected a number in 0..1, got 1.5": task(loop_share=1.5),
-    "shard '../first.safetensors': expected the plain name of a .safetensors file": shard(file="../first.safetensors"),
-    "shard '/etc/first.safetensors': expected the plain name": shard(file="/etc/first.safetensors"),
-    "shard '.hidden.safetensors': expected the plain name": shard(file=".hidden.safetensors"),
-    "shard 'first.bin': expected the plain name": shard(file="first.bin"),
-    "rows: expected an integer in 1..": shard(rows=0),
-    "crc32: expected an integer in 0..4294967295": shard(crc32=-1),
-    "sequences: expected an integer in 1..41, got 99": shard(sequences=99),
-    "absent.safetensors: no such file, but dump.json names it": shard(file="absent.safetensors"),
-    "expected 1 bytes, got": shard(bytes=8),
+    ("format", "'other'"): lambda v: v.update(format="other"),
+    ("version", "3"): lambda v: v.update(version=3),
+    ("version", "True"): lambda v: v.update(version=True),
+    ("heads", "none"): lambda v: v.pop("heads"),
+    ("unknown key", "'note'"): lambda v: v.update(note=1),
+    ("heads", "0"): lambda v: v.update(heads=0),
+    ("top_k", "50, got 51"): lambda v: v.update(top_k=51),
+    ("vocab_size", "'50'"): lambda v: v.update(vocab_size="50"),
+    ("heads", "4.0"): lambda v: v.update(heads=4.0),
+    ("kind", "'free'"): lambda v: v.update(kind="free"),
+    ("temperature and top_p", "0.5 and None"): lambda v: v.update(temperature=0.5),
+    ("temperature and top_p", "None and 0.5"): lambda v: v.update(kind="sampled", top_p=0.5),
+    ("top_p", "2"): lambda v: v.update(kind="sampled", temperature=1, top_p=2),
+    ("seed", "-1"): lambda v: v.update(seed=-1),
+    ("end_of_text", "49, got 50"): lambda v: v.update(end_of_text=50),
+    ("tokenizer_sha256", "'abc'"): lambda v: v.update(tokenizer_sha256="abc"),
+    ("model", "''"): lambda v: v.update(model=""),
+    ("model", r"'a\nb'"): lambda v: v.update(model="a\nb"),
+    ("provenance", "[]"): lambda v: v.update(provenance=[]),
+    ("shards", "{}"): lambda v: v.update(shards={}),
+    ("tasks[0]", "1"): lambda v: v.update(tasks=[1]),
+    ("shards", "at least one"): lambda v: v.update(shards=[], tasks=[]),
+    ("shards", "twice"): lambda v: v["shards"].append(v["shards"][0]),
+    ("shards", "'third'"): lambda v: (v["tasks"].pop(0), v["shards"][0].update(task="third")),
+    ("task 'first'", "41 and 3"): task(rows=42),
+    ("tasks[0].loop_share", "1.5"): task(loop_share=1.5),
+    ("shards[0].file", "'../first.safetensors'"): shard(file="../first.safetensors"),
+    ("shards[0].file", "'/etc/first.safetensors'"): shard(file="/etc/first.safetensors"),
+    ("shards[0].file", "'.hidden.safetensors'"): shard(file=".hidden.safetensors"),
+    ("shards[0].file", "'first.bin'"): shard(file="first.bin"),
+    ("shards[0].rows", "0"): shard(rows=0),
+    ("shards[0].crc32", "-1"): shard(crc32=-1),
+    ("shards[0]: sequences", "41, got 99"): shard(sequences=99),
+    ("absent.safetensors", "no such file"): shard(file="absent.safetensors"),
+    ("expected 8 bytes", "got"): shard(bytes=8),
 }
 
 
-@pytest.mark.parametrize("text", BAD_HEADERS)
-def test_bad_headers_are_refused(tmp_path, text):
+@pytest.mark.parametrize("place, got", BAD_HEADERS)
+def test_bad_headers_are_refused(tmp_path, place, got):
     dumps.write(tmp_path / "dump")
     value = json.loads((tmp_path / "dump" / "dump.json").read_text())
     value.pop("crc32")
-    BAD_HEADERS[text](value)
+    BAD_HEADERS[place, got](value)
     (tmp_path / "dump" / "dump.json").write_text(json.dumps(value))
-    with pytest.raises((ValueError, OSError), match=re.escape(text.replace("1 bytes", "8 bytes"))):
+    with pytest.raises((ValueError, OSError), match=f"{re.escape(place)}.*{re.escape(got)}"):
         Dump.open(tmp_path / "dump")
 
 
@@ -245,10 +246,11 @@ BAD_JSON = {
     "not JSON": ("{", "Expecting"),
     "not UTF-8": (b"\xff", "utf-8"),
     "twice": ('{"format": "rescore-dump", "format": "rescore-dump"}', "a key occurs twice"),
-    "NaN": ('{"format": NaN}', "NaN is not a number in JSON"),
-    "deep": ("[" * 100_000, "nested too deeply"),
+    "NaN": ('{"format": NaN}', "NaN"),
+    "deep": ("[" * 100_000, "recursion"),
+    "infinite": ('{"format": 1e999}', "1e999"),
     "long number": ('{"format": ' + "9" * 5000 + "}", "digits"),
-    "list": ("[]", "expected an object"),
+    "list": ("[]", "list"),
 }
 
 
@@ -289,7 +291,7 @@ def test_opening_what_is_no_dump(tmp_path):
     with message("dump.json: no such file", FileNotFoundError):
         Dump.open(tmp_path)
     (tmp_path / "dump.json").write_bytes(b" " * ((16 << 20) + 1))
-    with message("not a dump header"):
+    with message(f"got {(16 << 20) + 1}"):
         Dump.open(tmp_path)
     dumps.write(tmp_path / "dump")
     dump = Dump.open(tmp_path / "dump")
@@ -348,7 +350,7 @@ def test_the_writer_refuses(tmp_path):
         "tokens: expected token ids, got -1..-1": {"tokens": [-1] * 30},
         "is not a finite log-probability (<= 0)": {"topk_logp": -one["topk_logp"]},
         "seeds: a forced dump has none": {"seeds": np.zeros(30)},
-        "task name: expected a string of 1 to 200 printable": {"task": "a\nb"},
+        r"name: expected printable characters, got 'a\nb'": {"task": "a\nb"},
     }
     for text, change in bad.items():
         with message(text), DumpWriter(tmp_path / "none", dumps.header()) as writer:

@@ -289,57 +289,60 @@ def changed(text: str, path: str, value) -> str:
 @pytest.mark.parametrize(
     "path, value, message",
     [
-        ("format", "other", "format: expected 'rescore settings', got 'other'"),
-        ("version", 2, "expected version 3, got 2; tune again"),
-        ("version", 4, "expected version 3, got 4; tune again"),
-        ("more", 1, "file: unknown key 'more'; a newer rescore may have written it"),
-        ("models", [], "models: expected a list of 1 to 64"),
-        ("models", {}, "models: expected a list of 1 to 64"),
-        ("models.0", 3, "models: expected an object, got 3"),
-        ("models.0.path", "", "models: path: expected text"),
-        ("models.0.path", "a\0b", "models: path: expected text"),
-        ("models.0.bytes", -1, "models: bytes: expected a whole number"),
-        ("models.0.crc32", 1.5, "models: crc32: expected a whole number"),
-        ("vocab_size", True, "vocab_size: expected a whole number"),
-        ("slots", 0, "scalar_alpha: unknown key .paths."),
-        ("slots", 4, "expected (one weight, or one for each of 4 slots|lattices of 3 slots, got 4)"),
-        ("top_k", 65, "top_k: expected a whole number from 1 to 64"),
-        ("p", 0, "p: expected a whole number from 1 to 1024"),
-        ("paths.way", "guessed", "paths: way: expected 'scalar' or 'fitted'"),
-        ("paths.alpha", [], "paths: alpha: expected one list per model"),
-        ("paths.alpha", [[1, 2]], "paths: alpha: expected one weight, or one per slot"),
-        ("paths.head", [math.nan], "paths: head: expected numbers from 0 to 1000, got nan"),
-        ("paths.head", [-1], "paths: head: expected numbers from 0 to 1000, got -1"),
-        ("paths.head", [10**400], "paths: head: expected numbers from 0 to 1000, got 1000"),
-        ("trees.open.overall.head", [10**400], "head: expected numbers from 0 to 10000, got 1000"),
-        ("paths.head", "1", "paths: head: expected a list of 1 to 1024 numbers"),
-        ("scalar_alpha.trees", math.inf, "scalar_alpha: expected numbers"),
-        ("trees", None, "trees: expected calibrations for one model, null for several"),
-        ("trees.open", [], "trees: open: expected an object"),
-        ("trees.open.by_task", [], "trees: open: by_task: expected an object"),
-        ("trees.open.overall.alpha", [True], "alpha: expected numbers, got True"),
+        ("format", "other", "format: .*'other'"),
+        ("version", 2, "version: expected 3, got 2"),
+        ("version", 4, "version: expected 3, got 4"),
+        ("more", 1, "unknown key 'more'"),
+        ("models", [], "models: .*none"),
+        ("models", {}, r"models: .*\{\}"),
+        ("models", [{"path": "a", "bytes": 1, "crc32": 1}] * 65, "models: .*64"),
+        ("models.0", 3, r"models\[0\]: .*3"),
+        ("models.0.path", "", r"models\[0\].path: .*''"),
+        ("models.0.path", "a\0b", r"models\[0\].path: .*x00"),
+        ("models.0.bytes", -1, r"models\[0\].bytes: .*-1"),
+        ("models.0.crc32", 1.5, r"models\[0\].crc32: .*1.5"),
+        ("vocab_size", True, "vocab_size: .*True"),
+        ("slots", 0, "top_k: .*got 6"),
+        ("slots", 4, "(paths: .*4|3 slots, got 4)"),
+        ("top_k", 65, "top_k: .*64, got 65"),
+        ("p", 0, "p: .*got 0"),
+        ("paths.way", "guessed", "paths.way: .*scalar.fitted.*'guessed'"),
+        ("paths.alpha", [], "models: .*alpha"),
+        ("paths.alpha", [[1, 2]], "paths: .*2"),
+        ("paths.head", [math.nan], "NaN"),
+        ("paths.head", [-1], r"paths.head\[0\]: .*-1"),
+        ("paths.head", [10**400], r"paths.head\[0\]: .*got 1000"),
+        ("trees.open.overall.head", [10**400], r"trees\['open'\].overall.head\[0\]: .*got 1000"),
+        ("paths.head", "1", "paths.head: .*'1'"),
+        ("scalar_alpha.trees", math.inf, "Infinity"),
+        ("scalar_alpha.trees", 1001, r"scalar_alpha\['trees'\]: .*1001"),
+        ("trees", None, "trees: .*None"),
+        ("trees.open", [], r"trees\['open'\]: .*\[\]"),
+        ("trees.open.by_task", [], r"trees\['open'\].by_task: .*\[\]"),
+        ("trees.open.overall.alpha", [True], r"overall.alpha\[0\]: .*True"),
         ("trees.open.overall.head", [0.1, 0.2], "calibration: expected .* slots"),
-        ("trees.open.overall", {}, "calibration: expected an object with the keys"),
-        ("split", {}, "split: expected an object with the keys"),
-        ("tokenizer_sha256", "xyz", "tokenizer_sha256: expected 64 hexadecimal digits"),
-        ("objective", 3, "objective: expected text"),
-        ("seed", -1, "seed: expected a whole number"),
-        ("values", [], "values: expected an object"),
-        ("values.base", "1", "values: expected numbers"),
-        ("program", "x" * 101, "program: expected text of 1 to 100 characters"),
+        ("trees.open.overall", {}, "overall.head: .*none"),
+        ("split", {}, "split.dump_sha256: .*none"),
+        ("tokenizer_sha256", "xyz", "tokenizer_sha256: .*'xyz'"),
+        ("objective", 3, "objective: .*3"),
+        ("seed", -1, "seed: .*-1"),
+        ("seed", 1 << 64, "seed: .*18446744073709551616"),
+        ("values", [], r"values: .*\[\]"),
+        ("values.base", "1", r"values\['base'\]: .*'1'"),
+        ("program", "x" * 101, "program: .*xxx"),
     ],
 )
 def test_hostile_settings(good, world, path, value, message):
     (world / "bad.json").write_text(changed(good, path, value))
-    with pytest.raises((ValueError, TypeError), match=f"bad.json: .*{message}"):
+    with pytest.raises(ValueError, match=f"bad.json: .*{message}"):
         Settings.load(world / "bad.json")
 
 
 def test_files_that_are_no_settings(good, world, tmp_path):
     for text, message in (
-        ("", "expected a settings file of rescore tune, got invalid JSON: Expecting value"),
-        ("[" * 100_000, "got invalid JSON: .*recursion"),
-        ("[]", "format: expected 'rescore settings', got \\[\\]"),
+        ("", "Expecting value"),
+        ("[" * 100_000, "recursion"),
+        ("[]", "list"),
         (good[:-20], "Expecting"),
     ):
         (tmp_path / "s.json").write_text(text)
@@ -350,9 +353,9 @@ def test_files_that_are_no_settings(good, world, tmp_path):
         Settings.load(tmp_path / "s.json")
     with open(tmp_path / "s.json", "wb") as file:
         file.truncate(5 << 20)
-    with pytest.raises(ValueError, match="s.json: expected a settings file of at most 4194304 bytes, got 5242880"):
+    with pytest.raises(ValueError, match="s.json: .*4194304 bytes, got 5242880"):
         Settings.load(tmp_path / "s.json")
-    with pytest.raises(ValueError, match="the key 'seed' is missing"):
+    with pytest.raises(ValueError, match="seed: .*none"):
         whole = json.loads(good)
         del whole["seed"]
         Settings.from_json(whole, tmp_path)

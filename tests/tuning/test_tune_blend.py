@@ -4,10 +4,10 @@ trip through settings.
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support import cli, dumps, headless_dumps
 
 from rescore.decode.draft.blended_drafter import blended
@@ -51,7 +51,7 @@ def test_the_best_of_what_was_tried(world, lm, tuned):
     dump = Dump.open(world / "dump")
     part = tuned.split.part("tune")
     blocks = [block for task in dump.tasks for block in part.blocks(dump, task)]
-    fitted = replace(HEADLESS, text=fit_shares(blocks, lm or NGram.uniform(dumps.V)))
+    fitted = structs.replace(HEADLESS, text=fit_shares(blocks, lm or NGram.uniform(dumps.V)))
     tried = tuned.trees.tried["blend"]
     assert list(tried) == [HEADLESS, fitted]
     for calibration, found in tried.items():
@@ -67,7 +67,8 @@ def test_shares_that_draft_worse_are_not_kept(world, monkeypatch):
     monkeypatch.setattr(module, "fit_shares", lambda *_: never)
     found = tune(Dump.open(world / "dump"))
     tried = found.trees.tried["blend"]
-    assert found.trees.weights["blend"].overall == HEADLESS and tried[HEADLESS] > tried[replace(HEADLESS, text=never)]
+    assert found.trees.weights["blend"].overall == HEADLESS
+    assert tried[HEADLESS] > tried[structs.replace(HEADLESS, text=never)]
 
 
 def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
@@ -140,37 +141,35 @@ def test_settings_of_another_model_are_refused(world, good):
         settings.check(vocab_size=50, slots=3)
     with pytest.raises(ValueError, match="tuned for 50 tokens in the vocabulary, got 51"):
         settings.check(vocab_size=51, slots=0)
-    with pytest.raises(ValueError, match="for a model with heads of 3 slots, got a model without heads"):
-        replace(settings, slots=3).check(vocab_size=50, slots=0)
 
 
 @pytest.mark.parametrize(
     "path, value, message",
     [
-        ("slots", -1, "slots: expected a whole number from 0 to 1024, got -1"),
-        ("slots", 3, "scalar_alpha: the key 'paths' is missing"),
-        ("top_k", 1, "top_k: expected a whole number from 0 to 0, got 1"),
-        ("p", 16, "p: expected a whole number from 0 to 0, got 16"),
-        ("paths", {}, "paths: expected null for a model without heads"),
-        ("scalar_alpha", {"paths": 1.0}, "scalar_alpha: unknown key 'paths'"),
-        ("models", [1, 2], "models: expected a list of 0 to 1"),
-        ("models", None, "models: expected a list of 0 to 1"),
-        ("trees", None, "trees: expected an object"),
-        ("trees", {}, "trees: the key 'blend' is missing"),
-        ("trees.open", {}, "trees: unknown key 'open'"),
-        ("version", 1, "expected version 3, got 1; tune again"),
-        ("version", 2, "expected version 3, got 2; tune again"),
-        ("trees.blend.overall.text", None, "blend: expected default weights except text"),
-        ("trees.blend.overall.head", [0.5], "blend: expected default weights except text"),
-        ("trees.blend.overall.alpha", [0.5], "blend: expected default weights except text"),
+        ("slots", -1, "slots: .*-1"),
+        ("slots", 3, "top_k: .*got 0"),
+        ("top_k", 1, "top_k: .*got 1"),
+        ("p", 16, "p: .*got 16"),
+        ("paths", {"way": "fitted", "head": [1], "alpha": [[1]]}, "paths: .*null"),
+        ("scalar_alpha", {"paths": 1.0}, "scalar_alpha: .*1.0"),
+        ("models", [{"path": "a", "bytes": 1, "crc32": 1}] * 2, "models: "),
+        ("models", None, "models: .*None"),
+        ("trees", None, "trees: .*None"),
+        ("trees", {}, r"trees: .*blend.*\{\}"),
+        ("trees.open", {}, r"trees\['open'\].overall: .*none"),
+        ("version", 1, "version: expected 3, got 1"),
+        ("version", 2, "version: expected 3, got 2"),
+        ("trees.blend.overall.text", None, "blend"),
+        ("trees.blend.overall.head", [0.5], "blend"),
+        ("trees.blend.overall.alpha", [0.5], "blend"),
         ("trees.blend.overall.alpha", [1.0, 1.0], "calibration: expected lattices of 2 slots"),
-        ("trees.blend.overall.open", False, "blend: expected default weights except text"),
-        ("trees.blend.overall.text", [1.0], "text: expected three numbers for each order, got 1.0"),
-        ("trees.blend.overall.text", [[0, 1]], "text: expected three numbers for each order"),
-        ("trees.blend.overall.text", [[0, 1, -1]] * 99, "text: expected shares of 1 to 16 orders"),
-        ("trees.blend.overall.text", [[0, 1, math.nan]], "text: expected numbers from -10000 to 10000, got nan"),
-        ("trees.blend.overall.soft", [0.5], "calibration: expected an object with the keys"),
-        ("trees.blend.by_task", {"first": 3}, "calibration: expected an object with the keys"),
+        ("trees.blend.overall.open", False, "blend"),
+        ("trees.blend.overall.text", [1.0], r"text\[0\]: .*1.0"),
+        ("trees.blend.overall.text", [[0, 1]], r"text\[0\]: .*3, got \[0, 1\]"),
+        ("trees.blend.overall.text", [[0, 1, -1]] * 99, "text: .*16"),
+        ("trees.blend.overall.text", [[0, 1, math.nan]], r"text\[0\]\[2\]: .*nan"),
+        ("trees.blend.overall.soft", [0.5], "unknown key 'soft'"),
+        ("trees.blend.by_task", {"first": 3}, r"by_task\['first'\]: .*3"),
     ],
 )
 def test_hostile_settings(good, world, path, value, message):
@@ -180,7 +179,7 @@ def test_hostile_settings(good, world, path, value, message):
     for one in folders:
         at = at[one]
     at[name] = value
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(ValueError, match=message):
         Settings.from_json(whole, world)
 
 

@@ -85,15 +85,12 @@ def test_damaged_manifests_are_refused(tmp_path):
         if bad == good:
             continue
         path.write_bytes(bad)
-        with pytest.raises(
-            ValueError,
-            match=r"manifest.json: expected the manifest of a build, got .*; name another folder, or remove this one",
-        ):
+        with pytest.raises(ValueError, match="manifest.json: "):
             WorkFolder(tmp_path / "w")
     manifest = json.loads(good)
     manifest["version"] = 9
     path.write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="got expected version 1, got 9|expected version 1, got 9"):
+    with pytest.raises(ValueError, match="manifest.json: version: expected 1, got 9"):
         WorkFolder(tmp_path / "w")
     path.write_bytes(good)
     assert_equal(build(tmp_path / "w", ListSource(pieces), OPTIONS), in_memory(pieces, OPTIONS))
