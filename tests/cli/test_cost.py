@@ -321,10 +321,11 @@ def test_models_from_files(tmp_path):
     [
         ("{", "expected JSON, got text that does not parse"),
         ("[]", "expected a JSON object, got list"),
-        ("{}", "expected a report of `rescore run --json`, got one without 'overall'"),
-        ('{"settings": {}, "overall": 3}', "expected a report of `rescore run --json`, got one without 'int' object"),
+        ("{}", "overall: .*none; give a report of `rescore run --json`"),
+        ('{"settings": {}, "overall": 3}', "overall: .*3"),
         (
-            '{"settings": {}, "overall": [{"dump": "a"}, {"dump": "b"}]}',
+            '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {}, "verified_per_pass": {}}, '
+            '{"dump": "b", "block_efficiency": {}, "verified_per_pass": {}}]}',
             "expected one of the dumps a, b, got none: name it with --dump",
         ),
         (
@@ -335,17 +336,17 @@ def test_models_from_files(tmp_path):
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": NaN}, "verified_per_pass": '
             '{"base": 8}}]}',
-            "base: tokens_per_pass: expected",
+            "NaN",
         ),
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 1}, "verified_per_pass": '
             '{"base": NaN}}]}',
-            "verified_per_pass of base: expected a finite number, got nan",
+            "NaN",
         ),
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 1%s}, "verified_per_pass": '
             '{"base": 8}}]}' % ("0" * 400),
-            "base: tokens_per_pass: expected a finite number",
+            r"block_efficiency\['base'\]: .*got 1000",
         ),
     ],
 )
@@ -359,27 +360,27 @@ def test_refused_reports(tmp_path, text, message):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"passes": 3}, "expected a report of `rescore bench passes --json`, got one without"),
-        ({"passes": [{"batch": 1}]}, "got one without 'length'"),
+        ({"passes": 3}, "passes: .*3"),
+        ({"passes": [{"batch": 1}]}, r"passes\[0\].length: .*none"),
         (
             {"passes": [{"batch": 1, "length": 64, "tokens": [1, 1], "seconds": [1, 2]}]},
             "tokens: expected ascending numbers",
         ),
         (
             {"passes": [{"batch": 0, "length": 64, "tokens": [1], "seconds": [1]}]},
-            "batch: expected a whole number from 1, got 0",
+            r"passes\[0\].batch: .*got 0",
         ),
         (
             {"passes": [{"batch": 1, "length": 64, "tokens": [10**30], "seconds": [1]}]},
-            "tokens: expected a whole number from 1, got 1000",
+            r"tokens\[0\]: .*got 1000",
         ),
         (
             {"passes": [{"batch": 1, "length": 64, "tokens": [1.5], "seconds": [1]}]},
-            "tokens: expected a whole number from 1, got 1.5",
+            r"tokens\[0\]: .*got 1.5",
         ),
         (
             {"passes": [{"batch": 1, "length": "64", "tokens": [1], "seconds": [1]}]},
-            "length: expected a whole number from 1, got '64'",
+            "length: .*'64'",
         ),
         ({"passes": []}, "expected passes after 64 tokens, got passes after none"),
     ],

@@ -115,11 +115,11 @@ def test_names_of_other_families(tmp_path):
         ({"kv_lora_rank": 512}, "got a compressed cache"),
         ({"is_encoder_decoder": True}, "got an encoder"),
         ({"num_experts": "many"}, "num_experts: expected a number, got 'many'"),
-        ({"num_hidden_layers": "3"}, "config.json: layers: expected a whole number from 1"),
+        ({"num_hidden_layers": "3"}, "config.json: layers: .*'3'"),
         ({"num_key_value_heads": 3}, "key_heads: expected a divisor of the 8 heads, got 3"),
         ({"hidden_size": 60}, "heads: expected a divisor of the width 60, or a head_width, got 8"),
-        ({"vocab_size": True}, "vocab_size: expected a whole number"),
-        ({"hidden_size": [1], "intermediate_size": None}, "width: expected a whole number"),
+        ({"vocab_size": True}, "vocab_size: .*True"),
+        ({"hidden_size": [1], "intermediate_size": None}, r"width: .*\[1\]"),
     ],
 )
 def test_refused_configurations(tmp_path, changes, message):
@@ -152,10 +152,10 @@ def test_refused_checkpoints(tmp_path):
     ):
         path = tmp_path / f"{number}.safetensors"
         save_file({}, path, metadata)
-        with pytest.raises(ValueError, match="expected 'config' of one of our models in the metadata"):
+        with pytest.raises(ValueError, match=f"{number}.safetensors: .*config"):
             ModelShape.from_checkpoint(path)
 
 
 def test_negative_heads_are_refused():
-    with pytest.raises(ValueError, match="block_parameters: expected a whole number from 0"):
+    with pytest.raises(ValueError, match="block_parameters: .*-1"):
         ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500, block_parameters=-1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 torch = pytest.importorskip("torch")
 
@@ -23,7 +23,7 @@ from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 
-MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
+MODEL = untrained(config=structs.replace(CONFIG, heads=1))
 
 
 def cost_after(history) -> np.ndarray:

@@ -108,17 +108,17 @@ def test_a_folder_opens_with_its_model(tmp_path):
 
 
 FAULTS = [
-    ({"format": "other"}, "expected format 'rescore bita', version 1, got 'other', 1"),
-    ({"masks": 0}, "masks: expected an integer from 1 to 63, got 0"),
-    ({"masks": True}, "masks: expected an integer"),
-    ({"prompts": 10**9}, "prompts: expected an integer from 0 to 4096"),
+    ({"format": "other"}, "format: .*'rescore bita', got 'other'"),
+    ({"masks": 0}, "masks: .*got 0"),
+    ({"masks": True}, "masks: .*True"),
+    ({"prompts": 10**9}, "prompts: .*4096, got 1000000000"),
     ({"masks": 4}, r"masks: expected floating point \[4, 32\]"),
     ({"vocab_size": V + 1}, f"expected tokens for this model's vocab_size of {V}, got {V + 1}"),
-    ({"vocab_size": "37"}, f"expected tokens for this model's vocab_size of {V}, got '37'"),
-    ({"vocab_size": True}, f"expected tokens for this model's vocab_size of {V}, got True"),
+    ({"vocab_size": "37"}, "vocab_size: .*'37'"),
+    ({"vocab_size": True}, "vocab_size: .*True"),
     ({"width": 48}, "expected tokens for this model's width of 32, got 48"),
     ({"layers": [[4, 8, 8]] * 900}, "expected tokens for this model's layers"),
-    ({"layers": "x" * 10**6}, "expected tokens for this model's layers"),
+    ({"layers": "x" * 10**6}, "layers: .*xxx"),
 ]
 
 

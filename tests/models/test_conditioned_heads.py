@@ -105,12 +105,12 @@ def test_a_folder_is_what_was_saved(tmp_path):
 
 
 CONFIG_FAULTS = [
-    ({"format": "other"}, "expected format 'rescore heads', version 1, got 'other', 1"),
-    ({"version": 2}, "expected format 'rescore heads', version 1, got 'rescore heads', 2"),
-    ({"slots": True}, "slots: expected an integer from 1 to 64, got True"),
-    ({"slots": 10**12}, "slots: expected an integer from 1 to 64, got 10"),
-    ({"layers": -1}, "layers: expected an integer from 0 to 64, got -1"),
-    ({"layers": None}, "layers: expected an integer from 0 to 64, got None"),
+    ({"format": "other"}, "format: .*'rescore heads', got 'other'"),
+    ({"version": 2}, "version: .*got 2"),
+    ({"slots": True}, "slots: .*True"),
+    ({"slots": 10**12}, "slots: .*64, got 10"),
+    ({"layers": -1}, "layers: .*-1"),
+    ({"layers": None}, "layers: .*None"),
     (
         {"layers": 3},
         "expected the 22 tensors of .*, got none named 'heads.0.blocks.2.linear.bias'",

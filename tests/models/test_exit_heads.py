@@ -47,16 +47,17 @@ def test_new_heads_change_no_prediction():
 
 
 CONFIG_FAULTS = [
-    ({"format": "other"}, "expected format 'rescore exits', version 1, got 'other', 1"),
-    ({"version": 2}, "expected format 'rescore exits', version 1, got 'rescore exits', 2"),
-    ({"exits": "24"}, "exits: expected a list of layers, got '24'"),
-    ({"exits": []}, r"exits: expected ascending layers below the last, 5, got \(\)"),
+    ({"format": "other"}, "format: .*'rescore exits', got 'other'"),
+    ({"version": 2}, "version: .*got 2"),
+    ({"exits": "24"}, "exits: .*'24'"),
+    ({"exits": []}, r"exits: .*\[\]"),
     ({"exits": [4, 2]}, "exits: expected ascending layers below the last, 5"),
     ({"exits": [2, 5]}, "exits: expected ascending layers below the last, 5"),
-    ({"exits": [2, None]}, "exits: expected ascending layers below the last, 5"),
-    ({"exits": [True, 4]}, "exits: expected ascending layers below the last, 5"),
-    ({"depth": 10**9}, "depth: expected an integer from 1 to 4096, got 1000000000"),
-    ({"width": "6"}, "width: expected an integer from 1 to 65536, got '6'"),
+    ({"exits": [2, None]}, r"exits\[1\]: .*None"),
+    ({"exits": [True, 4]}, r"exits\[0\]: .*True"),
+    ({"exits": [0, 4]}, r"exits\[0\]: .*0"),
+    ({"depth": 10**9}, "depth: .*4096, got 1000000000"),
+    ({"width": "6"}, "width: .*'6'"),
     ({"depth": 6}, "expected exits of this model, of depth 5, got 6"),
     ({"width": 8}, "expected exits of this model, of width 6, got 8"),
     ({"exits": [1, 2, 4]}, r"translation: expected floating point \[3, 6, 6\], got torch.float16 \[2, 6, 6\]"),
@@ -99,5 +100,5 @@ def test_files_that_do_not_read_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="exits.safetensors: expected beside exits.json"):
         ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
     (tmp_path / "exits.json").unlink()
-    with pytest.raises(FileNotFoundError, match="exits.json: expected a file of `rescore calm train`"):
+    with pytest.raises(FileNotFoundError, match="exits.json: expected beside exits.safetensors"):
         ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)

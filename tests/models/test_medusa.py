@@ -226,7 +226,7 @@ def test_configs_that_do_not_fit_are_refused(tmp_path):
         "expected heads of medusa_num_layers 1 by config.json, got tensors of 2",
     )
     (tmp_path / "heads" / "config.json").write_text("{")
-    refused(tmp_path / "heads", "config.json: expected JSON, got text that cannot be parsed")
+    refused(tmp_path / "heads", "config.json: expected JSON, got text that does not parse")
     (tmp_path / "heads" / "config.json").write_text("[]")
     refused(tmp_path / "heads", "config.json: expected a JSON object, got list")
 
@@ -277,13 +277,13 @@ def test_paths_that_hold_no_heads(tmp_path):
     index = tmp_path / "model.safetensors.index.json"
     for name in ("../elsewhere.safetensors", "/etc/passwd", "model.bin", 3):
         index.write_text(json.dumps({"weight_map": {"medusa_head.0.0.linear.bias": name}}))
-        refused(tmp_path, "expected names of safetensors files in this folder, got ")
+        refused(tmp_path, rf"weight_map\['medusa_head.0.0.linear.bias'\]: .*{name}")
     index.write_text('{"weight_map": 3}')
-    refused(tmp_path, "expected an object 'weight_map', got int")
+    refused(tmp_path, "weight_map: expected object, got 3")
 
 
 def test_forms_are_checked():
-    with pytest.raises(ValueError, match="heads: expected an integer of at least 1, got 0"):
+    with pytest.raises(ValueError, match="heads: .*got 0"):
         MedusaHeads(heads=0, width=WIDTH, vocab_size=V)
     with pytest.raises(
         ValueError,

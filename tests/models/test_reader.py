@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 torch = pytest.importorskip("torch")
 
@@ -16,7 +15,7 @@ from support.tiny_blockwise import CONFIG, V, untrained
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.reader import Reader
 
-MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
+MODEL = untrained(config=structs.replace(CONFIG, heads=1))
 ids = st.lists(st.integers(0, V - 1), min_size=1, max_size=6)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
+from msgspec import structs
 from support import dumps
 
 torch = pytest.importorskip("torch")
@@ -18,7 +17,7 @@ from rescore.decode.replay.replay import visited_rows
 from rescore.decode.report.open_neural import neural_replay
 from rescore.lattice.dump import Dump
 
-MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1, vocab_size=dumps.V))
+MODEL = untrained(config=structs.replace(CONFIG, heads=1, vocab_size=dumps.V))
 
 
 @pytest.fixture(scope="module")
