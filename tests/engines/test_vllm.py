@@ -127,8 +127,8 @@ def test_options(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({"model": "x"}, r"additional_config\['rescore'\]: expected lm, memory, tokens, cost, threads, got 'model'"),
-        ({"lm": 5}, "lm: expected str or NoneType, got 5"),
+        ({"model": "x"}, r"additional_config\['rescore'\]: unknown key 'model'.*lm, memory, tokens, cost, threads"),
+        ({"lm": 5}, "lm: .*got 5"),
         ({"threads": True}, "threads: expected int, got True"),
         ({"cost": 7}, r"cost: expected a share in 0\.\.1, got 7"),
         ({"memory": "none.npy"}, "none.npy: expected texts that rescore generate --memory wrote"),
@@ -144,10 +144,10 @@ def test_options_that_are_refused(given, message):
 
 def test_an_environment_that_is_no_json(monkeypatch):
     monkeypatch.setenv(VARIABLE, "lm=x")
-    with pytest.raises(ValueError, match=r"RESCORE_OPTIONS: expected a JSON object, got 'lm=x'"):
+    with pytest.raises(ValueError, match="RESCORE_OPTIONS: expected JSON"):
         EngineOptions.of_environment()
     monkeypatch.setenv(VARIABLE, "[1]")
-    with pytest.raises(ValueError, match=r"RESCORE_OPTIONS: expected an object with lm, .*, got \[1\]"):
+    with pytest.raises(ValueError, match="RESCORE_OPTIONS: expected a JSON object, got list"):
         EngineOptions.of_environment()
 
 

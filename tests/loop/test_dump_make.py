@@ -332,12 +332,9 @@ def test_an_existing_dump_is_kept(folder, capsys):
         ("", "prompts.jsonl: expected one JSON object per line, got an empty file"),
         ('{"task": "a"}', "line 1: expected a JSON object with prompt (or text, or messages), got"),
         ("[1", "line 1: expected a JSON object with prompt (or text, or messages), got"),
-        ('{"task": 3, "prompt": [1], "reference": [1]}', "line 1: task: expected a name, got 3"),
-        (
-            '{"task": "a", "prompt": [1, 24], "reference": [1]}',
-            "line 1: prompt: expected text or a list of token ids in [0, 24)",
-        ),
-        ('{"task": "a", "prompt": [1], "reference": []}', "line 1: reference: expected text or a list of token ids"),
+        ('{"task": 3, "prompt": [1], "reference": [1]}', "line 1: task: expected str, got 3"),
+        ('{"task": "a", "prompt": [1, 24], "reference": [1]}', "line 1: prompt[1]: expected int <= 23, got 24"),
+        ('{"task": "a", "prompt": [1], "reference": []}', "line 1: reference: expected array of length >= 1, got []"),
         ('{"text": "w1", "reference": ""}', "line 1: reference: expected text of at least one token, got ''"),
         ('{"task": "a", "prompt": [1]}', "line 1: expected a reference, the text to read, got none"),
         (

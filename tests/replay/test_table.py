@@ -185,12 +185,13 @@ def test_read_again(passes, tmp_path, monkeypatch, suffix):
 @pytest.mark.parametrize(
     "content, told",
     [
-        ("nothing", "b.jsonl:1: expected a line of JSON"),
-        ("[1]", "b.jsonl:1: expected an object, got list"),
+        ("nothing", "b.jsonl:1: expected JSON"),
+        ("[1]", "b.jsonl:1: expected a JSON object, got list"),
         ('{"dump": "d"}', "got none named 'task'"),
-        ({"tokens": 1.5}, "tokens: expected int32, got 1.5"),
-        ({"visited": 1}, "visited: expected bool, got 1"),
-        ({"position": None}, "position: expected int32, got None"),
+        ({"tokens": 1.5}, "tokens[0]: expected int, got 1.5"),
+        ({"visited": 1}, "visited[0]: expected bool, got 1"),
+        ({"position": None}, "position[0]: expected int, got None"),
+        ({"drafted": 2**31}, "drafted[0]: expected int <= 2147483647, got 2147483648"),
     ],
 )
 def test_what_is_no_table_is_refused(passes, tmp_path, content, told):
