@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import zlib
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta, field, to_builtins
+
+from rescore.lattice.checked import Checked, Sha256, checked, of_format, read_object
 from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH
 from rescore.lattice.short_repr import short_repr
 
@@ -19,69 +19,60 @@ VERSIONS = (1, VERSION)
 FILE_NAME = "dump.json"
 KINDS = ("greedy", "sampled", "forced")
 MAX_JSON_BYTES = 16 << 20
-SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\.safetensors")  # one path component, no leading dot
-NAME = "a string of 1 to 200 printable characters"
+# One path component, no leading dot.
+_ShardName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\.safetensors\Z")]
+_Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_Rows = Annotated[int, Meta(ge=1, le=2**48)]
+_Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0.0, le=1.0)]  # digests tell 1 from 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardInfo:
+class ShardInfo(Checked, frozen=True, kw_only=True):
     """One shard: its file, task, rows n, sequences S and size; crc32 of the whole file, None if unknown."""
 
-    file: str
-    task: str
-    rows: int
-    sequences: int
-    bytes: int
-    crc32: int | None = None
+    file: _ShardName
+    task: _Name
+    rows: _Rows
+    sequences: _Rows
+    bytes: Annotated[int, Meta(ge=8, le=2**60)]
+    crc32: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
 
     def __post_init__(self) -> None:
-        where = f"shard {self.file!r}"
-        if not isinstance(self.file, str) or not SHARD_NAME.fullmatch(self.file):
-            raise ValueError(
-                f"{where}: expected the plain name of a .safetensors file beside {FILE_NAME}, without folders"
-            )
-        _check_name(f"{where}: task", self.task)
-        _check_int(f"{where}: rows", self.rows, 1, 2**48)
-        _check_int(f"{where}: sequences", self.sequences, 1, self.rows)
-        _check_int(f"{where}: bytes", self.bytes, 8, 2**60)
-        if self.crc32 is not None:
-            _check_int(f"{where}: crc32", self.crc32, 0, 2**32 - 1)
+        super().__post_init__()
+        _check_printable("task", self.task)
+        _check_most("sequences", self.sequences, self.rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskInfo:
+class TaskInfo(Checked, frozen=True, kw_only=True):
     """One task: rows, sequences, and the share of sequences that loop (`loop_count`)."""
 
-    name: str
-    rows: int
-    sequences: int
-    loop_share: float
+    name: _Name
+    rows: _Rows
+    sequences: _Rows
+    loop_share: _Share
 
     def __post_init__(self) -> None:
-        _check_name("task name", self.name)
-        _check_int(f"task {self.name!r}: rows", self.rows, 1, 2**48)
-        _check_int(f"task {self.name!r}: sequences", self.sequences, 1, self.rows)
-        _check_float(f"task {self.name!r}: loop_share", self.loop_share, 0.0, 1.0)
+        super().__post_init__()
+        _check_printable("name", self.name)
+        _check_most("sequences", self.sequences, self.rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DumpHeader:
+class DumpHeader(Checked, frozen=True, kw_only=True):
     """The header of a dump; V = vocab_size, h = heads, K = top_k. ValueError names an invalid field.
 
     kind "sampled" needs temperature and top_p, "greedy" and "forced" have neither. tokenizer_sha256 is the hash of the
     tokenizer's file, None if unknown; end_of_text a token id or None; provenance any JSON object.
     """
 
-    model: str
-    tokenizer_sha256: str | None
-    vocab_size: int
-    heads: int
-    top_k: int
-    kind: str
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    end_of_text: int | None = None
+    model: _Name
+    tokenizer_sha256: Sha256 | None
+    vocab_size: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    heads: Annotated[int, Meta(ge=1, le=MAX_SLOTS + 1)]
+    top_k: Annotated[int, Meta(ge=1, le=MAX_WIDTH)]
+    kind: Annotated[str, Meta(pattern=rf"\A({'|'.join(KINDS)})\Z")]
+    temperature: Annotated[int, Meta(ge=1, le=10**6)] | Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
+    top_p: Annotated[int, Meta(ge=1, le=1)] | Annotated[float, Meta(ge=1e-9, le=1.0)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    end_of_text: Annotated[int, Meta(ge=0)] | None = None
     tasks: tuple[TaskInfo, ...] = ()
     shards: tuple[ShardInfo, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -89,102 +80,59 @@ class DumpHeader:
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
-        _check_name("model", self.model)
-        if self.tokenizer_sha256 is not None and not (
-            isinstance(self.tokenizer_sha256, str) and re.fullmatch("[0-9a-f]{64}", self.tokenizer_sha256)
-        ):
+        super().__post_init__()
+        _check_printable("model", self.model)
+        _check_most("top_k", self.top_k, self.vocab_size)
+        _check_most("end_of_text", self.end_of_text or 0, self.vocab_size - 1)
+        if [self.temperature is None, self.top_p is None] != [self.kind != "sampled"] * 2:
             raise ValueError(
-                f"tokenizer_sha256: expected 64 hexadecimal digits in lower case or null, got {self.tokenizer_sha256!r}"
+                f"temperature and top_p: expected both for a sampled dump and none for others, got {self.temperature} "
+                f"and {self.top_p} for a {self.kind} one"
             )
-        _check_int("vocab_size", self.vocab_size, 1, 2**31 - 1)
-        _check_int("heads", self.heads, 1, MAX_SLOTS + 1)
-        _check_int("top_k", self.top_k, 1, min(MAX_WIDTH, self.vocab_size))
-        self._check_sampling()
-        if self.end_of_text is not None:
-            _check_int("end_of_text", self.end_of_text, 0, self.vocab_size - 1)
-        if not isinstance(self.provenance, dict):
-            raise ValueError(f"provenance: expected an object, got {type(self.provenance).__name__}")
-
-    def _check_sampling(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {self.kind!r}")
-        if self.seed is not None:
-            _check_int("seed", self.seed, 0, 2**63 - 1)
-        if self.kind == "sampled":
-            _check_float("temperature", self.temperature, 1e-6, 1e6)
-            _check_float("top_p", self.top_p, 1e-9, 1.0)
-        elif self.temperature is not None or self.top_p is not None:
-            raise ValueError(
-                f"temperature and top_p: a {self.kind} dump has none, got {self.temperature} and {self.top_p}"
-            )
-
-    def check_totals(self) -> None:
-        """Raises ValueError unless the rows and sequences of shards and tasks agree."""
-        names = [shard.file for shard in self.shards]
-        if len(set(names)) < len(names):
-            raise ValueError("shards: a file is listed twice")
-        if not self.shards or len({task.name for task in self.tasks}) < len(self.tasks):
-            raise ValueError("tasks, shards: expected at least one shard, and each task once")
-        for task in self.tasks:
-            parts = [shard for shard in self.shards if shard.task == task.name]
-            totals = (sum(part.rows for part in parts), sum(part.sequences for part in parts))
-            if totals != (task.rows, task.sequences):
-                raise ValueError(
-                    f"task {task.name!r}: has {task.rows} rows and {task.sequences} sequences, "
-                    f"but its shards have {totals[0]} and {totals[1]}"
-                )
-        unknown = {shard.task for shard in self.shards} - {task.name for task in self.tasks}
-        if unknown:
-            raise ValueError(f"shards: task {sorted(unknown)[0]!r} is not among the tasks")
 
     def to_json(self) -> str:
         """The text of dump.json, with a checksum of itself."""
-        value = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        value = {"format": FORMAT, "version": VERSION, **to_builtins(self)}
         value["crc32"] = _crc32(value)
         return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def read_header(path: Path) -> DumpHeader:
     """The header of `path`, a dump.json. ValueError or OSError names the file and the field."""
-    size = path.stat().st_size
-    if size > MAX_JSON_BYTES:
-        raise ValueError(f"{path}: {size} bytes, expected at most {MAX_JSON_BYTES}: not a dump header")
-    try:
-        value = json.loads(
-            path.read_bytes().decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
-        )
-        return parse_header(value)
-    except RecursionError:
-        raise ValueError(f"{path}: nested too deeply for a dump header") from None
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from None
+    return parse_header(read_object(path, MAX_JSON_BYTES), path)
 
 
-def parse_header(value: Any) -> DumpHeader:
+def parse_header(value: dict[str, Any], where: object = "dump") -> DumpHeader:
     """The header from a parsed dump.json. ValueError for unknown keys and wrong types."""
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise ValueError(f'expected an object with "format": "{FORMAT}"')
-    version = value.get("version")
-    if type(version) is not int or version not in VERSIONS:
-        raise ValueError(f"version: expected {VERSION}, got {version!r}; another version of rescore wrote this dump")
-    value = dict(value)
-    del value["format"], value["version"]
-    crc32 = value.pop("crc32", None)
-    if crc32 is not None and crc32 != _crc32({"format": FORMAT, "version": version, **value}):
+    fields = of_format(value, where, FORMAT, VERSIONS, "another version of rescore wrote this dump")
+    crc32 = fields.pop("crc32", None)
+    if crc32 is not None and crc32 != _crc32({key: one for key, one in value.items() if key != "crc32"}):
         raise ValueError(
-            "crc32: the checksum of the header does not match; it is damaged, "
+            f"{where}: crc32: the checksum of the header does not match; it is damaged, "
             "or was edited by hand (then remove the key crc32)"
         )
-    _check_keys("dump", value, DumpHeader)
-    tasks = tuple(
-        TaskInfo(**_check_keys(f"tasks[{i}]", item, TaskInfo)) for i, item in enumerate(_list("tasks", value))
-    )
-    shards = tuple(
-        ShardInfo(**_check_keys(f"shards[{i}]", item, ShardInfo)) for i, item in enumerate(_list("shards", value))
-    )
-    header = DumpHeader(**{**value, "tasks": tasks, "shards": shards})
-    header.check_totals()
+    header = checked(fields, DumpHeader, where, whole=True)
+    _check_totals(header, where)
     return header
+
+
+def _check_totals(header: DumpHeader, where: object) -> None:
+    """Raises ValueError unless the rows and sequences of shards and tasks agree."""
+    names, shards = [task.name for task in header.tasks], header.shards
+    if len({shard.file for shard in shards}) < len(shards):
+        raise ValueError(f"{where}: shards: a file is listed twice")
+    if not shards or len(set(names)) < len(names):
+        raise ValueError(f"{where}: tasks, shards: expected at least one shard, and each task once")
+    for task in header.tasks:
+        parts = [shard for shard in shards if shard.task == task.name]
+        totals = (sum(part.rows for part in parts), sum(part.sequences for part in parts))
+        if totals != (task.rows, task.sequences):
+            raise ValueError(
+                f"{where}: task {task.name!r}: has {task.rows} rows and {task.sequences} sequences, "
+                f"but its shards have {totals[0]} and {totals[1]}"
+            )
+    if unknown := {shard.task for shard in shards} - set(names):
+        raise ValueError(f"{where}: shards: task {sorted(unknown)[0]!r} is not among the tasks")
 
 
 def _crc32(value: dict[str, Any]) -> int:
@@ -192,44 +140,11 @@ def _crc32(value: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError("a key occurs twice in an object")
-    return value
+def _check_printable(name: str, value: str) -> None:
+    if not value.isprintable():
+        raise ValueError(f"{name}: expected printable characters, got {value!r:.250}")
 
 
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number in JSON")
-
-
-def _check_keys(where: str, value: Any, kind: type) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected an object, got {type(value).__name__}")
-    fields = set(kind.__dataclass_fields__)  # type: ignore[attr-defined]
-    if missing := sorted(fields - set(value)):
-        raise ValueError(f"{where}: the key {missing[0]!r} is missing")
-    if unknown := sorted(set(value) - fields):
-        raise ValueError(f"{where}: unknown key {unknown[0]!r}; put your own notes into provenance")
-    return value
-
-
-def _list(name: str, value: dict[str, Any]) -> list[Any]:
-    if not isinstance(value[name], list):
-        raise ValueError(f"{name}: expected a list, got {type(value[name]).__name__}")
-    return value[name]
-
-
-def _check_name(what: str, value: Any) -> None:
-    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
-        raise ValueError(f"{what}: expected {NAME}, got {value!r:.250}")
-
-
-def _check_int(what: str, value: Any, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{what}: expected an integer in {low}..{high}, got {value!r:.60}")
-
-
-def _check_float(what: str, value: Any, low: float, high: float) -> None:
-    if type(value) not in (int, float) or not low <= value <= high or not math.isfinite(value):
-        raise ValueError(f"{what}: expected a number in {low:g}..{high:g}, got {value!r:.60}")
+def _check_most(name: str, value: int, most: int) -> None:
+    if value > most:
+        raise ValueError(f"{name}: expected at most {most}, got {value!r:.60}")

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
@@ -123,7 +124,7 @@ class DumpWriter:
             dump = Dump.open(self._folder)
             first = next(dump.blocks(rows=1))
             parts = tuple(shard for shard in dump.header.shards if shard.file.startswith(PART))
-            blocks = list(replace(dump, header=replace(dump.header, shards=parts)).blocks())
+            blocks = list(replace(dump, header=structs.replace(dump.header, shards=parts)).blocks())
         self._refuse_other(dump.header, first.topk_logp.dtype)
         self._shards = [shard for shard in dump.header.shards if shard not in parts]
         self._parts = list(parts)
@@ -242,7 +243,7 @@ class DumpWriter:
     def _write_header(self) -> None:
         """Writes dump.json for what is on disk, and removes files that it does not name."""
         shards = (*self._shards, *self._parts)
-        header = replace(self.header, tasks=tuple(self._task(name) for name in self._waiting), shards=shards)
+        header = structs.replace(self.header, tasks=tuple(self._task(name) for name in self._waiting), shards=shards)
         with replacing(self._folder / FILE_NAME) as file:
             file.write(header.to_json().encode())
         read_header(self._folder / FILE_NAME)
@@ -286,7 +287,7 @@ def kept_sequences(path: Path) -> int:
 
 def _options(header: DumpHeader, logp_dtype: np.dtype) -> dict[str, Any]:
     """What all sequences of a dump have in common."""
-    facts = json.loads(replace(header, tasks=(), shards=()).to_json())
+    facts = json.loads(structs.replace(header, tasks=(), shards=()).to_json())
     return {**facts, "crc32": None, "logp_dtype": str(logp_dtype)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import singledispatch
 from importlib import import_module
 from typing import Any
@@ -25,9 +25,9 @@ CELLS = 60  # characters per field
 
 
 def short_repr(value: Any) -> str:
-    """`__repr__` of a dataclass such as `Sausage(ids=int32[8, 16], cost=float32[8, 16])`."""
-    shown = ", ".join(f"{one.name}={_short(getattr(value, one.name))}" for one in fields(value) if one.repr)
-    return f"{type(value).__name__}({shown})"
+    """`__repr__` of a dataclass or struct such as `Sausage(ids=int32[8, 16], cost=float32[8, 16])`."""
+    names = [one.name for one in fields(value) if one.repr] if is_dataclass(value) else value.__struct_fields__
+    return f"{type(value).__name__}({', '.join(f'{name}={_short(getattr(value, name))}' for name in names)})"
 
 
 def _short(value: Any) -> str:

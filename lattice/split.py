@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta, to_builtins
+
+from rescore.lattice.checked import Checked, Sha256
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.dump_header import DumpHeader
@@ -20,16 +23,15 @@ PARTS = ("tune", "heldout", "all")
 TUNED_ON = 100  # sequences per task, but at most half of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(Checked, frozen=True, kw_only=True):
     """A split of one dump.
 
     dump_sha256  digest of the dump's header
     tune         number of tuning sequences of each task, its first ones
     """
 
-    dump_sha256: str
-    tune: dict[str, int]
+    dump_sha256: Sha256
+    tune: dict[str, Annotated[int, Meta(ge=0)]]
 
     @classmethod
     def of_dump(cls, dump: Dump, sequences: int | None = None) -> Split:
@@ -68,21 +70,6 @@ class Split:
                 raise ValueError(
                     f"split: task {task.name!r}: expected 0 to {task.sequences} sequences to tune on, got {tuned}"
                 )
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Any) -> Split:
-        """Reads the result of `to_json`. ValueError names what is wrong with any other value."""
-        if not isinstance(value, dict) or set(value) != {"dump_sha256", "tune"}:
-            raise ValueError("split: expected an object with the keys dump_sha256 and tune")
-        sha256, tune = value["dump_sha256"], value["tune"]
-        if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-            raise ValueError("split: dump_sha256: expected 64 hexadecimal digits in lower case")
-        if not isinstance(tune, dict) or any(type(n) is not int or n < 0 for n in tune.values()):
-            raise ValueError("split: tune: expected a number of sequences, at least 0, for each task")
-        return cls(dump_sha256=sha256, tune=dict(tune))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,5 +127,5 @@ def chosen_blocks(
 def digest(header: DumpHeader) -> str:
     """Returns the SHA-256 of a dump's header, which includes the checksums of its shards."""
     return hashlib.sha256(
-        json.dumps(asdict(header), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        json.dumps(to_builtins(header), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     ).hexdigest()

@@ -24,7 +24,7 @@ ROOMS = {
     "calm": "loop models",
     "replay": "draft models.draft_step verify.shaping",
     "tuning": "replay draft",
-    "cost": "draft.pace",
+    "cost": "draft.pace models.blockwise_config",
     "bench": "replay engines loop draft models",
     "report": "replay draft models cost",
     "cli": "report bench calm training tuning replay engines loop draft models verify cost",

@@ -13,7 +13,7 @@ from rescore.decode.cli import main, parser
 from rescore.decode.conformance.checks import CHECKS
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.names import sized
-from rescore.decode.draft.settings import KINDS, PathWeights, Settings, TreeWeights
+from rescore.decode.draft.settings import KINDS, ModelFile, PathWeights, Settings, TreeWeights
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
@@ -110,22 +110,22 @@ def test_page_on_tuning():
         parser().parse_args(shlex.split(line))
     calibration = Calibration()
     settings = Settings(
-        models=(),
+        models=(ModelFile(path=ROOT / "a.ngram", bytes=1, crc32=0),),
         tokenizer_sha256=None,
         vocab_size=1,
         slots=1,
         top_k=1,
         p=1,
-        paths=PathWeights(head=(), alpha=()),
-        scalar_alpha={},
+        paths=PathWeights(head=(1.0,), alpha=((0.5,),)),
+        scalar_alpha={"paths": 0.5, "trees": 0.5},
         trees={kind: TreeWeights(overall=calibration) for kind in KINDS},
-        split=Split(dump_sha256="", tune={}),
+        split=Split(dump_sha256="0" * 64, tune={}),
         values={},
         objective="tokens per pass",
     )
     keys = [key for row in re.findall(r"^\| (`.*?) \|", page, re.M) for key in re.findall(r"`(\w+)`", row)]
     assert sorted(keys) == sorted(settings.to_json(ROOT))
-    assert all(f"`{name}`" in page for name in calibration.to_json())
+    assert all(f"`{name}`" in page for name in calibration.__struct_fields__)
 
 
 def test_commands_parse(readme):

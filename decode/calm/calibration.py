@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.calm.consistency import RISKS
@@ -21,8 +23,8 @@ from rescore.decode.calm.setting import ExitSetting
 from rescore.decode.calm.texts import early_exit_texts
 from rescore.decode.calm.threshold import Threshold
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.models.checkpoint import read_object
 from rescore.decode.models.exit_heads import ExitHeads
+from rescore.lattice.checked import checked, of_format, read_object
 
 FORMAT, VERSION = "rescore calm", 1
 
@@ -135,26 +137,22 @@ def calibrated_file(
     }
 
 
+class _Calibrated(msgspec.Struct, frozen=True):
+    confidence: str
+    exits: Annotated[tuple[int, ...], Meta(min_length=1)]
+    threshold: float | None
+    decay: float | None
+    length: int
+
+
 def read_calibrated(path: Path) -> ExitSetting:
     """Reads the setting of such a file. ValueError for any other file, or if no threshold was valid."""
-    found = read_object(path)
-    if found.get("format") != FORMAT or found.get("version") != VERSION:
-        raise ValueError(
-            f"{path}: expected format {FORMAT!r}, version {VERSION}, of `rescore calm calibrate`, "
-            f"got {found.get('format')!r:.40}, {found.get('version')!r:.40}"
-        )
-    value, exits = found.get("threshold"), found.get("exits")
-    if value is None:
+    value = of_format(read_object(path), path, FORMAT, (VERSION,), "calibrate again with this rescore")
+    found = checked(value, _Calibrated, path)
+    if found.threshold is None:
         raise ValueError(f"{path}: expected a valid threshold, got none: only the full model meets the guarantee")
-    whole = isinstance(exits, list) and exits and all(type(one) is int for one in exits)
-    if not whole or not all(_number(found.get(name)) for name in ("threshold", "length", "decay")):
-        raise ValueError(f"{path}: expected layers in 'exits', and numbers in 'threshold', 'length' and 'decay'")
     try:
-        threshold = Threshold(value=value, decay=found["decay"], length=found["length"])
-        return ExitSetting(confidence=found.get("confidence", ""), exits=tuple(exits or ()), threshold=threshold)
+        threshold = Threshold(value=found.threshold, decay=found.decay, length=found.length)
+        return ExitSetting(confidence=found.confidence, exits=found.exits, threshold=threshold)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _number(value: object) -> bool:
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))

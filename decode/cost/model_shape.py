@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, structs
+
+from rescore.decode.models.blockwise_config import read_config
+from rescore.lattice.checked import Checked, checked, read_object
 
 # model_types whose feed-forward layers have two matrices; others have a third, the gate.
 PLAIN_FEED_FORWARD = frozenset(
@@ -42,11 +44,10 @@ NOT_MODELLED = {
     "kv_lora_rank": "a compressed cache",
     "is_encoder_decoder": "an encoder",
 }
-LARGEST = 10**9
+_Size = Annotated[int, Meta(ge=1, le=10**9)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
+class ModelShape(Checked, frozen=True, kw_only=True):
     """The shape of a decoder and its prediction heads.
 
     heads, key_heads  query heads and key-value heads of attention
@@ -58,34 +59,20 @@ class ModelShape:
     block_parameters  parameters of the prediction heads, which a drafting pass also reads
     """
 
-    width: int
-    layers: int
-    heads: int
-    key_heads: int
-    hidden: int
-    vocab_size: int
-    head_width: int | None = None
+    width: _Size
+    layers: _Size
+    heads: _Size
+    key_heads: _Size
+    hidden: _Size
+    vocab_size: _Size
+    head_width: _Size | None = None
     gated: bool = True
     tied: bool = False
-    parameters: int | None = None
-    block_parameters: int = 0
+    parameters: Annotated[int, Meta(ge=1, le=10**15)] | None = None
+    block_parameters: Annotated[int, Meta(ge=0, le=10**15)] = 0
 
     def __post_init__(self) -> None:
-        for name in ("width", "layers", "heads", "key_heads", "hidden", "vocab_size", "head_width", "parameters"):
-            value = getattr(self, name)
-            if value is None and name in ("head_width", "parameters"):
-                continue
-            most = 10**15 if name == "parameters" else LARGEST
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
-        if (
-            isinstance(self.block_parameters, bool)
-            or not isinstance(self.block_parameters, int)
-            or not 0 <= self.block_parameters <= 10**15
-        ):
-            raise ValueError(
-                f"block_parameters: expected a whole number from 0 to {10**15}, got {self.block_parameters!r}"
-            )
+        super().__post_init__()
         if self.heads % self.key_heads:
             raise ValueError(f"key_heads: expected a divisor of the {self.heads} heads, got {self.key_heads}")
         if self.head_width is None and self.width % self.heads:
@@ -122,7 +109,7 @@ class ModelShape:
         """Returns the same shape with T Medusa heads (arXiv:2401.10774, section 2.1.1): one residual layer each, with a
         shared output matrix.
         """
-        return dataclasses.replace(self, block_parameters=slots * self.width * (self.width + 1))
+        return structs.replace(self, block_parameters=slots * self.width * (self.width + 1))
 
     @classmethod
     def from_config(cls, path: str | Path) -> ModelShape:
@@ -131,46 +118,24 @@ class ModelShape:
         ValueError unless the architecture is a plain decoder.
         """
         path = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
-        return _of_config(_json_object(path), path)
+        return _of_config(read_object(path, lenient=True), path)
 
     @classmethod
     def from_checkpoint(cls, path: str | Path) -> ModelShape:
         """Reads a file written by `BlockwiseTransformer.save`, prediction heads included."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(str(path), "np") as file:
-                text = (file.metadata() or {}).get("config")
-        except SafetensorError as error:
-            raise ValueError(f"{path}: expected a safetensors file, got an unreadable one: {error}") from None
-        try:
-            config = json.loads(text or "")
-            width, heads, inner = config["width"], config["heads"], config["head_hidden"]
-            return cls(
-                width=width,
-                layers=config["layers"],
-                heads=config["attention_heads"],
-                key_heads=config["attention_heads"],
-                hidden=config["hidden"],
-                vocab_size=config["vocab_size"],
-                gated=False,
-                tied=True,
-                block_parameters=heads * 2 * width * inner,
-            )
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ValueError(
-                f"{path}: expected 'config' of one of our models in the metadata, got {str(text):.80}: {error}"
-            ) from None
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON, got text that does not parse: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    return value
+        config = read_config(path)
+        shape = {
+            "width": config.width,
+            "layers": config.layers,
+            "heads": config.attention_heads,
+            "key_heads": config.attention_heads,
+            "hidden": config.hidden,
+            "vocab_size": config.vocab_size,
+            "gated": False,
+            "tied": True,
+            "block_parameters": config.heads * 2 * config.width * config.head_hidden,
+        }
+        return checked(shape, cls, path)
 
 
 def _of_config(config: dict[str, Any], path: Path) -> ModelShape:
@@ -189,17 +154,15 @@ def _of_config(config: dict[str, Any], path: Path) -> ModelShape:
     hidden = _known(config, HIDDEN)
     key_heads = 1 if config.get("multi_query") else _known(config, KEY_HEADS)
     kind = str(config.get("model_type", ""))
-    try:
-        return ModelShape(
-            **found,
-            hidden=4 * found["width"] if hidden is None else hidden,
-            key_heads=found["heads"] if key_heads is None else key_heads,
-            head_width=config.get("head_dim"),
-            gated=kind not in PLAIN_FEED_FORWARD,
-            tied=bool(config.get("tie_word_embeddings", kind in PLAIN_FEED_FORWARD)),
-        )
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from None
+    shape = {
+        **found,
+        "hidden": 4 * checked(found["width"], int, f"{path}: width") if hidden is None else hidden,
+        "key_heads": found["heads"] if key_heads is None else key_heads,
+        "head_width": config.get("head_dim"),
+        "gated": kind not in PLAIN_FEED_FORWARD,
+        "tied": bool(config.get("tie_word_embeddings", kind in PLAIN_FEED_FORWARD)),
+    }
+    return checked(shape, ModelShape, path)
 
 
 def _known(config: dict[str, Any], names: tuple[str, ...]) -> Any:

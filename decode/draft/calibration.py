@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta, structs
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.checked import Checked
 
 MOST = 1e4  # limit of a weight's magnitude
 TOP = 8  # tokens per prediction that are read
 
-Share = tuple[float, float, float]
+_Weight = Annotated[float, Meta(ge=0, le=MOST)]
+_Signed = Annotated[float, Meta(ge=-MOST, le=MOST)]
+_Weights = Annotated[tuple[_Weight, ...], Meta(min_length=1)]
+_SignedWeights = Annotated[tuple[_Signed, ...], Meta(min_length=1)]
+Share = tuple[_Signed, _Signed, _Signed]
 """(a, b, c): the counts of a context with `total` counts of `distinct` tokens have the share
 1 / (1 + exp(-(a + b ln total + c ln distinct))) in the distribution after it; the shorter context has the rest."""
+Shares = Annotated[tuple[Share, ...], Meta(min_length=1, max_length=_core.MAX_TEXT_ORDER)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class Calibration(Checked, frozen=True, kw_only=True):
     """The weights of a calibrated q, per slot or one for all. With p the language model's distribution after a prefix,
 
         q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates,
@@ -36,28 +41,20 @@ class Calibration:
     text   shares of the running text (prompt included), for contexts of 0, 1, .. tokens; None ignores the text
     """
 
-    head: tuple[float, ...] = (0.55,)
-    alpha: tuple[float, ...] = (0.6,)
-    prior: tuple[float, ...] = (0.2,)
-    floor: tuple[float, ...] = (-5.5,)
+    head: _Weights = (0.55,)
+    alpha: _Weights = (0.6,)
+    prior: _SignedWeights = (0.2,)
+    floor: _SignedWeights = (-5.5,)
     open: bool = True
-    text: tuple[Share, ...] | None = None
+    text: Shares | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("head", 0.0), ("alpha", 0.0), ("prior", -MOST), ("floor", -MOST)):
-            values = getattr(self, name)
-            if not isinstance(values, tuple) or not values:
-                raise TypeError(
-                    f"{name}: expected a tuple of weights, one for each slot or one for all, got {values!r:.80}"
-                )
-            check_numbers(name, values, least)
+        super().__post_init__()
         if len({len(values) for values in self._of_slots() if len(values) > 1}) > 1:
             raise ValueError(
                 "calibration: expected weights for one number of slots, got "
                 f"{[len(values) for values in self._of_slots()]}"
             )
-        if self.text is not None:
-            check_shares("text", self.text)
 
     def _of_slots(self) -> tuple[tuple[float, ...], ...]:
         return self.head, self.alpha, self.prior, self.floor
@@ -80,49 +77,13 @@ class Calibration:
 
     def without_heads(self) -> Calibration:
         """The control: language model and running text alone. q is p in every slot, over the whole vocabulary."""
-        return replace(self, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
-            for field in fields(self)
-        }
-
-    @classmethod
-    def from_json(cls, value: Any) -> Calibration:
-        """Reads the result of `to_json`; ValueError or TypeError names what is wrong."""
-        names = {field.name for field in fields(cls)}
-        if not isinstance(value, dict) or set(value) != names:
-            raise ValueError(f"calibration: expected an object with the keys {', '.join(sorted(names))}")
-        if type(value["open"]) is not bool:
-            raise TypeError(f"open: expected true or false, got {value['open']!r:.80}")
-        lists: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
-        if isinstance(value["text"], list):
-            lists["text"] = tuple(tuple(one) if isinstance(one, list) else one for one in value["text"])
-        return cls(**lists)
+        return structs.replace(self, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
 
 
 def counts_of(shares: tuple[Share, ...]) -> _core.ContextModel:
     """Returns an empty text whose contexts of 0, 1, .. tokens have these shares."""
     predicted = np.array(PREDICTED[: len(shares)] + PREDICTED[-1:] * (len(shares) - len(PREDICTED)), np.float64)
     return _core.ContextModel(shares=np.array(shares, np.float64), predicted=predicted)
-
-
-def check_shares(name: str, shares: tuple[Share, ...]) -> None:
-    if not isinstance(shares, tuple) or not 1 <= len(shares) <= _core.MAX_TEXT_ORDER:
-        raise ValueError(f"{name}: expected shares of 1 to {_core.MAX_TEXT_ORDER} orders, got {shares!r:.80}")
-    for share in shares:
-        if not isinstance(share, tuple) or len(share) != 3:
-            raise TypeError(f"{name}: expected three numbers for each order, got {share!r:.80}")
-        check_numbers(name, share, -MOST)
-
-
-def check_numbers(name: str, values: tuple[float, ...], least: float, most: float = MOST) -> None:
-    for number in values:
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise TypeError(f"{name}: expected numbers, got {number!r:.80}")
-        if not least <= number <= most:  # also catches NaN
-            raise ValueError(f"{name}: expected numbers from {least:g} to {most:g}, got {number!r:.80}")
 
 
 SHARES: tuple[Share, ...] = (

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta, field, structs, to_builtins
 
 from rescore import __version__
 from rescore.decode.draft.calibration import HEADLESS, Calibration
 from rescore.decode.draft.rescorer import MOST, Rescorer
 from rescore.lattice.atomic import replacing
+from rescore.lattice.checked import Checked, Sha256, checked, of_format, read_object, refusal
 from rescore.lattice.dump import Dump
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import Split, digest
@@ -25,18 +26,18 @@ SCALAR, FITTED = "scalar", "fitted"
 KINDS = ("closed", "open", "alone")  # of trees
 BLEND = "blend"  # the kind of trees for a model without heads
 HEADLESS_KINDS = ("alone", BLEND)  # do not read the lattice
-MOST_NUMBERS = 1024  # in one list
+_Weight = Annotated[float, Meta(ge=0, le=MOST)]
+_Weights = tuple[_Weight, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFile:
+class ModelFile(Checked, frozen=True, kw_only=True):
     """An .ngram file: its path, its size, and the checksum of its header, which covers the content. So another file of
     the same name is detected.
     """
 
     path: Path
-    bytes: int
-    crc32: int
+    bytes: Annotated[int, Meta(ge=1, le=2**62)]
+    crc32: Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> ModelFile:
@@ -66,168 +67,35 @@ class ModelFile:
         return NGram.open(self.path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathWeights:
+class PathWeights(Checked, frozen=True, kw_only=True):
     """head, [1] or [T], and alpha of each of J models, [1] or [T]. way: "scalar" or "fitted", how they were tuned."""
 
-    head: tuple[float, ...]
-    alpha: tuple[tuple[float, ...], ...]
-    way: str = FITTED
+    way: Annotated[str, Meta(pattern=rf"\A({SCALAR}|{FITTED})\Z")] = FITTED
+    head: _Weights
+    alpha: tuple[_Weights, ...]
 
     @classmethod
     def scalar(cls, alpha: float, models: int) -> PathWeights:
         """Makes weights with one alpha for all slots, shared evenly among the models."""
         return cls(head=(1.0,), alpha=((alpha / models,),) * models, way=SCALAR)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"way": self.way, "head": list(self.head), "alpha": list(map(list, self.alpha))}
-
     def rescorer(self, models: Sequence[NGram], threads: int = 1) -> Rescorer:
         return Rescorer(models, alpha=np.array(self.alpha, np.float64), head=np.array(self.head), threads=threads)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeWeights:
+class TreeWeights(Checked, frozen=True, kw_only=True):
     """One calibration for all tasks, and one per task."""
 
     overall: Calibration
     by_task: dict[str, Calibration] = field(default_factory=dict)
 
 
-def read_model(value: Any, folder: Path) -> ModelFile:
-    value = object_of(value, "models", {"path", "bytes", "crc32"})
-    path = Path(os.path.normpath(folder / text(value["path"], "models: path")))
-    return ModelFile(
-        path=path,
-        bytes=whole(value["bytes"], "models: bytes", 1, 2**62),
-        crc32=whole(value["crc32"], "models: crc32", 0, 2**32 - 1),
-    )
-
-
-def read_paths(value: Any, models: int, slots: int) -> PathWeights | None:
-    if not slots:
-        expect(value is None, "paths", "null for a model without heads", value)
-        return None
-    value = object_of(value, "paths", {"way", "head", "alpha"})
-    expect(value["way"] in (SCALAR, FITTED), "paths: way", f"{SCALAR!r} or {FITTED!r}", value["way"])
-    expect(
-        isinstance(value["alpha"], list) and len(value["alpha"]) == models,
-        "paths: alpha",
-        f"one list per model ({models})",
-        value["alpha"],
-    )
-    head = numbers(value["head"], "paths: head", 0, MOST)
-    alpha = tuple(numbers(one, "paths: alpha", 0, MOST) for one in value["alpha"])
-    for name, weights in (("head", [head]), ("alpha", alpha)):
-        sizes = {len(one) for one in weights}
-        expect(
-            sizes in ({1}, {slots}),
-            f"paths: {name}",
-            f"one weight, or one per slot ({slots}), the same number for all models",
-            sorted(sizes),
-        )
-    return PathWeights(head=head, alpha=alpha, way=value["way"])
-
-
-def read_trees(value: Any, models: int, slots: int) -> dict[str, TreeWeights] | None:
-    expect((value is None) == (models > 1), "trees", "calibrations for one model, null for several", value)
-    if value is None:
-        return None
-    value = object_of(value, "trees", set(KINDS))
-    return {kind: read_tree(value[kind], kind, slots) for kind in KINDS}
-
-
-def read_blend(value: Any) -> dict[str, TreeWeights]:
-    """Reads the calibration of a model without heads. Only text is tuned; all other weights are fixed."""
-    tree = read_tree(object_of(value, "trees", {BLEND})[BLEND], BLEND, 1)
-    for one in (tree.overall, *tree.by_task.values()):
-        expected = replace(HEADLESS, text=one.text or HEADLESS.text)
-        expect(one == expected, f"trees: {BLEND}", "default weights except text, not null", one.to_json())
-    return {BLEND: tree}
-
-
-def read_tree(value: Any, kind: str, slots: int) -> TreeWeights:
-    value = object_of(value, f"trees: {kind}", {"overall", "by_task"})
-    expect(isinstance(value["by_task"], dict), f"trees: {kind}: by_task", "an object", value["by_task"])
-    by_task = {task: read_calibration(one, slots) for task, one in value["by_task"].items()}
-    return TreeWeights(overall=read_calibration(value["overall"], slots), by_task=by_task)
-
-
-def read_calibration(value: Any, slots: int) -> Calibration:
-    calibration = Calibration.from_json(value)
-    calibration.weights(slots)  # ValueError for another number of slots
-    return calibration
-
-
-def read_values(value: Any) -> dict[str, float]:
-    expect(isinstance(value, dict), "values", "an object", value)
-    return {name: number(one, "values", 0, 1e6) for name, one in value.items()}
-
-
-def expect(good: bool, name: str, expected: str, got: Any) -> None:
-    if not good:
-        raise ValueError(f"settings: {name}: expected {expected}, got {got!r:.80}")
-
-
-def object_of(value: Any, name: str, keys: set[str]) -> dict[str, Any]:
-    """Returns an object that has exactly these keys."""
-    expect(isinstance(value, dict), name, "an object", value)
-    if unknown := sorted(set(value) - keys):
-        raise ValueError(f"settings: {name}: unknown key {unknown[0]!r:.80}; a newer rescore may have written it")
-    if missing := sorted(keys - set(value)):
-        raise ValueError(f"settings: {name}: the key {missing[0]!r} is missing")
-    return value
-
-
-def whole(value: Any, name: str, low: int, high: int) -> int:
-    expect(type(value) is int and low <= value <= high, name, f"a whole number from {low} to {high}", value)
-    return value
-
-
-def text(value: Any, name: str, most: int = 4096) -> str:
-    expect(
-        isinstance(value, str) and 0 < len(value) <= most and "\0" not in value,
-        name,
-        f"text of 1 to {most} characters",
-        value,
-    )
-    return value
-
-
-def hex_digest(value: Any, name: str) -> str:
-    expect(
-        isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef"),
-        name,
-        "64 hexadecimal digits in lower case",
-        value,
-    )
-    return value
-
-
-def numbers(value: Any, name: str, low: float, high: float) -> tuple[float, ...]:
-    expect(
-        isinstance(value, list) and 1 <= len(value) <= MOST_NUMBERS,
-        name,
-        f"a list of 1 to {MOST_NUMBERS} numbers",
-        value,
-    )
-    return tuple(number(one, name, low, high) for one in value)
-
-
-def number(value: Any, name: str, low: float, high: float) -> float:
-    good = type(value) in (int, float) and low <= value <= high  # refuses NaN and integers beyond the float range
-    expect(good, name, f"numbers from {low:g} to {high:g}", value)
-    return float(value)
-
-
 FORMAT = "rescore settings"
 VERSION = 3  # before, the running text had weights of another form
 MOST_BYTES = 4 << 20
-MOST_MODELS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Checked, frozen=True, kw_only=True):
     """Tuned weights for lattices of `slots` slots and `top_k` candidates, with the models and the split they were tuned
     on. For a model without heads, slots, top_k and p are 0 and there is at most one n-gram model.
 
@@ -240,22 +108,48 @@ class Settings:
     seed          seed of the report's resamples
     """
 
-    models: tuple[ModelFile, ...]
-    tokenizer_sha256: str | None
-    vocab_size: int
-    slots: int
-    top_k: int
-    p: int
+    program: Annotated[str, Meta(pattern=r"\A[^\0]{1,100}\Z")] = __version__
+    models: Annotated[tuple[ModelFile, ...], Meta(max_length=64)]
+    tokenizer_sha256: Sha256 | None
+    vocab_size: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    slots: Annotated[int, Meta(ge=0, le=1024)]
+    top_k: Annotated[int, Meta(ge=0, le=64)]
+    p: Annotated[int, Meta(ge=0, le=1024)]
     paths: PathWeights | None
-    scalar_alpha: dict[str, float]
+    scalar_alpha: dict[str, _Weight]
     trees: dict[str, TreeWeights] | None
     split: Split
-    objective: str
-    seed: int = 0
-    values: dict[str, float]
-    program: str = __version__
+    objective: Annotated[str, Meta(pattern=r"\A[^\0]{1,4096}\Z")]
+    seed: Annotated[int, Meta(ge=0)] = 0
+    values: dict[str, Annotated[float, Meta(ge=0, le=1e6)]]
 
     __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        heads, models = self.slots > 0, len(self.paths.alpha if self.paths else self.models)
+        kinds = {BLEND} if not heads else {*KINDS} if models == 1 else None
+        scalars = {"paths", "trees"} if heads else set()
+        weights = [(self.paths.head,), self.paths.alpha] if self.paths else []
+        lengths = [{len(one) for one in each} for each in weights]
+        for name, expected, fits in (
+            ("models", "one for each alpha, at most one without heads", len(self.models) in (0, models)),
+            ("models", "at most one without heads", heads or models <= 1),
+            ("top_k", "at least 1 with heads, 0 without", (self.top_k > 0) == heads),
+            ("p", "at least 1 with heads, 0 without", (self.p > 0) == heads),
+            ("paths", "weights with heads, null without", (self.paths is not None) == heads),
+            ("paths", f"one weight, or {self.slots}", all(one in ({1}, {self.slots}) for one in lengths)),
+            ("scalar_alpha", "paths and trees with heads", {*self.scalar_alpha} == scalars),
+            ("trees", f"{kinds}", (self.trees and {*self.trees}) == kinds),
+            ("seed", "less than 2**64", self.seed < 1 << 64),
+        ):
+            if not fits:
+                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r:.80}")
+        for kind, tree in (self.trees or {}).items():
+            for one in (tree.overall, *tree.by_task.values()):
+                one.weights(self.slots or 1)  # ValueError for another number of slots
+                if kind == BLEND and one != structs.replace(HEADLESS, text=one.text or HEADLESS.text):
+                    raise ValueError(f"trees: {kind}: expected default weights except text, not null, got {one!r:.200}")
 
     def check(
         self,
@@ -340,107 +234,27 @@ class Settings:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Settings:
         """Reads a settings file. ValueError names the first invalid field."""
-        path = Path(path)
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise ValueError(f"{path}: expected a settings file of at most {MOST_BYTES} bytes, got {size}")
-        try:
-            value = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}: expected a settings file of rescore tune, got invalid JSON: {error}") from None
-        try:
-            return cls.from_json(value, path.resolve().parent)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: {error}") from error
+        return cls.from_json(read_object(path, MOST_BYTES), Path(path).resolve().parent, path)
 
     def to_json(self, folder: Path) -> dict[str, Any]:
         """Returns a JSON value; the models' paths are relative to `folder`."""
-        trees = None
-        if self.trees is not None:
-            trees = {
-                kind: {
-                    "overall": one.overall.to_json(),
-                    "by_task": {task: value.to_json() for task, value in one.by_task.items()},
-                }
-                for kind, one in self.trees.items()
-            }
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "program": self.program,
-            "models": [
-                {
-                    "path": Path(os.path.relpath(one.path.resolve(), folder)).as_posix(),
-                    "bytes": one.bytes,
-                    "crc32": one.crc32,
-                }
-                for one in self.models
-            ],
-            "tokenizer_sha256": self.tokenizer_sha256,
-            "vocab_size": self.vocab_size,
-            "slots": self.slots,
-            "top_k": self.top_k,
-            "p": self.p,
-            "paths": self.paths and self.paths.to_json(),
-            "scalar_alpha": self.scalar_alpha,
-            "trees": trees,
-            "split": self.split.to_json(),
-            "objective": self.objective,
-            "seed": self.seed,
-            "values": self.values,
-        }
+
+        def relative(path: Path) -> str:
+            return Path(os.path.relpath(path.resolve(), folder)).as_posix()
+
+        return {"format": FORMAT, "version": VERSION, **to_builtins(self, enc_hook=relative)}
 
     @classmethod
-    def from_json(cls, value: Any, folder: Path) -> Settings:
-        """Reads the result of `to_json`; ValueError or TypeError names what is wrong with any other value."""
-        expect(
-            isinstance(value, dict) and value.get("format") == FORMAT,
-            "format",
-            repr(FORMAT),
-            value.get("format") if isinstance(value, dict) else value,
-        )
-        if value.get("version") != VERSION:
-            raise ValueError(
-                f"settings: expected version {VERSION}, got {value.get('version')!r:.80}; tune again with this rescore"
-            )
-        names = {
-            "format",
-            "version",
-            "program",
-            "models",
-            "tokenizer_sha256",
-            "vocab_size",
-            "slots",
-            "top_k",
-            "p",
-            "paths",
-            "scalar_alpha",
-        }
-        value = object_of(value, "file", names | {"trees", "split", "objective", "seed", "values"})
-        slots = whole(value["slots"], "slots", 0, 1024)
-        least, most = (1, MOST_MODELS) if slots else (0, 1)
-        expect(
-            isinstance(value["models"], list) and least <= len(value["models"]) <= most,
-            "models",
-            f"a list of {least} to {most}",
-            value["models"],
-        )
-        models = tuple(read_model(one, folder) for one in value["models"])
-        sha256 = value["tokenizer_sha256"]
-        scalar = object_of(value["scalar_alpha"], "scalar_alpha", {"paths", "trees"} if slots else set())
-        return cls(
-            models=models,
-            tokenizer_sha256=None if sha256 is None else hex_digest(sha256, "tokenizer_sha256"),
-            vocab_size=whole(value["vocab_size"], "vocab_size", 1, 2**31 - 1),
-            slots=slots,
-            top_k=whole(value["top_k"], "top_k", min(slots, 1), 64 if slots else 0),
-            p=whole(value["p"], "p", min(slots, 1), 1024 if slots else 0),
-            paths=read_paths(value["paths"], len(models), slots),
-            scalar_alpha={name: number(one, "scalar_alpha", 0, MOST) for name, one in scalar.items()},
-            trees=read_trees(value["trees"], len(models), slots) if slots else read_blend(value["trees"]),
-            split=Split.from_json(value["split"]),
-            objective=text(value["objective"], "objective"),
-            seed=whole(value["seed"], "seed", 0, 2**64 - 1),
-            values=read_values(value["values"]),
-            program=text(value["program"], "program", 100),
-        )
+    def from_json(cls, value: dict[str, Any], folder: Path, where: object = "settings") -> Settings:
+        """Reads the result of `to_json`. ValueError names `where` and what is wrong with any other value."""
+
+        def absolute(kind: type, path: Any) -> Path:
+            if not isinstance(path, str) or not 0 < len(path) <= 4096 or "\0" in path:
+                raise ValueError(f"expected a path of 1 to 4096 characters, got {path!r:.80}")
+            return Path(os.path.normpath(folder / path))
+
+        value = of_format(value, where, FORMAT, (VERSION,), "tune again with this rescore")
+        settings = checked(value, cls, where, whole=True, make=absolute)
+        if settings.slots and not settings.models:
+            raise refusal(where, "models", "expected at least one with heads, got none")
+        return settings

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.decode.draft.calibration import Share, check_shares, counts_of
+from rescore.decode.draft.calibration import Share, Shares, counts_of
 from rescore.lattice.atomic import replacing
+from rescore.lattice.checked import checked
 from rescore.lattice.mapped import map_npy
 
 MOST = 1 << 20  # tokens, of some 150 bytes each
@@ -52,7 +53,7 @@ class TextMemory:
             raise ValueError(f"end_of_text: expected a token in 0..{vocab_size - 1}, got {end_of_text}")
         if not 2 <= most <= 2**30:
             raise ValueError(f"most: expected 2 to {2**30} tokens, got {most}")
-        check_shares("shares", shares)
+        checked(shares, Shares, "shares")
         self.vocab_size, self.end_of_text, self.most, self.frozen = vocab_size, end_of_text, most, frozen
         self.shares = shares
         self._lock = threading.Lock()

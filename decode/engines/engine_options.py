@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rescore.decode.draft.text_memory import MOST, TextMemory
 from rescore.decode.engines.text_drafter import TextDrafter
+from rescore.lattice.checked import Checked, checked, parse_object
 
 KEY, VARIABLE = "rescore", "RESCORE_OPTIONS"
-KINDS: dict[str, tuple[type, ...]] = {
-    "lm": (str, type(None)),
-    "memory": (str, bool),
-    "tokens": (int,),
-    "cost": (float, int, type(None)),
-    "threads": (int,),
-}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
+class EngineOptions(Checked, frozen=True, kw_only=True):
     """Options of a plug-in: a JSON object, under "rescore" in vLLM's additional_config or in RESCORE_OPTIONS.
 
     lm       path of an n-gram model over the target's tokenizer; None drafts from texts alone
@@ -49,23 +40,11 @@ class EngineOptions:
     @classmethod
     def of_environment(cls) -> EngineOptions:
         """Reads the environment variable RESCORE_OPTIONS; defaults if it is not set."""
-        text = os.environ.get(VARIABLE, "{}")
-        try:
-            return cls._of(json.loads(text), VARIABLE)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{VARIABLE}: expected a JSON object, got {text[:80]!r}: {error}") from None
+        return cls._of(parse_object(os.environ.get(VARIABLE, "{}"), VARIABLE), VARIABLE)
 
     @classmethod
     def _of(cls, given: Any, where: str) -> EngineOptions:
-        if not isinstance(given, Mapping):
-            raise ValueError(f"{where}: expected an object with {', '.join(KINDS)}, got {given!r:.80}")
-        for name, value in given.items():
-            if name not in KINDS:
-                raise ValueError(f"{where}: expected {', '.join(KINDS)}, got {name!r:.80}")
-            if type(value) not in KINDS[name]:
-                wanted = " or ".join(kind.__name__ for kind in KINDS[name])
-                raise ValueError(f"{where}: {name}: expected {wanted}, got {value!r:.80}")
-        return cls(**given)
+        return checked(given, cls, where, remedy=f"the options are {', '.join(cls.__struct_fields__)}")
 
     def drafter(self, *, vocab_size: int, end: int | None, texts: int) -> TextDrafter:
         """Makes the drafter. vocab_size, end: the target's; texts: maximum requests kept."""

@@ -7,12 +7,15 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from rescore.decode.loop.prompt_text import PromptText
+from rescore.lattice.checked import checked
 
 TASK = "prompts"  # the task of lines that name none
 PROMPT = frozenset(("prompt", "text", "messages"))
@@ -89,9 +92,7 @@ class _Line:
             raise ValueError(
                 f"{where}: expected a JSON object with prompt (or text, or messages), got {line.strip()[:60]!r}"
             )
-        task = row.get("task", TASK)
-        if not isinstance(task, str):
-            raise ValueError(f"{where}: task: expected a name, got {task!r:.60}")
+        task = checked(row.get("task", TASK), str, f"{where}: task")
         tokens = self._prompt(row, where)
         if self.references and "reference" not in row:
             raise ValueError(
@@ -114,16 +115,8 @@ class _Line:
         """Converts a list of ids, or text, to at least one id."""
         if isinstance(value, str):
             return _encoded(value, where, encode)
-        if (
-            not isinstance(value, list)
-            or not value
-            or any(type(w) is not int or not 0 <= w < self.vocab_size for w in value)
-        ):
-            raise ValueError(
-                f"{where}: expected text or a list of token ids in [0, {self.vocab_size}), at least one; "
-                "were they made with another tokenizer?"
-            )
-        return np.array(value, np.int32)
+        ids = Annotated[list[Annotated[int, Meta(ge=0, lt=self.vocab_size)]], Meta(min_length=1)]
+        return np.array(checked(value, ids, where, remedy="were they made with another tokenizer?"), np.int32)
 
 
 def _encoded(value: Any, where: str, encode: Callable[[Any], NDArray[np.int32]]) -> NDArray[np.int32]:
@@ -133,14 +126,20 @@ def _encoded(value: Any, where: str, encode: Callable[[Any], NDArray[np.int32]])
         raise ValueError(f"{where}: {error}") from None
 
 
+class _Message(msgspec.Struct, frozen=True):
+    role: str
+    content: str
+
+
+class _SpecBench(msgspec.Struct, frozen=True):
+    category: str
+    turns: Annotated[list[Any], Meta(min_length=1)]
+
+
 def _of_chat(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Splits a chat into its messages and a final assistant message, the reference."""
     messages = row["messages"]
-    if not isinstance(messages, list) or not all(
-        isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
-        for one in messages
-    ):
-        raise ValueError(f"{where}: messages: expected a list of objects with role and content, got {messages!r:.80}")
+    checked(messages, list[_Message], f"{where}: messages")
     if messages and messages[-1]["role"] == "assistant":
         *messages, last = messages
         row = {"reference": last["content"], **row}
@@ -151,10 +150,5 @@ def _of_chat(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _of_spec_bench(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Converts a line of Spec-Bench to our form."""
-    turns, category = row["turns"], row.get("category")
-    if not isinstance(turns, list) or not turns or not isinstance(category, str):
-        raise ValueError(
-            f"{where}: expected Spec-Bench's category, a name, and turns, a list of at least one, "
-            f"got {category!r:.40} and {turns!r:.40}"
-        )
-    return {"prompt": turns[0], "task": "mt_bench" if category in MT_BENCH else category}
+    found = checked(row, _SpecBench, where)
+    return {"prompt": found.turns[0], "task": "mt_bench" if found.category in MT_BENCH else found.category}

@@ -9,11 +9,12 @@ model's own. One pass both verifies a draft and makes the next one, whichever no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta, structs
 from torch import Tensor, nn
 
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -21,6 +22,7 @@ from rescore.decode.models.checkpoint import read_config, read_floats, write_fol
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers
 from rescore.decode.models.target import Block
+from rescore.lattice.checked import Checked
 
 SPREAD = 0.02  # standard deviation of the random initialisation (section 4.1.2)
 
@@ -216,23 +218,16 @@ VERSION = 1
 MOST_MASKS, MOST_PROMPTS = 63, 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BitaForm:
+class BitaForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """M masks, P prompt tokens; the model's width and V; and for every layer (attention heads, width of a key, width of
     a value).
     """
 
-    masks: int
-    prompts: int
+    masks: Annotated[int, Meta(ge=1, le=MOST_MASKS)]
+    prompts: Annotated[int, Meta(ge=0, le=MOST_PROMPTS)]
     width: int
-    vocab_size: int
+    vocab_size: Annotated[int, Meta(ge=1)]
     layers: tuple[tuple[int, int, int], ...]
-
-    def __post_init__(self) -> None:
-        for name, least, most in (("masks", 1, MOST_MASKS), ("prompts", 0, MOST_PROMPTS)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ValueError(f"{name}: expected an integer from {least} to {most}, got {value!r:.40}")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor."""
@@ -251,7 +246,7 @@ def holds_bita(folder: Path) -> bool:
 def write_bita(folder: str | Path, form: BitaForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Writes the folder's two files; `about` goes into config.json."""
     write_folder(
-        Path(folder) / CONFIG, WEIGHTS, tensors, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
+        Path(folder) / CONFIG, WEIGHTS, tensors, {"format": FORMAT, "version": VERSION, **structs.asdict(form), **about}
     )
 
 
@@ -260,31 +255,16 @@ def read_bita(folder: str | Path, model: BitaForm) -> tuple[BitaForm, dict[str, 
     were trained with. ValueError or FileNotFoundError names what is wrong.
     """
     folder = Path(folder)
-    config = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION)
-    own = config.get("vocab_size")  # the model may have gained tokens since, which masks do not have ids of
-    fits = type(own) is int and 1 <= own <= model.vocab_size
-    for name, wanted in (
-        ("width", model.width),
-        ("vocab_size", own if fits else model.vocab_size),
-        ("layers", _lists(model.layers)),
+    found = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION, BitaForm)
+    for name, fits in (
+        ("width", found.width == model.width),
+        ("vocab_size", found.vocab_size <= model.vocab_size),  # the model may have gained tokens since, of no mask's id
+        ("layers", found.layers == model.layers),
     ):
-        if config.get(name) != wanted:
+        if not fits:
             raise ValueError(
-                f"{folder / CONFIG}: expected tokens for this model's {name} of {wanted!r:.80}, "
-                f"got {config.get(name)!r:.80}; they were trained for another"
+                f"{folder / CONFIG}: expected tokens for this model's {name} of {getattr(model, name)!r:.80}, "
+                f"got {getattr(found, name)!r:.80}; they were trained for another"
             )
-    try:
-        form = BitaForm(
-            masks=config.get("masks"),  # type: ignore[arg-type]
-            prompts=config.get("prompts"),  # type: ignore[arg-type]
-            width=model.width,
-            vocab_size=model.vocab_size,
-            layers=model.layers,
-        )
-    except ValueError as error:
-        raise ValueError(f"{folder / CONFIG}: {error}") from None
+    form = structs.replace(model, masks=found.masks, prompts=found.prompts)
     return form, read_floats(folder / WEIGHTS, form.shapes())
-
-
-def _lists(layers: tuple[tuple[int, int, int], ...]) -> list[list[int]]:
-    return [list(layer) for layer in layers]

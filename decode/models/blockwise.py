@@ -8,7 +8,6 @@ token embedding's weights. Head 1 predicts the next token, head j the j-th.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,71 +15,17 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from msgspec import structs
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
+from rescore.decode.models.blockwise_config import BlockwiseConfig, read_config
 from rescore.decode.models.checkpoint import read_floats
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.atomic import replacing
-
-MOST = {
-    "vocab_size": 1 << 24,
-    "heads": 1 << 10,
-    "layers": 1 << 12,
-    "width": 1 << 16,
-    "attention_heads": 1 << 12,
-    "hidden": 1 << 20,
-    "head_hidden": 1 << 20,
-    "context": 1 << 30,
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BlockwiseConfig:
-    """Shape of a blockwise transformer. `vocab_size` is V, `heads` is h."""
-
-    vocab_size: int
-    heads: int = 9
-    layers: int = 6
-    width: int = 256
-    attention_heads: int = 4
-    hidden: int = 1024
-    head_hidden: int = 512
-    context: int = 512
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST[field.name]:
-                raise ValueError(f"{field.name}: expected an integer from 1 to {MOST[field.name]}, got {value!r:.40}")
-        if self.width % (2 * self.attention_heads):
-            raise ValueError(
-                f"width {self.width} is not a multiple of 2 x attention_heads ({2 * self.attention_heads}), "
-                "which rotary positions need"
-            )
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor."""
-        width = self.width
-        layer = {
-            "norm1": (width,),
-            "attention.qkv": (3 * width, width),
-            "attention.out": (width, width),
-            "norm2": (width,),
-            "up": (self.hidden, width),
-            "down": (width, self.hidden),
-        }
-        head = {"up": (self.head_hidden, width), "down": (width, self.head_hidden), "norm": (width,)}
-        return {
-            "embedding.weight": (self.vocab_size, width),
-            "norm.weight": (width,),
-            **{f"layers.{i}.{name}.weight": shape for i in range(self.layers) for name, shape in layer.items()},
-            **{f"heads.{i}.{name}.weight": shape for i in range(self.heads) for name, shape in head.items()},
-        }
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -196,9 +141,7 @@ class BlockwiseTransformer(nn.Module):
     ) -> None:
         """Writes weights in `dtype` and the configuration atomically to one safetensors file."""
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
-        content = safetensors_bytes(
-            tensors, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))}
-        )
+        content = safetensors_bytes(tensors, {**(metadata or {}), "config": json.dumps(structs.asdict(self.config))})
         with replacing(path) as file:
             file.write(content)
 
@@ -210,26 +153,6 @@ class BlockwiseTransformer(nn.Module):
         model = cls(config)
         model.load_state_dict(tensors)
         return model.to(dtype).eval()
-
-
-def read_config(path: str | Path) -> BlockwiseConfig:
-    """Reads the configuration from the file's header."""
-    try:
-        with safe_open(path, "pt") as file:
-            text = (file.metadata() or {}).get("config")
-    except SafetensorError as error:
-        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
-    if text is None:
-        raise ValueError(
-            f"{path}: expected 'config' in the safetensors metadata, got none; "
-            "give a file written by BlockwiseTransformer.save"
-        )
-    try:
-        return BlockwiseConfig(**json.loads(text))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path}: expected 'config' to be the JSON of a BlockwiseConfig, got {text[:80]!r}: {error}"
-        ) from None
 
 
 class BlockwiseTarget:

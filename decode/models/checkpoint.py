@@ -6,18 +6,22 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+import msgspec
+from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from rescore.lattice.atomic import replacing
+from rescore.lattice.checked import checked, of_format, read_object
 
 _MODEL = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _NUMBER = re.compile(r"\.(\d{1,6})\.", re.ASCII)
 FEW = 1000
+_Kind = TypeVar("_Kind")
 LAYERS = (  # names that Hugging Face families use for the number of layers
     "num_hidden_layers",
     "num_layers",
@@ -31,15 +35,8 @@ LAYERS = (  # names that Hugging Face families use for the number of layers
 )
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Reads a JSON file that holds an object."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # invalid UTF-8 or invalid JSON
-        raise ValueError(f"{path}: expected JSON, got text that cannot be parsed: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    return value
+class _Index(msgspec.Struct, frozen=True):
+    weight_map: dict[str, Annotated[str, Meta(pattern=r"\A[^/\0]*\.safetensors\Z")]]
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
@@ -59,12 +56,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
 
 def _of_index(folder: Path) -> dict[str, Path]:
     """The tensors of a model in several files; file names outside the folder are rejected."""
-    names = read_object(folder / _INDEX).get("weight_map")
-    if not isinstance(names, dict):
-        raise ValueError(f"{folder / _INDEX}: expected an object 'weight_map', got {type(names).__name__}")
-    for name in names.values():
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise ValueError(f"{folder / _INDEX}: expected names of safetensors files in this folder, got {name!r}")
+    names = checked(read_object(folder / _INDEX, lenient=True), _Index, folder / _INDEX).weight_map
     return {tensor: folder / name for tensor, name in names.items()}
 
 
@@ -118,17 +110,11 @@ def read_floats(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     return tensors
 
 
-def read_config(path: Path, weights: str, form: str, version: int) -> dict[str, Any]:
-    """Reads the JSON file that describes the file `weights` beside it; checks format and version."""
+def read_config(path: Path, weights: str, form: str, version: int, kind: type[_Kind]) -> _Kind:
+    """Reads the JSON file of a format and version that describes the file `weights` beside it."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected beside {weights}, got nothing of that name")
-    config = read_object(path)
-    if config.get("format") != form or config.get("version") != version:
-        raise ValueError(
-            f"{path}: expected format {form!r}, version {version}, got {config.get('format')!r:.40}, "
-            f"{config.get('version')!r:.40}"
-        )
-    return config
+    return checked(of_format(read_object(path, lenient=True), path, form, (version,)), kind, path)
 
 
 def write_folder(path: Path, weights: str, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:

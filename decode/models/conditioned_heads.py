@@ -9,18 +9,19 @@ All heads share rows of the target's output table: those of a draft vocabulary, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
+from msgspec import Meta, structs
 from torch import Tensor, nn
 
 from rescore.decode.models.bita import holds_bita
 from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
 from rescore.decode.models.heads import DraftVocabulary, Memoryless
 from rescore.decode.models.medusa import MedusaHeads, ResidualBlock
+from rescore.lattice.checked import Checked
 
 
 class SlotHead(nn.Module):
@@ -105,24 +106,19 @@ CONFIG = "config.json"
 WEIGHTS = "heads.safetensors"
 FORMAT = "rescore heads"
 VERSION = 1
-MOST = {"slots": 64, "layers": 64, "width": 1 << 16, "vocab_size": 1 << 24, "draft_vocabulary": 1 << 24}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadsForm:
+class HeadsForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """T slots, residual blocks per slot, the target's width and V, and the D tokens of the draft vocabulary."""
 
-    slots: int
-    layers: int
-    width: int
-    vocab_size: int
-    draft_vocabulary: int
+    slots: Annotated[int, Meta(ge=1, le=64)]
+    layers: Annotated[int, Meta(ge=0, le=64)]
+    width: Annotated[int, Meta(ge=1, le=1 << 16)]
+    vocab_size: Annotated[int, Meta(ge=1, le=1 << 24)]
+    draft_vocabulary: Annotated[int, Meta(ge=1)]
 
     def __post_init__(self) -> None:
-        for name, most in MOST.items():
-            value, least = getattr(self, name), 0 if name == "layers" else 1
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ValueError(f"{name}: expected an integer from {least} to {most}, got {value!r:.40}")
+        super().__post_init__()
         if self.draft_vocabulary > self.vocab_size:
             raise ValueError(
                 f"draft_vocabulary: expected at most the {self.vocab_size} tokens of the target, "
@@ -149,7 +145,7 @@ def write_heads(folder: str | Path, form: HeadsForm, tensors: dict[str, Tensor],
     """Writes the folder's two files, weights in float16; `about` goes into config.json."""
     stored = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     write_folder(
-        Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
+        Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **structs.asdict(form), **about}
     )
 
 
@@ -183,11 +179,7 @@ def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[Head
 
 def read_form(folder: Path) -> HeadsForm:
     """Reads config.json."""
-    config = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION)
-    try:
-        return HeadsForm(**{name: config.get(name) for name in MOST})  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ValueError(f"{folder / CONFIG}: {error}") from None
+    return read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION, HeadsForm)
 
 
 def _check(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

@@ -8,16 +8,17 @@ predicts whether the exit's token will be the model's own (Schuster et al. 2022,
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
+from msgspec import Meta, structs
 from torch import Tensor, nn
 
 from rescore.decode.models.checkpoint import read_config, read_floats, write_folder
 from rescore.decode.models.decoder_layers import DecoderLayers
+from rescore.lattice.checked import Checked
 
 
 class ExitHeads(nn.Module):
@@ -95,23 +96,18 @@ CONFIG = "exits.json"
 WEIGHTS = "exits.safetensors"
 FORMAT = "rescore exits"
 VERSION = 1
-MOST = {"depth": 1 << 12, "width": 1 << 16}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitForm:
+class ExitForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The layers after which tokens may exit, ascending, of a model of this depth and width."""
 
-    exits: tuple[int, ...]
-    depth: int
-    width: int
+    exits: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1)]
+    depth: Annotated[int, Meta(ge=1, le=1 << 12)]
+    width: Annotated[int, Meta(ge=1, le=1 << 16)]
 
     def __post_init__(self) -> None:
-        for name, most in MOST.items():
-            if not _whole(getattr(self, name), 1, most):
-                raise ValueError(f"{name}: expected an integer from 1 to {most}, got {getattr(self, name)!r:.40}")
-        rising = all(_whole(one, 1, self.depth - 1) for one in self.exits) and sorted(set(self.exits)) == [*self.exits]
-        if not self.exits or not rising:
+        super().__post_init__()
+        if [*self.exits] != sorted({*self.exits}) or self.exits[-1] >= self.depth:
             raise ValueError(f"exits: expected ascending layers below the last, {self.depth}, got {self.exits!r:.80}")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -124,14 +120,14 @@ def write_exits(folder: str | Path, form: ExitForm, tensors: dict[str, Tensor], 
     """Writes the folder's two files, weights in float16; `about` goes into exits.json."""
     stored = {name: tensor.half() for name, tensor in tensors.items()}
     write_folder(
-        Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
+        Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **structs.asdict(form), **about}
     )
 
 
 def read_exits(folder: str | Path, *, depth: int, width: int) -> tuple[ExitForm, dict[str, Tensor]]:
     """Reads and checks form and tensors. ValueError or FileNotFoundError names what is wrong."""
     folder = Path(folder)
-    form = read_exit_form(folder)
+    form = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION, ExitForm)
     for name, wanted in (("depth", depth), ("width", width)):
         if getattr(form, name) != wanted:
             raise ValueError(
@@ -142,22 +138,3 @@ def read_exits(folder: str | Path, *, depth: int, width: int) -> tuple[ExitForm,
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected beside {CONFIG}, got nothing of that name")
     return form, read_floats(path, form.shapes())
-
-
-def read_exit_form(folder: Path) -> ExitForm:
-    """Reads exits.json."""
-    path = folder / CONFIG
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: expected a file of `rescore calm train`, got nothing of that name")
-    config = read_config(path, WEIGHTS, FORMAT, VERSION)
-    exits = config.get("exits")
-    try:
-        if not isinstance(exits, list):
-            raise ValueError(f"exits: expected a list of layers, got {exits!r:.40}")
-        return ExitForm(exits=tuple(exits), **{name: config.get(name) for name in MOST})  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
-def _whole(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

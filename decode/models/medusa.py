@@ -10,19 +10,20 @@ import json
 import pickle
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 import torch.nn.functional as F
+from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
-from rescore.decode.models.checkpoint import read_object, tensor_files
+from rescore.decode.models.checkpoint import tensor_files
 from rescore.decode.models.heads import DraftVocabulary, Memoryless
 from rescore.lattice.atomic import replacing
+from rescore.lattice.checked import Checked, read_object
 
 
 class ResidualBlock(nn.Module):
@@ -156,22 +157,13 @@ _BLOCK = re.compile(r"(\d{1,4})\.(\d{1,4})\.linear\.(?:weight|bias)", re.ASCII)
 _LAST = re.compile(r"(\d{1,4})\.(\d{1,4})\.weight", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MedusaForm:
+class MedusaForm(Checked, frozen=True, kw_only=True):
     """Shape of Medusa heads: `heads` is T; vocab_size is V if each head has its own last layer, else None."""
 
-    heads: int
-    layers: int
-    width: int
-    vocab_size: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("heads", 1), ("layers", 0), ("width", 1), ("vocab_size", 1)):
-            value = getattr(self, name)
-            if name == "vocab_size" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
+    heads: Annotated[int, Meta(ge=1)]
+    layers: Annotated[int, Meta(ge=0)]
+    width: Annotated[int, Meta(ge=1)]
+    vocab_size: Annotated[int, Meta(ge=1)] | None = None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor."""
@@ -226,7 +218,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    return read_object(folder / CONFIG) if (folder / CONFIG).exists() else {}
+    return read_object(folder / CONFIG, lenient=True) if (folder / CONFIG).exists() else {}
 
 
 def _safe(path: Path) -> dict[str, Tensor]:
@@ -279,7 +271,7 @@ def _form(path: Path, tensors: dict[str, Tensor], config: dict[str, Any], width:
     found = len({int(match[1]) for match in (*blocks, *last)})
     layers = len({int(match[2]) for match in blocks})
     heads = config.get("medusa_num_heads", found)
-    if isinstance(heads, bool) or not isinstance(heads, int) or not 1 <= heads <= found:
+    if type(heads) is not int or not 1 <= heads <= found:
         raise ValueError(
             f"{path}: expected config.json's medusa_num_heads {heads!r}, got tensors of {found}; some are missing, "
             "or the config belongs to another model"

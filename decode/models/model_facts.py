@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from rescore.decode.models.blockwise import read_config
-from rescore.decode.models.checkpoint import check_layers, read_object
+from rescore.decode.models.blockwise_config import read_config
+from rescore.decode.models.checkpoint import check_layers
 from rescore.decode.models.gguf import described
 from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.medusa import holds_medusa
+from rescore.lattice.checked import read_object
 from rescore.lm.model.tokenizer import TextTokenizer
 
 MTP = "mtp"
@@ -101,7 +102,7 @@ def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
     text = config.get_text_config(decoder=True)
     tokenizer = tokenizer_beside(folder)
     generation = folder / "generation_config.json"
-    configured = [read_object(generation).get("eos_token_id")] if generation.exists() else []
+    configured = [read_object(generation, lenient=True).get("eos_token_id")] if generation.exists() else []
     ends = next((one for one in (*configured, getattr(config, "eos_token_id", None)) if one is not None), ())
     return ModelFacts(
         kind="encoder-decoder" if encoder_decoder else "causal-lm",
@@ -150,7 +151,7 @@ def _stores_mtp(config: Any) -> bool:
 
 def read_hugging_face_config(folder: Path) -> Any:
     """Reads the configuration of a Hugging Face folder."""
-    config = read_object(folder / "config.json")
+    config = read_object(folder / "config.json", lenient=True)
     if "model_type" not in config:
         remedy = (
             "it holds only Medusa heads: open their backbone, and give this folder as heads"

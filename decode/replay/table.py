@@ -12,13 +12,15 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from rescore.decode.draft.names import split
 from rescore.decode.replay.replay import Outcome
+from rescore.lattice.checked import checked, parse_object
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
@@ -40,6 +42,13 @@ PASSES = {
     "seconds": "float",
 }
 ROUNDS = PASSES | {"batch": "int32", "round": "int32"}  # of `rescore bench decode`, whose seconds are of whole passes
+_INTEGERS = {bits: list[Annotated[int, Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)]] for bits in (32, 64)}
+_VALUES: dict[str, Any] = {
+    "int32": _INTEGERS[32],
+    "int64": _INTEGERS[64],
+    "bool": list[bool],
+    "float": list[float | None],
+}
 DRAFTS = {
     "dump": "string",
     "task": "string",
@@ -200,7 +209,10 @@ def _parts(path: Path) -> Iterator[dict[str, list[Any]]]:
     if path.suffix == ".jsonl":
         with path.open(encoding="utf-8") as file:
             for number, lines in enumerate(iter(lambda: list(islice(file, CHUNK)), [])):
-                rows = [_row(path, line, place) for place, line in enumerate(lines, number * CHUNK + 1)]
+                rows = [
+                    parse_object(line, f"{path}:{place}", lenient=True)
+                    for place, line in enumerate(lines, number * CHUNK + 1)
+                ]
                 yield {name: [row.get(name) for row in rows] for name in ROUNDS if name in rows[0]}
         return
     with needed_for("reading Parquet"):
@@ -214,29 +226,9 @@ def _parts(path: Path) -> Iterator[dict[str, list[Any]]]:
         raise ValueError(f"{path}: expected a table of results as {' or '.join(SUFFIXES)}: {error}") from None
 
 
-def _row(path: Path, line: str, number: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{path}:{number}: expected a line of JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"{path}:{number}: expected an object, got {type(row).__name__}")
-    return row
-
-
 def _array(path: Path, name: str, values: list[Any], kind: str) -> NDArray[Any]:
     """A column; NaN for null seconds."""
-    of_type = {"int64": np.int64, "int32": np.int32, "bool": np.bool_, "float": np.float32}[kind]
-    wrong = next((value for value in values if not _fits(value, kind)), None)
-    if wrong is not None or (None in values and kind != "float"):
-        raise ValueError(f"{path}: {name}: expected {kind}, got {wrong!r}")
-    return np.array(values, of_type)
-
-
-def _fits(value: Any, kind: str) -> bool:
-    if kind == "bool":
-        return isinstance(value, bool)
-    return value is None or (isinstance(value, int | float if kind == "float" else int) and not isinstance(value, bool))
+    return np.array(checked(values, _VALUES[kind], f"{path}: {name}"), "float32" if kind == "float" else kind)
 
 
 def write_drafts(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 
 from rescore.decode.models.conditioned_heads import ConditionedHeads
@@ -118,7 +119,7 @@ class HeadsTraining(TrainingRun):
 
     def identity(self) -> dict[str, Any]:
         return {
-            **asdict(self.heads.form),
+            **structs.asdict(self.heads.form),
             **asdict(self.options),
             "positions": len(self.lessons.train),
             "start": self.about.get("start"),

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from rescore.decode.models.checkpoint import read_object
 from rescore.decode.training.states import States, TextStates
 from rescore.lattice.atomic import replacing
+from rescore.lattice.checked import read_object
 from rescore.lattice.mapped import map_tensors
 
 ABOUT = "states.json"
@@ -45,7 +45,7 @@ class StateStore:
 
     def _check(self, about: dict[str, Any]) -> None:
         path = self.folder / ABOUT
-        found = read_object(path)
+        found = read_object(path, lenient=True)
         for name in sorted(found.keys() | about.keys()):
             if found.get(name) != about.get(name):
                 raise ValueError(

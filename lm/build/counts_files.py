@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import replacing
@@ -120,7 +121,7 @@ def write_counts(
                 added, ended = _write_file(stream, groups, file_rows)
             written.append(path)
             tokens += added
-        header = replace(header, tokens=tokens)
+        header = structs.replace(header, tokens=tokens)
         with replacing(folder / FILE_NAME) as stream:
             stream.write(header.to_json().encode())
     except BaseException:

@@ -21,9 +21,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from rescore.lattice.atomic import replacing, sync
+from rescore.lattice.checked import checked, of_format, read_object, refusal
 from rescore.lattice.unfinished import LOCK, difference, locked, refuse_others
 from rescore.lm.model.tables import Folder
 
@@ -32,6 +34,11 @@ COUNTS = STAGES[:2]  # the stages that read the text
 VERSION = 1
 PIPED = "read from a pipe"  # in the key of a stage that cannot be resumed
 OWN = (LOCK, "manifest.json", "runs", *STAGES)  # names in a work folder
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    stages: dict[str, dict[str, Any]]
+    crc32: int
 
 
 class WorkFolder:
@@ -238,16 +245,10 @@ class WorkFolder:
             left.unlink()
         if not path.exists():
             return {"format": "rescore-build", "version": VERSION, "stages": {}}
-        try:
-            manifest = json.loads(path.read_bytes())
-            if (manifest["format"], manifest["version"]) != ("rescore-build", VERSION):
-                raise ValueError(f"expected version {VERSION}, got {manifest['version']}")
-            if manifest["crc32"] != _checksum(manifest["stages"]):
-                raise ValueError("a damaged one: its checksum does not match")
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ValueError(
-                f"{path}: expected the manifest of a build, got {error!s:.100}; name another folder, or remove this one"
-            ) from None
+        manifest, remedy = read_object(path, lenient=True), "name another folder, or remove this one"
+        found = checked(of_format(manifest, path, "rescore-build", (VERSION,), remedy), _Manifest, path, remedy=remedy)
+        if found.crc32 != _checksum(manifest["stages"]):
+            raise refusal(path, "crc32", f"expected that of the stages, got {found.crc32}", remedy)
         return manifest
 
 

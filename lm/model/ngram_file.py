@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import replacing
+from rescore.lattice.checked import parse_object
 from rescore.lm.model.compile import Compact
 from rescore.lm.model.grams import check_vocabulary
 
@@ -270,12 +271,7 @@ def _metadata(data: NDArray[np.uint8], sections: dict[str, FileSection]) -> dict
     text = _view(data, sections, "metadata", "<u1", None)
     if len(text) > MAX_METADATA_BYTES:
         raise ValueError(f"metadata: expected at most {MAX_METADATA_BYTES} bytes, got {len(text)}")
-    try:
-        metadata = json.loads(text.tobytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"metadata: expected JSON, got {error}") from error
-    if not isinstance(metadata, dict):
-        raise ValueError(f"metadata: expected a JSON object, got {type(metadata).__name__}")
+    metadata = parse_object(text.tobytes(), "metadata", lenient=True)
     if "eot" in metadata:  # its name in files written before 2026-11-25
         metadata["end_of_text"] = metadata.pop("eot")
     return metadata

@@ -3,12 +3,11 @@
 import io
 import json
 import re
-from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 import pytest
-import torch
+from msgspec import structs
 from scipy.stats import gmean
 from support import cli
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
@@ -387,7 +386,7 @@ def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
     model = BlockwiseTarget(BlockwiseTransformer.load(headless / "model.safetensors", torch.float32))
     options = Options(max_tokens=60, stopping=Stopping(tokens=frozenset({END})))
     passes = {}
-    for name, calibration in (("default", HEADLESS), ("settings", replace(HEADLESS, **weights))):
+    for name, calibration in (("default", HEADLESS), ("settings", structs.replace(HEADLESS, **weights))):
         drafter = BlendedDrafter(model, NGram.open(lm), nodes=4, calibration=calibration)
         (one,) = generate(model, [ids(PROMPTS[0])], drafter, options)
         assert one.tokens.tolist() == drafted["texts"][0]["tokens"]

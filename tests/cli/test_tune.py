@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec import structs
 from support import cli
 from support.refusals import assert_named
 
@@ -94,7 +95,7 @@ def test_run_replays_all_of_other_dumps(world, report, capsys):
 
 def test_options(world, capsys):
     got = cli.figures(capsys, *words(world, "--per-task", "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
-    assert got["settings"]["split"] == Split.of_dump(Dump.open(world / "dump"), 1).to_json()
+    assert got["settings"]["split"] == structs.asdict(Split.of_dump(Dump.open(world / "dump"), 1))
     assert got["settings"]["top_k"] == 3 and got["settings"]["seed"] == got["heldout"]["bootstrap"]["seed"] == 9
     assert {"tree tuned by task 16", "blend tuned by task 64"} <= set(got["heldout"]["drafters"])
     assert set(got["settings"]["trees"]["open"]["by_task"]) == {"first", "second"}
@@ -132,8 +133,8 @@ def test_bad_data(world, report, capsys, tmp_path):
     build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
     cli.refusal(capsys, "tune", world / "dump", "--lm", tmp_path / "sixty.ngram", names=["sixty.ngram", "60", "50"])
     (tmp_path / "junk.json").write_text("{}")
-    cli.refusal(
-        capsys, "run", world / "dump", "--settings", tmp_path / "junk.json", names=["junk.json", "'rescore settings'"]
+    assert "junk.json: format: expected 'rescore settings'" in cli.refusal(
+        capsys, "run", world / "dump", "--settings", tmp_path / "junk.json"
     )
     settings = Settings.load(world / "s.json")
     (tmp_path / "lm.ngram").write_bytes((world / "b.ngram").read_bytes())

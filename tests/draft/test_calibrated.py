@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 from support import dumps
 from support.refusals import refuses
 
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
+from rescore.lattice.checked import checked
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
@@ -114,47 +116,51 @@ def test_misuse(lm):
 
 
 @pytest.mark.parametrize(
-    "changes, error, message",
+    "changes, message",
     [
-        ({"head": (-0.1,)}, ValueError, ["head", "10000", "-0.1"]),
-        ({"alpha": (float("nan"),)}, ValueError, ["alpha", "nan", "10000"]),
-        ({"floor": (1e5,)}, ValueError, ["floor", "-10000"]),
-        ({"prior": (True,)}, TypeError, ["prior", "True"]),
-        ({"head": 0.5}, TypeError, ["head"]),
-        ({"head": ()}, TypeError, ["head"]),
-        ({"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)}, ValueError, ["calibration", "[2, 3, 1, 1]"]),
-        ({"text": ()}, ValueError, ["text", "16"]),
-        ({"text": (SHARE,) * 17}, ValueError, ["text", "16"]),
-        ({"text": [SHARE]}, ValueError, ["text", "16"]),
-        ({"text": (1.0, 2.0, 3.0)}, TypeError, ["text", "1.0"]),
-        ({"text": (SHARE, (0.0, 1.0))}, TypeError, ["text"]),
-        ({"text": ((0.0, 1.0, True),)}, TypeError, ["text", "True"]),
-        ({"text": ((0.0, 1.0, float("nan")),)}, ValueError, ["text", "nan", "-10000"]),
-        ({"text": ((0.0, -1e5, 1.0),)}, ValueError, ["text", "-10000"]),
+        ({"head": (-0.1,)}, r"head\[0\]: .*-0.1"),
+        ({"alpha": (float("nan"),)}, r"alpha\[0\]: .*nan"),
+        ({"floor": (1e5,)}, r"floor\[0\]: .*100000"),
+        ({"prior": (True,)}, r"prior\[0\]: .*True"),
+        ({"head": 0.5}, "head: .*0.5"),
+        ({"head": ()}, r"head: .*\(\)"),
+        (
+            {"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)},
+            r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]",
+        ),
+        ({"text": ()}, r"text: .*\(\)"),
+        ({"text": (SHARE,) * 17}, "text: .*16"),
+        ({"text": (1.0, 2.0, 3.0)}, r"text\[0\]: .*1.0"),
+        ({"text": (SHARE, (0.0, 1.0))}, r"text\[1\]: .*3"),
+        ({"text": ((0.0, 1.0, True),)}, r"text\[0\]\[2\]: .*True"),
+        ({"text": ((0.0, 1.0, float("nan")),)}, r"text\[0\]\[2\]: .*nan"),
+        ({"text": ((0.0, -1e5, 1.0),)}, r"text\[0\]\[1\]: .*-100000"),
     ],
 )
-def test_calibrations_that_are_refused(changes, error, message):
-    refuses(error, lambda: Calibration(**changes), *message)
+def test_calibrations_that_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Calibration(**changes)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_calibrations_as_json(form):
-    assert Calibration.from_json(FORMS[form].to_json()) == FORMS[form]
+    assert checked(to_builtins(FORMS[form]), Calibration) == FORMS[form]
 
 
 @pytest.mark.parametrize(
-    "change, error, message",
+    "change, message",
     [
-        (lambda value: value.pop("head"), ValueError, ["calibration"]),
-        (lambda value: value.update(more=1), ValueError, ["calibration"]),
-        (lambda value: value.update(open=1), TypeError, ["open", "1"]),
-        (lambda value: value.update(head="x"), TypeError, ["head"]),
-        (lambda value: value.update(head=["x"]), TypeError, ["head", "'x'"]),
-        (lambda value: value.update(text=[1.0, 2.0]), TypeError, ["text", "1.0"]),
-        (lambda value: value.update(text=[["x", 0, 0]]), TypeError, ["text", "'x'"]),
+        (lambda value: value.pop("head"), "head: .*none"),
+        (lambda value: value.update(more=1), "unknown key 'more'"),
+        (lambda value: value.update(open=1), "open: .*1"),
+        (lambda value: value.update(head="x"), "head: .*'x'"),
+        (lambda value: value.update(head=["x"]), r"head\[0\]: .*'x'"),
+        (lambda value: value.update(text=[1.0, 2.0]), r"text\[0\]: .*1.0"),
+        (lambda value: value.update(text=[["x", 0, 0]]), r"text\[0\]\[0\]: .*'x'"),
     ],
 )
-def test_json_that_is_refused(change, error, message):
-    value = Calibration().to_json()
+def test_json_that_is_refused(change, message):
+    value = to_builtins(Calibration())
     change(value)
-    refuses(error, lambda: Calibration.from_json(value), *message)
+    with pytest.raises(ValueError, match=message):
+        checked(value, Calibration, whole=True)

@@ -1,10 +1,10 @@
 """Drafts of a small model: its distribution, the request's own random numbers, and a target that agrees with it."""
 
-import dataclasses
+from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
+from msgspec import structs
 
 torch = pytest.importorskip("torch")
 
@@ -21,7 +21,7 @@ from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
 from rescore.decode.verify.token import TokenVerification
 
-MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
+MODEL = untrained(config=structs.replace(CONFIG, heads=1))
 SAMPLING = Sampling(temperature=2.5, top_k=9, top_p=0.95, seed=4)
 PENALTY = 1.4
 

@@ -1,13 +1,14 @@
 """Neural rescoring against loops that reread the whole text for every candidate, and against enumeration."""
 
-import dataclasses
+from __future__ import annotations
+
 import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.refusals import refused, refuses
+from msgspec import structs
 
 torch = pytest.importorskip("torch")
 
@@ -22,7 +23,7 @@ from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 
-MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
+MODEL = untrained(config=structs.replace(CONFIG, heads=1))
 
 
 def cost_after(history) -> np.ndarray:

@@ -96,3 +96,48 @@ def test_a_folder_opens_with_its_model(tmp_path):
     hidden = opened.target.read(chain([TEXT], [0]), cache)
     close(opened.target.ahead(hidden[0, -1]), plain_reading(model, tokens_for("llama"), TEXT))
     assert json.loads((tmp_path / "tokens" / "config.json").read_text())["base_model"] == "some"
+
+
+FAULTS = [
+    ({"format": "other"}, "format: .*'rescore bita', got 'other'"),
+    ({"masks": 0}, "masks: .*got 0"),
+    ({"masks": True}, "masks: .*True"),
+    ({"prompts": 10**9}, "prompts: .*4096, got 1000000000"),
+    ({"masks": 4}, r"masks: expected floating point \[4, 32\]"),
+    ({"vocab_size": V + 1}, f"expected tokens for this model's vocab_size of {V}, got {V + 1}"),
+    ({"vocab_size": "37"}, "vocab_size: .*'37'"),
+    ({"vocab_size": True}, "vocab_size: .*True"),
+    ({"width": 48}, "expected tokens for this model's width of 32, got 48"),
+    ({"layers": [[4, 8, 8]] * 900}, "expected tokens for this model's layers"),
+    ({"layers": "x" * 10**6}, "layers: .*xxx"),
+]
+
+
+@pytest.mark.parametrize("changed, message", FAULTS)
+def test_a_folder_that_lies_is_refused(tmp_path, changed, message):
+    tokens_for("llama").save(tmp_path, {})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    with pytest.raises(ValueError, match=message):
+        BitaTokens.load(tmp_path, CausalLMTarget(shared("llama")))
+
+
+@pytest.mark.parametrize("fault", ["missing", "more", "nan", "integers", "cut", "another's"])
+def test_damaged_weights_are_refused(tmp_path, fault):
+    tokens_for("llama").save(tmp_path, {})
+    path = tmp_path / "bita.safetensors"
+    tensors = load_file(path)
+    if fault == "missing":
+        del tensors["keys.1"]
+    elif fault == "more":
+        tensors["other"] = torch.zeros(1)
+    elif fault == "nan":
+        tensors["masks"][1, 2] = torch.nan
+    elif fault == "integers":
+        tensors["values.0"] = tensors["values.0"].int()
+    save_file(tensors, path)
+    if fault == "cut":
+        path.write_bytes(path.read_bytes()[:-9])
+    name = "llama-tied" if fault == "another's" else "llama"
+    with pytest.raises(ValueError, match=r"(bita.safetensors|config.json): .*expected"):
+        BitaTokens.load(tmp_path, CausalLMTarget(shared(name)))

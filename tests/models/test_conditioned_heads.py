@@ -96,4 +96,64 @@ def test_a_folder_is_what_was_saved(tmp_path):
     }
     made().save(folder, {})  # over its own
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    refuses(ValueError, lambda: made().save(tmp_path, {}), "another", "'rescore heads'")
+    with pytest.raises(ValueError, match="expected no file, or one of format 'rescore heads', got another"):
+        made().save(tmp_path, {})
+
+
+CONFIG_FAULTS = [
+    ({"format": "other"}, "format: .*'rescore heads', got 'other'"),
+    ({"version": 2}, "version: .*got 2"),
+    ({"slots": True}, "slots: .*True"),
+    ({"slots": 10**12}, "slots: .*64, got 10"),
+    ({"layers": -1}, "layers: .*-1"),
+    ({"layers": None}, "layers: .*None"),
+    (
+        {"layers": 3},
+        "expected the 22 tensors of .*, got none named 'heads.0.blocks.2.linear.bias'",
+    ),
+    ({"slots": 2}, "expected the 11 tensors of its configuration, got also 'heads.2.blocks.0.linear.bias'"),
+    ({"width": 8}, "expected heads for this model's width of 6, got 8; they were trained for another"),
+    ({"vocab_size": 24}, "expected heads for this model's vocab_size of 23, got 24"),
+    ({"draft_vocabulary": 4}, r"draft_vocabulary: expected int32 \[4\], got torch.int32 \[5\]"),
+    ({"draft_vocabulary": 99}, "draft_vocabulary: expected at most the 23 tokens of the target, got 99"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), CONFIG_FAULTS)
+def test_a_config_that_is_another_s_is_refused(tmp_path, changed, message):
+    made().save(tmp_path, {})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path)
+
+
+TENSOR_FAULTS = [
+    ({"draft_vocabulary": torch.tensor([1, 4, 4, 9, 22], dtype=torch.int32)}, "expected ascending ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([1, 4, 5, 9, 23], dtype=torch.int32)}, "expected ascending ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([-1, 4, 5, 9, 22], dtype=torch.int32)}, "expected ascending ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([1.0, 4, 5, 9, 22])}, "expected int32 [5], got torch.float32 [5]"),
+    ({"heads.1.input.weight": torch.zeros(6, 6)}, "expected floating point [6, 12], got torch.float32 [6, 6]"),
+    ({"heads.1.input.weight": torch.full((6, 12), torch.nan)}, "expected finite numbers, got NaN or infinity"),
+    ({"heads.1.input.weight": torch.zeros(6, 12, dtype=torch.int32)}, "expected floating point [6, 12]"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), TENSOR_FAULTS)
+def test_tensors_that_are_wrong_are_refused_by_name(tmp_path, changed, message):
+    made().save(tmp_path, {})
+    path = tmp_path / "heads.safetensors"
+    save_file({**load_file(path), **changed}, path)
+    with pytest.raises(ValueError) as caught:
+        load(tmp_path)
+    assert message in str(caught.value) and next(iter(changed)) in str(caught.value)
+
+
+def test_files_that_do_not_read_are_refused(tmp_path):
+    made().save(tmp_path, {})
+    (tmp_path / "heads.safetensors").write_bytes(b"\x00" * 30)
+    with pytest.raises(ValueError, match="heads.safetensors: expected a safetensors file, got one that cannot be read"):
+        load(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match="config.json: expected beside heads.safetensors"):
+        load(tmp_path)

@@ -1,19 +1,22 @@
 """A small model that reads along gives the same logits as when it reads every history from the beginning."""
 
-import dataclasses
+from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.refusals import refuses
+from msgspec import structs
+
+torch = pytest.importorskip("torch")
+
 from support.tiny_blockwise import CONFIG, V, untrained
 
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.reader import Reader
 
-MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
+MODEL = untrained(config=structs.replace(CONFIG, heads=1))
 ids = st.lists(st.integers(0, V - 1), min_size=1, max_size=6)
 
 

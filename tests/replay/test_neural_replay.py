@@ -1,9 +1,10 @@
 """The replay of visited rows against one that rescores every row of a dump."""
 
-import dataclasses
+from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support import dumps
 from support.tiny_blockwise import CONFIG, untrained
 
@@ -13,7 +14,7 @@ from rescore.decode.replay.replay import visited_rows
 from rescore.decode.report.open_neural import neural_replay
 from rescore.lattice.dump import Dump
 
-MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1, vocab_size=dumps.V))
+MODEL = untrained(config=structs.replace(CONFIG, heads=1, vocab_size=dumps.V))
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 import functools
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from tokenizers import Tokenizer, models
 
 from rescore.decode.draft.calibration import HEADLESS, TOP, Calibration
@@ -128,7 +128,7 @@ def write_blend_settings(path: Path, lm: Path, **weights: Any) -> None:
         slots=0,
         top_k=0,
         p=0,
-        trees={"blend": TreeWeights(overall=replace(HEADLESS, **weights))},
+        trees={"blend": TreeWeights(overall=structs.replace(HEADLESS, **weights))},
         values={},
         paths=None,
         scalar_alpha={},

@@ -22,12 +22,13 @@ import gzip
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from numpy.typing import NDArray
 from structure import passes
 from tokenizers import Tokenizer
@@ -180,7 +181,7 @@ def main() -> int:
             name = f"text {nodes}" if model is None else f"text and n-gram model {nodes}"
             row(name, drafter)
             row(f"{name}, prediction", drafter, predicted=True)
-        alone = blended(vocab_size, None, replace(HEADLESS, text=None))
+        alone = blended(vocab_size, None, structs.replace(HEADLESS, text=None))
         row(f"prediction alone {nodes}", TreeDrafter(None, alone, nodes=nodes), predicted=True)
     return 0
 

@@ -24,11 +24,12 @@ import mmap
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 from openfst import OPTIMISED, OpenFstUnavailable, compile_search, disagreement, run_search, strings_of, write_model
 
@@ -210,7 +211,7 @@ def main() -> None:
             program=program,
             rounds=args.rounds,
         )
-        open_trees = CalibratedTrees(model, replace(DEFAULT, text=None))
+        open_trees = CalibratedTrees(model, structs.replace(DEFAULT, text=None))
         print(", ".join(f"{name} {value}" for name, value in bench_machine("rescore", "numpy").items()))
         print(f"{sum(model.info()['ngrams']):,} n-grams, {batch.batch_size} lattices of {batch.slots} x {batch.width}")
         for _ in range(args.repeat):

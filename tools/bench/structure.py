@@ -21,11 +21,12 @@ import gzip
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -154,7 +155,7 @@ def measured(calls: Sequence[Call], vocab_size: int, lm: NGram | None, nodes: in
         ("  with memory", lm, True, True, True),
         (f"blend {nodes} with memory", lm, True, True, False),
     ):
-        calibration = HEADLESS if reads else replace(HEADLESS, text=None)
+        calibration = HEADLESS if reads else structs.replace(HEADLESS, text=None)
         memory = TextMemory(vocab_size=vocab_size, end_of_text=0) if remembers else None
         rescorer = blended(vocab_size, model, calibration, memory=memory)
         found[name] = per_pass(

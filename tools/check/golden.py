@@ -16,9 +16,10 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from rescore.decode.cli import main
 from rescore.lattice.dump import Dump
@@ -32,7 +33,7 @@ DIGITS = 9  # figures are quotients of integers
 
 def without_heads(dump: Dump, path: Path) -> Path:
     """A copy of a dump that has the target's own predictions alone."""
-    with DumpWriter(path, replace(dump.header, heads=1, tasks=(), shards=())) as writer:
+    with DumpWriter(path, structs.replace(dump.header, heads=1, tasks=(), shards=())) as writer:
         for block in dump.blocks():
             for s in range(block.sequences):
                 one = block.part(s, s + 1)

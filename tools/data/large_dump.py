@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from rescore.lattice.dump import Dump
@@ -35,7 +35,7 @@ def large_dump(
         "seed": seed,
         "provenance": small.header.provenance,
     }
-    header = replace(small.header, tasks=(), shards=(), provenance=made_of)
+    header = structs.replace(small.header, tasks=(), shards=(), provenance=made_of)
     with DumpWriter(out, header, shard_bytes=shard_bytes) as writer:
         left = rows
         for sequence in repeated(small):

@@ -103,6 +103,8 @@ class CostArgs(ReportedArgs):
 
 
 def run(args: CostArgs) -> Result:
+    from msgspec import structs
+
     from rescore.decode.cost.cost_model import CostOptions, Precision
     from rescore.decode.cost.cost_tables import BATCHES, batches_of, step_rows, token_rows
 
@@ -121,7 +123,7 @@ def run(args: CostArgs) -> Result:
         name=args.model, shape=shape, machine=args.gpu or "", clock=clock, length=args.length, precision=precision
     )
     report = {
-        "model": {"name": args.model, **dataclasses.asdict(shape), "read_parameters": shape.read_parameters},
+        "model": {"name": args.model, **structs.asdict(shape), "read_parameters": shape.read_parameters},
         "machine": machine(args, clock),
         "settings": {
             "length": args.length,

@@ -12,7 +12,7 @@ from rescore.decode.cli.options import ReportedArgs
 from rescore.decode.cli.output import Facts, Part, Result
 from rescore.lattice.extras import DISTRIBUTIONS, EXTRAS, remedy, version
 
-REQUIRED = "numpy", "rich", "safetensors"
+REQUIRED = "msgspec", "numpy", "rich", "safetensors"
 VARIABLES = "RESCORE_CORE", "RESCORE_CACHE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"
 
 

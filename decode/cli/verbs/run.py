@@ -207,6 +207,8 @@ def to_json(
     results: Sequence[DumpResult],
 ) -> dict[str, Any]:
     """The report: `tasks` of all dumps, `overall` means per dump, settings, times."""
+    from msgspec import structs
+
     from rescore.decode.cli import models
     from rescore.decode.replay.figures import Figures
 
@@ -218,7 +220,7 @@ def to_json(
         facts = {
             "temperature": dump.header.temperature,
             "part": part.name if part else "all",
-            "split": part and part.split.to_json(),
+            "split": part and structs.asdict(part.split),
         }
         overall.append({**of_dump, **facts, **figures.overall})
     alpha = models.weights(args.alpha)

@@ -145,18 +145,18 @@ def trained(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> dict[str,
     """Trains the heads and writes them. Returns the figures."""
     from rescore.decode.cli.training_texts import run_training
     from rescore.decode.loop.dump_make import sha256
-    from rescore.decode.models.checkpoint import read_object
     from rescore.decode.models.conditioned_heads import CONFIG, WEIGHTS
     from rescore.decode.training import heads_training
     from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
     from rescore.decode.training.lessons import Lessons
     from rescore.decode.training.vocabulary import lost_share
+    from rescore.lattice.checked import read_object
 
     lessons = Lessons(texts.store.shards, form.slots)
     heads = heads_to_train(args, form, texts, lessons).to(texts.target.device)
     about = {**texts.about(), "lost": round(lost_share(lessons, heads.ids.cpu().numpy()), 5)}
     if args.start:
-        tokens = read_object(args.start / CONFIG).get("tokens")
+        tokens = read_object(args.start / CONFIG, lenient=True).get("tokens")
         about["start"] = {"tokens": tokens, "sha256": sha256(args.start / WEIGHTS)}
     options = TrainingOptions(
         temperature=args.teach,

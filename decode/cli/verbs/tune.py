@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,8 @@ class TuneArgs(DumpArgs, ThreadArgs, ReportedArgs):
 
 
 def run(args: TuneArgs) -> Result:
+    from msgspec import structs
+
     from rescore.decode.cli import models, screen
     from rescore.decode.draft.settings import ModelFile
     from rescore.decode.tuning.trial_replays import mean_efficiency
@@ -107,7 +109,7 @@ def run(args: TuneArgs) -> Result:
         )
         settings = tuned.settings(files, values={}, seed=args.seed)
         stage("replaying the tuning part")
-        settings = replace(
+        settings = structs.replace(
             settings, values=mean_efficiency(evaluate(dump, settings, lms, "tune", threads=args.threads))
         )
         if args.out:  # before the held-out part is read

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
 from rescore.decode.replay.figures import Difference, Resampled, pair
@@ -59,7 +61,7 @@ class Weights:
             }
             for one in self.tasks
         ]
-        return {"cites": "table 8", "grid": list(self.grid), "tasks": tasks, "split": self.split.to_json()}
+        return {"cites": "table 8", "grid": list(self.grid), "tasks": tasks, "split": structs.asdict(self.split)}
 
 
 def weights_by_task(

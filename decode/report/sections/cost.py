@@ -62,7 +62,12 @@ def ways(measured: Measured, options: CostOptions) -> list[Way]:
     The neural beam is left out: the cost model has no passes of several rows.
     """
     figures, slots = measured.figures, measured.dump.slots
-    found = ways_of(figures.overall, measured.options.budgets.p, drafting_seconds(measured))
+    found = ways_of(
+        figures.overall["block_efficiency"],
+        figures.overall["verified_per_pass"],
+        measured.options.budgets.p,
+        drafting_seconds(measured),
+    )
     small = measured.neural.costed(options) if measured.neural else None
     return [
         replace(way, small=small, small_passes=slots) if way.name == "neural" else way

@@ -1,0 +1,109 @@
+"""Values with bounds, read from JSON or made: what is refused, and the place that is named."""
+
+import json
+import re
+from typing import Annotated
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta, structs
+
+from rescore.lattice.checked import Checked, Sha256, checked, of_format, parse_object, read_object
+
+
+class Leaf(Checked, frozen=True, kw_only=True):
+    share: Annotated[float, Meta(ge=0, le=1)]
+    size: Annotated[int, Meta(ge=1, le=2**40)] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size == 13:
+            raise ValueError("size: expected no 13, got 13")
+
+
+class Tree(Checked, frozen=True, kw_only=True):
+    leaves: dict[str, tuple[Leaf, ...]]
+    sha256: Sha256 | None = None
+
+
+NAMES = st.text(max_size=6)
+LEAVES = st.fixed_dictionaries({"share": st.floats(0, 1), "size": st.integers(14, 2**40)})
+TREES = st.dictionaries(NAMES, st.lists(LEAVES, min_size=1, max_size=3), min_size=1, max_size=5)
+FAULTS = (
+    *(("share", value) for value in (-1, 1.5, float("nan"), float("inf"), 10**400, True, "1", None, [], {})),
+    *(("size", value) for value in (0, 2**40 + 1, 2**64, 10**400, False, 1.0, "1", None, [1])),
+)
+
+
+@given(leaves=TREES, fault=st.sampled_from(FAULTS), data=st.data())
+def test_the_one_fault_of_a_value_is_found(leaves, fault, data):
+    key = data.draw(st.sampled_from(sorted(leaves)))
+    place = data.draw(st.integers(0, len(leaves[key]) - 1))
+    tree = checked({"leaves": leaves, "sha256": None}, Tree)
+    assert [[one.share for one in leaves] for leaves in tree.leaves.values()] == [
+        [one["share"] for one in given] for given in leaves.values()
+    ]
+    before = list(leaves)
+    leaves[key][place][fault[0]] = fault[1]
+    with pytest.raises(ValueError) as caught:
+        checked({"leaves": leaves, "sha256": None}, Tree, "tree.json", remedy="mend it")
+    told = str(caught.value)
+    assert told.startswith(f"tree.json: leaves[{key!r}][{place}].{fault[0]}: expected ") and told.endswith("; mend it")
+    assert f"got {fault[1]!r:.80};" in told and list(leaves) == before
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"leaves": {"a": [{}]}}, "leaves['a'][0].share"),
+        ({"leaves": {"a": [{"share": 1, "more": 1}]}}, "leaves['a'][0]: unknown key 'more'"),
+        ({"leaves": {"a": [{"share": 1}]}}, "leaves['a'][0].size"),
+        ({"leaves": {"a": [{"share": 1, "size": 13}]}}, "leaves['a'][0]: size: "),
+        ({"more": 1}, "unknown key 'more'"),
+        ({"leaves": []}, "leaves: "),
+        ({"sha256": "0" * 64 + "\n"}, "sha256: "),
+    ],
+)
+def test_objects_have_their_keys_and_no_others(change, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        checked({"leaves": {}, "sha256": None, **change}, Tree, whole=True)
+
+
+def test_values_that_are_made_are_checked_as_those_that_are_read():
+    leaf = Leaf(share=1)
+    assert isinstance(leaf.share, float) and Tree(leaves={"a": [leaf]}) == Tree(leaves={"a": (leaf,)})
+    for change in ({"share": 2}, {"size": 13}, {"size": True}):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            structs.replace(leaf, **change)
+
+
+TEXTS = ["", "[]", "3", "{", '{"a": 1}}', '{"a": 1e999}', '{"a": NaN}', '{"a": 1, "a": 2}', '{"a": ' + "9" * 5000 + "}"]
+STRANGE = ['{"a": NaN}', '{"a": 1, "a": 2}', '{"a": 1e999}']
+
+
+@pytest.mark.parametrize(
+    "text", [*map(str.encode, TEXTS), b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"\xef\xbb\xbf{}"]
+)
+def test_files_that_are_no_objects(tmp_path, text):
+    (tmp_path / "a.json").write_bytes(text)
+    with pytest.raises(ValueError, match="a.json: "):
+        read_object(tmp_path / "a.json")
+    if text.decode(errors="replace") in STRANGE:
+        assert set(read_object(tmp_path / "a.json", lenient=True)) == {"a"}
+
+
+def test_larger_files_are_not_read(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"a": "x" * 100}))
+    assert read_object(tmp_path / "a.json", 109) == {"a": "x" * 100}
+    with pytest.raises(ValueError, match="a.json: .*108 bytes, got 109"):
+        read_object(tmp_path / "a.json", 108)
+
+
+@pytest.mark.parametrize("version", [0, 3, True, 1.0, "1", None])
+def test_formats_and_versions(version):
+    assert of_format({"format": "f", "version": 2, "a": 1}, "x", "f", (1, 2)) == {"a": 1}
+    with pytest.raises(ValueError, match=re.escape(f"x: version: expected 1 or 2, got {version!r}; again")):
+        of_format({"format": "f", "version": version}, "x", "f", (1, 2), "again")
+    with pytest.raises(ValueError, match="x: format: .*None"):
+        of_format(parse_object("{}", "x"), "x", "f", (1, 2))
