@@ -226,14 +226,14 @@ def test_models_from_files(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "expected JSON, got text that does not parse"),
-        ("[]", "expected a JSON object, got list"),
-        ("{}", "overall: .*none; give a report of `rescore run --json`"),
-        ('{"settings": {}, "overall": 3}', "overall: .*3"),
+        ("{", ["parse"]),
+        ("[]", ["list"]),
+        ("{}", ["overall"]),
+        ('{"settings": {}, "overall": 3}', ["overall", "3"]),
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {}, "verified_per_pass": {}}, '
             '{"dump": "b", "block_efficiency": {}, "verified_per_pass": {}}]}',
-            "expected one of the dumps a, b, got none: name it with --dump",
+            ["--dump"],
         ),
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 0.5}, "verified_per_pass": '
@@ -243,17 +243,17 @@ def test_models_from_files(tmp_path):
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": NaN}, "verified_per_pass": '
             '{"base": 8}}]}',
-            "NaN",
+            ["NaN"],
         ),
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 1}, "verified_per_pass": '
             '{"base": NaN}}]}',
-            "NaN",
+            ["NaN"],
         ),
         (
             '{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 1%s}, "verified_per_pass": '
             '{"base": 8}}]}' % ("0" * 400),
-            r"block_efficiency\['base'\]: .*got 1000",
+            ["block_efficiency['base']", "1000"],
         ),
     ],
 )
@@ -267,29 +267,29 @@ def test_refused_reports(tmp_path, text, message):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"passes": 3}, "passes: .*3"),
-        ({"passes": [{"batch": 1}]}, r"passes\[0\].length: .*none"),
+        ({"passes": 3}, ["passes", "3"]),
+        ({"passes": [{"batch": 1}]}, ["passes[0]"]),
         (
             {"passes": [{"batch": 1, "length": 64, "tokens": [1, 1], "seconds": [1, 2]}]},
-            "tokens: expected ascending numbers",
+            ["tokens"],
         ),
         (
             {"passes": [{"batch": 0, "length": 64, "tokens": [1], "seconds": [1]}]},
-            r"passes\[0\].batch: .*got 0",
+            ["passes[0]"],
         ),
         (
             {"passes": [{"batch": 1, "length": 64, "tokens": [10**30], "seconds": [1]}]},
-            r"tokens\[0\]: .*got 1000",
+            ["tokens[0]", "1000"],
         ),
         (
             {"passes": [{"batch": 1, "length": 64, "tokens": [1.5], "seconds": [1]}]},
-            r"tokens\[0\]: .*got 1.5",
+            ["tokens[0]", "1.5"],
         ),
         (
             {"passes": [{"batch": 1, "length": "64", "tokens": [1], "seconds": [1]}]},
-            "length: .*'64'",
+            ["length", "'64'"],
         ),
-        ({"passes": []}, "expected passes after 64 tokens, got passes after none"),
+        ({"passes": []}, ["64"]),
     ],
 )
 def test_refused_passes(tmp_path, changes, message):

@@ -7,6 +7,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+import torch
 from msgspec import structs
 from scipy.stats import gmean
 from support import cli

@@ -133,8 +133,8 @@ def test_bad_data(world, report, capsys, tmp_path):
     build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
     cli.refusal(capsys, "tune", world / "dump", "--lm", tmp_path / "sixty.ngram", names=["sixty.ngram", "60", "50"])
     (tmp_path / "junk.json").write_text("{}")
-    assert "junk.json: format: expected 'rescore settings'" in cli.refusal(
-        capsys, "run", world / "dump", "--settings", tmp_path / "junk.json"
+    cli.refusal(
+        capsys, "run", world / "dump", "--settings", tmp_path / "junk.json", names=["junk.json", "'rescore settings'"]
     )
     settings = Settings.load(world / "s.json")
     (tmp_path / "lm.ngram").write_bytes((world / "b.ngram").read_bytes())

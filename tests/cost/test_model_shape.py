@@ -111,16 +111,16 @@ def test_names_of_other_families(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"hidden_size": None}, "expected the field hidden_size or n_embd or d_model, got none of them"),
-        ({"num_local_experts": 8}, r"expected a plain decoder, got a mixture of experts \(num_local_experts 8\)"),
-        ({"kv_lora_rank": 512}, "got a compressed cache"),
-        ({"is_encoder_decoder": True}, "got an encoder"),
-        ({"num_experts": "many"}, "num_experts: expected a number, got 'many'"),
-        ({"num_hidden_layers": "3"}, "config.json: layers: .*'3'"),
-        ({"num_key_value_heads": 3}, "key_heads: expected a divisor of the 8 heads, got 3"),
-        ({"hidden_size": 60}, "heads: expected a divisor of the width 60, or a head_width, got 8"),
-        ({"vocab_size": True}, "vocab_size: .*True"),
-        ({"hidden_size": [1], "intermediate_size": None}, r"width: .*\[1\]"),
+        ({"hidden_size": None}, ["hidden_size", "n_embd", "d_model"]),
+        ({"num_local_experts": 8}, ["mixture", "num_local_experts", "8"]),
+        ({"kv_lora_rank": 512}, ["compressed"]),
+        ({"is_encoder_decoder": True}, ["encoder"]),
+        ({"num_experts": "many"}, ["num_experts", "'many'"]),
+        ({"num_hidden_layers": "3"}, ["config.json", "'3'"]),
+        ({"num_key_value_heads": 3}, ["key_heads", "8", "3"]),
+        ({"hidden_size": 60}, ["heads", "60", "head_width", "8"]),
+        ({"vocab_size": True}, ["vocab_size", "True"]),
+        ({"hidden_size": [1], "intermediate_size": None}, ["width", "[1]"]),
     ],
 )
 def test_refused_configurations(tmp_path, changes, message):
@@ -143,10 +143,10 @@ def test_refused_checkpoints(tmp_path):
     ):
         path = tmp_path / f"{number}.safetensors"
         save_file({}, path, metadata)
-        with pytest.raises(ValueError, match=f"{number}.safetensors: .*config"):
+        with refused(ValueError, f"{number}.safetensors"):
             ModelShape.from_checkpoint(path)
 
 
 def test_negative_heads_are_refused():
-    with pytest.raises(ValueError, match="block_parameters: .*-1"):
+    with refused(ValueError, "block_parameters", "-1"):
         ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500, block_parameters=-1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec import to_builtins
 from support import dumps
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
@@ -118,27 +118,27 @@ def test_misuse(lm):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"head": (-0.1,)}, r"head\[0\]: .*-0.1"),
-        ({"alpha": (float("nan"),)}, r"alpha\[0\]: .*nan"),
-        ({"floor": (1e5,)}, r"floor\[0\]: .*100000"),
-        ({"prior": (True,)}, r"prior\[0\]: .*True"),
-        ({"head": 0.5}, "head: .*0.5"),
-        ({"head": ()}, r"head: .*\(\)"),
+        ({"head": (-0.1,)}, ["head[0]", "-0.1"]),
+        ({"alpha": (float("nan"),)}, ["alpha[0]", "nan"]),
+        ({"floor": (1e5,)}, ["floor[0]", "100000"]),
+        ({"prior": (True,)}, ["prior[0]", "True"]),
+        ({"head": 0.5}, ["head", "0.5"]),
+        ({"head": ()}, ["head"]),
         (
             {"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)},
-            r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]",
+            ["calibration", "[2, 3, 1, 1]"],
         ),
-        ({"text": ()}, r"text: .*\(\)"),
-        ({"text": (SHARE,) * 17}, "text: .*16"),
-        ({"text": (1.0, 2.0, 3.0)}, r"text\[0\]: .*1.0"),
-        ({"text": (SHARE, (0.0, 1.0))}, r"text\[1\]: .*3"),
-        ({"text": ((0.0, 1.0, True),)}, r"text\[0\]\[2\]: .*True"),
-        ({"text": ((0.0, 1.0, float("nan")),)}, r"text\[0\]\[2\]: .*nan"),
-        ({"text": ((0.0, -1e5, 1.0),)}, r"text\[0\]\[1\]: .*-100000"),
+        ({"text": ()}, ["text"]),
+        ({"text": (SHARE,) * 17}, ["text", "16"]),
+        ({"text": (1.0, 2.0, 3.0)}, ["text[0]", "1.0"]),
+        ({"text": (SHARE, (0.0, 1.0))}, ["text[1]", "3"]),
+        ({"text": ((0.0, 1.0, True),)}, ["text[0]", "[2]", "True"]),
+        ({"text": ((0.0, 1.0, float("nan")),)}, ["text[0]", "[2]", "nan"]),
+        ({"text": ((0.0, -1e5, 1.0),)}, ["text[0]", "[1]", "-100000"]),
     ],
 )
 def test_calibrations_that_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *message):
         Calibration(**changes)
 
 
@@ -150,17 +150,17 @@ def test_calibrations_as_json(form):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda value: value.pop("head"), "head: .*none"),
-        (lambda value: value.update(more=1), "unknown key 'more'"),
-        (lambda value: value.update(open=1), "open: .*1"),
-        (lambda value: value.update(head="x"), "head: .*'x'"),
-        (lambda value: value.update(head=["x"]), r"head\[0\]: .*'x'"),
-        (lambda value: value.update(text=[1.0, 2.0]), r"text\[0\]: .*1.0"),
-        (lambda value: value.update(text=[["x", 0, 0]]), r"text\[0\]\[0\]: .*'x'"),
+        (lambda value: value.pop("head"), ["head"]),
+        (lambda value: value.update(more=1), ["'more'"]),
+        (lambda value: value.update(open=1), ["open", "1"]),
+        (lambda value: value.update(head="x"), ["head", "'x'"]),
+        (lambda value: value.update(head=["x"]), ["head[0]", "'x'"]),
+        (lambda value: value.update(text=[1.0, 2.0]), ["text[0]", "1.0"]),
+        (lambda value: value.update(text=[["x", 0, 0]]), ["text[0]", "'x'"]),
     ],
 )
 def test_json_that_is_refused(change, message):
     value = to_builtins(Calibration())
     change(value)
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *message):
         checked(value, Calibration, whole=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from msgspec import structs
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 

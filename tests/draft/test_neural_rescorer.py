@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 

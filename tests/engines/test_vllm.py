@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.refusals import assert_named, refuses
+from support.refusals import assert_named, refused, refuses
 
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines import package_versions
@@ -129,12 +129,12 @@ def test_options(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({"model": "x"}, r"additional_config\['rescore'\]: unknown key 'model'.*lm, memory, tokens, cost, threads"),
-        ({"lm": 5}, "lm: .*got 5"),
-        ({"threads": True}, "threads: expected int, got True"),
-        ({"cost": 7}, r"cost: expected a share in 0\.\.1, got 7"),
-        ({"memory": "none.npy"}, "none.npy: expected texts that rescore generate --memory wrote"),
-        ({"lm": "none.ngram"}, "none.ngram"),
+        ({"model": "x"}, ["additional_config['rescore']", "'model'"]),
+        ({"lm": 5}, ["lm", "5"]),
+        ({"threads": True}, ["threads", "True"]),
+        ({"cost": 7}, ["cost", "0..1", "7"]),
+        ({"memory": "none.npy"}, ["none.npy", "--memory"]),
+        ({"lm": "none.ngram"}, ["none.ngram"]),
     ],
 )
 def test_options_that_are_refused(given, message):
@@ -144,10 +144,10 @@ def test_options_that_are_refused(given, message):
 
 def test_an_environment_that_is_no_json(monkeypatch):
     monkeypatch.setenv(VARIABLE, "lm=x")
-    with pytest.raises(ValueError, match="RESCORE_OPTIONS: expected JSON"):
+    with refused(ValueError, "RESCORE_OPTIONS"):
         EngineOptions.of_environment()
     monkeypatch.setenv(VARIABLE, "[1]")
-    with pytest.raises(ValueError, match="RESCORE_OPTIONS: expected a JSON object, got list"):
+    with refused(ValueError, "RESCORE_OPTIONS", "list"):
         EngineOptions.of_environment()
 
 

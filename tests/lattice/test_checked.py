@@ -1,13 +1,13 @@
 """Values with bounds, read from JSON or made: what is refused, and the place that is named."""
 
 import json
-import re
 from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, structs
+from support.refusals import refused
 
 from rescore.lattice.checked import Checked, Sha256, checked, of_format, parse_object, read_object
 
@@ -56,17 +56,17 @@ def test_the_one_fault_of_a_value_is_found(leaves, fault, data):
 @pytest.mark.parametrize(
     "change, told",
     [
-        ({"leaves": {"a": [{}]}}, "leaves['a'][0].share"),
-        ({"leaves": {"a": [{"share": 1, "more": 1}]}}, "leaves['a'][0]: unknown key 'more'"),
-        ({"leaves": {"a": [{"share": 1}]}}, "leaves['a'][0].size"),
-        ({"leaves": {"a": [{"share": 1, "size": 13}]}}, "leaves['a'][0]: size: "),
-        ({"more": 1}, "unknown key 'more'"),
-        ({"leaves": []}, "leaves: "),
-        ({"sha256": "0" * 64 + "\n"}, "sha256: "),
+        ({"leaves": {"a": [{}]}}, ["leaves['a']", "[0]"]),
+        ({"leaves": {"a": [{"share": 1, "more": 1}]}}, ["leaves['a']", "[0]", "'more'"]),
+        ({"leaves": {"a": [{"share": 1}]}}, ["leaves['a']", "[0]"]),
+        ({"leaves": {"a": [{"share": 1, "size": 13}]}}, ["leaves['a']", "[0]"]),
+        ({"more": 1}, ["'more'"]),
+        ({"leaves": []}, ["leaves"]),
+        ({"sha256": "0" * 64 + "\n"}, ["sha256"]),
     ],
 )
 def test_objects_have_their_keys_and_no_others(change, told):
-    with pytest.raises(ValueError, match=re.escape(told)):
+    with refused(ValueError, *told):
         checked({"leaves": {}, "sha256": None, **change}, Tree, whole=True)
 
 
@@ -74,7 +74,7 @@ def test_values_that_are_made_are_checked_as_those_that_are_read():
     leaf = Leaf(share=1)
     assert isinstance(leaf.share, float) and Tree(leaves={"a": [leaf]}) == Tree(leaves={"a": (leaf,)})
     for change in ({"share": 2}, {"size": 13}, {"size": True}):
-        with pytest.raises(ValueError, match=next(iter(change))):
+        with refused(ValueError, *change):
             structs.replace(leaf, **change)
 
 
@@ -87,7 +87,7 @@ STRANGE = ['{"a": NaN}', '{"a": 1, "a": 2}', '{"a": 1e999}']
 )
 def test_files_that_are_no_objects(tmp_path, text):
     (tmp_path / "a.json").write_bytes(text)
-    with pytest.raises(ValueError, match="a.json: "):
+    with refused(ValueError, "a.json"):
         read_object(tmp_path / "a.json")
     if text.decode(errors="replace") in STRANGE:
         assert set(read_object(tmp_path / "a.json", lenient=True)) == {"a"}
@@ -96,14 +96,14 @@ def test_files_that_are_no_objects(tmp_path, text):
 def test_larger_files_are_not_read(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"a": "x" * 100}))
     assert read_object(tmp_path / "a.json", 109) == {"a": "x" * 100}
-    with pytest.raises(ValueError, match="a.json: .*108 bytes, got 109"):
+    with refused(ValueError, "a.json", "108", "109"):
         read_object(tmp_path / "a.json", 108)
 
 
 @pytest.mark.parametrize("version", [0, 3, True, 1.0, "1", None])
 def test_formats_and_versions(version):
     assert of_format({"format": "f", "version": 2, "a": 1}, "x", "f", (1, 2)) == {"a": 1}
-    with pytest.raises(ValueError, match=re.escape(f"x: version: expected 1 or 2, got {version!r}; again")):
+    with refused(ValueError, "x", "1", "2", f"{version!r}"):
         of_format({"format": "f", "version": version}, "x", "f", (1, 2), "again")
-    with pytest.raises(ValueError, match="x: format: .*None"):
+    with refused(ValueError, "x", "None"):
         of_format(parse_object("{}", "x"), "x", "f", (1, 2))

@@ -228,19 +228,19 @@ def test_bad_headers_are_refused(tmp_path, place, got):
     value.pop("crc32")
     BAD_HEADERS[place, got](value)
     (tmp_path / "dump" / "dump.json").write_text(json.dumps(value))
-    with pytest.raises((ValueError, OSError), match=f"{re.escape(place)}.*{re.escape(got)}"):
+    with refused((ValueError, OSError), place, got):
         Dump.open(tmp_path / "dump")
 
 
 BAD_JSON = {
-    "not JSON": ("{", "Expecting"),
-    "not UTF-8": (b"\xff", "utf-8"),
-    "twice": ('{"format": "rescore-dump", "format": "rescore-dump"}', "a key occurs twice"),
-    "NaN": ('{"format": NaN}', "NaN"),
-    "deep": ("[" * 100_000, "recursion"),
-    "infinite": ('{"format": 1e999}', "1e999"),
-    "long number": ('{"format": ' + "9" * 5000 + "}", "digits"),
-    "list": ("[]", "list"),
+    "not JSON": ("{", ["Expecting"]),
+    "not UTF-8": (b"\xff", ["utf-8"]),
+    "twice": ('{"format": "rescore-dump", "format": "rescore-dump"}', ["occurs"]),
+    "NaN": ('{"format": NaN}', ["NaN"]),
+    "deep": ("[" * 100_000, ["recursion"]),
+    "infinite": ('{"format": 1e999}', ["1e999"]),
+    "long number": ('{"format": ' + "9" * 5000 + "}", ["digits"]),
+    "list": ("[]", ["list"]),
 }
 
 
@@ -274,8 +274,7 @@ def test_opening_what_is_no_dump(tmp_path):
     refuses(FileNotFoundError, lambda: Dump.open(tmp_path / "nothing"), "dump.json")
     refuses(FileNotFoundError, lambda: Dump.open(tmp_path), "dump.json")
     (tmp_path / "dump.json").write_bytes(b" " * ((16 << 20) + 1))
-    with message(f"got {(16 << 20) + 1}"):
-        Dump.open(tmp_path)
+    refuses(ValueError, lambda: Dump.open(tmp_path), (16 << 20) + 1)
     dumps.write(tmp_path / "dump")
     dump = Dump.open(tmp_path / "dump")
     refuses(ValueError, lambda: next(dump.blocks("third")), "'third'")

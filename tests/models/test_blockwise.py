@@ -130,13 +130,11 @@ def test_bad_checkpoints_are_named(model, tmp_path):
     refuses(ValueError, lambda: BlockwiseTransformer.load(path), "model.safetensors")
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     save_file(tensors, path)
-    with pytest.raises(
-        ValueError, match="expected 'config' in the safetensors metadata, got none; give a file written by"
-    ):
+    with refused(ValueError, "'config'"):
         BlockwiseTransformer.load(path)
     config = structs.asdict(CONFIG)
     save_file(tensors, path, {"config": json.dumps(config | {"colour": 1})})
-    with pytest.raises(ValueError, match="model.safetensors: config .*'colour'"):
+    with refused(ValueError, "model.safetensors", "'colour'"):
         BlockwiseTransformer.load(path)
     save_file(tensors, path, {"config": json.dumps(config | {"vocab_size": 25})})
     with refused(ValueError, "embedding.weight", "[25, 32]", "torch.float32", "[24, 32]"):
@@ -166,16 +164,14 @@ def test_nothing_is_built_of_a_config_that_is_not_its_tensors(model, tmp_path, m
 
 
 def test_the_reference_checkpoint_is_refused(shared):
-    with pytest.raises(ValueError, match="layers: .*4096, got 1000000000000000000000000000000$"):
+    with refused(ValueError, "layers", "4096", "1000000000000000000000000000000"):
         BlockwiseTransformer.load(shared / "reference" / "hostile" / "ck_layers" / "model.safetensors")
 
 
 def test_shapes_are_checked(model):
-    with pytest.raises(ValueError, match="layers: .*got 0"):
+    with refused(ValueError, "layers", "0"):
         BlockwiseConfig(vocab_size=8, layers=0)
-    with pytest.raises(ValueError, match="heads: .*got True"):
+    with refused(ValueError, "heads", "True"):
         BlockwiseConfig(vocab_size=8, heads=True)
-    with pytest.raises(
-        ValueError, match=r"width 36 is not a multiple of 2 x attention_heads \(8\), which rotary positions need"
-    ):
+    with refused(ValueError, "36", "2", "attention_heads", "8"):
         BlockwiseConfig(vocab_size=8, width=36)

@@ -163,10 +163,10 @@ def test_a_window_that_the_family_ignores_is_ignored():
 
 def test_states_of_the_model_are_checked():
     for noisy, named in (
-        (build("llama", attention_dropout=0.25), "attention_dropout = 0.25"),
-        (build("gpt2"), "pdrop = 0.1"),
+        (build("llama", attention_dropout=0.25), ["attention_dropout", "0.25"]),
+        (build("gpt2"), ["0.1"]),
     ):
-        refused_model(noisy.train(), named)
+        refused_model(noisy.train(), *named)
         CausalLMTarget(noisy.eval())
     added = build("llama")
     added.model.norm = torch.nn.Sequential(added.model.norm, torch.nn.Dropout(0.5))

@@ -159,9 +159,8 @@ def test_chats_and_spec_bench(tmp_path, capsys):
         "make",
         *call[:3],
         *f"--prompts {prompts} --kind greedy -o {tmp_path}/no".split(),
-        names=["line 1"],
+        names=["line 1", "messages[0].content"],
     )
-    assert "line 1: messages[0].content: expected a value, got none" in refused
     prompts.write_text(json.dumps(of_chats[0]) + "\n")
     cli.refusal(
         capsys,
@@ -178,9 +177,8 @@ def test_chats_and_spec_bench(tmp_path, capsys):
         "make",
         *call[:3],
         *f"--prompts {prompts} --kind greedy -o {tmp_path}/no".split(),
-        names=["line 1"],
+        names=["line 1", "turns", "[]"],
     )
-    assert "line 1: turns: expected array of length >= 1, got []" in refused
 
 
 def test_what_is_refused(tmp_path, monkeypatch):

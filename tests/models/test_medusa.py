@@ -244,13 +244,7 @@ def test_paths_that_hold_no_heads(tmp_path):
 
 
 def test_forms_are_checked():
-    with pytest.raises(ValueError, match="heads: .*got 0"):
+    with refused(ValueError, "heads", "0"):
         MedusaHeads(heads=0, width=WIDTH, vocab_size=V)
-    with pytest.raises(
-        ValueError,
-        match=(
-            "expected either output, the backbone's, or vocab_size for heads with their own last layers; "
-            "got both or neither"
-        ),
-    ):
+    with refused(ValueError, "vocab_size"):
         MedusaHeads(heads=1, width=WIDTH)

@@ -1,16 +1,12 @@
 """A small model that reads along gives the same logits as when it reads every history from the beginning."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-
-torch = pytest.importorskip("torch")
-
+from support.refusals import refuses
 from support.tiny_blockwise import CONFIG, V, untrained
 
 from rescore.decode.models.blockwise import BlockwiseTarget

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support import dumps
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.slow_replay import block_efficiency, matched
 
 from rescore.decode.draft.rescorer import Rescorer
@@ -118,9 +118,9 @@ def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
     assert report["split"] == structs.asdict(split) and [task["best"] for task in report["tasks"]] == [
         one.best for one in found.tasks
     ]
-    with pytest.raises(ValueError, match=r"grid: expected at least one weight, all different, got \[1.0, 1\]"):
+    with refused(ValueError, "grid", "[1.0, 1]"):
         weights_by_task(dump, best_draft(model), split, grid=[1.0, 1])
-    with pytest.raises(ValueError, match=r"grid: expected at least one weight, all different, got \[\]"):
+    with refused(ValueError, "grid", "[]"):
         weights_by_task(dump, best_draft(model), split, grid=[])
 
 

@@ -65,17 +65,15 @@ def test_errors(dump):
     with refused(ValueError, "'tune'"):
         replay_dump(dump, [OracleReplay(widths={"oracle": None})], split=Split.of_dump(dump, 0).part("tune"))
     for tune in ({"first": 3}, {"first": 3, "second": 3}):
-        with pytest.raises(
-            ValueError, match="split: task 'second': expected 0 to 2 sequences to tune on, got (None|3)"
-        ):
+        with refused(ValueError, "split", "'second'", "0", "2"):
             structs.replace(Split.of_dump(dump), tune=tune).check(dump)
     good = structs.asdict(Split.of_dump(dump))
     for value, message in (
-        ([], r"split: .*\[\]"),
-        ({**good, "more": 1}, "unknown key 'more'"),
-        ({**good, "dump_sha256": "AB"}, "dump_sha256: .*'AB'"),
-        ({**good, "tune": {"first": True}}, "tune.*True"),
-        ({**good, "tune": {"first": -1}}, "tune.*-1"),
+        ([], ["split", "[]"]),
+        ({**good, "more": 1}, ["'more'"]),
+        ({**good, "dump_sha256": "AB"}, ["dump_sha256", "'AB'"]),
+        ({**good, "tune": {"first": True}}, ["True"]),
+        ({**good, "tune": {"first": -1}}, ["-1"]),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refused(ValueError, *message):
             checked(value, Split, "split")

@@ -184,13 +184,13 @@ def test_read_again(passes, tmp_path, monkeypatch, suffix):
 @pytest.mark.parametrize(
     "content, told",
     [
-        ("nothing", "b.jsonl:1: expected JSON"),
-        ("[1]", "b.jsonl:1: expected a JSON object, got list"),
-        ('{"dump": "d"}', "got none named 'task'"),
-        ({"tokens": 1.5}, "tokens[0]: expected int, got 1.5"),
-        ({"visited": 1}, "visited[0]: expected bool, got 1"),
-        ({"position": None}, "position[0]: expected int, got None"),
-        ({"drafted": 2**31}, "drafted[0]: expected int <= 2147483647, got 2147483648"),
+        ("nothing", ["b.jsonl:1"]),
+        ("[1]", ["list", "b.jsonl:1"]),
+        ('{"dump": "d"}', ["'task'"]),
+        ({"tokens": 1.5}, ["tokens[0]", "1.5"]),
+        ({"visited": 1}, ["visited[0]", "1"]),
+        ({"position": None}, ["None", "position[0]"]),
+        ({"drafted": 2**31}, ["drafted[0]", "2147483647", "2147483648"]),
     ],
 )
 def test_what_is_no_table_is_refused(passes, tmp_path, content, told):

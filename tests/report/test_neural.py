@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support import cli, dumps, slow_replay
+from support.refusals import assert_named
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -261,61 +261,61 @@ def changed(text: str, path: str, value) -> str:
 @pytest.mark.parametrize(
     "path, value, message",
     [
-        ("format", "other", "format: .*'other'"),
-        ("version", 2, "version: expected 3, got 2"),
-        ("version", 4, "version: expected 3, got 4"),
-        ("more", 1, "unknown key 'more'"),
-        ("models", [], "models: .*none"),
-        ("models", {}, r"models: .*\{\}"),
-        ("models", [{"path": "a", "bytes": 1, "crc32": 1}] * 65, "models: .*64"),
-        ("models.0", 3, r"models\[0\]: .*3"),
-        ("models.0.path", "", r"models\[0\].path: .*''"),
-        ("models.0.path", "a\0b", r"models\[0\].path: .*x00"),
-        ("models.0.bytes", -1, r"models\[0\].bytes: .*-1"),
-        ("models.0.crc32", 1.5, r"models\[0\].crc32: .*1.5"),
-        ("vocab_size", True, "vocab_size: .*True"),
-        ("slots", 0, "top_k: .*got 6"),
-        ("slots", 4, "(paths: .*4|3 slots, got 4)"),
-        ("top_k", 65, "top_k: .*64, got 65"),
-        ("p", 0, "p: .*got 0"),
-        ("paths.way", "guessed", "paths.way: .*scalar.fitted.*'guessed'"),
-        ("paths.alpha", [], "models: .*alpha"),
-        ("paths.alpha", [[1, 2]], "paths: .*2"),
-        ("paths.head", [math.nan], "NaN"),
-        ("paths.head", [-1], r"paths.head\[0\]: .*-1"),
-        ("paths.head", [10**400], r"paths.head\[0\]: .*got 1000"),
-        ("trees.open.overall.head", [10**400], r"trees\['open'\].overall.head\[0\]: .*got 1000"),
-        ("paths.head", "1", "paths.head: .*'1'"),
-        ("scalar_alpha.trees", math.inf, "Infinity"),
-        ("scalar_alpha.trees", 1001, r"scalar_alpha\['trees'\]: .*1001"),
-        ("trees", None, "trees: .*None"),
-        ("trees.open", [], r"trees\['open'\]: .*\[\]"),
-        ("trees.open.by_task", [], r"trees\['open'\].by_task: .*\[\]"),
-        ("trees.open.overall.alpha", [True], r"overall.alpha\[0\]: .*True"),
-        ("trees.open.overall.head", [0.1, 0.2], "calibration: expected .* slots"),
-        ("trees.open.overall", {}, "overall.head: .*none"),
-        ("split", {}, "split.dump_sha256: .*none"),
-        ("tokenizer_sha256", "xyz", "tokenizer_sha256: .*'xyz'"),
-        ("objective", 3, "objective: .*3"),
-        ("seed", -1, "seed: .*-1"),
-        ("seed", 1 << 64, "seed: .*18446744073709551616"),
-        ("values", [], r"values: .*\[\]"),
-        ("values.base", "1", r"values\['base'\]: .*'1'"),
-        ("program", "x" * 101, "program: .*xxx"),
+        ("format", "other", ["format", "'other'"]),
+        ("version", 2, ["version", "3", "2"]),
+        ("version", 4, ["version", "3", "4"]),
+        ("more", 1, ["'more'"]),
+        ("models", [], ["models"]),
+        ("models", {}, ["models"]),
+        ("models", [{"path": "a", "bytes": 1, "crc32": 1}] * 65, ["models", "64"]),
+        ("models.0", 3, ["models[0]", "3"]),
+        ("models.0.path", "", ["models[0]", "''"]),
+        ("models.0.path", "a\0b", ["models[0]", "x00"]),
+        ("models.0.bytes", -1, ["models[0]", "-1"]),
+        ("models.0.crc32", 1.5, ["models[0]", "crc32", "1.5"]),
+        ("vocab_size", True, ["vocab_size", "True"]),
+        ("slots", 0, ["top_k", "6"]),
+        ("slots", 4, ["4", "3"]),
+        ("top_k", 65, ["top_k", "64", "65"]),
+        ("p", 0, ["p", "0"]),
+        ("paths.way", "guessed", ["paths.way", "scalar.fitted", "'guessed'"]),
+        ("paths.alpha", [], ["models"]),
+        ("paths.alpha", [[1, 2]], ["paths", "2"]),
+        ("paths.head", [math.nan], ["NaN"]),
+        ("paths.head", [-1], ["paths.head[0]", "-1"]),
+        ("paths.head", [10**400], ["paths.head[0]", "1000"]),
+        ("trees.open.overall.head", [10**400], ["trees['open']", ".overall.head[0]", "1000"]),
+        ("paths.head", "1", ["paths.head", "'1'"]),
+        ("scalar_alpha.trees", math.inf, ["Infinity"]),
+        ("scalar_alpha.trees", 1001, ["scalar_alpha['trees']", "1001"]),
+        ("trees", None, ["trees", "None"]),
+        ("trees.open", [], ["trees['open']", "[]"]),
+        ("trees.open.by_task", [], ["trees['open']", "by_task", "[]"]),
+        ("trees.open.overall.alpha", [True], ["overall.alpha[0]", "True"]),
+        ("trees.open.overall.head", [0.1, 0.2], ["calibration"]),
+        ("trees.open.overall", {}, ["overall.head"]),
+        ("split", {}, ["split.dump_sha256"]),
+        ("tokenizer_sha256", "xyz", ["tokenizer_sha256", "'xyz'"]),
+        ("objective", 3, ["objective", "3"]),
+        ("seed", -1, ["seed", "-1"]),
+        ("seed", 1 << 64, ["seed", "18446744073709551616"]),
+        ("values", [], ["values", "[]"]),
+        ("values.base", "1", ["values['base']", "'1'"]),
+        ("program", "x" * 101, ["program"]),
     ],
 )
 def test_hostile_settings(good, world, path, value, message):
     (world / "bad.json").write_text(changed(good, path, value))
-    with pytest.raises(ValueError, match=f"bad.json: .*{message}"):
+    with refused(ValueError, "bad.json", *message):
         Settings.load(world / "bad.json")
 
 
 def test_files_that_are_no_settings(good, world, tmp_path):
     for text, message in (
-        ("", "Expecting value"),
-        ("[" * 100_000, "recursion"),
-        ("[]", "list"),
-        (good[:-20], "Expecting"),
+        ("", ["Expecting"]),
+        ("[" * 100_000, ["recursion"]),
+        ("[]", ["list"]),
+        (good[:-20], ["Expecting"]),
     ):
         (tmp_path / "s.json").write_text(text)
         refuses(ValueError, lambda: Settings.load(tmp_path / "s.json"), "s.json", *message)
@@ -323,9 +323,9 @@ def test_files_that_are_no_settings(good, world, tmp_path):
     refuses(ValueError, lambda: Settings.load(tmp_path / "s.json"), "s.json")
     with open(tmp_path / "s.json", "wb") as file:
         file.truncate(5 << 20)
-    with pytest.raises(ValueError, match="s.json: .*4194304 bytes, got 5242880"):
+    with refused(ValueError, "s.json", "4194304", "5242880"):
         Settings.load(tmp_path / "s.json")
-    with pytest.raises(ValueError, match="seed: .*none"):
+    with refused(ValueError, "seed"):
         whole = json.loads(good)
         del whole["seed"]
         Settings.from_json(whole, tmp_path)

@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 from msgspec import structs
-from support import cli, dumps, headless_dumps
+from support import dumps, headless_dumps
+from support.refusals import refused, refuses
 
 from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import HEADLESS
@@ -123,39 +124,39 @@ def good(headless) -> dict:
 def test_settings_of_another_model_are_refused(headless, good):
     settings = Settings.from_json(good, headless)
     settings.check(vocab_size=50, slots=0)
-    with pytest.raises(ValueError, match="for a model without heads, got a model with heads of 3 slots: tune on"):
+    with refused(ValueError, "3"):
         settings.check(vocab_size=50, slots=3)
-    with pytest.raises(ValueError, match="tuned for 50 tokens in the vocabulary, got 51"):
+    with refused(ValueError, "50", "51"):
         settings.check(vocab_size=51, slots=0)
 
 
 @pytest.mark.parametrize(
     "path, value, message",
     [
-        ("slots", -1, "slots: .*-1"),
-        ("slots", 3, "top_k: .*got 0"),
-        ("top_k", 1, "top_k: .*got 1"),
-        ("p", 16, "p: .*got 16"),
-        ("paths", {"way": "fitted", "head": [1], "alpha": [[1]]}, "paths: .*null"),
-        ("scalar_alpha", {"paths": 1.0}, "scalar_alpha: .*1.0"),
-        ("models", [{"path": "a", "bytes": 1, "crc32": 1}] * 2, "models: "),
-        ("models", None, "models: .*None"),
-        ("trees", None, "trees: .*None"),
-        ("trees", {}, r"trees: .*blend.*\{\}"),
-        ("trees.open", {}, r"trees\['open'\].overall: .*none"),
-        ("version", 1, "version: expected 3, got 1"),
-        ("version", 2, "version: expected 3, got 2"),
-        ("trees.blend.overall.text", None, "blend"),
-        ("trees.blend.overall.head", [0.5], "blend"),
-        ("trees.blend.overall.alpha", [0.5], "blend"),
-        ("trees.blend.overall.alpha", [1.0, 1.0], "calibration: expected lattices of 2 slots"),
-        ("trees.blend.overall.open", False, "blend"),
-        ("trees.blend.overall.text", [1.0], r"text\[0\]: .*1.0"),
-        ("trees.blend.overall.text", [[0, 1]], r"text\[0\]: .*3, got \[0, 1\]"),
-        ("trees.blend.overall.text", [[0, 1, -1]] * 99, "text: .*16"),
-        ("trees.blend.overall.text", [[0, 1, math.nan]], r"text\[0\]\[2\]: .*nan"),
-        ("trees.blend.overall.soft", [0.5], "unknown key 'soft'"),
-        ("trees.blend.by_task", {"first": 3}, r"by_task\['first'\]: .*3"),
+        ("slots", -1, ["slots", "-1"]),
+        ("slots", 3, ["top_k", "0"]),
+        ("top_k", 1, ["top_k", "1"]),
+        ("p", 16, ["p", "16"]),
+        ("paths", {"way": "fitted", "head": [1], "alpha": [[1]]}, ["paths"]),
+        ("scalar_alpha", {"paths": 1.0}, ["scalar_alpha", "1.0"]),
+        ("models", [{"path": "a", "bytes": 1, "crc32": 1}] * 2, ["models"]),
+        ("models", None, ["models", "None"]),
+        ("trees", None, ["trees", "None"]),
+        ("trees", {}, ["trees"]),
+        ("trees.open", {}, ["trees['open']"]),
+        ("version", 1, ["version", "3", "1"]),
+        ("version", 2, ["version", "3", "2"]),
+        ("trees.blend.overall.text", None, ["blend"]),
+        ("trees.blend.overall.head", [0.5], ["blend"]),
+        ("trees.blend.overall.alpha", [0.5], ["blend"]),
+        ("trees.blend.overall.alpha", [1.0, 1.0], ["calibration", "2"]),
+        ("trees.blend.overall.open", False, ["blend"]),
+        ("trees.blend.overall.text", [1.0], ["text[0]", "1.0"]),
+        ("trees.blend.overall.text", [[0, 1]], ["text[0]", "3", "[0, 1]"]),
+        ("trees.blend.overall.text", [[0, 1, -1]] * 99, ["text", "16"]),
+        ("trees.blend.overall.text", [[0, 1, math.nan]], ["text[0]", "[2]", "nan"]),
+        ("trees.blend.overall.soft", [0.5], ["'soft'"]),
+        ("trees.blend.by_task", {"first": 3}, ["by_task['first']", "3"]),
     ],
 )
 def test_hostile_settings(good, headless, path, value, message):
@@ -165,8 +166,8 @@ def test_hostile_settings(good, headless, path, value, message):
     for one in folders:
         at = at[one]
     at[name] = value
-    with pytest.raises(ValueError, match=message):
-        Settings.from_json(whole, world)
+    with refused(ValueError, *message):
+        Settings.from_json(whole, headless)
 
 
 def test_default_weights_of_settings_keep_their_own_model(headless):

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 from support import cli, fuzz
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces
 from support.tiny_disk import tiny_disk
 
@@ -80,12 +80,12 @@ def test_damaged_manifests_are_refused(tmp_path):
         if bad == good:
             continue
         path.write_bytes(bad)
-        with pytest.raises(ValueError, match="manifest.json: "):
+        with refused(ValueError, "manifest.json"):
             WorkFolder(tmp_path / "w")
     manifest = json.loads(good)
     manifest["version"] = 9
     path.write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="manifest.json: version: expected 1, got 9"):
+    with refused(ValueError, "manifest.json", "1", "9"):
         WorkFolder(tmp_path / "w")
     path.write_bytes(good)
     assert_equal(build(tmp_path / "w", ListSource(pieces), OPTIONS), in_memory(pieces, OPTIONS))
