@@ -242,7 +242,7 @@ MISUSE = [
     (["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"], ["--min-count", "--order", "min_counts", "2", "3"]),
     (["--max-ngrams", "nan"], ["--max-ngrams", "400K", "'nan'"]),
     (["--max-ngrams", "1e400k"], ["--max-ngrams"]),
-    (["--theta", "nan"], ["--theta", "1e.06", "'nan'"]),
+    (["--theta", "nan"], ["--theta", "'nan'"]),
     (["--theta", "1", "--max-ngrams", "9"], ["--max-ngrams", "--theta"]),
     (["--unseen-cost", "-1"], ["--unseen-cost"]),
     (["--method", "witten-bell"], ["--method", "'witten-bell'"]),

@@ -77,17 +77,15 @@ def test_a_cache_without_weights(model, cache, tmp_path):
     refuses(ValueError, lambda: open_model("someone/described"), "described")
 
 
-@pytest.mark.parametrize("name", [["someone/nothing"], ["nothing"], ["some--one/a..b"], [f"{NAME}@"]])
+@pytest.mark.parametrize("name", ["someone/nothing", "nothing", "some--one/a..b", f"{NAME}@"])
 def test_names_that_nobody_has(name, model):
-    refuses(FileNotFoundError, lambda: open_model(name), *name)
+    refuses(FileNotFoundError, lambda: open_model(name), name)
 
 
-@pytest.mark.parametrize(
-    "name", [["/someone/nothing"], ["a/b/c"], ["nothing.gguf"], ["model.safetensors"], ["~/model"], []]
-)
+@pytest.mark.parametrize("name", ["/someone/nothing", "a/b/c", "nothing.gguf", "model.safetensors", "~/model", "a b"])
 def test_paths_never_ask_the_hub(name, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", None)
-    refuses(FileNotFoundError, lambda: open_model(name), *name)
+    refuses(FileNotFoundError, lambda: open_model(name), name)
 
 
 def test_the_command_line_takes_names(model, capsys, tmp_path):

@@ -58,7 +58,8 @@ def calls(world):
 
 def test_dry_run(world, capsys):
     call(
-        *f"{world} --dry-run --bytes-per-token 4 --text-bytes 512G --sample".split(),
+        world,
+        *"--dry-run --bytes-per-token 4 --text-bytes 512G --sample".split(),
         str(world / "en" / "c4-train.00000-of-01024.json.gz"),
     )
     told = capsys.readouterr().out

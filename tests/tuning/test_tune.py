@@ -278,7 +278,7 @@ def changed(text: str, path: str, value) -> str:
         ("slots", 4, ["4", "3"]),
         ("top_k", 65, ["top_k", "64", "65"]),
         ("p", 0, ["p", "0"]),
-        ("paths.way", "guessed", ["paths.way", "scalar.fitted", "'guessed'"]),
+        ("paths.way", "guessed", ["paths.way", "scalar", "fitted", "'guessed'"]),
         ("paths.alpha", [], ["models"]),
         ("paths.alpha", [[1, 2]], ["paths", "2"]),
         ("paths.head", [math.nan], ["NaN"]),
