@@ -51,7 +51,7 @@ KINDS = {
 }
 
 CONFIGS = [
-    ("heads", {"format": "other"}, ["'rescore heads'", "1", "'other'"]),
+    ("heads", {"format": "other"}, ["'rescore heads'", "'other'"]),
     ("heads", {"version": 2}, ["version", "1", "2"]),
     ("heads", {"slots": True}, ["slots", "True"]),
     ("heads", {"slots": 10**12}, ["slots", "64", 10**12]),
@@ -63,7 +63,7 @@ CONFIGS = [
     ("heads", {"vocab_size": 24}, ["vocab_size", "23", "24"]),
     ("heads", {"draft_vocabulary": 4}, ["draft_vocabulary", "[4]", "torch.int32", "[5]"]),
     ("heads", {"draft_vocabulary": 99}, ["draft_vocabulary", "23", "99"]),
-    ("exits", {"format": "other"}, ["'rescore exits'", "1", "'other'"]),
+    ("exits", {"format": "other"}, ["'rescore exits'", "'other'"]),
     ("exits", {"version": 2}, ["version", "1", "2"]),
     ("exits", {"exits": "24"}, ["exits", "'24'"]),
     ("exits", {"exits": [2, None]}, ["exits[1]", "None"]),
@@ -74,7 +74,7 @@ CONFIGS = [
     ("exits", {"depth": 6}, ["5", "6"]),
     ("exits", {"width": 8}, ["6", "8"]),
     ("exits", {"exits": [1, 2, 4]}, ["translation", "[3, 6, 6]", "torch.float16", "[2, 6, 6]"]),
-    ("bita", {"format": "other"}, ["'rescore bita'", "1", "'other'"]),
+    ("bita", {"format": "other"}, ["'rescore bita'", "'other'"]),
     ("bita", {"masks": 0}, ["masks", "1", "0"]),
     ("bita", {"masks": True}, ["masks", "True"]),
     ("bita", {"prompts": 10**9}, ["prompts", "4096", 10**9]),
