@@ -301,8 +301,8 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
         ({"logits": np.zeros((6, 3, 20), np.uint16)}, ["x.npz", "uint16", "float32", "bfloat16", "2-byte"]),
         ({"logits": np.zeros((6, 3, 20), ">f4")}, ["x.npz", "float32", "bfloat16", "2-byte", ">f4"]),
         ({"logits": np.zeros((6, 20), np.float32)}, ["x.npz", "[n, h, V]", "[6, 20]"]),
-        ({"logits": np.zeros((6, 34, 20), np.float32)}, ["heads", "1..33", "34"]),
-        ({"logits": np.zeros((6, 3, 5), np.float32)}, ["top_k", "1..5", "6"]),
+        ({"logits": np.zeros((6, 34, 20), np.float32)}, ["heads", "33", "34"]),
+        ({"logits": np.zeros((6, 3, 5), np.float32)}, ["top_k", "5", "6"]),
     ],
 )
 def test_bad_arrays_are_refused_by_place(tmp_path, capsys, change, message):

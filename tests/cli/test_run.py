@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support import cli, dumps
 
 from rescore.decode.draft import DEFAULT_ALPHA
@@ -142,7 +143,10 @@ def test_parts(world, capsys):
     words = ("run", world / "dump", "--lm", world / "lm.ngram")
     parts = {part: cli.figures(capsys, *words, "--part", part) for part in ("all", "tune", "heldout")}
     split = parts["tune"]["overall"][0]["split"]
-    assert split == Split.of_dump(Dump.open(world / "dump")).to_json() and parts["all"]["overall"][0]["split"] is None
+    assert (
+        split == structs.asdict(Split.of_dump(Dump.open(world / "dump")))
+        and parts["all"]["overall"][0]["split"] is None
+    )
     for i, task in enumerate(parts["all"]["tasks"]):
         of_parts = [parts[part]["tasks"][i]["tokens"] for part in ("tune", "heldout")]
         assert sum(of_parts) == task["tokens"]
@@ -214,7 +218,7 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         (["--lm", "LM", "--alpha", "nan"], ["--alpha", "1000", "'nan'"]),
         (["--lm", "LM", "--alpha", "-1"], ["--alpha"]),
         (["--lm", "LM", "--alpha", "inf"], ["--alpha", "1000", "'inf'"]),
-        (["--lm", "LM", "--alpha", "0.5,"], ["--alpha", "0.5,0.4,0.3", "'0.5,'"]),
+        (["--lm", "LM", "--alpha", "0.5,"], ["--alpha", "''"]),
         (["--lm", "LM", "--alpha", "0.5,0.4"], ["--alpha", "3", "2"]),
         (["--lm", "LM=x"], ["--lm", "lm.ngram=x'", "'x'"]),
         (["--lm", "LM=-1"], ["--lm", "1000", "-1"]),

@@ -123,7 +123,7 @@ def test_damaged_files_are_refused(tmp_path, cut):
         ({"end_of_text": V}, ["end_of_text", "0..49", "50"]),
         ({"end_of_text": -1}, ["end_of_text", "0..49", "-1"]),
         ({"most": 1}, ["most", "1073741824"]),
-        ({"shares": ()}, ["shares", "16"]),
+        ({"shares": ()}, ["shares", "()"]),
         ({"shares": ((0.0, 1.0, float("nan")),)}, ["shares"]),
     ],
 )
