@@ -34,6 +34,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from rescore.decode.cli.inputs import remarks
 from rescore.lm.build.spark_worker import BATCH
 
@@ -137,7 +139,8 @@ def report(found: Any, seconds: float, args: argparse.Namespace) -> None:
     for line in remarks(found.skipped):
         print(line, file=sys.stderr)
     if args.json:
-        args.json.write_text(json.dumps({"output": args.out, **asdict(found), "seconds": seconds}, indent=2) + "\n")
+        figures = {"output": args.out, **asdict(found), "seconds": seconds}
+        args.json.write_text(json.dumps(figures, indent=2, default=structs.asdict) + "\n")
 
 
 if __name__ == "__main__":

@@ -209,10 +209,10 @@ def test_refusals(spark, tokenizer, tmp_path):
     refused_counts("a.parquet", "tokens", options={"field": "body"}, **ids)
     refused_counts("a.parquet", options={"field": "real"}, **ids)
     refused_counts("a.parquet", "0..8", "9", options={"field": "tokens"}, **ids)
-    refused_counts("null", "null.parquet", options={"field": "tokens"}, **ids)
-    refused_counts("data", "data", **text)
-    refused_counts("PATH_NOT_FOUND", "none.json", "none.json", **text)
-    refused_counts("empty.json", "counts.json", "empty.json", **text)
+    refused_counts("null", name="null.parquet", options={"field": "tokens"}, **ids)
+    refused_counts("data", ".parquet", name="data", **text)
+    refused_counts("PATH_NOT_FOUND", "none.json", name="none.json", **text)
+    refused_counts("empty.json", "counts.json", name="empty.json", **text)
 
 
 def test_the_script(spark, tokenizer, tmp_path, capsys):
