@@ -1,7 +1,7 @@
 """Table 11 of the paper, by the paper's own counts (blockwise-parallel-drafts.txt, appendix I.1).
 
 The paper prints the table without its formulas. The formulas below reproduce every printed digit from the paper's
-inputs (table 6, the block efficiencies of table 11, h = 9, p = 16); docs/lab/paper-costs.md derives them. Two of them
+inputs (table 6, the block efficiencies of table 11, h = 9, p = 16); docs/notebooks/heads.md derives them. Two of them
 differ from what a pass really moves and computes, which is in `cost_model`:
 
 - the cache holds `hidden` numbers per layer, key and value, instead of the attention's `width`: 8 times too many;

@@ -97,7 +97,7 @@ SHARES: tuple[Share, ...] = (
     (-1.92, 3.54, -3.01),
     (0.29, 0.28, -0.99),
 )
-"""Of the running text, fitted by tools/bench/fit_shares.py on answers to training prompts (docs/lab/q.md)."""
+"""Of the running text, fitted by tools/bench/fit_shares.py on answers to training prompts (docs/notebooks/q.md)."""
 
 PREDICTED: tuple[Share, ...] = (
     (-2.34, -0.36, 0.47),

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
-HERE = "docs/lab/ngram-models.md"
+RESULTS, NOTES = "docs/results.md", "docs/notebooks/ngram-models.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Growth:
         return self.distinct * 2**grown
 
 
-# Distinct windows of up to n tokens, all and with min-counts 1,1,2,4 (docs/lab/ngram-models.md).
+# Distinct windows of up to n tokens, all and with min-counts 1,1,2,4 (docs/notebooks/ngram-models.md).
 TEXT = 34_431_427
 ALL = {
     2: Growth(order=2, least=1, tokens=TEXT, distinct=4_135_065, exponent=0.645, deviation=0.007, change=-0.0252),
@@ -107,25 +107,25 @@ class Facts:
     bytes_per_token: Fact = field(
         default=Fact(value=4.32, source="GPT-2 tokens of 149 MB of five domains; 4.49 on Wikipedia")
     )
-    tokenize_rate: Fact = field(default=Fact(value=700e3, source=HERE))
+    tokenize_rate: Fact = field(default=Fact(value=700e3, source=NOTES))
     count_rate: Fact = field(
         default=Fact(
             value=15e6,
-            source="docs/lab/ngram-models.md: 1G tokens counted in 22 s on 2 cores, minus a third for reading disks",
+            source="docs/results.md: 1G tokens counted in 22 s on 2 cores, minus a third for reading disks",
         )
     )
     ngram_rate: Fact = field(
         default=Fact(
             value=1.25e6,
             source=(
-                "docs/lab/ngram-models.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; "
+                "docs/results.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; "
                 "rounded up"
             ),
         )
     )
-    spark_rate: Fact = field(default=Fact(value=225e3, source=f"{HERE}: local[2], gzipped JSON lines to Parquet"))
-    window_bytes: Fact = field(default=Fact(value=5.1, source=f"{HERE}: Parquet with zstd, 4-gram windows"))
-    shuffle_bytes: Fact = field(default=Fact(value=9.1, source=f"{HERE}: 4-gram windows, one 64-bit word each"))
+    spark_rate: Fact = field(default=Fact(value=225e3, source=f"{RESULTS}: local[2], gzipped JSON lines to Parquet"))
+    window_bytes: Fact = field(default=Fact(value=5.1, source=f"{NOTES}: Parquet with zstd, 4-gram windows"))
+    shuffle_bytes: Fact = field(default=Fact(value=9.1, source=f"{NOTES}: 4-gram windows, one 64-bit word each"))
 
     @classmethod
     def of(cls, given: dict[str, float]) -> Facts:
