@@ -1,4 +1,4 @@
-"""Pages of the repository: their links lead somewhere, and every page of docs/ but the notebooks is in the site's navigation."""
+"""Pages of the repository: their links lead somewhere, every page but the notebooks is in the navigation."""
 
 import importlib
 import re

@@ -93,9 +93,10 @@ def test_page_on_conformance(capsys):
     ]
 
 
-def test_page_on_analyses(demo, monkeypatch, capsys):
+def test_analyses_of_the_page_on_the_report(demo, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    first, own = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/analyses.md").read_text(encoding="utf-8"), re.S)
+    page = (ROOT / "docs/use/report.md").read_text(encoding="utf-8").split("## Analyses")[1]
+    first, own = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(first, {})
     assert capsys.readouterr().out.count("'steps_share'") == 6
     exec(own, names := {})
@@ -149,7 +150,7 @@ OPTIONAL = ("Cost",)  # sections of the report that are asked for
 def test_page_on_the_report(demo, monkeypatch):
     monkeypatch.chdir(ROOT)
     text = (ROOT / "docs/use/report.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.S)
     names: dict = {}
     exec(code, names)
     assert names["html"].startswith("<!DOCTYPE html>") and "gsm8k" in names["html"]

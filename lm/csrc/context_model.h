@@ -36,7 +36,8 @@ class ContextCounts {
  public:
   static constexpr uint32_t kEmpty = 0;  // the state of no context
   static constexpr uint32_t kMaxOrder = 16;
-  // Of a prompt's tokens, which are no choice of the target, and of texts that share their counts (docs/notebooks/q.md).
+  // Of a prompt's tokens, which are no choice of the target, and of texts that share their counts
+  // (docs/notebooks/q.md).
   static constexpr float kWeak = 0.3f;
   static constexpr float kLeast = 0.01f;  // less probable tokens of a prediction are not counted
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from support import dumps, json_page
-from support.refusals import assert_named
+from support import dumps, verbs_schema
 
 from rescore.decode.cli import main
 from rescore.lm.build.in_memory import build
@@ -51,11 +50,11 @@ def printed_rows(out: str) -> dict[str, list[str]]:
 
 
 def figures(capsys, *argv: Any) -> dict:
-    """What --json - prints, which must be all but for notes, in the form that docs/reference/json.md lists."""
+    """What --json - prints, which must be all but for notes, in the form of docs/reference/verbs.schema.json."""
     result = call(capsys, *argv, "--json", "-")
     assert result.status == 0 and all(line.startswith("note: ") for line in result.err.splitlines()), result
     found = json.loads(result.out)
-    json_page.check(found)
+    verbs_schema.check(found)
     return found
 
 

@@ -118,8 +118,7 @@ class Facts:
         default=Fact(
             value=1.25e6,
             source=(
-                "docs/results.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; "
-                "rounded up"
+                "docs/results.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; rounded up"
             ),
         )
     )

@@ -26,7 +26,7 @@ class CalmTrainArgs(PromptArgs, LayerArgs, ExitModelArgs):
     of --layers: a linear map of its states to the last layer's, and a classifier
     that predicts whether the early token is the model's own. The training texts are
     the model's answers to the prompts. Each fit takes seconds
-    (docs/use/early-exit.md).
+    (docs/use/training-heads.md).
 
     columns  layers     layers run before the exit
              plain      share of held-out tokens that equal the model's own, from

@@ -16,9 +16,9 @@ BITA = "bita"
 @dataclass(frozen=True, kw_only=True)
 class TrainBitaArgs(TrainingArgs):
     r"""Train mask tokens and prompt tokens for a frozen causal language model from
-    Hugging Face (BiTA, Lin et al. 2024; docs/use/bita.md). Mask tokens follow every
-    drafted token, so that one pass verifies a draft and makes the next one.
-    Resumable: after an interruption, the same command continues.
+    Hugging Face (BiTA, Lin et al. 2024; docs/use/training-heads.md). Mask tokens
+    follow every drafted token, so that one pass verifies a draft and makes the next
+    one. Resumable: after an interruption, the same command continues.
 
     stages   texts   the model's answers, to DIR/states; those of `rescore train
                      heads -o DIR` are reused
