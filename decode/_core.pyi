@@ -29,7 +29,7 @@ RAREST: float  # nats; upper limit of a unigram's cost in the prior
 @final
 class Automaton:
     """An n-gram automaton over arrays that the caller keeps alive, for example maps of a file. The arrays are described
-    in docs/reference/ngram-format.md.
+    in lm/ngram-format.md.
 
     State 0 is the root and has exactly V arcs, tokens 0..V-1. Every other state is a context; its failure arc leads to
     the next shorter context. Costs are negated natural logarithms. The constructor checks only what takes constant

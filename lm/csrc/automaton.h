@@ -3,7 +3,7 @@
 // State 0 is the root, with an arc for every token. Any other state is a context; states are numbered by the length of
 // their context, then by the context read backwards. All suffixes of a state's context are states, so the failure arc
 // of a state of length l leads to one of length l - 1. Arcs are stored state by state, ascending by token; costs are
-// negated natural logarithms. docs/reference/ngram-format.md describes the arrays.
+// negated natural logarithms. lm/ngram-format.md describes the arrays.
 //
 // The arrays may come from an unverified file: every index read from them is checked against its bound before it is
 // used.

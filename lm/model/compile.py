@@ -185,7 +185,7 @@ Floats = NDArray[np.float32]
 
 
 class Compact(NamedTuple):
-    """An automaton of order N over V ids. docs/reference/ngram-format.md describes each array.
+    """An automaton of order N over V ids. lm/ngram-format.md describes each array.
 
     sizes          uint64 [N, 6]: for each order n its n-grams, bytes of a cost, entries of the codebook of costs;
                    contexts of length n - 1, bytes of a backoff cost, entries of the codebook of backoff costs

@@ -1,6 +1,6 @@
 """The `.ngram` file: the automaton's compact arrays, mapped into memory.
 
-docs/reference/ngram-format.md describes every byte.
+lm/ngram-format.md describes every byte.
 """
 
 from __future__ import annotations
