@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from support import dumps, verbs_schema
+from support.refusals import assert_named
 
 from rescore.decode.cli import main
 from rescore.lm.build.in_memory import build
