@@ -26,7 +26,7 @@ Writer = Callable[[Sequence[Request], Options], list[Generation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contender:
+class System:
     """A way to decode.
 
     alone  decodes one request at a time
@@ -39,9 +39,7 @@ class Contender:
     drawn: bool = False
 
     @classmethod
-    def of_drafter(
-        cls, target: Target, name: str, drafter: Drafter | None, layout: TreeLayout | BatchLayout
-    ) -> Contender:
+    def of_drafter(cls, target: Target, name: str, drafter: Drafter | None, layout: TreeLayout | BatchLayout) -> System:
         """Makes a contender of our decode loop with a drafter; None is plain decoding."""
 
         def write(requests: Sequence[Request], options: Options) -> list[Generation]:
@@ -121,7 +119,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contest:
+class SystemTimes:
     """Measurements of a contender at one batch size, by task."""
 
     name: str
@@ -133,7 +131,7 @@ class Contest:
         """The measurements of all tasks together."""
         return Measurement.together([*self.tasks.values()])
 
-    def to_json(self, plain: Contest) -> dict[str, Any]:
+    def to_json(self, plain: SystemTimes) -> dict[str, Any]:
         """Returns the figures of all tasks together and of each, and the mean speedup over tasks."""
         ratios = [one.times(plain.tasks[task]) for task, one in self.tasks.items()]
         return {
@@ -152,24 +150,24 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def bench(
     target: Target,
     tasks: Mapping[str, Sequence[NDArray[np.integer]]],
-    contenders: Sequence[Contender],
+    contenders: Sequence[System],
     options: Options,
     *,
     batches: Sequence[int],
     repeats: int,
     advance: Callable[[], None] = lambda: None,
-) -> list[list[Contest]]:
+) -> list[list[SystemTimes]]:
     """Measures every contender at every batch size on the prompts of each task; plain decoding comes first.
 
     Contenders take turns on every task in every round, so that other load affects all alike. A short first round is not
     counted. advance: called after every task of a contender.
     """
-    plain = Contender.of_drafter(target, PLAIN, None, TreeLayout())
+    plain = System.of_drafter(target, PLAIN, None, TreeLayout())
     found = []
     for batch in batches:
         everyone = [one for one in (plain, *contenders) if batch == 1 or not one.alone]
         measured = [
-            Contest(
+            SystemTimes(
                 name=one.name,
                 batch=batch,
                 tasks={task: Measurement(different=None if one.drawn else 0) for task in tasks},
@@ -193,7 +191,7 @@ def bench(
 
 
 def _round(
-    prompts: Sequence[NDArray[np.integer]], one: Contender, options: Options, batch: int, result: Measurement
+    prompts: Sequence[NDArray[np.integer]], one: System, options: Options, batch: int, result: Measurement
 ) -> list[Generation]:
     """Decodes all prompts of a task once; adds the time to the result."""
     requests, out = _requests(prompts), []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rescore.decode.bench.decoding import Contender, Writer
+from rescore.decode.bench.decoding import System, Writer
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.request import Finish, Generation, Request, Statistics
 
@@ -17,9 +17,9 @@ HUGGING_FACE = {"Hugging Face plain": None, f"Hugging Face lookup {LOOKED_UP}": 
 """prompt_lookup_num_tokens by contender name."""
 
 
-def huggingface_contender(model: Any, name: str, *, drawn: bool) -> Contender:
+def huggingface_contender(model: Any, name: str, *, drawn: bool) -> System:
     """Makes the contender of that name for a causal language model of transformers. drawn: whether tokens are drawn."""
-    return Contender(name=name, write=writer(model, HUGGING_FACE[name]), alone=True, drawn=drawn)
+    return System(name=name, write=writer(model, HUGGING_FACE[name]), alone=True, drawn=drawn)
 
 
 def writer(model: Any, lookup: int | None) -> Writer:

@@ -11,7 +11,7 @@ import numpy as np
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from rescore.decode.bench.decoding import Contender, Writer
+from rescore.decode.bench.decoding import System, Writer
 from rescore.decode.engines.llama_cpp.draft import LlamaDraft
 from rescore.decode.engines.llama_cpp.llama import DraftedLlama
 from rescore.decode.loop.generate import Options
@@ -36,7 +36,7 @@ class LlamaPeers:
             "verbose": False,
         }
 
-    def contender(self, name: str, lm: NGram | None, *, drawn: bool) -> Contender:
+    def contender(self, name: str, lm: NGram | None, *, drawn: bool) -> System:
         """Makes the contender of that name, one of `LLAMA_CPP`. drawn: whether tokens are drawn."""
         if name == LLAMA_DRAFT:
             llama: Llama = DraftedLlama(**self._options, draft_model=LlamaDraft(lm))
@@ -45,7 +45,7 @@ class LlamaPeers:
             llama = Llama(**self._options, draft_model=lookup, logits_all=True)  # without it, texts beyond n_batch fail
         else:
             llama = Llama(**self._options)
-        return Contender(name=name, write=_writer(llama), alone=True, drawn=drawn)
+        return System(name=name, write=_writer(llama), alone=True, drawn=drawn)
 
 
 def _writer(llama: Any) -> Writer:

@@ -176,20 +176,20 @@ def explained(
         longer="--max-tokens",
         size=f"{option} {{}}" if option else None,
         auto="--nodes auto" if defaults.get("nodes") == "auto" != nodes else None,
-        better=better(args, kind),
-        faster=faster(args),
+        better=source_hints(args, kind),
+        faster=thread_hints(args),
     )
     return Explanation.of(payoff, advice, smaller=smaller, totals=totals)
 
 
-def better(args: DecodingArgs, kind: str) -> list[str]:
+def source_hints(args: DecodingArgs, kind: str) -> list[str]:
     """Other sources to draft from."""
     if kind == "lm-alone":
         return more_sources(text="--drafter blend")
     return more_sources(lm="--lm") if "lm" in SPECS[kind].options and not (args.lm or args.settings) else []
 
 
-def faster(args: DecodingArgs) -> list[str]:
+def thread_hints(args: DecodingArgs) -> list[str]:
     cores = os.cpu_count() or 1
     if args.threads >= cores or args.device not in (None, "cpu"):
         return []

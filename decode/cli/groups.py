@@ -10,7 +10,7 @@ from typing import Literal
 
 from rescore.decode.cli import values
 from rescore.decode.cli.options import Args, ReportedArgs, argument, flag, option
-from rescore.decode.cli.values import AMOUNT, Written, real, size, something, weighted_path, whole
+from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, size, something, weighted_path
 from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -33,7 +33,7 @@ LINES = Written((".parquet", ".jsonl"))  # of the table of results
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadArgs(Args):
-    threads: int = option("N", "CPU threads (default: all processors)", whole(1, 1024), os.cpu_count() or 1)
+    threads: int = option("N", "CPU threads (default: all processors)", int_between(1, 1024), os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class TaskArgs(Args):
     task: Sequence[str] = option("NAME", "only this task; repeatable (default: all)", several=True)
 
 
-BATCHES = option("B", "texts per batch; repeatable (default: 1 and 8)", whole(1, 4096), (1, 8), several=True)
+BATCHES = option("B", "texts per batch; repeatable (default: 1 and 8)", int_between(1, 4096), (1, 8), several=True)
 MEMORY = option(
     "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
 )
@@ -76,8 +76,8 @@ class WeightArgs(Args):
 class RescoringArgs(WeightArgs, ThreadArgs):
     """How heads' candidates are rescored."""
 
-    paths: int = option("P", "paths verified in parallel", whole(1, 1024), 16)
-    top_k: int | None = option("K", "candidates per slot (default: all in the dump)", whole(1, 64))
+    paths: int = option("P", "paths verified in parallel", int_between(1, 1024), 16)
+    top_k: int | None = option("K", "candidates per slot (default: all in the dump)", int_between(1, 64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,16 +144,16 @@ class DraftArgs(WeightArgs):
         rare=True,
     )
     paths: int | None = option(
-        "P", "paths verified in parallel (default: 16; neural and drawn: 1)", whole(1, 1024), rare=True
+        "P", "paths verified in parallel (default: 16; neural and drawn: 1)", int_between(1, 1024), rare=True
     )
     top_k: int | None = option(
-        "K", "candidates per slot (default: 16, or those of --settings)", whole(1, 64), rare=True
+        "K", "candidates per slot (default: 16, or those of --settings)", int_between(1, 64), rare=True
     )
     ahead: int | None = option(
         "N",
         "greatest length of a draft: of a draft model (default: 4) or prompt-lookup (10), or the depth of a tree "
         "of blend or lm-alone (default: as deep as it is wide; lm-alone: at most as deep as the heads)",
-        whole(1, 256),
+        int_between(1, 256),
         rare=True,
     )
     counts: Path | None = option(
@@ -177,7 +177,7 @@ class StructureArgs(Args):
 @dataclass(frozen=True, kw_only=True)
 class IdArgs(Args):
     vocab_size: int | None = option(
-        "V", "vocabulary size of token files, or of an ARPA file whose words are ids", whole(1, 1 << 24)
+        "V", "vocabulary size of token files, or of an ARPA file whose words are ids", int_between(1, 1 << 24)
     )
     end_of_text: str | None = option(
         "TOKEN|ID",
@@ -257,7 +257,7 @@ class LmOutArgs(ArpaArgs):
 class PruningArgs(Args):
     max_ngrams: int | None = option("N", "prune to N n-grams, e.g. 900k or 100M", AMOUNT, exclusive="pruning")
     theta: float | None = option(
-        "X", "prune n-grams whose relative-entropy loss is below ln(1 + X)", real(0, 1e6), exclusive="pruning"
+        "X", "prune n-grams whose relative-entropy loss is below ln(1 + X)", float_between(0, 1e6), exclusive="pruning"
     )
 
 
@@ -300,10 +300,10 @@ class ExitModelArgs(OpeningArgs, ThreadArgs, ReportedArgs):
 @dataclass(frozen=True, kw_only=True)
 class PromptArgs(Args):
     prompts: Path = option("FILE", "JSON lines, as for `rescore train heads`", Path, required=True)
-    limit: int | None = option("N", "use the first N prompts of each task (default: all)", whole(1, 2**31))
-    skip: int = option("N", "of these, leave out the first N", whole(0, 2**31), default=0, rare=True)
-    max_tokens: int = option("N", "greatest length of a text", whole(2, 1 << 16), default=64)
-    rows: int = option("N", "texts decoded at once", whole(1, 1 << 14), default=16, rare=True)
+    limit: int | None = option("N", "use the first N prompts of each task (default: all)", int_between(1, 2**31))
+    skip: int = option("N", "of these, leave out the first N", int_between(0, 2**31), default=0, rare=True)
+    max_tokens: int = option("N", "greatest length of a text", int_between(2, 1 << 16), default=64)
+    rows: int = option("N", "texts decoded at once", int_between(1, 1 << 14), default=16, rare=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +328,7 @@ class ExitArgs(LayerArgs):
         choices=("softmax", "saturation", "classifier"),
     )
     decay: float | None = option(
-        "TAU", "let the threshold fall along the text at this rate (default: constant)", real(0), rare=True
+        "TAU", "let the threshold fall along the text at this rate (default: constant)", float_between(0), rare=True
     )
 
 
@@ -340,18 +340,18 @@ class TrainingArgs(OpeningArgs, ReportedArgs):
 
     model: Path = argument("MODEL", MODEL, Path)
     out: Path = option("DIR", "folder for all files, see above", Written(folder=True), short="-o", required=True)
-    threads: int | None = option("N", "CPU threads (default: the processors that are idle now)", whole(1, 1024))
+    threads: int | None = option("N", "CPU threads (default: the processors that are idle now)", int_between(1, 1024))
     prompts: Path = option("FILE", "prompts, see above", Path, required=True)
     read: bool = flag("train on the prompts' references instead of the model's answers")
     tokens: int | None = option("N", "train on N tokens of answers, e.g. 1.5M (default: all prompts)", AMOUNT)
-    max_tokens: int = option("N", "greatest length of an answer", whole(2, 1 << 16), default=256, rare=True)
+    max_tokens: int = option("N", "greatest length of an answer", int_between(2, 1 << 16), default=256, rare=True)
     temperature: tuple[float, ...] = option(
         "T[,T..]",
         "temperatures of the answers, used in turn; 0 is greedy (default: 0,0.7)",
         values.temperatures,
         default=(0.0, 0.7),
     )
-    rows: int = option("N", "answers generated at once", whole(1, 1 << 14), default=64, rare=True)
+    rows: int = option("N", "answers generated at once", int_between(1, 1 << 14), default=64, rare=True)
     seed: int = option("N", "seed of texts and training", values.seed, default=1, rare=True)
 
 
@@ -359,7 +359,7 @@ class TrainingArgs(OpeningArgs, ReportedArgs):
 class DecodingArgs(ModelArgs, EngineArgs, DraftArgs, StructureArgs, ThreadArgs):
     """What decodes, with which drafts."""
 
-    temperature: float = option("T", "0 is greedy (default: 0)", real(0), 0.0)
+    temperature: float = option("T", "0 is greedy (default: 0)", float_between(0), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,10 +367,10 @@ class DumpOutArgs(ReportedArgs):
     """A dump that is written."""
 
     kind: str = option(None, "kind of continuation, see above", choices=("forced", "greedy", "sampled"), required=True)
-    top_k: int = option("K", "candidates per head and position", whole(1, 64), DEFAULT_TOP_K)
+    top_k: int = option("K", "candidates per head and position", int_between(1, 64), DEFAULT_TOP_K)
     out: Path = option("DIR", "folder of the dump", Written(folder=True), short="-o", required=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountingArgs(InputArgs, ResourceArgs):
-    order: int = option("N", "order of the longest n-grams", whole(1, 7), 4)
+    order: int = option("N", "order of the longest n-grams", int_between(1, 7), 4)

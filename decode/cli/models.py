@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rescore.decode.cli.groups import RescoringArgs
 from rescore.decode.cli.options import Misuse
-from rescore.decode.cli.values import meant
+from rescore.decode.cli.values import did_you_mean
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
@@ -46,7 +46,7 @@ def open_dumps(
 def check_tasks(dump: Dump, wanted: Sequence[str]) -> None:
     for name in wanted:
         if name not in dump.tasks:
-            has = ", ".join(dump.tasks) + meant(name, dump.tasks)
+            has = ", ".join(dump.tasks) + did_you_mean(name, dump.tasks)
             raise Misuse(f"--task {name!r}: not in the dump {dump.path}, which has {has}")
 
 

@@ -28,7 +28,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
 
-from rescore.decode.cli.values import Written, meant, path, printable
+from rescore.decode.cli.values import Written, did_you_mean, path, printable
 
 RENAMED = {"--memory": "--ram"}  # options by the names that they had in some verbs
 SCREEN = 60  # lines: --help of a longer page leaves out what is rarely needed
@@ -269,14 +269,14 @@ class Parser(argparse.ArgumentParser):
         known = [one for one in self._option_string_actions if one.startswith("--")]
         given = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
         renamed = RENAMED.get(given)
-        suggestion = f"; did you mean {renamed}?" if renamed in known else meant(given, known)
+        suggestion = f"; did you mean {renamed}?" if renamed in known else did_you_mean(given, known)
         self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += meant(str(value), [str(one) for one in action.choices or ()])
+            error.message += did_you_mean(str(value), [str(one) for one in action.choices or ()])
             raise
 
 

@@ -28,7 +28,7 @@ from rich.segment import Segment
 from rescore.decode.cli import output
 from rescore.decode.cli.options import ReportedArgs, outputs
 from rescore.decode.cli.output import Column, Facts, Part, Result, TextTable
-from rescore.decode.cli.values import harmless, printable
+from rescore.decode.cli.values import printable, printable_text
 from rescore.lattice.short_repr import readable
 
 PIPE_WIDTH = 120  # width of tables without a terminal; lines are not broken there
@@ -47,7 +47,7 @@ class Screen(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=harmless(segment.text))
+            yield segment if segment.control else segment._replace(text=printable_text(segment.text))
 
 
 def console(*, stderr: bool = False) -> Screen:

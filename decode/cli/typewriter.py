@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
 
-from rescore.decode.cli.values import harmless, printable
+from rescore.decode.cli.values import printable, printable_text
 from rescore.decode.loop.generate import Chunk
 from rescore.decode.loop.text_stream import TextPiece, TextStream
 
@@ -77,7 +77,7 @@ class Typewriter:
             self._write(("\n" if self._current else "") + f"==> {self.headings[self._current]} <==\n")
 
     def _styled(self, piece: TextPiece[int]) -> str:
-        text = harmless(piece.text) if self._terminal else piece.text
+        text = printable_text(piece.text) if self._terminal else piece.text
         return f"{SHADES[piece.mark]}{text}{PLAIN}" if self.colour and piece.mark != ROOT else text
 
     def _write(self, text: str) -> None:

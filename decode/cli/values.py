@@ -41,7 +41,7 @@ class Written:
         return self.folder and (path.is_dir() or not path.name.endswith(self.suffixes))
 
 
-def meant(given: str, known: Iterable[str]) -> str:
+def did_you_mean(given: str, known: Iterable[str]) -> str:
     """`; did you mean X?` if known words start with the given one or one is close to it, else an empty string."""
     words = list(known)
     close = [word for word in words if given and word.startswith(given)][:3] or difflib.get_close_matches(
@@ -55,7 +55,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def harmless(text: str) -> str:
+def printable_text(text: str) -> str:
     """`printable`, but line ends and tabs are kept."""
     return "".join(c if c in "\n\t" else printable(c) for c in text)
 
@@ -83,7 +83,7 @@ def weighted_path(text: str) -> tuple[Path, float]:
     return Path(name), value
 
 
-def whole(low: int, high: int):
+def int_between(low: int, high: int):
     """A parser of whole numbers in low..high. Suffixes k, M and G are allowed, as in 400K and 1.5M."""
 
     def parse(text: str) -> int:
@@ -99,7 +99,7 @@ def whole(low: int, high: int):
     return parse
 
 
-def real(low: float, high: float = math.inf, *, above: bool = False):
+def float_between(low: float, high: float = math.inf, *, above: bool = False):
     """A parser of finite numbers from low to high; with `above`, low itself is excluded."""
     expected = f"a finite number {'above' if above else 'of at least'} {low:g}" + (
         f" and at most {high:g}" if high < math.inf else ""
@@ -117,7 +117,7 @@ def real(low: float, high: float = math.inf, *, above: bool = False):
     return parse
 
 
-AMOUNT = whole(1, 10**15)
+AMOUNT = int_between(1, 10**15)
 
 
 def something(text: str) -> str:
@@ -126,7 +126,7 @@ def something(text: str) -> str:
     return text
 
 
-seed = whole(0, 2**64 - 1)
+seed = int_between(0, 2**64 - 1)
 
 
 def size(text: str) -> int:
@@ -142,7 +142,7 @@ def size(text: str) -> int:
 
 
 def nodes(text: str) -> int | str:
-    return text if text == "auto" else whole(1, 1024)(text)
+    return text if text == "auto" else int_between(1, 1024)(text)
 
 
 def way(text: str) -> tuple[str, float, float, int]:
@@ -191,18 +191,18 @@ def _ascend(values: Sequence[float]) -> bool:
     return all(earlier < later for earlier, later in zip(values, values[1:]))
 
 
-alpha = several(real(0, 1000), "one weight, or one per slot such as 0.5,0.4,0.3")
-weights = several(real(0), "numbers such as 0.7,0.3")
-temperatures = several(real(0, 100), "temperatures such as 0,0.7")
-layers = several(whole(1, 1 << 12), "increasing layers such as 8,12", _ascend)
-thresholds = several(real(0, 1), "decreasing thresholds such as 0.9,0.5", lambda values: _ascend(values[::-1]))
+alpha = several(float_between(0, 1000), "one weight, or one per slot such as 0.5,0.4,0.3")
+weights = several(float_between(0), "numbers such as 0.7,0.3")
+temperatures = several(float_between(0, 100), "temperatures such as 0,0.7")
+layers = several(int_between(1, 1 << 12), "increasing layers such as 8,12", _ascend)
+thresholds = several(float_between(0, 1), "decreasing thresholds such as 0.9,0.5", lambda values: _ascend(values[::-1]))
 counts = several(
-    whole(1, 2**31 - 1),
+    int_between(1, 2**31 - 1),
     "at most 7 non-decreasing counts, one for each order, that start with 1, such as 1,1,2,4",
     lambda values: values[0] == 1 and list(values) == sorted(values) and len(values) <= 7,
 )
 discounts = several(
-    real(0, above=True),
+    float_between(0, above=True),
     "three discounts of at most 1, 2 and 3, such as 0.5,1,1.5",
     lambda values: len(values) == 3 and all(value <= most for value, most in zip(values, (1, 2, 3))),
 )

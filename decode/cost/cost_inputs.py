@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from rescore.decode.cost.cost_model import Way
+from rescore.decode.cost.cost_model import Method
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.draft.pace import PassCosts
 from rescore.lattice.checked import checked, read_object
@@ -70,7 +70,7 @@ class _Report(msgspec.Struct, frozen=True):
     ms_per_lattice: list[_Times] = []
 
 
-def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
+def read_ways(path: str | Path, dump: str | None = None) -> list[Method]:
     """Returns the drafters of a file written by `rescore run --json`, with their means over tasks. dump: selects one of
     several. ValueError, with the file's name, for any other file.
 
@@ -95,13 +95,13 @@ def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
 
 def ways_of(
     block_efficiency: Mapping[str, float], verified: Mapping[str, float], paths: int, drafting: Mapping[str, float]
-) -> list[Way]:
+) -> list[Method]:
     """Returns the ways of drafters with these means over tasks: block efficiency, and tokens verified per pass.
     drafting: seconds per lattice, 0 if not listed.
     """
     slots = round(float(verified["base"]))
     return [
-        Way(
+        Method(
             name=title,
             tokens_per_pass=float(efficiency),
             verified=float(verified[name]),

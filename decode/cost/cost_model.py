@@ -102,7 +102,7 @@ def _at_least(name: str, value: float, least: float, owner: str = "") -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Method:
     """A way to decode, with its measurements.
 
     tokens_per_pass  block efficiency, at least 1
@@ -143,7 +143,7 @@ class Way:
         return self.rows + self.verified
 
 
-PLAIN = Way(name="autoregressive", tokens_per_pass=1.0)
+PLAIN = Method(name="autoregressive", tokens_per_pass=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class PassWork:
         return self.parameter_bytes + self.cache_bytes
 
 
-def step_work(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> tuple[PassWork, ...]:
+def step_work(shape: ModelShape, way: Method, *, batch: int, length: int, precision: Precision) -> tuple[PassWork, ...]:
     """Returns the parts of a step, which run one after another: the target's pass, the heads, if any, and the passes
     of a small model, if any.
     """
@@ -205,7 +205,7 @@ def _pass(
 
 
 def per_token(
-    shape: ModelShape, way: Way, *, batch: int = 1, length: int, precision: Precision | None = None
+    shape: ModelShape, way: Method, *, batch: int = 1, length: int, precision: Precision | None = None
 ) -> PassWork:
     """Returns the cost of one decoded token, all parts of a step together: a column of the paper's table 11."""
     work = step_work(shape, way, batch=batch, length=length, precision=precision or Precision())
@@ -217,7 +217,7 @@ def per_token(
     )
 
 
-def held_bytes(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> float:
+def held_bytes(shape: ModelShape, way: Method, *, batch: int, length: int, precision: Precision) -> float:
     """Returns the bytes of parameters and cache in memory, without activations."""
     copies = 1 if way.shared_cache else way.rows
     small = way.small
@@ -231,7 +231,7 @@ def held_bytes(shape: ModelShape, way: Way, *, batch: int, length: int, precisio
 class Clock(Protocol):
     """Provides the time of a step, drafting excluded."""
 
-    def seconds(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> float: ...
+    def seconds(self, shape: ModelShape, way: Method, *, batch: int, length: int) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ class Roofline:
                 raise ValueError(f"{name}: expected more than 0 and at most 1, got {getattr(self, name)!r}")
         _at_least("overhead", self.overhead, 0)
 
-    def seconds(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> float:
+    def seconds(self, shape: ModelShape, way: Method, *, batch: int, length: int) -> float:
         return self.overhead + sum(
             max(self.parts(one)) for one in step_work(shape, way, batch=batch, length=length, precision=self.precision)
         )
@@ -264,7 +264,7 @@ class Roofline:
         memory = work.bytes / (self.bandwidth_share * self.accelerator.bandwidth)
         return memory, work.flops / (self.compute_share * self.accelerator.flops)
 
-    def bound(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> str:
+    def bound(self, shape: ModelShape, way: Method, *, batch: int, length: int) -> str:
         """Returns "memory" or "compute", which of them bounds the target's pass."""
         memory, compute = self.parts(step_work(shape, way, batch=batch, length=length, precision=self.precision)[0])
         return "compute" if compute > memory else "memory"
@@ -276,7 +276,7 @@ class Stopwatch:
 
     passes: Mapping[int, PassCosts]
 
-    def seconds(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> float:
+    def seconds(self, shape: ModelShape, way: Method, *, batch: int, length: int) -> float:
         if batch not in self.passes:
             raise ValueError(
                 f"batch: expected one with measured passes, {', '.join(map(str, self.passes))}, "
@@ -305,7 +305,7 @@ class Forecast:
     times_plain  tokens per second relative to plain decoding
     """
 
-    way: Way
+    way: Method
     batch: int
     step_s: float
     drafting_s: float
@@ -313,7 +313,7 @@ class Forecast:
     times_plain: float
 
 
-def forecast(shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batch: int, length: int) -> list[Forecast]:
+def forecast(shape: ModelShape, ways: Sequence[Method], clock: Clock, *, batch: int, length: int) -> list[Forecast]:
     """Returns the forecasts of plain decoding and of every way, in order."""
     found: list[Forecast] = []
     for way in (PLAIN, *ways):
@@ -337,7 +337,7 @@ def fastest(forecasts: Sequence[Forecast]) -> Forecast:
 
 
 def stops_paying(
-    shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batches: Sequence[int], length: int
+    shape: ModelShape, ways: Sequence[Method], clock: Clock, *, batches: Sequence[int], length: int
 ) -> dict[str, int | None]:
     """Returns for every way the smallest of the ascending batches from which on it is never faster than plain decoding;
     None if it is faster at the largest.

@@ -8,9 +8,9 @@ from typing import Any
 from rescore.decode.cost.cost_model import (
     PLAIN,
     CostOptions,
+    Method,
     Roofline,
     Stopwatch,
-    Way,
     fastest,
     forecast,
     held_bytes,
@@ -31,7 +31,7 @@ def batches_of(options: CostOptions, wanted: Sequence[int]) -> Sequence[int]:
     return sorted(options.clock.passes) if isinstance(options.clock, Stopwatch) else wanted
 
 
-def token_rows(options: CostOptions, ways: Sequence[Way]) -> Rows:
+def token_rows(options: CostOptions, ways: Sequence[Method]) -> Rows:
     """A decoded token by plain decoding and by every way, one text at a time: what it moves and computes."""
     lengths = sorted({*LENGTHS, options.length})
     found = []
@@ -62,7 +62,7 @@ def token_columns(rows: Rows) -> Columns:
     }
 
 
-def step_rows(options: CostOptions, ways: Sequence[Way], batches: Sequence[int]) -> Rows:
+def step_rows(options: CostOptions, ways: Sequence[Method], batches: Sequence[int]) -> Rows:
     """A step by plain decoding and by every way, for each number of texts at once: its time and what it needs."""
     shape, clock, at = options.shape, options.clock, {"length": options.length}
     pays = stops_paying(shape, ways, clock, batches=batches_of(options, EVERY_BATCH), **at)

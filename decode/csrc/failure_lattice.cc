@@ -56,7 +56,7 @@ void Composer::read_length(uint32_t length) {
     out_->arcs.resize(part.first_arc + part.arcs);
     weigh(part);
     if (length) weigh_failures(part);
-    if (length + 1 < lm_->order) lead_on(part);
+    if (length + 1 < lm_->order) add_longer_contexts(part);
   }
   end_length(length);
 }
@@ -162,7 +162,7 @@ void Composer::weigh_failures(const Part& part) {
 
 // Targets of arcs that differ from those of the next shorter context: if context and token together are a state, this
 // is the only arc to it, and the state backs off to the shorter context's target.
-void Composer::lead_on(const Part& part) {
+void Composer::add_longer_contexts(const Part& part) {
   const uint32_t end = (layers_ - 1) * kMaxCandidates, first = out_->begin[part.length][0].node;
   uint32_t count = 0;
   for (uint32_t n = 0; n < part.arcs; ++n) {

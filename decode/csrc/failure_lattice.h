@@ -101,7 +101,7 @@ class Composer {
   void match_roots(Part& part);
   void weigh(const Part& part);
   void weigh_failures(const Part& part);
-  void lead_on(const Part& part);
+  void add_longer_contexts(const Part& part);
 
   const Automaton* lm_;
   const Slots* slots_;

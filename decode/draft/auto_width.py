@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur
-FIRST = 31  # nodes that a first step considers
-MOST = SIZES[-1]
+FIRST_STEP_NODES = 31  # nodes that a first step considers
+MAX_NODES = SIZES[-1]
 LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
 
 
@@ -38,7 +38,7 @@ class AutoWidth:
     wide passes cost more relative to plain ones. A new length starts from the costs of the nearest one.
     """
 
-    def __init__(self, target: Target, *, most: int = MOST):
+    def __init__(self, target: Target, *, most: int = MAX_NODES):
         if not 1 <= most <= 1024:
             raise ValueError(f"most: expected trees of 1..1024 nodes, got {most}")
         self.target, self.most = target, most
@@ -75,16 +75,16 @@ class WidthSession:
     corrected by the acceptance of earlier nodes (`AcceptanceRates`).
     """
 
-    def __init__(self, pace: Pace, requests: int, most: int = MOST, later: float = 0.0):
+    def __init__(self, pace: Pace, requests: int, most: int = MAX_NODES, later: float = 0.0):
         self.pace, self.requests, self._later = pace, requests, later
         self.sizes = np.array([n for n in SIZES if n < most] + [most])
-        self._last = FIRST
+        self._last = FIRST_STEP_NODES
         self._tail: int | None = None
 
     @property
     def wanted(self) -> int:
         """Nodes of the trees to pass to `size`: about twice as many as in the last step, or more."""
-        return int(self.sizes[self.sizes <= max(2 * self._last + 1, FIRST)][-1])
+        return int(self.sizes[self.sizes <= max(2 * self._last + 1, FIRST_STEP_NODES)][-1])
 
     def begin(self, last: Iterable[LastPass] = (), tail: int | None = None) -> None:
         """Starts a step and ends the timing of the last pass, whose results are `last`. tail: of the step."""

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.lattice.checked import Checked
 
-MOST = 1e4  # limit of a weight's magnitude
+MAX_WEIGHT = 1e4  # limit of a weight's magnitude
 TOP = 8  # tokens per prediction that are read
 
-_Weight = Annotated[float, Meta(ge=0, le=MOST)]
-_Signed = Annotated[float, Meta(ge=-MOST, le=MOST)]
+_Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
+_Signed = Annotated[float, Meta(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]
 _Weights = Annotated[tuple[_Weight, ...], Meta(min_length=1)]
 _SignedWeights = Annotated[tuple[_Signed, ...], Meta(min_length=1)]
 Share = tuple[_Signed, _Signed, _Signed]

@@ -71,7 +71,7 @@ class Lattices(Protocol):
 
 
 @runtime_checkable
-class Remembering(Protocol):
+class HearsEndedTexts(Protocol):
     """A session that is notified of texts that have ended."""
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:

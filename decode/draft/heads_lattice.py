@@ -11,7 +11,7 @@ from torch import Tensor
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer, has_kernels
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, top_of_heads
+from rescore.decode.models.heads import Heads, HeadsSession, StatelessHeads, top_of_heads
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
 from rescore.lattice.trees import Trees
@@ -68,7 +68,7 @@ class HeadsLatticeSession:
     @property
     def may_rest(self) -> bool:
         """Heads that keep their own state must see every step."""
-        return isinstance(self.heads, Memoryless)
+        return isinstance(self.heads, StatelessHeads)
 
     def sausages(self, step: DraftStep) -> Sausage:
         logits, vocabulary = self.heads.logits(step), self.lattice.heads.vocabulary

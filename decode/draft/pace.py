@@ -128,7 +128,7 @@ class PassTimes:
 # most of the accepted tokens are.
 EDGES = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99])
 CREDIT = 8.0  # accepted tokens that q itself counts as in each bin
-FADING = 0.5 ** (1 / 512)  # weight of what was learned, per step: the next text may differ
+DECAY = 0.5 ** (1 / 512)  # weight of what was learned, per step: the next text may differ
 
 
 class AcceptanceRates:
@@ -163,7 +163,7 @@ class AcceptanceRates:
     def _faded(self) -> NDArray[np.float64]:
         """The counts as of this step."""
         if self._steps:
-            self._counts *= FADING**self._steps
+            self._counts *= DECAY**self._steps
             self._steps = 0
         return self._counts
 

@@ -26,11 +26,11 @@ from rescore.lattice.tree import ALL, TokenTree, token_ids
 from rescore.lattice.trees import Drafts, Trees
 from rescore.lm.model.ngram import NGram
 
-MOST = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible
+MAX_WEIGHT = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible
 
 
 def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
-    """alpha as [J, 1] or [J, T]; ValueError unless its weights are from 0 to MOST."""
+    """alpha as [J, 1] or [J, T]; ValueError unless its weights are from 0 to MAX_WEIGHT."""
     weights = np.asarray(alpha, np.float64)
     if weights.ndim == 0:
         weights = np.full((models, 1), weights)
@@ -44,7 +44,7 @@ def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
 
 
 def checked_head(head: ArrayLike) -> NDArray[np.float64]:
-    """head as [1] or [T]; ValueError unless its weights are from 0 to MOST."""
+    """head as [1] or [T]; ValueError unless its weights are from 0 to MAX_WEIGHT."""
     weights = np.atleast_1d(np.asarray(head, np.float64))
     if weights.ndim != 1 or not weights.size:
         raise ValueError(f"head: expected a number or [T], got shape {list(np.shape(head))}")
@@ -52,8 +52,8 @@ def checked_head(head: ArrayLike) -> NDArray[np.float64]:
 
 
 def _within(name: str, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    if (wrong := ~((weights >= 0) & (weights <= MOST))).any():
-        raise ValueError(f"{name}: expected weights from 0 to {MOST:g}, got {weights[wrong][0]}")
+    if (wrong := ~((weights >= 0) & (weights <= MAX_WEIGHT))).any():
+        raise ValueError(f"{name}: expected weights from 0 to {MAX_WEIGHT:g}, got {weights[wrong][0]}")
     return weights
 
 

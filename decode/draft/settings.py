@@ -13,7 +13,7 @@ from msgspec import Meta, field, structs, to_builtins
 
 from rescore import __version__
 from rescore.decode.draft.calibration import HEADLESS, Calibration
-from rescore.decode.draft.rescorer import MOST, Rescorer
+from rescore.decode.draft.rescorer import MAX_WEIGHT, Rescorer
 from rescore.lattice.atomic import replacing
 from rescore.lattice.checked import Checked, Sha256, checked, of_format, read_object, refusal
 from rescore.lattice.dump import Dump
@@ -26,7 +26,7 @@ SCALAR, FITTED = "scalar", "fitted"
 KINDS = ("closed", "open", "alone")  # of trees
 BLEND = "blend"  # the kind of trees for a model without heads
 HEADLESS_KINDS = ("alone", BLEND)  # do not read the lattice
-_Weight = Annotated[float, Meta(ge=0, le=MOST)]
+_Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 _Weights = tuple[_Weight, ...]
 
 

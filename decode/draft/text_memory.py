@@ -16,7 +16,7 @@ from rescore.lattice.atomic import replacing
 from rescore.lattice.checked import checked
 from rescore.lattice.mapped import map_npy
 
-MOST = 1 << 20  # tokens, of some 150 bytes each
+MAX_TOKENS = 1 << 20  # tokens, of some 150 bytes each
 MEMORY_SHARES: tuple[Share, ...] = (
     (-0.21, -0.09, -1.7),
     (-3.24, 0.02, -0.32),
@@ -45,7 +45,7 @@ class TextMemory:
         *,
         vocab_size: int,
         end_of_text: int,
-        most: int = MOST,
+        most: int = MAX_TOKENS,
         shares: tuple[Share, ...] = MEMORY_SHARES,
         frozen: bool = False,
     ):
@@ -167,7 +167,7 @@ class TextMemory:
         *,
         vocab_size: int,
         end_of_text: int,
-        most: int = MOST,
+        most: int = MAX_TOKENS,
         shares: tuple[Share, ...] = MEMORY_SHARES,
         frozen: bool = False,
     ) -> TextMemory:

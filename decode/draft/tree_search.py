@@ -80,7 +80,7 @@ class TreeSearch(Protocol):
         """Returns trees of n nodes from the heads' lattices, or without heads."""
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
-        """As in `Remembering`."""
+        """As in `HearsEndedTexts`."""
 
     def select(self, rows: Sequence[int]) -> None:
         """Keeps only these requests."""

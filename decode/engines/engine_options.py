@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.draft.text_memory import MOST, TextMemory
+from rescore.decode.draft.text_memory import MAX_TOKENS, TextMemory
 from rescore.decode.engines.text_drafter import TextDrafter
 from rescore.lattice.checked import Checked, checked, parse_object
 
@@ -26,7 +26,7 @@ class EngineOptions(Checked, frozen=True, kw_only=True):
 
     lm: str | None = None
     memory: str | bool = False
-    tokens: int = MOST
+    tokens: int = MAX_TOKENS
     cost: float | None = None
     threads: int = 1
 

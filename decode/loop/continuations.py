@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.heads import DraftVocabulary, Heads, Memoryless, top_of_heads
+from rescore.decode.models.heads import DraftVocabulary, Heads, StatelessHeads, top_of_heads
 from rescore.decode.models.target import Block, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.top import top_of_logits
@@ -128,7 +128,7 @@ def forced(
 def _along(target: Target, heads: Heads, text: NDArray[np.int64], states: Tensor, first: int, k: int) -> Rows:
     """The rows of text[first:], from the hidden states of all tokens but the last."""
     hidden = states[first - 1 :]
-    if isinstance(heads, Memoryless):
+    if isinstance(heads, StatelessHeads):
         ahead = heads.of_hidden(hidden, torch.from_numpy(text[first:]).to(hidden.device))
     else:
         session, steps = heads.open(1), []

@@ -9,7 +9,7 @@ from torch import Tensor
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block, Target
 
@@ -29,7 +29,7 @@ class DraftedPass:
     nodes: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.lattice.heads, Memoryless):
+        if not isinstance(self.lattice.heads, StatelessHeads):
             raise ValueError(
                 f"heads: expected heads that see hidden states alone, got {type(self.lattice.heads).__name__}"
             )
@@ -40,7 +40,7 @@ class DraftedPass:
         hidden [B, width] gave the root tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends with
         them.
         """
-        assert isinstance(self.lattice.heads, Memoryless)
+        assert isinstance(self.lattice.heads, StatelessHeads)
         logits = self.lattice.heads.of_hidden(hidden, history[:, -1])
         trees = self.rescorer.trees(self.lattice.tensors(logits), history, self.nodes)
         return TreeLayout().lay_tensors(trees, history[:, -1], start, end)

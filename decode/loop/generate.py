@@ -17,10 +17,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.draft.drafter import EMPTY, Drafter, DrafterSession, Remembering, drafts_of, fitted
+from rescore.decode.draft.drafter import EMPTY, Drafter, DrafterSession, HearsEndedTexts, drafts_of, fitted
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.predicted import of_passes, of_prompt
-from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
+from rescore.decode.loop.request import ActiveRequest, Finish, Generation, Request, Statistics, check_max_tokens
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.models.target import Block, Switching, Target
@@ -195,7 +195,7 @@ class _Call:
             self._note_times(active, drafts, drafted - began, time.perf_counter() - drafted)
             yield from chunks
 
-    def _read_prompts(self) -> tuple[list[Running], _Read, list[Chunk]]:
+    def _read_prompts(self) -> tuple[list[ActiveRequest], _Read, list[Chunk]]:
         """Reads the prompts; verifies nothing and gives the first root tokens."""
         copies, active = self.options.layout.copies, list(self.requests)
         began = time.perf_counter()
@@ -215,7 +215,7 @@ class _Call:
         last = [LastPass(tree=EMPTY, accepted=()) for _ in active]
         return active, _Read(fresh=fresh, last=last, logits=list(logits)), chunks
 
-    def _read_again(self, active: list[Running]) -> None:
+    def _read_again(self, active: list[ActiveRequest]) -> None:
         """Reads texts anew that the target from now on reads otherwise."""
         rows = [row for row, one in enumerate(active) if one.switches]
         if not rows or not (isinstance(self.target, Switching) and self.target.reads_again):
@@ -233,7 +233,7 @@ class _Call:
             statistics.pass_us.append(1e6 * (time.perf_counter() - began) / len(rows))
             statistics.verifying_us += statistics.pass_us[-1]
 
-    def _drafts(self, active: list[Running], read: _Read) -> Sequence[Draft]:
+    def _drafts(self, active: list[ActiveRequest], read: _Read) -> Sequence[Draft]:
         if self.session is None:
             return [Draft(tree=EMPTY) for _ in active]
         step = DraftStep(
@@ -254,14 +254,14 @@ class _Call:
         _check_drafts(drafts, active, self.target.vocab_size, self.drawn)
         return drafts
 
-    def _predictions(self, active: list[Running], read: _Read, k: int) -> list[Read]:
+    def _predictions(self, active: list[ActiveRequest], read: _Read, k: int) -> list[Read]:
         if len(active[0].tokens) == 1:  # the pass read the prompts
             texts = zip(active, read.fresh, read.logits)
             return [of_prompt(k, self.target, one.history[:-1], fresh, logits) for one, fresh, logits in texts]
         roots = [int(one.history[-2 - len(last.accepted)]) for one, last in zip(active, read.last)]
         return of_passes(k, roots, read.last, read.logits)
 
-    def _verify(self, active: list[Running], drafts: Sequence[Draft]) -> tuple[_Read, list[Chunk]]:
+    def _verify(self, active: list[ActiveRequest], drafts: Sequence[Draft]) -> tuple[_Read, list[Chunk]]:
         """One pass: its result, and what it added to each text."""
         layout, trees = self.options.layout, [draft.tree for draft in drafts]
         starts = [len(one.history) - 1 for one in active]
@@ -285,7 +285,7 @@ class _Call:
         rows = [logits[row, : 1 + tree.size] for row, tree in enumerate(trees)]
         return _Read(fresh=fresh, last=last, logits=rows), chunks
 
-    def _verdicts(self, active: list[Running], drafts: Sequence[Draft], logits: Tensor) -> list[Verdict]:
+    def _verdicts(self, active: list[ActiveRequest], drafts: Sequence[Draft], logits: Tensor) -> list[Verdict]:
         """logits [B, 1 + n, V]."""
         # On a GPU, copy once. On a CPU, evaluate only the nodes on the accepted path: few if drafts are bad.
         at_once = self.options.shaping.sampling is None and logits.device.type != "cpu"
@@ -305,7 +305,7 @@ class _Call:
             for row, (one, draft) in enumerate(zip(active, drafts))
         ]
 
-    def _take(self, one: Running, draft: Draft, verdict: Verdict) -> Chunk:
+    def _take(self, one: ActiveRequest, draft: Draft, verdict: Verdict) -> Chunk:
         """Appends a verdict's tokens to a text, up to its room and its end."""
         tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.ahead]
         taken = one.take(tokens)
@@ -318,7 +318,7 @@ class _Call:
             statistics=one.statistics,
         )
 
-    def _drop_finished(self, active: list[Running], read: _Read) -> tuple[list[Running], _Read]:
+    def _drop_finished(self, active: list[ActiveRequest], read: _Read) -> tuple[list[ActiveRequest], _Read]:
         going = [row for row, one in enumerate(active) if one.finish is None]
         if len(going) == len(active):
             return active, read
@@ -332,14 +332,16 @@ class _Call:
                 self.session.select(going)
         return [active[row] for row in going], read.of(going)
 
-    def _remember(self, one: Running) -> None:
+    def _remember(self, one: ActiveRequest) -> None:
         start = len(one.history) - len(one.tokens)
         if one.memory is not None:
             one.memory.remember(one.history, start)
-        elif isinstance(self.session, Remembering):
+        elif isinstance(self.session, HearsEndedTexts):
             self.session.ended(one.history, start)
 
-    def _note_times(self, active: list[Running], drafts: Sequence[Draft], drafting: float, verifying: float) -> None:
+    def _note_times(
+        self, active: list[ActiveRequest], drafts: Sequence[Draft], drafting: float, verifying: float
+    ) -> None:
         plain = not any(draft.tree.size for draft in drafts)
         for one in active:
             if plain:
@@ -350,7 +352,7 @@ class _Call:
             one.statistics.pass_us.append(1e6 * (drafting + verifying) / len(active))
 
 
-def _up_to_switch(verdict: Verdict, tree: TokenTree, one: Running) -> Verdict:
+def _up_to_switch(verdict: Verdict, tree: TokenTree, one: ActiveRequest) -> Verdict:
     """The verdict whose last token is the first that is read otherwise."""
     if verdict.length < one.ahead or one.ahead == one.room:
         return verdict
@@ -365,7 +367,7 @@ def _rows_of(states: Tensor, accepted: Sequence[int]) -> Tensor:
     return states[[0, *(1 + node for node in accepted)]]
 
 
-def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, target: Target) -> Running:
+def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, target: Target) -> ActiveRequest:
     most = request.max_tokens or options.max_tokens
     switch = target.switch if isinstance(target, Switching) else None
     context = target.longest if isinstance(target, Switching) and switch is not None else target.context
@@ -401,7 +403,7 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
         prediction = token_ids(prediction, f"request {index}: prediction", target.vocab_size)
     if request.memory is not None:
         request.memory.check(target.vocab_size)
-    return Running(
+    return ActiveRequest(
         index, first, most, seeds, random, shaping, stopping, switch, state, prediction, request.memory, request.group
     )
 
@@ -418,7 +420,7 @@ def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[n
     return ids.astype(np.int64)
 
 
-def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size: int, drawn: bool) -> None:
+def _check_drafts(drafts: Sequence[Draft], active: Sequence[ActiveRequest], vocab_size: int, drawn: bool) -> None:
     if len(drafts) != len(active):
         raise ValueError(f"drafter: expected one draft for each of {len(active)} requests, got {len(drafts)}")
     for draft, one in zip(drafts, active):

@@ -17,7 +17,7 @@ from rescore.lattice.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Laid:
+class PlacedTrees:
     """A block, and the places of the nodes in it: rows and columns int64 [B, 1 + n], column 0 the root token, padding
     likewise; None if they are the block's own rows and columns.
     """
@@ -48,7 +48,7 @@ class TreeLayout:
 
     def lay(
         self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device
-    ) -> Laid:
+    ) -> PlacedTrees:
         """The block of every request's root token and tree, after starts[b] tokens."""
         batch, width = len(trees), 1 + max(tree.size for tree in trees)
         ids = np.zeros((batch, width), np.int64)
@@ -68,7 +68,7 @@ class TreeLayout:
             ancestors=ancestors,
             end=end,
         )
-        return Laid(block=block)
+        return PlacedTrees(block=block)
 
     def lay_tensors(self, trees: TensorTrees, certain: Tensor, start: Tensor, end: int) -> Block:
         """As `lay`, for trees [B, n] and root tokens [B] in tensors, without synchronisation.
@@ -105,7 +105,7 @@ class BatchLayout:
 
     def lay(
         self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device
-    ) -> Laid:
+    ) -> PlacedTrees:
         """As `TreeLayout.lay`. ValueError if a tree has more leaves than there are rows."""
         batch, texts = len(trees), [np.array([token]) for token in certain for _ in range(self.copies)]
         row = np.repeat(np.arange(batch)[:, None] * self.copies, 1 + max(tree.size for tree in trees), axis=1)
@@ -117,7 +117,7 @@ class BatchLayout:
                 row[b, 1 + nodes] = here
                 column[b, 1 + nodes] = tree.depths[nodes]
         block = Block.of_texts(texts, np.repeat(starts, self.copies).tolist(), device)
-        return Laid(block=block, at=(torch.from_numpy(row).to(device), torch.from_numpy(column).to(device)))
+        return PlacedTrees(block=block, at=(torch.from_numpy(row).to(device), torch.from_numpy(column).to(device)))
 
     def commit(
         self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]

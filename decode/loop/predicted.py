@@ -15,7 +15,7 @@ from rescore.decode.models.target import Target
 from rescore.lattice.logit_rows import logit_rows
 
 CHUNK = 128  # positions of a prompt whose logits are computed at once
-MOST = 4096  # positions at a prompt's end whose predictions are computed
+MAX_POSITIONS = 4096  # positions at a prompt's end whose predictions are computed
 
 
 def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -48,7 +48,7 @@ def of_prompt(k: int, target: Target, prompt: NDArray[np.int32], fresh: Tensor, 
 
     fresh: hidden states of its last tokens; logits: [1, V], after the prompt.
     """
-    fresh = fresh[:-1][-MOST:] if target.reads_back else fresh[:0]
+    fresh = fresh[:-1][-MAX_POSITIONS:] if target.reads_back else fresh[:0]
     parts = [top_predictions(k, target.logits(part)) for part in fresh.split(CHUNK) if len(part)]
     ids, p = (np.concatenate(part) for part in zip(*parts, top_predictions(k, logits)))
     unknown = ((len(prompt) - len(ids), 0), (0, 0))

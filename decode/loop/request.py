@@ -153,7 +153,7 @@ class Generation:
         return f"<table>{rows}</table>"
 
 
-class Running:
+class ActiveRequest:
     """An active request. `history` is the text of the target's decoder, `tokens` the generated part.
 
     shaping, stopping: the options' with the request's own. switch: the target's (`Switching`).

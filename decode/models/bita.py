@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import read_config, read_floats, write_folder
-from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers
 from rescore.decode.models.target import Block
 from rescore.lattice.checked import Checked
@@ -116,7 +116,7 @@ class BitaTarget(CausalLMTarget):
         return super().logits(hidden[..., self.form.width :].unflatten(-1, (self.form.masks, self.form.width)))
 
 
-class BitaHeads(Memoryless):
+class BitaHeads(StatelessHeads):
     """The mask tokens of a `BitaTarget` as heads: mask t + 1 predicts slot t."""
 
     def __init__(self, target: BitaTarget):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from rescore.decode.models.blockwise_config import BlockwiseConfig, read_config
 from rescore.decode.models.checkpoint import read_floats
-from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.atomic import replacing
@@ -182,7 +182,7 @@ class BlockwiseTarget:
         return self.model.logits(hidden, 1)
 
 
-class BlockwiseHeads(Memoryless):
+class BlockwiseHeads(StatelessHeads):
     """Heads 2..h of a blockwise transformer as `Heads`."""
 
     def __init__(self, model: BlockwiseTransformer):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rescore.decode.models.bita import holds_bita
 from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
-from rescore.decode.models.heads import DraftVocabulary, Memoryless
+from rescore.decode.models.heads import DraftVocabulary, StatelessHeads
 from rescore.decode.models.medusa import MedusaHeads, ResidualBlock
 from rescore.lattice.checked import Checked
 
@@ -38,7 +38,7 @@ class SlotHead(nn.Module):
         return self.blocks(self.input(joined))
 
 
-class ConditionedHeads(nn.Module, Memoryless):
+class ConditionedHeads(nn.Module, StatelessHeads):
     """T heads of `layers` residual blocks each, as `Heads`.
 
     embedding  the target's input embeddings [V, width]; table: its output embeddings, of the same shape. Neither is

@@ -62,7 +62,7 @@ def top_of_heads(
     return ids, logp, entropy
 
 
-class Memoryless(ABC):
+class StatelessHeads(ABC):
     """Heads without state: they see one hidden state and the root token that it gave."""
 
     slots: int
@@ -72,7 +72,7 @@ class Memoryless(ABC):
     def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
         """Logits [..., T, D] of hidden states [..., width] and the root tokens after them, integers [...]."""
 
-    def open(self, requests: int) -> Memoryless:
+    def open(self, requests: int) -> StatelessHeads:
         return self
 
     def logits(self, step: DraftStep) -> Tensor:
@@ -84,7 +84,7 @@ class Memoryless(ABC):
         pass
 
 
-class NoHeads(Memoryless):
+class NoHeads(StatelessHeads):
     """The heads of a model that predicts only the next token: none."""
 
     slots = 0

@@ -21,7 +21,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
 from rescore.decode.models.checkpoint import tensor_files
-from rescore.decode.models.heads import DraftVocabulary, Memoryless
+from rescore.decode.models.heads import DraftVocabulary, StatelessHeads
 from rescore.lattice.atomic import replacing
 from rescore.lattice.checked import Checked, read_object
 
@@ -39,7 +39,7 @@ class ResidualBlock(nn.Module):
         return x + F.silu(self.linear(x))
 
 
-class MedusaHeads(nn.Module, Memoryless):
+class MedusaHeads(nn.Module, StatelessHeads):
     """T heads of `layers` residual blocks each, as `Heads`.
 
     output  maps hidden states [..., width] to logits [..., V]: the backbone's (`target.logits`), shared by all heads

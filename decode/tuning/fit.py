@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.draft.calibration import DEFAULT, MOST, Calibration, Share, counts_of
+from rescore.decode.draft.calibration import DEFAULT, MAX_WEIGHT, Calibration, Share, counts_of
 from rescore.decode.replay.recorded import parts_of
 from rescore.decode.replay.run import side_by_side
 from rescore.lattice.dump_block import DumpBlock
@@ -342,7 +342,7 @@ def fit_calibration(
     is no block.
     """
     slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k), workers)
-    weights = fitted(slots, START, LEAST, workers).clip(-MOST, MOST)
+    weights = fitted(slots, START, LEAST, workers).clip(-MAX_WEIGHT, MAX_WEIGHT)
     head, alpha, prior, floor = (tuple(column.tolist()) for column in weights.T)
     return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text)
 

@@ -22,7 +22,7 @@ from rescore.lattice.short_repr import short_repr
 from rescore.lm.model.grams import Grams, check_vocabulary
 from rescore.lm.model.tables import index_rows
 
-MOST = 1001  # counts of counts are kept for counts 1..MOST
+MAX_COUNT = 1001  # counts of counts are kept for counts 1..MAX_COUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Counts:
     levels      n-grams of orders 1..N that passed the cut-offs (`grams.py`); order 1 holds every id, seen or not
     count       N arrays uint64 [n]
     total       N - 1 arrays uint64 [C], for the contexts of orders 2..N: the count of all tokens after it, kept or not
-    of_counts   N lists: [r] is the number of n-grams seen r times, before cut-offs, r = 1..MOST; [0] of those seen more
+    of_counts   N lists: [r] is how many n-grams were seen r times, before cut-offs, r = 1..MAX_COUNT; [0] more often
                 often
     bos         id of a word that is a context and never an event, or None; eos: id of the end of a sentence, or None
     min_counts  the cut-offs
@@ -170,6 +170,6 @@ def _adjusted(levels: Sequence[Grams], counts: Sequence[NDArray[np.uint64]], bos
 
 
 def of_counts(count: NDArray[np.uint64]) -> list[int]:
-    """Counts of counts: [r] is how many counts equal r, r = 1..MOST; [0] how many are greater."""
-    few = np.bincount(count[count <= MOST].astype(np.int64), minlength=MOST + 1).tolist()
-    return [int((count > MOST).sum()), *few[1:]]
+    """Counts of counts: [r] is how many counts equal r, r = 1..MAX_COUNT; [0] how many are greater."""
+    few = np.bincount(count[count <= MAX_COUNT].astype(np.int64), minlength=MAX_COUNT + 1).tolist()
+    return [int((count > MAX_COUNT).sum()), *few[1:]]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lm.build.counts import MOST, AdjustedCounts, CountOptions, Counts, of_counts
+from rescore.lm.build.counts import MAX_COUNT, AdjustedCounts, CountOptions, Counts, of_counts
 from rescore.lm.build.windows import checked_ids
 from rescore.lm.model.grams import Grams
 
@@ -135,7 +135,7 @@ class SlicePart:
 
 @dataclass(slots=True, kw_only=True)
 class SliceSums:
-    """What a slice adds to the unigram counts, and to the counts of counts 0..MOST of each order 0..N.
+    """What a slice adds to the unigram counts, and to the counts of counts 0..MAX_COUNT of each order 0..N.
 
     unigrams [1, V], or [2, V] with adjusted counts second. of_adjusted: empty lists without adjusted counts.
     """
@@ -159,7 +159,7 @@ def slice_levels(
         vocab_size=options.vocab_size,
         min_counts=options.least,
         end_of_text=options.end_of_text,
-        most=MOST,
+        most=MAX_COUNT,
         adjusted=adjusted,
     )
     slices, more = merged(runs, number, options), True

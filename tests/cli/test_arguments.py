@@ -13,7 +13,7 @@ from support.refusals import refuses
 
 from rescore.decode.cli import VERBS, parser
 from rescore.decode.cli.options import made
-from rescore.decode.cli.values import whole
+from rescore.decode.cli.values import int_between
 from rescore.lm.model.tokenizer import TextTokenizer
 
 
@@ -21,7 +21,7 @@ from rescore.lm.model.tokenizer import TextTokenizer
     "text, value", [("400K", 400_000), ("400k", 400_000), ("1.5M", 1_500_000), ("2g", 2 * 10**9), ("17", 17)]
 )
 def test_numbers_with_suffixes(text, value):
-    assert whole(1, 10**10)(text) == value
+    assert int_between(1, 10**10)(text) == value
 
 
 @pytest.mark.parametrize("text", ["4Q", "K", "1.5", "", "nanK", "infM", "1e400K"])

@@ -7,7 +7,7 @@ from support import cli
 from support.refusals import assert_named, refused, refuses
 
 from rescore.decode.cost import cost_inputs
-from rescore.decode.cost.cost_model import ACCELERATORS, Precision, Roofline, Way, forecast, per_token
+from rescore.decode.cost.cost_model import ACCELERATORS, Method, Precision, Roofline, forecast, per_token
 from rescore.decode.cost.model_shape import PRESETS
 
 
@@ -40,7 +40,7 @@ def test_ways_of_a_report(run):
     ways = {way.name: way for way in cost_inputs.read_ways(run)}
     report = json.loads(run.read_text())
     (means,) = report["overall"]
-    assert ways["tree 16"] == Way(
+    assert ways["tree 16"] == Method(
         name="tree 16",
         tokens_per_pass=means["block_efficiency"]["tree 16"],
         verified=means["verified_per_pass"]["tree 16"],
@@ -110,11 +110,11 @@ def test_a_neural_rescorer(capsys):
         "forecasts"
     ]
     shape, small = PRESETS["7b"].with_block_heads(3), PRESETS["1.5b"]
-    way = Way(name="neural", tokens_per_pass=2, verified=3, slots=3, small=small, small_passes=3)
+    way = Method(name="neural", tokens_per_pass=2, verified=3, slots=3, small=small, small_passes=3)
     clock = Roofline(accelerator=ACCELERATORS["h100"])
     assert row["step_ms"] == pytest.approx(1e3 * clock.seconds(shape, way, batch=1, length=1024))
-    without = clock.seconds(shape, Way(name="one", tokens_per_pass=2, verified=3, slots=3), batch=1, length=1024)
-    plain = clock.seconds(small, Way(name="small", tokens_per_pass=1), batch=1, length=1024)
+    without = clock.seconds(shape, Method(name="one", tokens_per_pass=2, verified=3, slots=3), batch=1, length=1024)
+    plain = clock.seconds(small, Method(name="small", tokens_per_pass=1), batch=1, length=1024)
     assert row["step_ms"] == pytest.approx(1e3 * (without + 3 * plain))
 
 

@@ -13,10 +13,10 @@ from rescore.decode.cost.cost_model import (
     ACCELERATORS,
     PLAIN,
     Accelerator,
+    Method,
     Precision,
     Roofline,
     Stopwatch,
-    Way,
     accelerator,
     fastest,
     forecast,
@@ -35,7 +35,7 @@ from rescore.decode.draft.pace import PassCosts
 SHAPE = ModelShape(
     width=8, layers=2, heads=2, key_heads=2, hidden=16, vocab_size=10, gated=False, tied=True, block_parameters=100
 )
-TREE = Way(name="tree", tokens_per_pass=2.0, verified=4)
+TREE = Method(name="tree", tokens_per_pass=2.0, verified=4)
 ONE = Precision()
 # 1000 bytes and 10,000 operations per second.
 SLOW = Roofline(
@@ -55,7 +55,7 @@ def test_a_pass_by_hand():
 
 def test_rows_heads_and_small_models_by_hand():
     """2 rows of 1 + 2 tokens keep 20 tokens each, or share them; heads read their 100 and the table's 80 parameters."""
-    rows = Way(name="rows", tokens_per_pass=1.5, verified=4, rows=2, shared_cache=False, slots=2)
+    rows = Method(name="rows", tokens_per_pass=1.5, verified=4, rows=2, shared_cache=False, slots=2)
     target, heads = step_work(SHAPE, rows, batch=1, length=20, precision=Precision(parameter=1, cache=0.5))
     assert (target.cache_bytes, target.flops) == (0.5 * 32 * (40 + 6), 6 * (2208 + 64 * 23))
     assert (heads.parameter_bytes, heads.cache_bytes, heads.flops) == (180, 0, 2 * (100 + 2 * 80))
@@ -82,7 +82,7 @@ def test_time_by_hand():
 
 
 def test_bound():
-    wide = Way(name="wide", tokens_per_pass=2.0, verified=200)
+    wide = Method(name="wide", tokens_per_pass=2.0, verified=200)
     assert SLOW.bound(SHAPE, PLAIN, batch=1, length=20) == "memory"
     assert SLOW.bound(SHAPE, wide, batch=1, length=20) == "compute"
 
@@ -91,7 +91,7 @@ def test_the_paper_s_parameter_row_is_this_model_s():
     """The paper, too, reads parameters once per pass."""
     shape = PRESETS["paper-1.5b"]
     for column in (paper_cost.TABLE_11[0], paper_cost.TABLE_11[1], paper_cost.TABLE_11[4]):
-        way = Way(name=column.name, tokens_per_pass=column.block_efficiency, verified=144)
+        way = Method(name=column.name, tokens_per_pass=column.block_efficiency, verified=144)
         assert per_token(shape, way, length=128).parameter_bytes / 1e9 == pytest.approx(column.parameter_gb)
 
 
@@ -99,8 +99,8 @@ def test_the_paper_s_cache_is_eight_times_this_model_s():
     """For a block of h = 9 tokens, and for p = 16 such blocks that share the text's keys."""
     shape = PRESETS["paper-1.5b"]
     for column, way in (
-        (paper_cost.TABLE_11[1], Way(name="base", tokens_per_pass=1.646, verified=8)),
-        (paper_cost.TABLE_11[4], Way(name="parallel", tokens_per_pass=1.717, verified=128, rows=16)),
+        (paper_cost.TABLE_11[1], Method(name="base", tokens_per_pass=1.646, verified=8)),
+        (paper_cost.TABLE_11[4], Method(name="parallel", tokens_per_pass=1.717, verified=128, rows=16)),
     ):
         for length in LENGTHS:
             assert per_token(shape, way, length=length).cache_bytes == pytest.approx(1e9 * column.cache_gb(length) / 8)
@@ -117,9 +117,9 @@ def test_the_paper_s_cache_is_eight_times_this_model_s():
 def test_monotone(efficiency, verified, batch, length, name, preset):
     """More accepted is never slower; wider drafts, longer texts and larger batches never make a step shorter."""
     clock, shape = Roofline(accelerator=ACCELERATORS[name]), PRESETS[preset]
-    way = Way(name="w", tokens_per_pass=efficiency, verified=verified)
+    way = Method(name="w", tokens_per_pass=efficiency, verified=verified)
 
-    def of(changed: Way, **places: int):
+    def of(changed: Method, **places: int):
         return forecast(shape, [changed], clock, **{"batch": batch, "length": length, **places})[1]
 
     one = of(way)
@@ -140,8 +140,8 @@ def test_where_drafts_stop_paying():
     """Against a loop over all batches; None if the largest one still pays."""
     ways = [
         TREE,
-        Way(name="always", tokens_per_pass=5.0, verified=4),
-        Way(name="never", tokens_per_pass=1.0, verified=4),
+        Method(name="always", tokens_per_pass=5.0, verified=4),
+        Method(name="never", tokens_per_pass=1.0, verified=4),
     ]
     batches = range(1, 200)
     found = stops_paying(SHAPE, ways, SLOW, batches=batches, length=20)
@@ -175,14 +175,14 @@ def test_measured_passes():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: Way(name="w", tokens_per_pass=0.5), ["w", "tokens_per_pass", "1", "0.5"]),
-        (lambda: Way(name="w", tokens_per_pass=float("nan")), ["tokens_per_pass"]),
-        (lambda: Way(name="w", tokens_per_pass=1, verified=-1), ["w", "0", "-1"]),
-        (lambda: Way(name="w", tokens_per_pass=1, rows=0), ["rows", "1"]),
-        (lambda: Way(name="w", tokens_per_pass=1, slots=-1), ["slots"]),
-        (lambda: Way(name="w", tokens_per_pass=1, drafting=float("inf")), ["drafting"]),
-        (lambda: Way(name="w", tokens_per_pass=1, small_passes=0), ["small_passes"]),
-        (lambda: Way(name="w", tokens_per_pass=3, verified=1), ["w", "1", "2", "3"]),
+        (lambda: Method(name="w", tokens_per_pass=0.5), ["w", "tokens_per_pass", "1", "0.5"]),
+        (lambda: Method(name="w", tokens_per_pass=float("nan")), ["tokens_per_pass"]),
+        (lambda: Method(name="w", tokens_per_pass=1, verified=-1), ["w", "0", "-1"]),
+        (lambda: Method(name="w", tokens_per_pass=1, rows=0), ["rows", "1"]),
+        (lambda: Method(name="w", tokens_per_pass=1, slots=-1), ["slots"]),
+        (lambda: Method(name="w", tokens_per_pass=1, drafting=float("inf")), ["drafting"]),
+        (lambda: Method(name="w", tokens_per_pass=1, small_passes=0), ["small_passes"]),
+        (lambda: Method(name="w", tokens_per_pass=3, verified=1), ["w", "1", "2", "3"]),
         (lambda: Precision(parameter=0), ["parameter", "0", "8"]),
         (lambda: Precision(cache=9), ["cache", "0", "8", "9"]),
         (lambda: Roofline(accelerator=ACCELERATORS["h100"], bandwidth_share=1.1), ["bandwidth_share", "0", "1.1"]),

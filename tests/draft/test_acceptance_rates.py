@@ -8,7 +8,7 @@ import pytest
 from support.refusals import refused, refuses
 
 from rescore import _core
-from rescore.decode.draft.pace import CREDIT, EDGES, FADING, AcceptanceRates
+from rescore.decode.draft.pace import CREDIT, DECAY, EDGES, AcceptanceRates
 from rescore.lattice.tree import TokenTree
 
 
@@ -89,7 +89,7 @@ def test_what_was_learned_fades():
     before = corrected(rates, TREE)
     for _ in range(100):
         rates.note([TREE], [[]])
-    half = round(np.log(0.5) / np.log(FADING))
+    half = round(np.log(0.5) / np.log(DECAY))
     for _ in range(half):
         rates.fade()
     assert corrected(rates, TREE)[0] == pytest.approx(0.55 * CREDIT / (CREDIT + 50 * 0.55))

@@ -21,7 +21,7 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList
 from rescore import Drafting, NGram, Rescorer, TextMemory
 from rescore.decode.conformance import conforms
 from rescore.decode.conformance.huggingface import HuggingFace, logits_of
-from rescore.decode.draft.auto_width import MOST
+from rescore.decode.draft.auto_width import MAX_NODES
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
@@ -463,7 +463,7 @@ def test_heads_of_the_model_draft_trees(family, tmp_path):
         assert (
             max(drafting.statistics[0].drafted) == 30
             if drafting.nodes
-            else all(0 <= n <= MOST for n in drafting.statistics[0].drafted)
+            else all(0 <= n <= MAX_NODES for n in drafting.statistics[0].drafted)
         )
     heads = MedusaHeads.load(tmp_path / "heads", width=width, vocab_size=V, output=model.get_output_embeddings())
     assert model.generate(**inputs, **arguments, custom_generate=Drafting(heads, top_k=4)).tolist() == expected.tolist()

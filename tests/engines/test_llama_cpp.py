@@ -20,7 +20,7 @@ from rescore.decode.engines.llama_cpp.context import ROLLBACK, SEQUENCES
 from rescore.decode.engines.llama_cpp.target import HeadsOfStates
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -137,7 +137,7 @@ def test_hidden_states_are_those_of_the_output(file):
     table = next(one for one in gguf.GGUFReader(file).tensors if one.name == "output.weight").data
     seen = []
 
-    class Watching(Memoryless):
+    class Watching(StatelessHeads):
         slots, vocabulary = 2, None
 
         def of_hidden(self, hidden, certain):

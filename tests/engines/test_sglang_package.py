@@ -45,8 +45,8 @@ sys.meta_path.append(Absent())  # last, after the finders of installed packages
 import sglang
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+from rescore.decode.engines.empty_on_error import EmptyOnError
 from rescore.decode.engines.engine_options import VARIABLE
-from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.sglang.plugin import NAME, register
 from rescore.decode.engines.sglang.rows import RequestTexts
 from rescore.decode.engines.sglang.tree_arrays import tree_arrays
@@ -172,7 +172,7 @@ def worker_of(overlap):
 
     worker = object.__new__(RescoreWorker)
     worker.enable_overlap, worker.draft_token_num = overlap, 8
-    worker.ngram_corpus = RequestTexts(Forgiving(TextDrafter(vocab_size=60)))
+    worker.ngram_corpus = RequestTexts(EmptyOnError(TextDrafter(vocab_size=60)))
     return worker
 
 

@@ -10,8 +10,8 @@ from support.refusals import assert_named, refused, refuses
 
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines import package_versions
+from rescore.decode.engines.empty_on_error import EmptyOnError
 from rescore.decode.engines.engine_options import VARIABLE, EngineOptions
-from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.engines.vllm import Proposer
 from rescore.lm.model.ngram import NGram
@@ -152,7 +152,7 @@ def test_an_environment_that_is_no_json(monkeypatch):
 
 
 def test_trees_that_cannot_be_drafted():
-    forgiving = Forgiving(TextDrafter(vocab_size=5))
+    forgiving = EmptyOnError(TextDrafter(vocab_size=5))
     trees = forgiving.trees([DraftRow.of_tokens([1, 2, 1]), DraftRow.of_tokens([9])], 4)
     assert trees[0].size == 4 and trees[1].size == 0
 

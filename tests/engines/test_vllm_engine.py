@@ -19,7 +19,7 @@ from support.small_vllm import LONGEST, V
 
 from rescore.decode.conformance.g_test import g_test, pooled
 from rescore.decode.engines.vllm import Proposer
-from rescore.decode.engines.vllm.drafted_sampling import expanded, mend
+from rescore.decode.engines.vllm.drafted_sampling import expanded, patch_expand_batch
 from rescore.lm.build.in_memory import build
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that its proposers can be looked at
@@ -147,9 +147,9 @@ def test_values_of_drafted_positions(monkeypatch):
 
     right = lambda *arguments: expanded(*arguments)  # noqa: E731 -- another object that does the same
     monkeypatch.setattr(rejection_sampler, "expand_batch_to_tokens", right)
-    assert not mend() and rejection_sampler.expand_batch_to_tokens is right
+    assert not patch_expand_batch() and rejection_sampler.expand_batch_to_tokens is right
     monkeypatch.setattr(rejection_sampler, "expand_batch_to_tokens", lambda x, ends, n: x.new_zeros(n))
-    assert mend() and rejection_sampler.expand_batch_to_tokens is expanded
+    assert patch_expand_batch() and rejection_sampler.expand_batch_to_tokens is expanded
 
 
 def test_drawn_texts_have_the_law_of_the_model(folder, lm):

@@ -25,7 +25,7 @@ from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.greedy_block import GreedyBlockVerification
@@ -63,7 +63,7 @@ class Markov:
         return self.table[hidden[..., 0].long()]
 
 
-class Guesses(Memoryless):
+class Guesses(StatelessHeads):
     """Three heads that know the last word but one."""
 
     slots = 3

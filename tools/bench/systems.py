@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.bench.decoding import PLAIN, Contender, Measurement, bench
+from rescore.decode.bench.decoding import PLAIN, Measurement, System, bench
 from rescore.decode.bench.huggingface import huggingface_contender
 from rescore.decode.bench.results import bench_machine
 from rescore.decode.calm.consistency import rouge_l_risk
@@ -79,7 +79,7 @@ class Work:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class System:
+class PaperSystem:
     """A contender and the cost of its texts.
 
     counted    whether it reports its drafts
@@ -91,7 +91,7 @@ class System:
     checked    logits at exits that a token did not take
     """
 
-    contender: Contender
+    contender: System
     counted: bool = True
     copies: int = 1
     ahead: int = 0
@@ -104,7 +104,7 @@ class System:
     layers: list[int] = field(default_factory=list)
     passes: list[int] = field(default_factory=list)
 
-    def recorded(self) -> Contender:
+    def recorded(self) -> System:
         """The contender; records its texts and layers."""
 
         def write(requests: Sequence[Request], options: Options) -> list[Generation]:
@@ -115,7 +115,7 @@ class System:
                 self.layers += [used for row in self.target.opened.layers for used in row]
             return found
 
-        return Contender(name=self.contender.name, write=write, alone=self.contender.alone)
+        return System(name=self.contender.name, write=write, alone=self.contender.alone)
 
     def layers_a_token(self, found: Measurement, work: Work) -> float:
         if self.target is not None:
@@ -141,22 +141,24 @@ class System:
         return float(np.mean([sum(one < used for one in exits) for used in self.layers]))
 
 
-def systems(args: argparse.Namespace) -> Iterator[System]:
+def systems(args: argparse.Namespace) -> Iterator[PaperSystem]:
     dtype = getattr(torch, args.dtype)
     plain = open_model(args.model, dtype=dtype).target
     assert isinstance(plain, CausalLMTarget)
     lm = NGram.open(args.lm) if args.lm else None
-    yield System(contender=huggingface_contender(plain.model, "Hugging Face lookup 10", drawn=False), counted=False)
-    yield System(contender=ours(plain, "blend", BlendedDrafter(plain, lm)))
+    yield PaperSystem(
+        contender=huggingface_contender(plain.model, "Hugging Face lookup 10", drawn=False), counted=False
+    )
+    yield PaperSystem(contender=ours(plain, "blend", BlendedDrafter(plain, lm)))
     nodes = args.nodes
-    yield System(contender=ours(plain, f"blend {nodes}", BlendedDrafter(plain, lm, nodes=nodes)))
+    yield PaperSystem(contender=ours(plain, f"blend {nodes}", BlendedDrafter(plain, lm, nodes=nodes)))
     if args.heads:
         headed = open_model(args.model, heads=args.heads, dtype=dtype)
         assert headed.heads is not None
         lattice = HeadsLattice(heads=headed.heads)
         extra = weights_of(headed.heads)
         drafter = BlendedDrafter(headed.target, lm, lattice=lattice, nodes=nodes)
-        yield System(contender=ours(headed.target, f"heads, rescored {nodes}", drafter), extra=extra)
+        yield PaperSystem(contender=ours(headed.target, f"heads, rescored {nodes}", drafter), extra=extra)
     if args.bita:
         masked = open_model(args.model, heads=args.bita, dtype=dtype)
         assert masked.heads is not None
@@ -167,7 +169,7 @@ def systems(args: argparse.Namespace) -> Iterator[System]:
         named = [(f"BiTA, its tree {5 * masks}", own)]
         named.append((f"BiTA, rescored {nodes}", BlendedDrafter(masked.target, lm, lattice=lattice, nodes=nodes)))
         for name, drafter in named:
-            yield System(contender=ours(masked.target, name, drafter), copies=1 + masks, ahead=masks)
+            yield PaperSystem(contender=ours(masked.target, name, drafter), copies=1 + masks, ahead=masks)
     if args.exits:
         yield from early(args, plain, lm)
 
@@ -178,14 +180,14 @@ def weights_of(heads: Any) -> int:
     return tables + sum(one.numel() for one in heads.parameters())
 
 
-def early(args: argparse.Namespace, plain: CausalLMTarget, lm: NGram | None) -> Iterator[System]:
+def early(args: argparse.Namespace, plain: CausalLMTarget, lm: NGram | None) -> Iterator[PaperSystem]:
     """Early layers: as drafters, and LOSSY."""
     layers = EarlyLayers.named(f"early:{args.early}:{args.exits}")
     assert layers is not None
     heads = layers.heads(plain)
     drafter = BlendedDrafter(plain, lm, lattice=HeadsLattice(heads=heads), nodes=args.nodes)
     name = f"first {args.early} layers draft, rescored {args.nodes}"
-    yield System(contender=ours(plain, name, drafter), early=args.early, slots=heads.slots)
+    yield PaperSystem(contender=ours(plain, name, drafter), early=args.early, slots=heads.slots)
     layered = LayeredModel(plain)
     exits = exits_of(args.exits, plain.model)
     for threshold in args.thresholds:
@@ -194,11 +196,11 @@ def early(args: argparse.Namespace, plain: CausalLMTarget, lm: NGram | None) -> 
         )
         target = setting.target(layered, exits)
         name = f"CALM {args.confidence} {threshold:g} (LOSSY)"
-        yield System(contender=ours(target, name, None), target=target, checked=args.confidence == "softmax")
+        yield PaperSystem(contender=ours(target, name, None), target=target, checked=args.confidence == "softmax")
 
 
-def ours(target: Target, name: str, drafter: Drafter | None) -> Contender:
-    return Contender.of_drafter(target, name, drafter, TreeLayout())
+def ours(target: Target, name: str, drafter: Drafter | None) -> System:
+    return System.of_drafter(target, name, drafter, TreeLayout())
 
 
 def spec_bench(args: argparse.Namespace) -> dict[str, list[NDArray[np.int32]]]:
@@ -249,7 +251,7 @@ def main() -> None:
     everyone = list(systems(args))
     plain = open_model(args.model, dtype=getattr(torch, args.dtype)).target
     assert isinstance(plain, CausalLMTarget)
-    first = System(contender=ours(plain, PLAIN, None))
+    first = PaperSystem(contender=ours(plain, PLAIN, None))
     options = Options(
         max_tokens=args.max_tokens, stopping=Stopping(tokens=frozenset(model_facts(args.model).end_of_text))
     )
@@ -271,7 +273,7 @@ def main() -> None:
 
 
 def row_of(
-    system: System, one: Measurement, plain: Measurement, texts: Sequence[Generation], work: Work
+    system: PaperSystem, one: Measurement, plain: Measurement, texts: Sequence[Generation], work: Work
 ) -> dict[str, Any]:
     written = system.texts[-len(texts) :]  # of the last round
     risks = [rouge_l_risk(np.array(mine), text.tokens) for mine, text in zip(written, texts)]

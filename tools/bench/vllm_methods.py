@@ -76,7 +76,7 @@ def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
 def answer(pipe: Connection, method: str, args: argparse.Namespace) -> None:
     import vllm
 
-    from rescore.decode.engines.vllm.drafted_sampling import mend
+    from rescore.decode.engines.vllm.drafted_sampling import patch_expand_batch
 
     llm = vllm.LLM(
         str(args.model),
@@ -90,7 +90,7 @@ def answer(pipe: Connection, method: str, args: argparse.Namespace) -> None:
         seed=0,
         **speculation(method, args),
     )
-    mend()
+    patch_expand_batch()
     pipe.send(READY)
     while (asked := pipe.recv()) is not None:
         prompts, batch, sampling = asked

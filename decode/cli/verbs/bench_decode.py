@@ -12,7 +12,7 @@ from rescore.decode.cli import output
 from rescore.decode.cli.groups import BATCHES, LINES, DecodingArgs, MarkdownArgs
 from rescore.decode.cli.options import Misuse, option
 from rescore.decode.cli.output import Column, Result, TextTable
-from rescore.decode.cli.values import meant, whole
+from rescore.decode.cli.values import did_you_mean, int_between
 from rescore.decode.draft.names import sized
 from rescore.decode.draft.registry import SPECS, Spec
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from rescore.decode.bench.decoding import Contender, Contest
+    from rescore.decode.bench.decoding import System, SystemTimes
     from rescore.decode.bench.llama_cpp import LlamaPeers
     from rescore.decode.bench.results import BenchRow
     from rescore.decode.cli.bench_tables import Titled
@@ -72,10 +72,10 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
         Path,
         required=True,
     )
-    limit: int = option("N", "prompts per task", whole(1, 2**40), default=4)
-    max_tokens: int = option("N", "greatest length of each text", whole(2, 2**20), default=48)
+    limit: int = option("N", "prompts per task", int_between(1, 2**40), default=4)
+    max_tokens: int = option("N", "greatest length of each text", int_between(2, 2**20), default=48)
     batch: Sequence[int] = BATCHES
-    repeats: int = option("N", "rounds of all drafters", whole(1, 1000), default=3, rare=True)
+    repeats: int = option("N", "rounds of all drafters", int_between(1, 1000), default=3, rare=True)
     only: Sequence[str] = option(
         "NAME",
         "a row of the table, or a drafter with all of its rows, to measure beside plain decoding; repeatable",
@@ -107,7 +107,7 @@ def run(args: BenchDecodeArgs) -> Result:
     torch.set_num_threads(args.threads)
     decoder = open_decoder(args, args.model, heads=args.heads, engine=args.engine, threads=args.threads)
     structure = open_structure(args, decoder)
-    plans = chosen(args, list(plans_of(args, decoder.facts)))
+    plans = plans_asked(args, list(plans_of(args, decoder.facts)))
     tasks = prompts_of(args, decoder)
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
     contenders = list(contenders_of(args, decoder, plans, longest))
@@ -175,7 +175,7 @@ def run(args: BenchDecodeArgs) -> Result:
     )
 
 
-def write_rounds(writer: RecordWriter, prompts: Path, measured: Sequence[Contest]) -> None:
+def write_rounds(writer: RecordWriter, prompts: Path, measured: Sequence[SystemTimes]) -> None:
     from rescore.decode.replay.table import write_lines
 
     for contest in measured:
@@ -255,9 +255,9 @@ def llama_peers(args: BenchDecodeArgs, longest: int) -> LlamaPeers:
     return LlamaPeers(located(args.model), context=longest + args.max_tokens + ROOM, threads=args.threads)
 
 
-def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan], longest: int) -> Iterator[Contender]:
+def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan], longest: int) -> Iterator[System]:
     """longest: tokens of the longest prompt."""
-    from rescore.decode.bench.decoding import Contender
+    from rescore.decode.bench.decoding import System
     from rescore.decode.bench.huggingface import huggingface_contender
     from rescore.decode.cli.drafter_inputs import Drafters
 
@@ -267,7 +267,7 @@ def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan]
     for plan in plans:
         if plan.kind:
             made = drafters.make(plan.kind, **plan.options)
-            yield Contender.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
+            yield System.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
         elif args.engine:
             models = drafters.inputs.lms()
             yield llama_peers(args, longest).contender(
@@ -278,17 +278,17 @@ def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan]
             yield huggingface_contender(target.model, plan.name, drawn=bool(args.temperature))
 
 
-def chosen(args: BenchDecodeArgs, plans: Sequence[Plan]) -> list[Plan]:
+def plans_asked(args: BenchDecodeArgs, plans: Sequence[Plan]) -> list[Plan]:
     """The plans named by --only, rows or drafters; or all."""
     names = [name for one in plans for name in (one.name, one.kind) if name]
     if unknown := [name for name in args.only if name not in names]:
         rows = ", ".join(one.name for one in plans)
-        raise Misuse(f"--only {unknown[0]!r}: expected one of {rows}{meant(unknown[0], names)}")
+        raise Misuse(f"--only {unknown[0]!r}: expected one of {rows}{did_you_mean(unknown[0], names)}")
     return [one for one in plans if not args.only or {one.name, one.kind} & {*args.only}]
 
 
 def figures_of(
-    args: BenchDecodeArgs, target: Target, plans: Sequence[Plan], measured: Sequence[Contest]
+    args: BenchDecodeArgs, target: Target, plans: Sequence[Plan], measured: Sequence[SystemTimes]
 ) -> Iterator[dict[str, Any]]:
     """The figures of every contender at one batch size. `payoff` says whether its drafts paid, None for peers."""
     from rescore.decode.cli.comparison import explained, measure_of

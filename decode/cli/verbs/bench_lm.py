@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rescore.decode.cli.groups import MarkdownArgs
 from rescore.decode.cli.options import option
 from rescore.decode.cli.output import Column, Result, TextTable
-from rescore.decode.cli.values import whole
+from rescore.decode.cli.values import int_between
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,8 +68,8 @@ class BenchLmArgs(MarkdownArgs):
 
     lm: Path = option("LM", "n-gram model: an .ngram, .arpa or .fst file", Path, required=True)
     text: Path = option("FILE|DUMP", "text to score: token ids (.npy, .bin), or a dump", Path, required=True)
-    most: int = option("N", "tokens of it to score (default: a million)", whole(1, 2**40), default=1000000)
-    rounds: int = option("N", "rounds, of which the fastest counts", whole(1, 1000), default=3)
+    most: int = option("N", "tokens of it to score (default: a million)", int_between(1, 2**40), default=1000000)
+    rounds: int = option("N", "rounds, of which the fastest counts", int_between(1, 1000), default=3)
     without: Sequence[str] = option(None, "leave out this peer; repeatable", several=True, choices=("kenlm", "openfst"))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.cli.groups import BATCHES, DTYPES, EngineArgs, ThreadArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import whole
+from rescore.decode.cli.values import int_between
 from rescore.lattice.extras import needed_for
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class BenchPassesArgs(EngineArgs, ThreadArgs, ReportedArgs):
         None, "dtype of its weights (default: that of the file; float32 for random weights)", choices=DTYPES
     )
     batch: Sequence[int] = BATCHES
-    length: int = option("L", "tokens in the cache", whole(1, 2**20), default=512)
-    repeats: int = option("N", "timings of each pass, of which the median is printed", whole(1, 1000), default=3)
+    length: int = option("L", "tokens in the cache", int_between(1, 2**20), default=512)
+    repeats: int = option("N", "timings of each pass, of which the median is printed", int_between(1, 1000), default=3)
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.shape is None):

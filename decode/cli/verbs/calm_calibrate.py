@@ -10,7 +10,7 @@ from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
 from rescore.decode.cli.options import Misuse, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import Written, real
+from rescore.decode.cli.values import Written, float_between
 
 THRESHOLDS = (0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 
@@ -43,8 +43,8 @@ class CalmCalibrateArgs(PromptArgs, ExitArgs, ExitModelArgs):
         default="rouge-l",
         rare=True,
     )
-    delta: float = option("P", "largest acceptable mean risk", real(0, 1, above=True), 0.1)
-    epsilon: float = option("P", "probability that it is exceeded", real(0, 1, above=True), 0.05)
+    delta: float = option("P", "largest acceptable mean risk", float_between(0, 1, above=True), 0.1)
+    epsilon: float = option("P", "probability that it is exceeded", float_between(0, 1, above=True), 0.05)
     thresholds: tuple[float, ...] = option(
         "C,C,..",
         f"thresholds to test, decreasing, within 0..1 (default: {','.join(map(str, THRESHOLDS))})",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.cli.groups import MODEL, ExitArgs, ExitModelArgs
 from rescore.decode.cli.options import Misuse, argument, flag, option
 from rescore.decode.cli.output import Part, Result
-from rescore.decode.cli.values import harmless, real, whole
+from rescore.decode.cli.values import float_between, int_between, printable_text
 
 if TYPE_CHECKING:
     from rescore.decode.calm.setting import ExitSetting
@@ -41,8 +41,8 @@ class CalmGenerateArgs(ExitArgs, ExitModelArgs):
     model: Path = argument("MODEL", MODEL, Path)
     prompts: Sequence[str] = argument("PROMPT", "text to continue; - is standard input", several=True)
     calibration: Path | None = option("FILE", "written by `rescore calm calibrate`", Path)
-    threshold: float | None = option("C", "a threshold without calibration", real(0, 1))
-    max_tokens: int = option("N", "greatest length of each text", whole(1, 2**20), default=64)
+    threshold: float | None = option("C", "a threshold without calibration", float_between(0, 1))
+    max_tokens: int = option("N", "greatest length of each text", int_between(1, 2**20), default=64)
     compare: bool = flag("also show the model's own text, and both times")
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ def _compare(report: dict[str, Any], model: ExitModel, ids: list, texts: list[Ea
 
 
 def show(report: dict[str, Any]) -> None:
-    shown = harmless if sys.stdout.isatty() else str
+    shown = printable_text if sys.stdout.isatty() else str
     for row in report["texts"]:
         print(shown(row["text"]))
         if "plain" in row:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.cli import values
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import printable, real, whole
+from rescore.decode.cli.values import float_between, int_between, printable
 
 if TYPE_CHECKING:
-    from rescore.decode.cost.cost_model import Clock, Precision, Way
+    from rescore.decode.cost.cost_model import Clock, Method, Precision
     from rescore.decode.cost.cost_tables import Columns, Rows
     from rescore.decode.cost.model_shape import ModelShape
 
@@ -75,7 +75,7 @@ class CostArgs(ReportedArgs):
         rare=True,
     )
     slots: int | None = option(
-        "T", "slots: heads besides the model's own (default: those of --run)", whole(0, 1024), rare=True
+        "T", "slots: heads besides the model's own (default: those of --run)", int_between(0, 1024), rare=True
     )
     gpu: str | None = option(
         "NAME|GB/S,TFLOPS,GB",
@@ -86,19 +86,31 @@ class CostArgs(ReportedArgs):
     batch: Sequence[int] = option(
         "B",
         "texts per batch; repeatable (default: 1, 8 and 64; with --passes all that were measured)",
-        whole(1, 2**16),
+        int_between(1, 2**16),
         several=True,
     )
-    length: int = option("L", "tokens in the cache", whole(1, 2**24), default=1024)
-    parameter_bytes: float = option("N", "bytes per parameter", real(0, 8, above=True), default=2.0, rare=True)
-    cache_bytes: float = option("N", "bytes per number in the cache", real(0, 8, above=True), default=2.0, rare=True)
+    length: int = option("L", "tokens in the cache", int_between(1, 2**24), default=1024)
+    parameter_bytes: float = option("N", "bytes per parameter", float_between(0, 8, above=True), default=2.0, rare=True)
+    cache_bytes: float = option(
+        "N", "bytes per number in the cache", float_between(0, 8, above=True), default=2.0, rare=True
+    )
     bandwidth_share: float = option(
-        "S", "share of the data sheet's bandwidth that is reached", real(0, 1, above=True), default=0.8, rare=True
+        "S",
+        "share of the data sheet's bandwidth that is reached",
+        float_between(0, 1, above=True),
+        default=0.8,
+        rare=True,
     )
     compute_share: float = option(
-        "S", "share of its operations per second that is reached", real(0, 1, above=True), default=0.6, rare=True
+        "S",
+        "share of its operations per second that is reached",
+        float_between(0, 1, above=True),
+        default=0.6,
+        rare=True,
     )
-    overhead_us: float = option("US", "fixed overhead per step in microseconds", real(0, 1e9), default=0.0, rare=True)
+    overhead_us: float = option(
+        "US", "fixed overhead per step in microseconds", float_between(0, 1e9), default=0.0, rare=True
+    )
     paper: bool = flag("recompute the paper's table 11 and compare it with the printed one")
 
 
@@ -138,17 +150,17 @@ def run(args: CostArgs) -> Result:
     return Result(report, tables(report))
 
 
-def inputs(args: CostArgs) -> tuple[ModelShape, list[Way]]:
+def inputs(args: CostArgs) -> tuple[ModelShape, list[Method]]:
     """The model's shape with its heads, and every way to draft."""
     from rescore.decode.cost import cost_inputs
-    from rescore.decode.cost.cost_model import PLAIN, Way
+    from rescore.decode.cost.cost_model import PLAIN, Method
 
     shape = cost_inputs.open_shape(args.model or "")
     ways = cost_inputs.read_ways(args.run, args.dump) if args.run else []
     slots = args.slots if args.slots is not None else max((way.slots for way in ways), default=0)
     ways = [dataclasses.replace(way, slots=slots if way.slots else 0) for way in ways]
     ways += [
-        Way(name=name, tokens_per_pass=tokens, verified=verified, rows=rows, slots=slots)
+        Method(name=name, tokens_per_pass=tokens, verified=verified, rows=rows, slots=slots)
         for name, tokens, verified, rows in args.way
     ]
     if args.neural:
@@ -161,18 +173,18 @@ def inputs(args: CostArgs) -> tuple[ModelShape, list[Way]]:
     return shape, ways
 
 
-def neural(name: str, tokens: float, slots: int, passes: Path | None) -> Way:
+def neural(name: str, tokens: float, slots: int, passes: Path | None) -> Method:
     """The paper's local rescoring: one draft of T tokens, each chosen by a pass of the small model over the previous
     ones.
     """
     from rescore.decode.cost import cost_inputs
-    from rescore.decode.cost.cost_model import Way
+    from rescore.decode.cost.cost_model import Method
 
     if not slots:
         raise Misuse("--neural: expected the number of heads, from --run or --slots, got none")
     if passes:
         raise Misuse("--neural: measured passes do not include the small model's; give --gpu instead of --passes")
-    return Way(
+    return Method(
         name="neural",
         tokens_per_pass=tokens,
         verified=slots,

@@ -13,7 +13,7 @@ from rescore.decode.cli import output
 from rescore.decode.cli.groups import TOKENIZER, DumpArgs, RescoringArgs, TaskArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Result
-from rescore.decode.cli.values import Written, whole
+from rescore.decode.cli.values import Written, int_between
 from rescore.lattice.extras import needed_for
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class DrawArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
     settings: Path | None = option(
         "FILE", "written by `rescore tune`: models, weights of the paths, calibration of the trees", Path
     )
-    nodes: int = option("N", "nodes of the token tree", whole(1, 4096), default=16)
+    nodes: int = option("N", "nodes of the token tree", int_between(1, 4096), default=16)
     tokenizer: Path | None = option("PATH", f"{TOKENIZER}, to show tokens as text", Path)
-    best: int | None = option("N", "draw the N steps with the largest gain (default: 4)", whole(1, 1000))
+    best: int | None = option("N", "draw the N steps with the largest gain (default: 4)", int_between(1, 1000))
     sequence: int | None = option(
-        "S", "with --position: the sequence of the task, from 0 (default: 0)", whole(0, 2**40)
+        "S", "with --position: the sequence of the task, from 0 (default: 0)", int_between(0, 2**40)
     )
-    position: int | None = option("P", "draw the lattice predicted at this position, from 0", whole(0, 2**40))
+    position: int | None = option("P", "draw the lattice predicted at this position, from 0", int_between(0, 2**40))
     out: Path = option(
         "DIR|FILE",
         "folder to write to (default: the current one); or an .svg or .png file for a single picture, of the "

@@ -9,7 +9,7 @@ from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import DumpOutArgs, ModelArgs
 from rescore.decode.cli.options import Misuse, option
 from rescore.decode.cli.output import Result
-from rescore.decode.cli.values import printable, real, whole
+from rescore.decode.cli.values import float_between, int_between, printable
 from rescore.lattice.unfinished import work_beside
 
 SAMPLING = {"temperature": 0.7, "top_p": 1.0, "seed": 1}
@@ -39,12 +39,14 @@ class DumpMakeArgs(ModelArgs, DumpOutArgs):
 
     prompts: Path = option("FILE", "prompts, see above", Path, required=True)
     name: str | None = option(None, "name of the model in dump.json (default: that of its file)", rare=True)
-    max_tokens: int = option("N", "greatest length of a continuation", whole(1, 2**20), default=64)
-    temperature: float | None = option("T", "temperature of sampled text (default: 0.7)", real(0, above=True))
-    top_p: float | None = option("P", "top-p of sampled text (default: 1.0)", real(0, 1, above=True), rare=True)
+    max_tokens: int = option("N", "greatest length of a continuation", int_between(1, 2**20), default=64)
+    temperature: float | None = option("T", "temperature of sampled text (default: 0.7)", float_between(0, above=True))
+    top_p: float | None = option(
+        "P", "top-p of sampled text (default: 1.0)", float_between(0, 1, above=True), rare=True
+    )
     seed: int | None = option("N", "seed of sampled text (default: 1)", values.seed, rare=True)
-    limit: int | None = option("N", "prompts per task (default: all)", whole(1, 2**40))
-    rows: int = option("N", "texts generated at once, a batch", whole(1, 2**16), default=50, rare=True)
+    limit: int | None = option("N", "prompts per task (default: all)", int_between(1, 2**40))
+    rows: int = option("N", "texts generated at once, a batch", int_between(1, 2**16), default=50, rare=True)
 
 
 def run(args: DumpMakeArgs) -> Result:

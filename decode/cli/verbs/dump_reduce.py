@@ -12,7 +12,7 @@ from rescore.decode.cli import values
 from rescore.decode.cli.groups import TOKENIZER, DumpOutArgs
 from rescore.decode.cli.options import Misuse, argument, option
 from rescore.decode.cli.output import Result
-from rescore.decode.cli.values import real
+from rescore.decode.cli.values import float_between
 
 if TYPE_CHECKING:
     from rescore.lattice.logits_file import LogitsSource
@@ -58,8 +58,10 @@ class DumpReduceArgs(DumpOutArgs):
         "PATH", f"the model's tokenizer, to match n-gram models: {TOKENIZER} (default: unknown)", Path
     )
     end_of_text: str | None = option("TOKEN", "end-of-text token (default: the tokenizer's, such as <|endoftext|>)")
-    temperature: float | None = option("T", "temperature of sampled text", real(0, above=True))
-    top_p: float | None = option("P", "top-p of sampled text (default: 1.0)", real(0, 1, above=True), rare=True)
+    temperature: float | None = option("T", "temperature of sampled text", float_between(0, above=True))
+    top_p: float | None = option(
+        "P", "top-p of sampled text (default: 1.0)", float_between(0, 1, above=True), rare=True
+    )
     seed: int | None = option("N", "seed from which the seeds of sampled text were made", values.seed, rare=True)
 
 

@@ -16,7 +16,7 @@ from rescore.decode.cli import values
 from rescore.decode.cli.groups import DecodingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Result, check_stdin
-from rescore.decode.cli.values import Written, real, something, whole
+from rescore.decode.cli.values import Written, float_between, int_between, something
 from rescore.decode.draft.registry import SPECS
 from rescore.lattice.atomic import naming
 
@@ -91,15 +91,15 @@ class GenerateArgs(DecodingArgs, ReportedArgs):
     )
     compare: bool = flag("say whether drafts make decoding faster, and why")
     no_color: bool = flag("no colours on a terminal, as with NO_COLOR in the environment", rare=True)
-    max_tokens: int = option("N", "greatest length of each text", whole(1, 2**20), 64)
+    max_tokens: int = option("N", "greatest length of each text", int_between(1, 2**20), 64)
     top_p: float | None = option(
-        "P", "sample from the most probable tokens of total probability P", real(0, 1, above=True), rare=True
+        "P", "sample from the most probable tokens of total probability P", float_between(0, 1, above=True), rare=True
     )
     sample_top_k: int | None = option(
-        "K", "sample from the K most probable tokens (--top-k is for lattices)", whole(1, 2**31 - 1), rare=True
+        "K", "sample from the K most probable tokens (--top-k is for lattices)", int_between(1, 2**31 - 1), rare=True
     )
     repetition_penalty: float = option(
-        "R", "divide the logits of tokens that have occurred by R", real(0, above=True), 1.0, rare=True
+        "R", "divide the logits of tokens that have occurred by R", float_between(0, above=True), 1.0, rare=True
     )
     seed: int | None = option("N", "seed of sampled text (default: 0)", values.seed, rare=True)
     stop: Sequence[str] = option(
@@ -158,7 +158,7 @@ def run(args: GenerateArgs) -> Result:
     with not_remembered(memory if args.compare else None):
         if args.compare:
             warm_up(decoder, ids, drafting, options)
-        chunks, said = written(args, decoder, prompts, ids, drafting, options)
+        chunks, said = decode_texts(args, decoder, prompts, ids, drafting, options)
         shown = Decoded(tokens=[tokens for tokens, _ in chunks], statistics=[chunk.statistics for _, chunk in chunks])
         anew = partial(decode_anew, decoder, ids, drafting, options)
         rounds = compared(shown, anew) if args.compare else []
@@ -253,7 +253,7 @@ def encoded(decoder: Decoder, text: str, number: int, most: int) -> NDArray[np.i
     return ids
 
 
-def written(
+def decode_texts(
     args: GenerateArgs,
     decoder: Decoder,
     prompts: list[str],

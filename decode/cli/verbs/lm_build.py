@@ -16,7 +16,7 @@ from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import CountingArgs, LmOutArgs, PruningArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import Written, real, something
+from rescore.decode.cli.values import Written, float_between, something
 from rescore.lattice.unfinished import work_beside
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class LmBuildArgs(CountingArgs, PruningArgs, LmOutArgs, ReportedArgs):
     unseen_cost: float | None = option(
         "COST",
         "katz: cost of unseen ids in nats, e.g. 1000 as in the paper (default: reserve mass for them)",
-        real(0, 1e6),
+        float_between(0, 1e6),
         rare=True,
     )
     discount_fallback: tuple[float, float, float] | None = option(

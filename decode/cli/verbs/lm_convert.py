@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.cli.groups import LM_FILE, LM_WRITTEN, TOKENIZER, ArpaArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Result, check_stdin
-from rescore.decode.cli.values import Written, whole
+from rescore.decode.cli.values import Written, int_between
 
 if TYPE_CHECKING:
     from rescore.lm.model.ngram import NGram
@@ -58,7 +58,7 @@ class LmConvertArgs(ArpaArgs, ReportedArgs):
     failure_label: int = option(
         "N",
         "label of an .fst file's backoff arcs to write: above V, or 0 for epsilon",
-        whole(0, 2**31 - 1),
+        int_between(0, 2**31 - 1),
         default=0,
         rare=True,
     )

@@ -84,7 +84,7 @@ def run(args: LmMergeArgs) -> Result:
 
     check_out(args, args.out)
     output.check_stdin(*args.models, args.tune)
-    mixture = chosen(args)
+    mixture = mixture_given(args)
     tokenizer, skipped = inputs.open_tokenizer(args.tokenizer, args), Skipped()
     heldout: dict[str, Any] = {}
     with screen.stages() as stage:
@@ -94,7 +94,7 @@ def run(args: LmMergeArgs) -> Result:
             texts, end_of_text = read_heldout(stage, args, given, tokenizer, skipped)
             stage("tuning the weights")
             found = tune_mixture(given, texts, end_of_text=end_of_text, log_linear=args.log_linear)
-            mixture, heldout = found.mixture, told(found, args.tune)
+            mixture, heldout = found.mixture, tuning_facts(found, args.tune)
         stage("merging")
         merged = merge_models(given, mixture)
         if args.theta is not None or args.max_ngrams is not None:
@@ -116,7 +116,7 @@ def run(args: LmMergeArgs) -> Result:
     )
 
 
-def chosen(args: LmMergeArgs) -> Mixture:
+def mixture_given(args: LmMergeArgs) -> Mixture:
     """The mixture of the command line."""
     from rescore.lm.build.interpolate import Mixture
 
@@ -173,7 +173,7 @@ def read_heldout(
     return texts, end_of_text
 
 
-def told(found: TunedMixture, file: str) -> dict[str, Any]:
+def tuning_facts(found: TunedMixture, file: str) -> dict[str, Any]:
     """Perplexities of the held-out text, None if infinite."""
 
     def of(nats: float) -> float | None:

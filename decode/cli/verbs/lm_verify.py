@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from rescore.decode.cli.groups import LmModelArgs
 from rescore.decode.cli.options import ReportedArgs, option
 from rescore.decode.cli.output import Column, Result, TextTable, check_stdin
-from rescore.decode.cli.values import real
+from rescore.decode.cli.values import float_between
 
 WORDS = {True: "pass", False: "FAIL", None: "not checked"}
 
@@ -32,7 +32,9 @@ class LmVerifyArgs(LmModelArgs, ReportedArgs):
       rescore lm verify lm.arpa.gz --json -
     """
 
-    tolerance: float | None = option("X", "tolerance of the sums (default: 1e-4; quantised models: 0.2)", real(0, 1))
+    tolerance: float | None = option(
+        "X", "tolerance of the sums (default: 1e-4; quantised models: 0.2)", float_between(0, 1)
+    )
 
 
 def run(args: LmVerifyArgs) -> Result:

@@ -12,7 +12,7 @@ from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import TOKENIZER, DumpArgs, RescoringArgs, TaskArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Result
-from rescore.decode.cli.values import Written, real, whole
+from rescore.decode.cli.values import Written, float_between, int_between
 from rescore.lattice.extras import needed_for
 
 if TYPE_CHECKING:
@@ -70,9 +70,14 @@ class ReportArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
         Path,
         rare=True,
     )
-    neural_alpha: float | None = option("A", "weight of --neural, not tuned (default: 1)", real(0, 1000), rare=True)
+    neural_alpha: float | None = option(
+        "A", "weight of --neural, not tuned (default: 1)", float_between(0, 1000), rare=True
+    )
     neural_paths: int | None = option(
-        "P", "paths of its beam, reported besides the greedy draft (default: 1, no beam)", whole(1, 256), rare=True
+        "P",
+        "paths of its beam, reported besides the greedy draft (default: 1, no beam)",
+        int_between(1, 256),
+        rare=True,
     )
     out: Path = option(
         "FILE",
@@ -85,8 +90,10 @@ class ReportArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
         "FILE", "also write the tables as Markdown; - for standard output", Written(stream=True)
     )
     tokenizer: Path | None = option("PATH", f"{TOKENIZER}, to show tokens as text", Path)
-    sequences: int = option("N", "sequences per task in the lattice browser", whole(0, 1000), default=5, rare=True)
-    nodes: int = option("N", "nodes of the trees in the browser", whole(1, 256), default=16, rare=True)
+    sequences: int = option(
+        "N", "sequences per task in the lattice browser", int_between(0, 1000), default=5, rare=True
+    )
+    nodes: int = option("N", "nodes of the trees in the browser", int_between(1, 256), default=16, rare=True)
     part: str | None = option(
         None,
         "sequences to report on: held-out part, tuning part or all (default: heldout; all with the settings of "
@@ -97,7 +104,7 @@ class ReportArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
     tune_sequences: int | None = option(
         "N",
         "first sequences of each task that form the tuning part (default: 100, at most half)",
-        whole(0, 2**40),
+        int_between(0, 2**40),
         rare=True,
     )
     seed: int = option("N", "seed of the bootstrap", values.seed, default=0, rare=True)
@@ -116,7 +123,7 @@ class ReportArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
         "FILE", "lines of `rescore bench decode -o FILE`: the page begins with the measured speed", Path, rare=True
     )
     length: int | None = option(
-        "L", "tokens in the cache, for the predicted speed (default: 1024)", whole(1, 2**24), rare=True
+        "L", "tokens in the cache, for the predicted speed (default: 1024)", int_between(1, 2**24), rare=True
     )
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, MEMORY, RescoringArgs, TaskArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import whole
+from rescore.decode.cli.values import int_between
 from rescore.decode.draft.names import bounded, sized, split
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class RunArgs(TaskArgs, RescoringArgs, ReportedArgs):
     tune_sequences: int | None = option(
         "N",
         "first sequences of each task that form the tuning part (default: 100, at most half)",
-        whole(0, 2**48),
+        int_between(0, 2**48),
         rare=True,
     )
     seed: int = option(None, "seed of the bootstrap", values.seed, default=0, rare=True)

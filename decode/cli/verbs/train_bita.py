@@ -8,7 +8,7 @@ from typing import Any
 from rescore.decode.cli.groups import TrainingArgs
 from rescore.decode.cli.options import option
 from rescore.decode.cli.output import Result
-from rescore.decode.cli.values import real, whole
+from rescore.decode.cli.values import float_between, int_between
 
 BITA = "bita"
 
@@ -36,15 +36,15 @@ class TrainBitaArgs(TrainingArgs):
           'Why is ..?'
     """
 
-    masks: int = option("M", "mask tokens after each token", whole(1, 63), default=3)
+    masks: int = option("M", "mask tokens after each token", int_between(1, 63), default=3)
     prompt_tokens: int = option(
-        "P", "learned keys and values in every layer, visible only to masks", whole(0, 4096), default=16
+        "P", "learned keys and values in every layer, visible only to masks", int_between(0, 4096), default=16
     )
-    batch: int = option("N", "texts per step", whole(1, 1 << 14), default=4, rare=True)
-    groups: int = option("G", "groups of masks per text in a step", whole(1, 1 << 14), default=64, rare=True)
-    rounds: float = option("N", "epochs", real(0, 1e4, above=True), default=2.0)
-    rate: float = option("R", "learning rate", real(0, 10, above=True), default=0.002, rare=True)
-    every: int = option("N", "steps between validations", whole(1, 1 << 20), default=100, rare=True)
+    batch: int = option("N", "texts per step", int_between(1, 1 << 14), default=4, rare=True)
+    groups: int = option("G", "groups of masks per text in a step", int_between(1, 1 << 14), default=64, rare=True)
+    rounds: float = option("N", "epochs", float_between(0, 1e4, above=True), default=2.0)
+    rate: float = option("R", "learning rate", float_between(0, 10, above=True), default=0.002, rare=True)
+    every: int = option("N", "steps between validations", int_between(1, 1 << 20), default=100, rare=True)
 
 
 def run(args: TrainBitaArgs) -> Result:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.cli.groups import TrainingArgs
 from rescore.decode.cli.options import flag, option
 from rescore.decode.cli.output import Facts, Result
-from rescore.decode.cli.values import AMOUNT, real, whole
+from rescore.decode.cli.values import AMOUNT, float_between, int_between
 
 if TYPE_CHECKING:
     from rescore.decode.cli.training_texts import TrainingTexts
@@ -47,8 +47,8 @@ class TrainHeadsArgs(TrainingArgs):
       rescore generate --model smollm2 --chat --heads trained/heads 'Why is ..?'
     """
 
-    slots: int | None = option("T", "number of heads, one per slot (default: 5)", whole(1, 63))
-    layers: int | None = option("N", "residual blocks per head (default: 1)", whole(0, 16), rare=True)
+    slots: int | None = option("T", "number of heads, one per slot (default: 5)", int_between(1, 63))
+    layers: int | None = option("N", "residual blocks per head (default: 1)", int_between(0, 16), rare=True)
     draft_vocabulary: int | None = option(
         "D", "number of tokens that heads may draft, the model's most frequent ones (default: 16384)", AMOUNT, rare=True
     )
@@ -58,13 +58,13 @@ class TrainHeadsArgs(TrainingArgs):
     teach: float = option(
         "T",
         "temperature of the model's distributions as training targets",
-        real(0, 100, above=True),
+        float_between(0, 100, above=True),
         default=0.7,
         rare=True,
     )
-    batch: int = option("N", "positions per step", whole(1, 1 << 20), default=1024, rare=True)
-    rounds: float = option("N", "greatest number of epochs", real(0, 1e4, above=True), default=3.0)
-    rate: float = option("R", "learning rate", real(0, 10, above=True), default=0.02, rare=True)
+    batch: int = option("N", "positions per step", int_between(1, 1 << 20), default=1024, rare=True)
+    rounds: float = option("N", "greatest number of epochs", float_between(0, 1e4, above=True), default=3.0)
+    rate: float = option("R", "learning rate", float_between(0, 10, above=True), default=0.02, rare=True)
     estimate: bool = flag("only estimate time and disk space")
 
 

@@ -11,7 +11,7 @@ from rescore.decode.cli import values
 from rescore.decode.cli.groups import DumpArgs, ThreadArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import Written, whole
+from rescore.decode.cli.values import Written, int_between
 from rescore.decode.draft.names import split
 
 if TYPE_CHECKING:
@@ -64,11 +64,13 @@ class TuneArgs(DumpArgs, ThreadArgs, ReportedArgs):
     )
     out: Path | None = option("FILE", "settings file to write", Written(), short="-o")
     tune_sequences: int | None = option(
-        "N", "first sequences of each task that form the tuning part (default: 100, at most half)", whole(1, 2**48)
+        "N",
+        "first sequences of each task that form the tuning part (default: 100, at most half)",
+        int_between(1, 2**48),
     )
     per_task: bool = flag("also calibrate trees for each task")
-    paths: int = option("P", "paths verified in parallel", whole(1, 1024), default=16)
-    top_k: int | None = option("K", "candidates per slot (default: all in the dump)", whole(1, 64))
+    paths: int = option("P", "paths verified in parallel", int_between(1, 1024), default=16)
+    top_k: int | None = option("K", "candidates per slot (default: all in the dump)", int_between(1, 64))
     seed: int = option(None, "seed of the bootstrap", values.seed, default=0, rare=True)
 
 

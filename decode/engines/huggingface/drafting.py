@@ -35,7 +35,7 @@ from rescore.decode.loop.totals import Totals
 from rescore.decode.models.bita import holds_bita, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
-from rescore.decode.models.heads import Heads, Memoryless
+from rescore.decode.models.heads import Heads, StatelessHeads
 from rescore.decode.models.model_check import matrices_of
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
@@ -340,4 +340,4 @@ def _needs_every_state(drafter: Any) -> bool:
     read anew even if a cache holds it.
     """
     heads = getattr(getattr(drafter, "lattice", None), "heads", None)
-    return heads is not None and not isinstance(heads, Memoryless)
+    return heads is not None and not isinstance(heads, StatelessHeads)

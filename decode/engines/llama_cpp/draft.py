@@ -17,7 +17,7 @@ from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.lattice.structure import Structure
 from rescore.lm.model.ngram import NGram
 
-MOST = 16
+MAX_TOKENS = 16
 
 
 class LlamaDraft(LlamaDraftModel):
@@ -39,7 +39,7 @@ class LlamaDraft(LlamaDraftModel):
         self,
         lm: NGram | str | os.PathLike[str] | None = None,
         *,
-        most: int = MOST,
+        most: int = MAX_TOKENS,
         memory: TextMemory | None = None,
         calibration: Calibration | None = None,
         cost: float | None = None,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, SEQUENCES, LlamaContext, LlamaWeights
 from rescore.decode.models.conditioned_heads import stored_heads
-from rescore.decode.models.heads import DraftVocabulary, Heads, HeadsSession, Memoryless
+from rescore.decode.models.heads import DraftVocabulary, Heads, HeadsSession, StatelessHeads
 from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel
@@ -289,7 +289,7 @@ class HeadsOfStates:
     """Heads that read the model's hidden state from the states of a `LlamaTarget`."""
 
     def __init__(self, heads: Heads):
-        if not isinstance(heads, Memoryless):
+        if not isinstance(heads, StatelessHeads):
             raise ValueError(f"heads: expected heads that read one hidden state, got {type(heads).__name__}")
         self._heads = heads
         self.slots = heads.slots
@@ -299,8 +299,8 @@ class HeadsOfStates:
         return _Session(self._heads)
 
 
-class _Session(Memoryless):
-    def __init__(self, heads: Memoryless):
+class _Session(StatelessHeads):
+    def __init__(self, heads: StatelessHeads):
         self._heads = heads
 
     def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:

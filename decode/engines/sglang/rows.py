@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.engines.forgiving import Forgiving
+from rescore.decode.engines.empty_on_error import EmptyOnError
 from rescore.decode.engines.text_drafter import DraftRow
 from rescore.lattice.tree import token_ids
 
@@ -15,7 +15,7 @@ from rescore.lattice.tree import token_ids
 class RequestTexts:
     """The corpus interface of SGLang's n-gram worker, backed by the texts of requests and, if any, the memory."""
 
-    def __init__(self, drafter: Forgiving):
+    def __init__(self, drafter: EmptyOnError):
         self.drafter = drafter
         self._corpora: dict[str, int] = {}
 

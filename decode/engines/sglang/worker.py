@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sglang.srt.speculative.ngram_worker import NGRAMWorker
 
+from rescore.decode.engines.empty_on_error import EmptyOnError
 from rescore.decode.engines.engine_options import EngineOptions
-from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.package_versions import check_version
 from rescore.decode.engines.sglang.rows import RequestTexts, draft_row
 from rescore.decode.engines.sglang.tree_arrays import tree_arrays
@@ -34,7 +34,7 @@ class RescoreWorker(NGRAMWorker):
         drafter = EngineOptions.of_environment().drafter(
             vocab_size=config.vocab_size, end=ends[0] if ends else None, texts=TEXTS
         )
-        self.ngram_corpus = RequestTexts(Forgiving(drafter))
+        self.ngram_corpus = RequestTexts(EmptyOnError(drafter))
 
     def _prepare_draft_tokens(self, batch: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns tokens and mask as `tree_arrays` does."""

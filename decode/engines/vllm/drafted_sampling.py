@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 
-def mend() -> bool:
+def patch_expand_batch() -> bool:
     """Repairs vLLM's expansion of temperature, top_k and top_p to drafted positions if it is wrong; returns whether it
     was.
 

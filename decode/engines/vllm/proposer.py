@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.engines.empty_on_error import EmptyOnError
 from rescore.decode.engines.engine_options import EngineOptions
-from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.package_versions import check_one_of
 from rescore.decode.engines.text_drafter import DraftRow
-from rescore.decode.engines.vllm.drafted_sampling import mend
+from rescore.decode.engines.vllm.drafted_sampling import patch_expand_batch
 
 TESTED = ("0.32", "0.34")
 
@@ -34,7 +34,7 @@ class Proposer:
         model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
         self.longest = int(model.max_model_len)
         ends = getattr(model.hf_text_config, "eos_token_id", None)
-        self.drafter = Forgiving(
+        self.drafter = EmptyOnError(
             EngineOptions.of(vllm_config.additional_config).drafter(
                 vocab_size=model.get_vocab_size(),
                 end=ends if ends is None or isinstance(ends, int) else next(iter(ends), None),
@@ -43,8 +43,8 @@ class Proposer:
         )
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """Called by vLLM before decoding. The model is not needed; sampling on CPU is corrected here (`mend`)."""
-        mend()
+        """Called by vLLM before decoding. The model is not needed; sampling on CPU is corrected (`patch_expand_batch`)."""
+        patch_expand_batch()
 
     def propose(
         self,

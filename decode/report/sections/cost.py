@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rescore.decode.cost.cost_inputs import ways_of
-from rescore.decode.cost.cost_model import PLAIN, CostOptions, Roofline, Way, forecast
+from rescore.decode.cost.cost_model import PLAIN, CostOptions, Method, Roofline, forecast
 from rescore.decode.cost.cost_tables import (
     BATCHES,
     Columns,
@@ -56,7 +56,7 @@ def section(measured: Measured) -> Section | None:
     )
 
 
-def ways(measured: Measured, options: CostOptions) -> list[Way]:
+def ways(measured: Measured, options: CostOptions) -> list[Method]:
     """The drafters with a predicted cost; of several paths, only for one number of them.
 
     The neural beam is left out: the cost model has no passes of several rows.
@@ -102,7 +102,7 @@ def drafting_seconds(measured: Measured) -> Mapping[str, float]:
     return found
 
 
-def _plot(options: CostOptions, drafters: Sequence[Way]) -> Plot:
+def _plot(options: CostOptions, drafters: Sequence[Method]) -> Plot:
     batches = batches_of(options, PLOTTED)
     of_batches = [
         forecast(options.shape, drafters, options.clock, batch=batch, length=options.length)[1:] for batch in batches
@@ -123,7 +123,7 @@ def _plot(options: CostOptions, drafters: Sequence[Way]) -> Plot:
     )
 
 
-def _tables(options: CostOptions, drafters: Sequence[Way]) -> list[Table]:
+def _tables(options: CostOptions, drafters: Sequence[Method]) -> list[Table]:
     """Of all paths, of trees at a few budgets, and of the fastest way."""
     shown = [way for way in drafters if way.rows > 1 or way.verified < min(EQUAL) or round(way.verified) in EQUAL]
     names, batches = {PLAIN.name, *(way.name for way in shown)}, batches_of(options, BATCHES)

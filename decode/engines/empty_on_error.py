@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Forgiving:
+class EmptyOnError:
     """A `TextDrafter` that turns errors, such as ids outside the n-gram model's vocabulary, into empty drafts for the
     rows concerned. Only the first error is logged.
     """
