@@ -43,7 +43,7 @@ class Proposer:
         )
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """Called by vLLM before decoding. The model is not needed; sampling on CPU is corrected (`patch_expand_batch`)."""
+        """Called by vLLM before decoding. The model is not needed; sampling on CPU is corrected here."""
         patch_expand_batch()
 
     def propose(
