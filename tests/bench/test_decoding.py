@@ -96,7 +96,7 @@ def test_rounds_are_counted_and_come_in_turns(world):
     rounds = []
     prompts = [text(5, seed=i).astype(np.int64) for i in range(3)]
     target = BlockwiseTarget(trained())
-    again = bench.Contender.of_drafter(target, "again", None, bench.TreeLayout())
+    again = bench.System.of_drafter(target, "again", None, bench.TreeLayout())
     ((plain, same),) = bench.bench(
         target,
         {"one": prompts, "two": prompts[:1]},

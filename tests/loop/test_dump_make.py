@@ -150,7 +150,7 @@ def test_heads_that_read_along_are_told_every_token_once(folder, kind, monkeypat
     ]
     options = continuations.ContinuationOptions(kind=kind, top_k=K, max_tokens=12, end_of_text=END)
     plain = list(continuations.continuations(BlockwiseTarget(trained()), BlockwiseHeads(trained()), prompts, options))
-    monkeypatch.setattr(continuations, "Memoryless", ())  # nothing is one
+    monkeypatch.setattr(continuations, "StatelessHeads", ())  # nothing is one
     for one, other in zip(
         plain, continuations.continuations(BlockwiseTarget(trained()), Stepwise(trained()), prompts, options)
     ):
