@@ -37,12 +37,13 @@ class Prompts:
 
     def behind(self, prompt: NDArray[np.int32]) -> tuple[Behind, _core.ContextModel]:
         """What is kept while any request of the prompt [m] runs, and the counts of one more."""
+        key = prompt.tobytes()
         with self._lock:
-            if behind := self._behind.get(prompt.tobytes()):
+            if behind := self._behind.get(key):
                 return behind, behind.counts.sibling()
             counts = self._counts()
             counts.extend(prompt, prompt=True)
-            behind = self._behind[prompt.tobytes()] = Behind(counts.sibling())
+            behind = self._behind[key] = Behind(counts.sibling())
             return behind, counts
 
 

@@ -18,6 +18,7 @@ from rescore.decode.draft.tree_search import NODES
 from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText, Prompts
 from rescore.decode.engines.text_store import TextStore
+from rescore.decode.models.draft_step import last_tokens
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree, token_ids
 from rescore.lattice.trees import Trees
@@ -262,14 +263,10 @@ class TextDrafter:
     def _search(
         self, texts: list[KnownText], rows: Sequence[DraftRow], n: int, depth: int | None, least: float
     ) -> Trees:
-        context = max(1, self.model.order - 1, *(text.memory.context for text in texts if text.memory))
-        histories = np.full((len(texts), context), -1, np.int32)
-        for row, text in zip(histories, texts):
-            tail = text.tail(context)
-            row[context - len(tail) :] = tail
+        context = max(1, self.model.order - 1, *(text.memory.context if text.memory else 0 for text in texts))
         return propose_trees(
             self.model,
-            histories,
+            last_tokens([text.tokens for text in texts], context),
             n=n,
             depth=depth,
             texts=[text.counts for text in texts],

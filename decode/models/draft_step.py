@@ -89,9 +89,14 @@ class DraftStep:
         return range(len(self.histories)) if self.rows is None else self.rows
 
     def contexts(self, length: int) -> NDArray[np.int32]:
-        """The last tokens of each history, int32 [B, max(1, length)], padding -1 in front."""
-        rows = np.full((len(self.histories), max(1, length)), -1, np.int32)
-        for row, history in zip(rows, self.histories):
-            tail = history[-rows.shape[1] :]
-            row[len(row) - len(tail) :] = tail
-        return rows
+        """The last tokens of each history, as `last_tokens`."""
+        return last_tokens(self.histories, length)
+
+
+def last_tokens(histories: Sequence[NDArray[np.int32]], length: int) -> NDArray[np.int32]:
+    """The last tokens of each history [n], int32 [B, max(1, length)], padding -1 in front."""
+    rows = np.full((len(histories), max(1, length)), -1, np.int32)
+    for row, history in zip(rows, histories):
+        tail = history[-rows.shape[1] :]
+        row[len(row) - len(tail) :] = tail
+    return rows

@@ -45,6 +45,7 @@ def untrained(seed: int = 0, config: BlockwiseConfig = CONFIG) -> BlockwiseTrans
 
 
 @functools.cache
+@torch.inference_mode(False)  # whoever asks first
 def trained() -> BlockwiseTransformer:
     """fp32, evaluation mode; do not change it."""
     torch.manual_seed(0)
