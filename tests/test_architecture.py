@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.sources import parsed
 
 LAYERS = ("lattice", "lm", "decode")
 # Which rooms a room of decode/ may use, or modules of them; all may use lattice/ and lm/. lm/build/ may use lm/model/.
@@ -47,7 +48,7 @@ MODULES = sources()
 
 def imports(file: Path) -> Iterator[str]:
     """What a file imports, also in functions and for type checkers alone."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -118,7 +119,7 @@ def test_every_room_is_in_the_table_and_says_what_it_is_for():
 def test_a_class_has_its_name_for_itself():
     found: dict[str, list[str]] = {}
     for module, file in MODULES.items():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in parsed(file).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(module)
     assert {name: homes for name, homes in found.items() if len(homes) > 1} == {}
@@ -193,7 +194,7 @@ def test_no_tool_imports_a_test():
 def names_of(file: Path) -> set[str]:
     """What a module defines or imports at its top."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -206,7 +207,7 @@ def names_of(file: Path) -> set[str]:
 @pytest.mark.parametrize("script", sorted((ROOT / "tools").rglob("*.py")), ids=lambda path: path.name)
 def test_tools_import_what_there_is(script):
     """Most of them are run by hand, some only once a year."""
-    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(script)):
         module = (getattr(node, "module", None) or "").removeprefix("rescore.")
         if isinstance(node, ast.ImportFrom) and module.split(".")[0] in LAYERS:
             for alias in node.names:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.refusals import refuses
+from support.sources import parsed
 
 import rescore
 from rescore import _core
@@ -56,7 +57,7 @@ def test_every_public_name_is_there():
 
 
 def test_type_checkers_see_the_names_that_there_are():
-    stub = ast.parse(FACADE_STUB.read_text(encoding="utf-8"))
+    stub = parsed(FACADE_STUB)
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     assert {alias.asname: node.module for node in imports for alias in node.names} == {
         name: f"rescore.{module}" for name, module in rescore._HOME.items()
@@ -65,7 +66,7 @@ def test_type_checkers_see_the_names_that_there_are():
 
 def test_stub_names_everything():
     """Every function and method of the core is in _core.pyi, and the other way round."""
-    tree = ast.parse(CORE_STUB.read_text(encoding="utf-8"))
+    tree = parsed(CORE_STUB)
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     classes = {
         node.name: {m.name for m in node.body if isinstance(m, ast.FunctionDef)}
@@ -85,7 +86,7 @@ def test_constants_are_the_cores():
     """Those that Python has as well, where the core is not imported; and all are in the stub."""
     assert (sausage.MAX_SLOTS, sausage.MAX_WIDTH) == (_core.MAX_SLOTS, _core.MAX_CANDIDATES)
     assert grams.MAX_ORDER == _core.MAX_ORDER
-    tree = ast.parse(CORE_STUB.read_text(encoding="utf-8"))
+    tree = parsed(CORE_STUB)
     named = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
     assert named == {name for name in vars(_core) if name.isupper()} | {"processor"}
 
@@ -95,7 +96,7 @@ def test_typed_and_documented(part):
     assert (folder(part) / "py.typed").exists()
     for file in folder(part).glob("*.py"):
         if file.name != "__init__.py":
-            assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), file
+            assert ast.get_docstring(parsed(file)), file
 
 
 def test_core_modules_import():

@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 from support.paths import ROOT
+from support.sources import parsed
 from support.tools import load_tool
 
 griffe = pytest.importorskip("griffe")
@@ -38,16 +39,14 @@ def objects() -> list[str]:
     """The public objects of the API's pages."""
     (table,) = (
         node.value
-        for node in ast.parse((ROOT / "tools" / "docs" / "pages.py").read_text()).body
+        for node in parsed(ROOT / "tools" / "docs" / "pages.py").body
         if isinstance(node, ast.Assign) and node.targets[0].id == "API"
     )
     return [path for _, *paths in ast.literal_eval(table).values() for path in paths]
 
 
 def test_every_public_name_has_a_place():
-    from rescore.decode.facade import _HOME
-
-    assert {f"{home}.{name}" for name, home in _HOME.items()} <= set(objects())
+    assert {f"{home}.{name}" for name, home in docstrings._HOME.items()} <= set(objects())
 
 
 @pytest.mark.parametrize("path", [path for path in objects() if "llama_cpp" not in path and "vllm" not in path])

@@ -8,8 +8,9 @@ from typing import Any
 
 from griffe import Extension, Object
 
-from rescore.decode.facade import _HOME
+import rescore
 
+_HOME: dict[str, str] = vars(rescore)["_HOME"]  # by name, the module that has it
 NAMES = r"[a-z_]\w*(?:, [a-z_]\w*)*"
 
 
