@@ -113,4 +113,4 @@ def importable(name: str) -> object:
     except ImportError as error:
         if (error.name or "").startswith("rescore"):
             pytest.fail(f"{name}: {error}")
-        pytest.skip(f"{name} needs {error.name}")
+        pytest.skip(f"{name}: {error}")

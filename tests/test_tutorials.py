@@ -105,7 +105,7 @@ def test_the_tutorial_runs(name, folder):
 def test_the_indented_commands_run(page, folder, smollm2):
     """In order. Timing every drafter takes minutes: tests/bench run it on a small model."""
     lines = re.findall(r"^    (rescore .*)$", (ROOT / page).read_text(encoding="utf-8").replace("\\\n", ""), re.M)
-    assert len(lines) >= 2
+    assert lines
     run(folder, ["bash", "-e"], "\n".join(line for line in lines if not line.startswith("rescore bench")))
 
 
