@@ -127,13 +127,6 @@ def test_commands_parse(readme):
         assert parser().parse_args(shlex.split(line, comments=True)).verb == line.split()[0]
 
 
-def test_the_example_of_hugging_face_runs(demo, monkeypatch, capsys):
-    monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/huggingface.md").read_text(encoding="utf-8"), re.S)
-    exec(code, {})
-    assert "passes for 24 tokens" in capsys.readouterr().out
-
-
 OPTIONAL = ("Cost",)  # sections of the report that are asked for
 
 
