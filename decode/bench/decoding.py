@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from rescore.decode.bench.results import machine
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
@@ -19,6 +21,13 @@ from rescore.decode.models.target import Target
 from rescore.decode.replay.table import Lines
 
 PLAIN = "plain"
+PACKAGES = ("rescore", "torch", "transformers", "numpy")
+
+
+def machine_of(device: torch.device) -> dict[str, Any]:
+    """The machine, and the device that ran the passes."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    return {**machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
 
 
 Writer = Callable[[Sequence[Request], Options], list[Generation]]

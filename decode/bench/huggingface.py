@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,7 @@ def huggingface_contender(model: Any, name: str, *, drawn: bool) -> System:
 
 def writer(model: Any, lookup: int | None) -> Writer:
     """Returns a writer that calls `generate` and counts passes; the numbers of drafted tokens are unknown."""
-
-    def write(requests: Sequence[Request], options: Options) -> list[Generation]:
-        return [_written(model, request, options, lookup) for request in requests]
-
-    return write
+    return lambda requests, options: [_written(model, one, options, lookup) for one in requests]
 
 
 def _written(model: Any, request: Request, options: Options, lookup: int | None) -> Generation:

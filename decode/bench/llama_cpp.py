@@ -24,28 +24,20 @@ LLAMA_LOOKUPS = {f"llama-cpp-python lookup {tokens}": tokens for tokens in LOOKE
 LLAMA_CPP = (LLAMA_PLAIN, *LLAMA_LOOKUPS, LLAMA_DRAFT)
 
 
-class LlamaPeers:
-    """Contenders that decode a GGUF file's model, one request at a time. context: tokens of the longest text."""
+def llama_contender(file: Path, name: str, lm: NGram | None, *, context: int, threads: int, drawn: bool) -> System:
+    """Makes the contender of that name, one of `LLAMA_CPP`, for a GGUF file's model; it decodes one request at a time.
 
-    def __init__(self, file: Path, *, context: int, threads: int):
-        self._options: dict[str, Any] = {
-            "model_path": str(file),
-            "n_ctx": context,
-            "n_threads": threads,
-            "n_threads_batch": threads,
-            "verbose": False,
-        }
-
-    def contender(self, name: str, lm: NGram | None, *, drawn: bool) -> System:
-        """Makes the contender of that name, one of `LLAMA_CPP`. drawn: whether tokens are drawn."""
-        if name == LLAMA_DRAFT:
-            llama: Llama = DraftedLlama(**self._options, draft_model=LlamaDraft(lm))
-        elif name in LLAMA_LOOKUPS:
-            lookup = LlamaPromptLookupDecoding(num_pred_tokens=LLAMA_LOOKUPS[name])
-            llama = Llama(**self._options, draft_model=lookup, logits_all=True)  # without it, texts beyond n_batch fail
-        else:
-            llama = Llama(**self._options)
-        return System(name=name, write=_writer(llama), alone=True, drawn=drawn)
+    context: tokens of the longest text. drawn: whether tokens are drawn.
+    """
+    how: dict[str, Any] = {"n_ctx": context, "n_threads": threads, "n_threads_batch": threads, "verbose": False}
+    if name == LLAMA_DRAFT:
+        llama: Llama = DraftedLlama(str(file), **how, draft_model=LlamaDraft(lm))
+    elif name in LLAMA_LOOKUPS:
+        lookup = LlamaPromptLookupDecoding(num_pred_tokens=LLAMA_LOOKUPS[name])
+        llama = Llama(str(file), **how, draft_model=lookup, logits_all=True)  # without it, texts beyond n_batch fail
+    else:
+        llama = Llama(str(file), **how)
+    return System(name=name, write=_writer(llama), alone=True, drawn=drawn)
 
 
 def _writer(llama: Any) -> Writer:
@@ -58,11 +50,7 @@ def _writer(llama: Any) -> Writer:
         passes.append((len(tokens), time.perf_counter() - began))
 
     llama.eval = counted
-
-    def write(requests: Sequence[Request], options: Options) -> list[Generation]:
-        return [_written(llama, request, options, passes) for request in requests]
-
-    return write
+    return lambda requests, options: [_written(llama, one, options, passes) for one in requests]
 
 
 def _written(llama: Any, request: Request, options: Options, passes: list[tuple[int, float]]) -> Generation:

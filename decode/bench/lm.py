@@ -130,15 +130,8 @@ def bench_lm(
 
 
 def measure(peer: Peer, text: Path, rounds: int) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "rescore.decode.bench.lm_process",
-        peer.engine,
-        str(peer.file),
-        str(text),
-        str(rounds),
-    ]
+    command = [sys.executable, "-m", "rescore.decode.bench.lm_process"]
+    command += map(str, (peer.engine, peer.file, text, rounds))
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")

@@ -1,13 +1,16 @@
-"""The result format shared by all benchmarks."""
+"""The form of a benchmark's results, and the machine that they are of."""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rescore import _core
-from rescore.decode.bench.machine import machine
+from rescore.lattice.extras import version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,15 +24,8 @@ class BenchRow:
     """
 
     group: str
-    case: Mapping[str, int | float | str]
-    engines: Mapping[str, Mapping[str, Any]]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "group": self.group,
-            "case": dict(self.case),
-            "engines": {name: dict(own) for name, own in self.engines.items()},
-        }
+    case: dict[str, int | float | str]
+    engines: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,18 +36,22 @@ class BenchReport:
     machine: Mapping[str, Any]
     settings: Mapping[str, Any]
     checked: tuple[str, ...]
-    rows: tuple[BenchRow, ...] = field(repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "bench": self.bench,
-            "machine": dict(self.machine),
-            "settings": dict(self.settings),
-            "checked": list(self.checked),
-            "results": [row.to_json() for row in self.rows],
-        }
+    results: tuple[BenchRow, ...] = field(repr=False)
 
 
-def bench_machine(*packages: str) -> dict[str, Any]:
-    """Returns the machine, the versions of packages, and the core's compilation target (`_core.processor`)."""
-    return {**machine(*packages), "core": _core.processor}
+def machine(*packages: str) -> dict[str, Any]:
+    """Returns processor, cores, memory, load, the versions of Python and the packages (None: not installed), and the
+    core's compilation target (`_core.processor`).
+    """
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return {
+        "cpu": next(models, platform.processor()),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "core": _core.processor,
+    }

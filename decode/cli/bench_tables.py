@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def finish(
         body += [f"- {plain(line)}" for line in remarks]
         output.write_text(markdown, "\n".join([f"## rescore bench {report.bench}", "", *body]))
     shown = [part for one in tables for part in ("", one.title, one.table)]
-    return Result(report.to_json(), [*lines, *shown, *(("", *remarks) if remarks else ())], int(bool(failed)), failed)
+    return Result(asdict(report), [*lines, *shown, *(("", *remarks) if remarks else ())], int(bool(failed)), failed)
 
 
 def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:

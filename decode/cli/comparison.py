@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.cli import screen
-from rescore.decode.cli.decoders import Decoder
-from rescore.decode.cli.drafter_inputs import NamedDrafter
+from rescore.decode.cli.decoders import Decoder, NamedDrafter
 from rescore.decode.cli.groups import DecodingArgs
 from rescore.decode.draft.auto_width import forget
 from rescore.decode.draft.pace import PassCosts

@@ -1,23 +1,46 @@
-"""Opens the model of a command line and its tokenizer."""
+"""What a command line decodes with: its model, tokenizer and prompts, and its drafters and their inputs, each opened
+once.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from rescore.decode.cli.groups import OpeningArgs, StructureArgs
-from rescore.decode.cli.options import Misuse
+from rescore.decode.cli.groups import DecodingArgs, DraftArgs, OpeningArgs, StructureArgs
+from rescore.decode.cli.options import Args, Misuse, blaming
+from rescore.decode.cli.output import check_stdin
+from rescore.decode.draft import DEFAULT_TOP_K
+from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.registry import SPECS, Spec
+from rescore.decode.draft.settings import Settings
+from rescore.decode.draft.sources import DraftSources, Missing
+from rescore.decode.draft.static_tree import StaticTree
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.prompt_text import PromptText, check_tokenizer
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts
 from rescore.decode.models.open import OpenModel, open_model
+from rescore.decode.models.target import Target
+from rescore.lattice.atomic import naming
+from rescore.lattice.dump import Dump
 from rescore.lattice.structure import Structure
+from rescore.lm.model.arpa import ArpaOptions
+from rescore.lm.model.compressed import standard_input
+from rescore.lm.model.formats import load
+from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
 
 
@@ -48,6 +71,15 @@ class Decoder:
                 f"{what}: {prompt} tokens and --max-tokens {most}: expected at most {context} together, the model's "
                 "context; shorten one of them"
             )
+
+    def encoded(self, prompts: Sequence[str], most: int) -> list[NDArray[np.int32]]:
+        """The ids of prompts. ValueError if one is empty or leaves no room for `most` more tokens."""
+        found = []
+        for number, text in enumerate(prompts, 1):
+            with blaming(f"prompt {number}"):
+                found.append(self.text.encode(text))
+            self.check_length(f"prompt {number}", len(found[-1]), most)
+        return found
 
 
 def open_decoder(
@@ -86,20 +118,12 @@ def open_structure(args: StructureArgs, decoder: Decoder) -> Structure | None:
     ((name, value),) = given
     from rescore.decode.draft.structure import Grammar
 
-    text, tokenizer = value if name == "regex" else value.read_text(encoding="utf-8"), decoder.tokenizer
-    try:
-        match name:
-            case "json_schema":
-                found = Grammar.json_schema(text, tokenizer)
-            case "tools":
-                found = Grammar.tools(json.loads(text), tokenizer)
-            case "regex":
-                found = Grammar.regex(text, tokenizer)
-            case _:
-                found = Grammar.lark(text, tokenizer)
+    makers: dict[str, Callable[..., Grammar]] = {"json_schema": Grammar.json_schema, "regex": Grammar.regex}
+    makers |= {"tools": lambda text, tokenizer: Grammar.tools(json.loads(text), tokenizer), "grammar": Grammar.lark}
+    text = value if name == "regex" else value.read_text(encoding="utf-8")
+    with blaming(f"--{name.replace('_', '-')} {value}"):
+        found = makers[name](text, decoder.tokenizer)
         found.start(decoder.facts.vocab_size, decoder.ends)
-    except ValueError as error:
-        raise ValueError(f"--{name.replace('_', '-')} {value}: {error}") from None
     return found
 
 
@@ -109,15 +133,14 @@ def opened(
     dtype: str | None,
     device: str | None,
     *,
+    engine: str | None,
+    threads: int | None,
     heads: str | None = None,
-    engine: str | None = None,
-    threads: int | None = None,
 ) -> OpenModel:
     """The model, in PyTorch or in an engine."""
     if engine is None:
-        return open_model(
-            model, heads=heads, dtype=getattr(torch, dtype) if dtype else None, device=checked_device(device)
-        )
+        kind = getattr(torch, dtype) if dtype else None
+        return open_model(model, heads=heads, dtype=kind, device=checked_device(device))
     for name, value in (("device", device), ("dtype", dtype)):
         if value is not None:
             raise Misuse(f"--{name}: not used by the engine {engine}; leave it out")
@@ -139,3 +162,216 @@ def checked_device(name: str | None) -> torch.device:
             f"--device {name}: expected a device of this machine, got {' '.join(str(error).split())[:120]}"
         ) from None
     return device
+
+
+def read_prompts(words: Sequence[str]) -> list[str]:
+    """The prompts; - is standard input. ValueError for bytes that are not UTF-8."""
+    check_stdin(*words)
+    return [prompt_of(word, f"prompt {number}") for number, word in enumerate(words, 1)]
+
+
+def prompt_of(word: str, name: str) -> str:
+    content = os.fsencode(word)  # bytes of other encodings reach us in surrogates
+    if word == "-":
+        name = "standard input"
+        with naming(name), standard_input() as file:
+            content = file.read()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: expected UTF-8, got byte {error.object[error.start]:#x} at {error.start}") from None
+    return text.replace("\r\n", "\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NamedDrafter:
+    """A drafter (None for plain decoding), its name in reports, and the layout of its drafts."""
+
+    name: str
+    drafter: Drafter | None
+    layout: TreeLayout | BatchLayout
+
+
+class Drafters(DraftSources):
+    """The drafters of one command line, and their sources: heads, n-gram models, small models, settings."""
+
+    def __init__(self, args: DecodingArgs, decoder: Decoder):
+        super().__init__(args.threads)
+        self.args, self.decoder, self.facts, self.samples = args, decoder, decoder.facts, bool(args.temperature)
+
+    def default(self) -> str:
+        """The drafter to use without --drafter."""
+        if self.args.neural:
+            return "neural"
+        if self.args.draft_model:
+            return "draft-model"
+        if self.facts.heads and (self.facts.trees or self.facts.recurrent):
+            return "tree" if self.args.alpha or len(self.args.lm) > 1 else "blend"
+        if self.facts.heads:
+            return "rescored" if self.args.lm or self.args.settings else "base"
+        return "blend" if self.facts.trees or self.facts.recurrent else "none"
+
+    def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> NamedDrafter:
+        """The drafter of that kind; `changes` override options of the command line."""
+        spec = SPECS[kind]
+        if spec.of_heads and not self.facts.heads:
+            *others, last = (name for name, other in SPECS.items() if not other.of_heads)
+            raise Misuse(
+                f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, "
+                f"or use {', '.join(others)} or {last}"
+            )
+        given = {name: getattr(self.args, name) or default for name, default in spec.options.items()}
+        options = {**given, **changes}
+        chains = self.facts.recurrent and spec.searches_q and layout != "rows"
+        laid = TreeLayout() if chains else self._layout(spec, options, layout)
+        try:
+            made = spec.make(self, {**options, "chains": chains})
+        except Missing as error:
+            raise Misuse(f"--drafter {kind}: {error}") from None
+        return NamedDrafter(name=kind, drafter=made, layout=laid)
+
+    def check_used(self, kind: str) -> None:
+        """Misuse for an option that the drafter ignores."""
+        for name in (field.name for field in fields(DraftArgs) if field.name not in Args.__annotations__):
+            if name not in SPECS[kind].options and getattr(self.args, name):
+                users = ", ".join(other for other, spec in SPECS.items() if name in spec.options)
+                raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}, only by {users}")
+        if self.args.settings and (self.args.lm or self.args.alpha):
+            raise Misuse("--lm, --alpha: --settings already has models and weights; leave them out")
+        if self.args.alpha and not self.args.lm and kind != "neural":
+            raise Misuse("--alpha needs --lm")
+
+    def _layout(self, spec: Spec, options: Mapping[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
+        trees, paths = self.facts.trees, options.get("paths", 0)
+        limits = [limit for limit in (paths or options.get("nodes"), spec.leaves) if limit]
+        leaves = "auto" if "auto" in limits else min(limits, default=1)
+        if spec.name == "neural" and paths > 1:
+            leaves = paths * self.slots  # any prefix in the beam may be a leaf
+        if layout == "tree" and not trees and leaves != 1:
+            raise Misuse("--layout tree: this model does not support trees; use rows")
+        if layout == "tree" or (layout is None and trees):
+            return TreeLayout()
+        if isinstance(leaves, str):
+            raise Misuse("--nodes auto: only for trees in one row; give a number of nodes")
+        return BatchLayout(leaves)
+
+    @property
+    def model(self) -> OpenModel:
+        return self.decoder.model
+
+    def check_inputs(self) -> None:
+        """ValueError or OSError if an input is missing or does not match the model; does not load the model."""
+        self.lms()
+        if self.args.settings:
+            self._open_settings(self.args.settings)
+        for path in filter(None, (self.args.neural, self.args.draft_model)):
+            self._check_small(path)
+        self.memory(self.args.memory)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
+
+    @property
+    def slots(self) -> int:
+        return self.model.heads.slots if self.model.heads else 0
+
+    @property
+    def target(self) -> Target:
+        return self.model.target
+
+    def heads(self, top_k: int | None) -> HeadsLattice:
+        assert self.model.heads is not None
+        return HeadsLattice(heads=self.model.heads, top_k=min(top_k or DEFAULT_TOP_K, self.model.vocab_size))
+
+    def memory(self, memory: Path | None) -> TextMemory | None:
+        """The memory of --memory, empty if the file does not exist."""
+        if memory is None:
+            return None
+        opened = partial(TextMemory.open, memory) if memory.exists() else TextMemory
+        vocab_size, end_of_text = self.facts.vocab_size, self.decoder.ends[0]
+        return self.once("memory", lambda: opened(vocab_size=vocab_size, end_of_text=end_of_text))
+
+    def frozen_memory(self) -> None:
+        """Opens --memory read-only: later rounds decode the same prompts and must not find the earlier texts in it."""
+        if self.args.memory and not self.args.memory.exists():
+            raise FileNotFoundError(f"{self.args.memory}: expected a file written by `rescore generate --memory`")
+        memory = self.memory(self.args.memory)
+        if memory is not None:
+            memory.frozen = True
+
+    def settings(self, settings: Path) -> Settings:
+        """The settings of --settings, checked against the model."""
+        return self.once("settings", lambda: self._checked_settings(settings))
+
+    def _checked_settings(self, path: Path) -> Settings:
+        found = self._open_settings(path)
+        with blaming(path):
+            found.check(vocab_size=self.vocab_size, slots=self.slots)
+            models = self.tuned_models(found)
+        if models:
+            self._require_tokenizer(models[0], path)
+        return found
+
+    def lms(self) -> list[NGram]:
+        """The models of --lm, checked against the model's vocabulary and tokenizer."""
+        return self.once("lms", lambda: [self._lm(path) for path, _ in self.args.lm])
+
+    def weights(self, alpha: list[float] | None) -> list[list[float]]:
+        return [[weight * value for value in self.alpha(alpha)] for _, weight in self.args.lm]
+
+    def counted(self, counts: Path | None, nodes: int, top_k: int | None) -> StaticTree:
+        """Medusa's tree, counted on the dump of --counts."""
+        if counts is None:
+            raise Missing("expected --counts with a dump of the model's heads, got none")
+        dump = Dump.open(counts)
+        if dump.slots != self.slots:
+            raise ValueError(f"{counts}: expected a dump of {self.slots + 1} heads, got {dump.header.heads}")
+        return StaticTree.counted(dump.blocks(), nodes, top_k=top_k or DEFAULT_TOP_K)
+
+    def small(self, path: Path | None, option: str) -> Target:
+        """The small model of an option. If it comes with a tokenizer, that must be the model's, up to added tokens."""
+        if path is None:
+            raise Missing(f"expected {option} with a small model, got none")
+        return self.once(path, lambda: self._open_small(path)).target
+
+    def _open_small(self, path: Path) -> OpenModel:
+        self._check_small(path)
+        return open_model(path, device=self.model.target.device)
+
+    def _check_small(self, path: Path) -> None:
+        hide_unseen_bars(path)
+        facts = model_facts(path)
+        if facts.tokenizer and not _agree(TextTokenizer.open(facts.tokenizer), self.decoder.tokenizer):
+            raise ValueError(
+                f"{path}: expected a model with the same tokenizer as {self.args.model}, got one with other tokens"
+            )
+
+    def _open_settings(self, path: Path) -> Settings:
+        settings, tokenizer = Settings.load(path), self.decoder.tokenizer.sha256
+        with blaming(path):
+            settings.check(
+                vocab_size=self.facts.vocab_size, slots=settings.slots, tokenizer_sha256=tokenizer, words=self._words
+            )
+        return settings
+
+    def _lm(self, path: Path) -> NGram:
+        vocab_size = self.facts.vocab_size
+        model = load(path, arpa=ArpaOptions(vocab_size=vocab_size, end_of_text=self.decoder.ends[0]))
+        self._require_tokenizer(model, path)
+        return model.widened(vocab_size)
+
+    def _words(self) -> tuple[str, ...]:
+        return self.decoder.tokenizer.words(self.facts.vocab_size)
+
+    def _require_tokenizer(self, model: NGram, path: Path) -> None:
+        with blaming(path):
+            model.require_tokenizer(self.decoder.tokenizer.sha256, self.facts.vocab_size, self._words)
+
+
+def _agree(one: TextTokenizer, other: TextTokenizer) -> bool:
+    """Whether the tokens of the smaller vocabulary have the same ids in the other, which may have more added later."""
+    if one.sha256 == other.sha256:
+        return True
+    few, many = sorted((own.tokenizer.get_vocab(with_added_tokens=True) for own in (one, other)), key=len)
+    return few.items() <= many.items()

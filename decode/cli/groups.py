@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rescore.decode.cli import values
-from rescore.decode.cli.options import Args, ReportedArgs, argument, flag, option
+from rescore.decode.cli.options import Args, Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, size, something, weighted_path
 from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
 
@@ -44,6 +44,12 @@ class TaskArgs(Args):
 BATCHES = option("B", "texts per batch; repeatable (default: 1 and 8)", int_between(1, 4096), (1, 8), several=True)
 MEMORY = option(
     "FILE", ".npy file of earlier texts (from generate --memory), a further source of the blend", Path, rare=True
+)
+TUNE_SEQUENCES = option(
+    "N",
+    "first sequences of each task that form the tuning part (default: 100, at most half)",
+    int_between(0, 2**48),
+    rare=True,
 )
 ALLOW_INEXACT = flag("accept a greedy dump in which some token is not head 1's first candidate")
 
@@ -369,6 +375,21 @@ class DumpOutArgs(ReportedArgs):
     kind: str = option(None, "kind of continuation, see above", choices=("forced", "greedy", "sampled"), required=True)
     top_k: int = option("K", "candidates per head and position", int_between(1, 64), DEFAULT_TOP_K)
     out: Path = option("DIR", "folder of the dump", Written(folder=True), short="-o", required=True)
+
+    def sampling(self, **defaults: Any) -> dict[str, Any]:
+        """Temperature, top-p and seed of sampled text; none of other kinds. Misuse for one that is of no use."""
+        names = ("temperature", "top_p", "seed")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if given and self.kind != "sampled":
+            raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only for --kind sampled, got --kind {self.kind}")
+        return {**defaults, **given} if self.kind == "sampled" else {}
+
+    def check_new(self) -> None:
+        """FileExistsError if there is a dump already."""
+        if self.out.exists():
+            raise FileExistsError(
+                f"{self.out}: expected a new folder, got one that exists; remove it, or write to another"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

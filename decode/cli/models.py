@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from rescore.decode.cli.groups import RescoringArgs
-from rescore.decode.cli.options import Misuse
+from rescore.decode.cli.options import Misuse, blaming
 from rescore.decode.cli.values import did_you_mean
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
@@ -29,10 +28,7 @@ def open_dumps(
     paths: Sequence[Path], *, allow_inexact: bool, tasks: Sequence[str] = (), top_k: int | None = None
 ) -> list[Dump]:
     """The dumps; Misuse if one lacks a task or has fewer candidates than --top-k."""
-    if twice := next(
-        (path for i, path in enumerate(paths) if path.resolve() in [other.resolve() for other in paths[:i]]), None
-    ):
-        raise Misuse(f"{twice}: expected each dump once")
+    check_once(paths, "{}: expected each dump once")
     dumps = [Dump.open(path, allow_inexact=allow_inexact) for path in paths]
     for dump in dumps:
         check_tasks(dump, tasks)
@@ -41,6 +37,23 @@ def open_dumps(
                 f"--top-k {top_k}: expected at most {dump.header.top_k}, the candidates per slot of {dump.path}"
             )
     return dumps
+
+
+def check_once(paths: Sequence[Path], told: str) -> None:
+    """Misuse if two paths lead to one place; `told` says so of the second."""
+    places = [path.resolve() for path in paths]
+    for number, path in enumerate(paths):
+        if places[number] in places[:number]:
+            raise Misuse(told.format(path))
+
+
+def check_lms(dump: Dump, count: int) -> None:
+    """Misuse if there are several n-gram models for a dump without heads."""
+    if not dump.slots and count > 1:
+        raise Misuse(
+            f"--lm: expected at most one for {dump.path}, of a model without heads, got {count}; "
+            "merge them with `rescore lm merge`"
+        )
 
 
 def check_tasks(dump: Dump, wanted: Sequence[str]) -> None:
@@ -60,19 +73,13 @@ def open_rescorer(args: RescoringArgs, dumps: Sequence[Dump]) -> Rescorer:
     for path, _ in args.lm:
         models.append(open_ngram(path, dumps[0]))
         for dump in dumps:
-            try:
+            with blaming(path):
                 fitted_models(dump, [models[-1]])
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}") from None
     alpha = weights(args.alpha)
     for dump in dumps:
         if not dump.slots and args.alpha is not None:
             raise Misuse(f"--alpha: weighs n-gram models against heads, and {dump.path} is of a model without")
-        if not dump.slots and len(models) > 1:
-            raise Misuse(
-                f"--lm: expected at most one for {dump.path}, of a model without heads, got {len(models)}; "
-                "merge them with `rescore lm merge`"
-            )
+        check_lms(dump, len(models))
         if len(alpha) > 1 and len(alpha) != dump.slots:
             raise Misuse(
                 f"--alpha: expected one weight, or one for each of the {dump.slots} slots of {dump.path}, "
@@ -103,17 +110,6 @@ def split_of(tune_sequences: int | None, dump: Dump, found: Settings | None) -> 
     if own and tune_sequences is not None:
         raise Misuse("--tune-sequences: --settings already has the split of this dump; leave it out")
     return own, found.split if found and own else Split.of_dump(dump, tune_sequences)
-
-
-@contextmanager
-def naming(dump: Dump) -> Iterator[None]:
-    """Adds the dump's path to errors raised in the block."""
-    try:
-        yield
-    except ValueError as error:
-        raise (
-            error if str(dump.path) in str(error) or isinstance(error, Misuse) else ValueError(f"{dump.path}: {error}")
-        ) from error
 
 
 def weights(alpha: list[float] | None) -> list[float]:

@@ -24,6 +24,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -37,6 +38,17 @@ FEW = 3  # examples on such a page
 
 class Misuse(ValueError):
     """Arguments that contradict each other, or the data that they apply to."""
+
+
+@contextmanager
+def blaming(name: object) -> Iterator[None]:
+    """Adds the name of a file, say, to ValueErrors of the block that lack it. Misuse names its options already."""
+    try:
+        yield
+    except Misuse:
+        raise
+    except ValueError as error:
+        raise error if str(name) in str(error) else ValueError(f"{name}: {error}") from error
 
 
 def argument(

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,26 @@ class Column:
     def repeated(self, times: int) -> Column:
         """A single cell, repeated; columns with several cells are unchanged."""
         return Column(self.header, [*self.cells] * times) if len(self.cells) == 1 else self
+
+
+def column(header: str, values: Iterable[Any], form: str = "", missing: str = "") -> Column:
+    """Values in a format, with `missing` in place of None."""
+    return Column(header, [missing if value is None else format(value, form) for value in values])
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], *figures: tuple[str, str, str], missing: str = "") -> list[Column]:
+    """Columns of the rows' figures, each given by its header, key and format."""
+    return [column(header, (row[key] for row in rows), form, missing) for header, key, form in figures]
+
+
+def half_width(low: float | None, high: float | None) -> float | None:
+    """Half of an interval, if it has ends."""
+    return None if low is None or high is None else (high - low) / 2
+
+
+def ends(low: float | None, high: float | None) -> str | None:
+    """The ends of an interval of differences, if it has some."""
+    return None if low is None or high is None else f"{low:+.3f} {high:+.3f}"
 
 
 @dataclass(frozen=True, slots=True)

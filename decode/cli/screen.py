@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from rich import table as rich_table
@@ -37,6 +36,9 @@ SPEED_SECONDS = 600  # the time left is estimated from so many seconds: batches 
 GAPS = (2, 1)  # blanks between columns: the wider gap if all columns fit with it
 MAX_HEADER = 24  # longer names are shortened
 PROSE = 24  # characters that a column of prose has at least
+
+BuildProgress = Callable[[str, int, int, int, str], None]
+"""Takes the stage, the bytes done and in total, and the number of items and their unit."""
 
 
 class Screen(Console):
@@ -182,40 +184,22 @@ def rated_bar(name: str, total: int | None, unit: str) -> Iterator[Callable[[int
         yield advance
 
 
-class BuildProgress:
-    """A line for each stage of a build. Called with the stage, the bytes done and in total, and the number of items and
-    their unit.
-    """
+@contextmanager
+def build_progress() -> Iterator[BuildProgress]:
+    """A line for each stage of a build."""
+    words = (TaskProgressColumn(), _text("fields[words]"), TimeElapsedColumn(), TimeRemainingColumn())
+    with _progress(_text("description"), BarColumn(), *words) as bar:
+        tasks: dict[str, TaskID] = {}
+        first: dict[str, int] = {}  # items of an interrupted earlier run do not count for the rate
 
-    def __init__(self) -> None:
-        words = (TaskProgressColumn(), _text("fields[words]"), TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = _progress(_text("description"), BarColumn(), *words)
-        self._stage, self._task, self._before = "", TaskID(0), 0
+        def advance(stage: str, done: int, total: int, items: int, unit: str) -> None:
+            if stage not in tasks:
+                for task in bar.tasks[-1:]:  # the stage before has ended
+                    bar.update(task.id, completed=task.total or 1, total=task.total or 1)
+                tasks[stage], first[stage] = bar.add_task(f"{stage:8}", total=None, words=""), items
+            seconds = bar.tasks[-1].elapsed or 0.0
+            rate = f", {(items - first[stage]) / seconds:,.0f}/s" if seconds > 0.1 else ""
+            told = f"{items:,} {unit}{rate}" if items else unit
+            bar.update(tasks[stage], completed=done, total=total or None, words=printable(told))
 
-    def __enter__(self) -> BuildProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def __call__(self, stage: str, done: int, total: int, items: int, unit: str) -> None:
-        if stage != self._stage:
-            self._finish()
-            self._stage, self._task, self._before = stage, self._bar.add_task(f"{stage:8}", total=None, words=""), items
-        self._bar.update(self._task, completed=done, total=total or None, words=printable(self._words(items, unit)))
-
-    def _words(self, items: int, unit: str) -> str:
-        """The number of items and their rate; items of an interrupted earlier run do not count for the rate."""
-        if not items:
-            return unit
-        seconds = self._bar.tasks[-1].elapsed or 0.0
-        rate = f", {(items - self._before) / seconds:,.0f}/s" if seconds > 0.1 else ""
-        return f"{items:,} {unit}{rate}"
-
-    def _finish(self) -> None:
-        if self._stage:
-            task = self._bar.tasks[-1]
-            self._bar.update(self._task, completed=task.total or 1, total=task.total or 1)
+        yield advance

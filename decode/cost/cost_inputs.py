@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from rescore.decode.cost.cost_model import Method
+from rescore.decode.cost.cost_model import Clock, Method, Roofline, Stopwatch, accelerator
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.draft.pace import PassCosts
 from rescore.lattice.checked import checked, read_object
@@ -146,6 +146,15 @@ class _PassReport(msgspec.Struct, frozen=True):
     """What is read of a report of `rescore bench passes`."""
 
     passes: list[_Passes]
+
+
+def open_clock(gpu: str, passes: str | Path | None, length: int, **options: Any) -> Clock:
+    """The clock of measured passes after `length` tokens, if there is a file of them; else the accelerator's `Roofline`
+    with these options.
+    """
+    if passes:
+        return Stopwatch(passes=read_passes(passes, length))
+    return Roofline(accelerator=accelerator(gpu), **options)
 
 
 def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:

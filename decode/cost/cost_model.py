@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.pace import PassCosts
@@ -125,12 +124,10 @@ class Method:
     small_passes: int = 1
 
     def __post_init__(self) -> None:
-        _at_least("tokens_per_pass", self.tokens_per_pass, 1, self.name)
-        _at_least("verified", self.verified, 0, self.name)
-        _at_least("rows", self.rows, 1, self.name)
-        _at_least("slots", self.slots, 0, self.name)
-        _at_least("drafting", self.drafting, 0, self.name)
-        _at_least("small_passes", self.small_passes, 1, self.name)
+        for name in ("tokens_per_pass", "rows", "small_passes"):
+            _at_least(name, getattr(self, name), 1, self.name)
+        for name in ("verified", "slots", "drafting"):
+            _at_least(name, getattr(self, name), 0, self.name)
         if self.tokens_per_pass > 1 + self.verified:
             raise ValueError(
                 f"{self.name}: expected at most 1 + verified = {1 + self.verified:g} tokens per pass, "
@@ -228,12 +225,6 @@ def held_bytes(shape: ModelShape, way: Method, *, batch: int, length: int, preci
     )
 
 
-class Clock(Protocol):
-    """Provides the time of a step, drafting excluded."""
-
-    def seconds(self, shape: ModelShape, way: Method, *, batch: int, length: int) -> float: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
     """Roofline times (Williams et al. 2009): each part of a step takes the longer of its memory and its compute time.
@@ -283,6 +274,10 @@ class Stopwatch:
                 f"got {batch}; measure it with `rescore bench passes --batch {batch}`"
             )
         return float(self.passes[batch].at(batch * way.tokens))
+
+
+Clock = Roofline | Stopwatch
+"""Has the time of a step, drafting excluded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

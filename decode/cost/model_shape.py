@@ -12,20 +12,7 @@ from rescore.lattice.checked import Checked, checked, read_object
 
 # model_types whose feed-forward layers have two matrices; others have a third, the gate.
 PLAIN_FEED_FORWARD = frozenset(
-    {
-        "bloom",
-        "codegen",
-        "falcon",
-        "gpt2",
-        "gpt_bigcode",
-        "gpt_neo",
-        "gpt_neox",
-        "gptj",
-        "mpt",
-        "opt",
-        "phi",
-        "starcoder2",
-    }
+    "bloom codegen falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj mpt opt phi starcoder2".split()
 )
 # Names of each field in the configurations of different families.
 NAMES = {

@@ -12,7 +12,6 @@ from support.refusals import assert_named
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_settings
 
 from rescore.decode.bench import decoding as bench
-from rescore.decode.cost import model_shape
 from rescore.decode.draft import names
 from rescore.decode.loop.request import Statistics
 from rescore.decode.replay.table import Lines, read_table
@@ -33,19 +32,13 @@ def world(tmp_path_factory):
 
 
 def words(world, *more) -> list:
-    return [
-        *(
-            f"bench decode --model {world}/model.safetensors --prompts {world}/prompts.jsonl --max-tokens"
-            " 8 --repeats 2 --threads 1"
-        ).split(),
-        *more,
-    ]
+    own = f"--model {world}/model.safetensors --prompts {world}/prompts.jsonl"
+    return [f"bench decode {own} --max-tokens 8 --repeats 2 --threads 1", *more]
 
 
 def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
-    models = (
-        f"--lm {world}/lm.ngram --neural {world}/model.safetensors --draft-model {world}/model.safetensors --paths 3"
-    ).split()
+    model = world / "model.safetensors"
+    models = f"--lm {world}/lm.ngram --neural {model} --draft-model {model} --paths 3".split()
     report = cli.figures(capsys, *words(world, *models, "--batch", 1, "--batch", 4, "--limit", 2))
     assert {"cpu", "cores", "torch", "device"} <= report["machine"].keys() and report["settings"]["prompts"] == 4
     trees = ("heads-tree", "tree", "blend", "blend-without-heads", "blend-without-lm")
@@ -144,44 +137,22 @@ def test_a_text_that_differs_is_reported(world, capsys, monkeypatch):
 
 
 def test_texts_of_drawn_drafts_may_differ(world, capsys):
-    result = cli.call(
-        capsys,
-        *words(
-            world, "--draft-model", world / "model.safetensors", "--temperature", "0.9", "--batch", 2, "--json", "-"
-        ),
-    )
-    found = {
-        name: one["different_texts"]
-        for row in json.loads(result.out)["results"]
-        for name, one in row["engines"].items()
-    }
-    drawn = {"draft-model", "drawn"}
-    assert result.status == 0 and all(found[name] is None for name in drawn)
-    assert all(different == 0 for name, different in found.items() if name not in drawn)
+    drafted = ("--draft-model", world / "model.safetensors", "--temperature", "0.9", "--batch", 2)
+    (row,) = cli.figures(capsys, *words(world, *drafted))["results"]
+    for name, one in row["engines"].items():
+        assert one["different_texts"] == (None if name in ("draft-model", "drawn") else 0)
 
 
 def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
-    made = (
-        f"dump make --model {world}/model.safetensors --prompts {world}/prompts.jsonl --kind greedy"
-        f" --max-tokens 4 -o {tmp_path}/dump"
-    ).split()
-    cli.done(capsys, *made)
-    call = (
-        f"bench decode --model {world} --prompts {tmp_path}/dump --limit 1 --max-tokens 5 --repeats 1"
-        " --batch 2 --threads 1"
-    ).split()
-    out = cli.call(capsys, *call, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md").out
+    made = f"dump make --model {world} --prompts {world}/prompts.jsonl --kind greedy --max-tokens 4 -o {tmp_path}/dump"
+    cli.done(capsys, made)
+    call = f"bench decode --model {world} --prompts {tmp_path}/dump --limit 1 --max-tokens 5 --repeats 1 --batch 2"
+    out = cli.call(capsys, call, "--threads", 1, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md").out
     assert "**batch 2**" in (tmp_path / "b.md").read_text()
     assert "needed" in out
     assert "batch 2" in out and out.count("\nplain ") == 4 and "tree auto" in out
     assert json.loads((tmp_path / "b.json").read_text())["settings"]["prompts"] == 2
     cli.refusal(capsys, *words(world), "--prompts", world / "dump", names=["24"])
-
-
-def test_shapes_are_those_of_the_cost_model():
-    from rescore.decode.cli.verbs import bench_passes as verb
-
-    assert set(verb.SHAPES) < set(model_shape.PRESETS)
 
 
 def test_hugging_face_takes_part(capsys, tmp_path):
@@ -192,10 +163,8 @@ def test_hugging_face_takes_part(capsys, tmp_path):
     llama.save_pretrained(tmp_path / "llama")
     cli.make_tokenizer(tmp_path / "llama" / "tokenizer.json", V)
     write_prompts(tmp_path / "prompts.jsonl", count=2)
-    call = (
-        f"bench decode --model {tmp_path}/llama --prompts {tmp_path}/prompts.jsonl --limit 2 --max-tokens 20 "
-        "--repeats 1 --threads 1 --batch 1 --batch 2"
-    ).split()
+    own = f"--model {tmp_path}/llama --prompts {tmp_path}/prompts.jsonl --limit 2 --max-tokens 20"
+    call = f"bench decode {own} --repeats 1 --threads 1 --batch 1 --batch 2".split()
     report = cli.figures(capsys, *call)
     alone, batch = (row["engines"] for row in report["results"])
     assert list(alone)[-2:] == ["Hugging Face plain", "Hugging Face lookup 10"]

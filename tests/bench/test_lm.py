@@ -56,7 +56,7 @@ def test_report(world, capsys, monkeypatch):
 
 
 def test_an_arpa_file_without_peers(world, capsys, tmp_path):
-    cli.done(capsys, "lm", "convert", world / "lm.ngram", tmp_path / "lm.arpa")
+    cli.done(capsys, f"lm convert {world}/lm.ngram {tmp_path}/lm.arpa")
     result = cli.call(
         capsys,
         *call(world),

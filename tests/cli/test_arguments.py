@@ -26,9 +26,7 @@ def test_numbers_with_suffixes(text, value):
 
 @pytest.mark.parametrize("text", ["4Q", "K", "1.5", "", "nanK", "infM", "1e400K"])
 def test_what_is_no_number(capsys, text):
-    cli.refusal(
-        capsys, "generate", "--model", "m", "--max-tokens", text, "hello", status=2, names=["--max-tokens", "400K"]
-    )
+    cli.refusal(capsys, f"generate --model m --max-tokens {text} hello", status=2, names=["--max-tokens", "400K"])
 
 
 @pytest.mark.parametrize(
@@ -51,12 +49,12 @@ def test_what_may_have_been_meant(capsys, words, meant):
 
 
 def test_what_is_like_nothing_gets_no_guess(capsys):
-    assert "did you mean" not in cli.refusal(capsys, "run", "DUMP", "--zzzzzz", status=2)
+    assert "did you mean" not in cli.refusal(capsys, "run DUMP --zzzzzz", status=2)
 
 
 def test_a_task_that_may_have_been_meant(capsys, tmp_path):
     cli.make_dump(tmp_path / "dump")
-    refused = cli.refusal(capsys, "oracle", tmp_path / "dump", "--task", "frist", status=2)
+    refused = cli.refusal(capsys, f"oracle {tmp_path}/dump --task frist", status=2)
     assert refused.rstrip().endswith("first, second; did you mean first?")
 
 
@@ -81,7 +79,7 @@ def test_bash_completes_verbs_and_options(capsys, tmp_path):
     if not shutil.which("bash"):
         pytest.skip("bash is not here")
     script = tmp_path / "script"
-    script.write_text(cli.call(capsys, "completion", "bash").out)
+    script.write_text(cli.call(capsys, "completion bash").out)
 
     def completed(*words: str) -> set[str]:
         line = " ".join(f"'{word}'" for word in words)
@@ -147,10 +145,10 @@ def test_without_a_verb_the_help(capsys, words):
 
 
 def test_values_that_look_like_options(capsys):
-    cli.refusal(capsys, "run", "x", "--alpha", "-1,2", status=2, names=["--alpha"])
-    cli.refusal(capsys, "run", "x", "--alpha=-1,2", status=2, names=["--alpha"])
-    assert cli.refusal(capsys, "oracle", "--", "--none").startswith("rescore: --none: ")
-    cli.refusal(capsys, "lm", "build", "x", "-ox.txt", status=2, names=["'x.txt'"])
+    cli.refusal(capsys, "run x --alpha -1,2", status=2, names=["--alpha"])
+    cli.refusal(capsys, "run x --alpha=-1,2", status=2, names=["--alpha"])
+    assert cli.refusal(capsys, "oracle -- --none").startswith("rescore: --none: ")
+    cli.refusal(capsys, "lm build x -ox.txt", status=2, names=["'x.txt'"])
 
 
 @pytest.mark.parametrize("words", [["oracle", ""], ["run", "x", "--lm", ""], ["lm", "info", "a\0b"]], ids=str)

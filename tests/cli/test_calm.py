@@ -79,20 +79,8 @@ def test_a_calibration_is_its_texts_measured(world, trained, capsys, confidence)
 
 
 def test_lossy_text_is_called_so_and_compared_with_the_model_s_own(world, trained, capsys):
-    asked = [
-        "calm",
-        "generate",
-        world / "model",
-        *MODEL,
-        "--exits",
-        trained,
-        "--threshold",
-        "0.02",
-        "--compare",
-        "--max-tokens",
-        "9",
-    ]
-    found = cli.figures(capsys, *asked, "w5 w6", "w7")
+    asked = f"calm generate {world}/model {' '.join(MODEL)} --exits {trained} --threshold 0.02 --compare --max-tokens 9"
+    found = cli.figures(capsys, asked, "w5 w6", "w7")
     assert found["guarantee"] == "LOSSY: uncalibrated, no bound on the difference"
     model = open_model(world / "model", dtype=torch.float32)
     stopping = Stopping(tokens=frozenset((END,)))
@@ -101,7 +89,7 @@ def test_lossy_text_is_called_so_and_compared_with_the_model_s_own(world, traine
         assert len(row["layers"]) == len(row["tokens"]) and row["layers"][0] == DEPTH
         assert row["risk"] == rouge_l_risk(np.array(row["tokens"]), full.tokens)
     assert min(min(row["layers"]) for row in found["texts"]) < DEPTH
-    result = cli.call(capsys, *asked, "w5")
+    result = cli.call(capsys, asked, "w5")
     assert result.status == 0 and "LOSSY" in result.err
     assert_named(result.err, ["5"])
 
@@ -122,32 +110,31 @@ def test_an_encoder_decoder_is_calibrated_with_states_as_they_are(world, capsys)
     assert found["exits"] == [2, 4] and found["tested"][-1]["layers"] == 2.0
 
 
-def test_what_cannot_be_is_refused(world, trained, capsys):
-    generate_ = ["calm", "generate", world / "model", *MODEL]
-    cli.refusal(capsys, *generate_, "w5", status=2, names=["--calibration", "--threshold"])
-    asked = [*generate_, "--threshold", "0.5", "--confidence", "classifier", "w5"]
-    cli.refusal(capsys, *asked, names=["classifier"])
-    asked = [*generate_, "--threshold", "0.5", "--exits", trained, "--layers", "1,2", "w5"]
-    cli.refusal(capsys, *asked, status=2, names=["--layers"])
-    asked = [*generate_, "--threshold", "0.5", "--layers", "5", "w5"]
-    cli.refusal(capsys, *asked, names=["exits", "1", "[5]"])
-    train = ["calm", "train", world / "t5", "--prompts", world / "prompts.jsonl", *MODEL, "-o", world / "no"]
-    cli.refusal(capsys, *train, names=["language"])
+REFUSED = [
+    ("GENERATE", 2, ["--calibration", "--threshold"]),
+    ("GENERATE --threshold 0.5 --confidence classifier", 1, ["classifier"]),
+    ("GENERATE --threshold 0.5 --exits EXITS --layers 1,2", 2, ["--layers"]),
+    ("GENERATE --threshold 0.5 --layers 5", 1, ["exits", "1", "[5]"]),
+    ("GENERATE --threshold 0.5 --calibration x", 2, ["--calibration", "--threshold"]),
+    ("GENERATE --calibration x --decay 4", 2, ["--calibration"]),
+    ("calm train T5 PROMPTS", 1, ["language"]),
+    ("calm train MODEL PROMPTS --limit 2", 1, ["10"]),
+    ("calm calibrate MODEL PROMPTS --thresholds 0.5,0.6", 2, ["--thresholds", "'0.5,0.6'"]),
+    ("calm calibrate MODEL PROMPTS --layers 3,2", 2, ["--layers", "'3,2'"]),
+    ("calm calibrate MODEL PROMPTS --delta 1", 2, ["--delta", "1"]),
+    ("calm calibrate MODEL PROMPTS --skip 20", 1, ["--skip", "20"]),
+]
+
+
+@pytest.mark.parametrize("call, status, named", REFUSED, ids=[call for call, _, _ in REFUSED])
+def test_what_cannot_be_is_refused(world, trained, capsys, call, status, named):
+    names = {"GENERATE": "calm generate MODEL w5", "PROMPTS": f"--prompts {world}/prompts.jsonl -o {world}/no"}
+    names |= {"MODEL": f"{world}/model {' '.join(TEXTS)}", "T5": f"{world}/t5", "EXITS": str(trained)}
+    for name, value in names.items():
+        call = call.replace(name, value)
+    call = call.replace("--rows 7", "") if "generate" in call else call
+    cli.refusal(capsys, call, status=status, names=named)
     assert not (world / "no").exists()
-    asked = ["calm", "train", world / "model", "--prompts", world / "prompts.jsonl", *TEXTS, "--limit", "2"]
-    cli.refusal(capsys, *asked, "-o", world / "no", names=["10"])
-    asked = calibrate(world, "--thresholds", "0.5,0.6", "-o", world / "no")
-    cli.refusal(capsys, *asked, status=2, names=["--thresholds", "'0.5,0.6'"])
-    asked = calibrate(world, "--layers", "3,2", "-o", world / "no")
-    cli.refusal(capsys, *asked, status=2, names=["--layers", "'3,2'"])
-    asked = calibrate(world, "--delta", "1", "-o", world / "no")
-    cli.refusal(capsys, *asked, status=2, names=["--delta", "1"])
-    asked = calibrate(world, "--skip", "20", "-o", world / "no")
-    cli.refusal(capsys, *asked, names=["--skip", "20"])
-    asked = [*generate_, "--threshold", "0.5", "--calibration", "x", "w5"]
-    cli.refusal(capsys, *asked, status=2, names=["--calibration", "--threshold"])
-    asked = [*generate_, "--calibration", "x", "--decay", "4", "w5"]
-    cli.refusal(capsys, *asked, status=2, names=["--calibration"])
 
 
 def test_our_own_models_have_no_exits(world, capsys):

@@ -20,9 +20,7 @@ def texts(path, kind: str = "") -> list[str]:
 
 
 def test_best_steps(world, capsys, tmp_path):
-    report = cli.figures(
-        capsys, "draw", world / "dump", "--lm", world / "lm.ngram", "--best", 3, "-o", tmp_path / "new" / "pictures"
-    )
+    report = cli.figures(capsys, f"draw {world}/dump --lm {world}/lm.ngram --best 3 -o {tmp_path}/new/pictures")
     files = [one["file"] for one in report["pictures"]]
     assert len(files) == 9 and sorted(files) == sorted(map(str, (tmp_path / "new" / "pictures").iterdir()))
     gains = [one["gain"] for one in report["pictures"]]
@@ -53,9 +51,7 @@ def settings(world, tmp_path_factory):
 def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
     """Tokens and probabilities of the nodes are those of the calibrated trees of the replay, in their order."""
     where = ("--task", "first", "--sequence", 1, "--position", 4)
-    result = cli.call(
-        capsys, "draw", world / "dump", "--settings", settings, *where, "--nodes", 8, "-o", tmp_path / "out"
-    )
+    result = cli.call(capsys, f"draw {world}/dump --settings {settings}", *where, "--nodes", 8, "-o", tmp_path / "out")
     assert result.status == 0, result
     loaded = Settings.load(settings)
     block = next(Dump.open(world / "dump").blocks("first"))
@@ -111,7 +107,7 @@ def test_png_needs_cairosvg(world, capsys, tmp_path, monkeypatch, error, message
 
     monkeypatch.setattr("sys.meta_path", [Missing(), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "cairosvg", raising=False)
-    cli.refusal(capsys, "draw", world / "dump", "-o", tmp_path / "x.png", names=message)
+    cli.refusal(capsys, f"draw {world}/dump -o {tmp_path}/x.png", names=message)
     assert not (tmp_path / "x.png").exists()
 
 
@@ -130,14 +126,14 @@ def test_words_of_a_tokenizer(world, capsys, tmp_path):
     tokenizer = cli.make_tokenizer(tmp_path / "tokenizer.json")
     cli.refusal(
         capsys,
-        *f"draw {world}/dump --tokenizer {tokenizer} -o {tmp_path}/out".split(),
+        f"draw {world}/dump --tokenizer {tokenizer} -o {tmp_path}/out",
         names=["tokenizer.json", "sha256", "e3b0c4"],
     )
     assert not (tmp_path / "out").exists()
 
 
 def test_ids_without_words(world, capsys, tmp_path):
-    cli.done(capsys, "draw", world / "dump", "--position", 0, "-o", tmp_path)
+    cli.done(capsys, f"draw {world}/dump --position 0 -o {tmp_path}")
     text = "".join(xml.parse(tmp_path / "forced-first-0-0-lattice.svg").getroot().itertext())
     assert not re.search(r"\bw\d+", text)
 
@@ -162,10 +158,10 @@ def test_ids_without_words(world, capsys, tmp_path):
 )
 def test_misuse(world, capsys, words, message):
     words, before = [word.replace("FILE", str(world / "lm.ngram")) for word in words], sorted(world.iterdir())
-    cli.refusal(capsys, "draw", world / "dump", *words, status=2, names=message)
+    cli.refusal(capsys, f"draw {world}/dump", *words, status=2, names=message)
     assert sorted(world.iterdir()) == before
 
 
 def test_a_model_without_heads_has_no_lattices(capsys, tmp_path):
     headless_dumps.write(tmp_path / "dump", headless_dumps.sequences())
-    cli.refusal(capsys, "draw", tmp_path / "dump", status=2, names=["lattices"])
+    cli.refusal(capsys, f"draw {tmp_path}/dump", status=2, names=["lattices"])

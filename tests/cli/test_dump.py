@@ -13,14 +13,14 @@ def folder(tmp_path_factory):
 
 
 def test_facts(folder, capsys):
-    info = cli.figures(capsys, "dump", "info", folder)
+    info = cli.figures(capsys, f"dump info {folder}")
     assert (info["vocab_size"], info["heads"], info["top_k"], info["kind"]) == (dumps.V, dumps.H, dumps.K, "sampled")
     assert (info["rows"], info["sequences"]) == (sum(dumps.LENGTHS), 5)
     assert [(task["task"], task["sequences"], task["rows"]) for task in info["tasks"]] == [
         ("first", 3, 41),
         ("second", 2, 8),
     ]
-    assert info["verified"] is False and cli.figures(capsys, "dump", "info", folder, "--verify")["verified"] is True
+    assert info["verified"] is False and cli.figures(capsys, f"dump info {folder} --verify")["verified"] is True
 
 
 def test_verify_finds_what_opening_does_not(tmp_path, capsys):
@@ -29,8 +29,8 @@ def test_verify_finds_what_opening_does_not(tmp_path, capsys):
     damaged = bytearray(shard.read_bytes())
     damaged[-3] ^= 1
     shard.write_bytes(damaged)
-    cli.done(capsys, "dump", "info", tmp_path / "dump")
-    cli.refusal(capsys, "dump", "info", tmp_path / "dump", "--verify", names=[shard])
+    cli.done(capsys, f"dump info {tmp_path}/dump")
+    cli.refusal(capsys, f"dump info {tmp_path}/dump --verify", names=[shard])
 
 
 def test_errors_name_the_dump(tmp_path, capsys):
@@ -62,7 +62,7 @@ def test_names_are_no_markup(tmp_path, capsys):
     with dumps.DumpWriter(folder, dumps.header(provenance={"note": "\x1b[2Jgone", "list": [1, {"a": 2}]})) as writer:
         for sequence in made:
             writer.add(**{name: value for name, value in sequence.items() if name != "logits"})
-    out = cli.call(capsys, "dump", "info", folder).out
+    out = cli.call(capsys, f"dump info {folder}").out
     assert "[red]d[/green]" in out and "[bold]../x[/nope]" in out and "\\x1b[2Jgone" in out and '[1, {"a": 2}]' in out
     for words in (["oracle", folder], ["run", folder], ["draw", folder, "-o", tmp_path / "out"]):
         cli.done(capsys, *words)
@@ -71,7 +71,7 @@ def test_names_are_no_markup(tmp_path, capsys):
 
 
 def test_refusals(tmp_path, capsys):
-    cli.refusal(capsys, "dump", "info", tmp_path / "no", names=["dump.json"])
+    cli.refusal(capsys, f"dump info {tmp_path}/no", names=["dump.json"])
     (tmp_path / "dump.json").write_bytes(b"\x00\xff{")
-    cli.refusal(capsys, "dump", "info", tmp_path, names=["dump.json"])
-    cli.refusal(capsys, "dump", "x", status=2, names=["argument ACTION", "'x'"])
+    cli.refusal(capsys, f"dump info {tmp_path}", names=["dump.json"])
+    cli.refusal(capsys, "dump x", status=2, names=["argument ACTION", "'x'"])

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+import torch
+from safetensors.torch import save_file
 from support import cli
-from support.refusals import assert_named
+from support.tiny_transformers import V, build
 
+from rescore.decode.models.medusa import MedusaHeads
 from rescore.lattice.dump import Dump
 
 K, NODES = 6, 16
@@ -27,11 +29,6 @@ def made(tmp_path_factory):
     """A folder with a tiny Llama and Medusa heads, the dump that `dump make` makes of it, and its logits {task:
     arrays}.
     """
-    import torch
-    from support.tiny_transformers import V, build
-
-    from rescore.decode.models.medusa import MedusaHeads
-
     folder = tmp_path_factory.mktemp("medusa")
     llama = build("llama")
     llama.save_pretrained(folder / "model")
@@ -59,8 +56,6 @@ def made(tmp_path_factory):
 
 def logits_of(llama, heads, prompts: list[list[int]]) -> dict[str, np.ndarray]:
     """Greedy texts by transformers' own generate; logits of all heads in one plain pass over each."""
-    import torch
-
     texts, rows = [], []
     with torch.no_grad():
         for prompt in prompts:
@@ -68,24 +63,12 @@ def logits_of(llama, heads, prompts: list[list[int]]) -> dict[str, np.ndarray]:
                 torch.tensor([prompt]), max_new_tokens=30, do_sample=False, eos_token_id=2, pad_token_id=0
             )
             hidden = llama.model(whole[:, :-1]).last_hidden_state[0, len(prompt) - 1 :]
-            rows.append(
-                torch.cat(
-                    (
-                        llama.lm_head(hidden)[:, None],
-                        heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
-                    ),
-                    dim=1,
-                ).numpy()
-            )
+            of_heads = heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))
+            rows.append(torch.cat((llama.lm_head(hidden)[:, None], of_heads), dim=1).numpy())
             texts.append(whole[0, len(prompt) :].numpy())
     offsets, prompt_offsets = (np.cumsum([0, *map(len, each)]) for each in (texts, prompts))
-    return {
-        "logits": np.concatenate(rows),
-        "tokens": np.concatenate(texts),
-        "offsets": offsets,
-        "prompt_tokens": np.concatenate(prompts),
-        "prompt_offsets": prompt_offsets,
-    }
+    found = {"logits": np.concatenate(rows), "tokens": np.concatenate(texts), "offsets": offsets}
+    return {**found, "prompt_tokens": np.concatenate(prompts), "prompt_offsets": prompt_offsets}
 
 
 def rounded(logits: np.ndarray, dtype: str) -> np.ndarray:
@@ -97,11 +80,9 @@ def rounded(logits: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def widened(stored: np.ndarray) -> np.ndarray:
-    return (
-        (stored.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        if stored.dtype == "V2"
-        else stored.astype(np.float32)
-    )
+    if stored.dtype != "V2":
+        return stored.astype(np.float32)
+    return (stored.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 def write(folder: Path, task: str, arrays: dict, suffix: str, dtype: str) -> list:
@@ -115,14 +96,10 @@ def write(folder: Path, task: str, arrays: dict, suffix: str, dtype: str) -> lis
         return [path, "--tokens", folder / f"{task}.texts.npz"]
     if suffix == ".npz":
         np.savez_compressed(path, logits=stored, **texts)
-    elif dtype == "bf16":
-        import torch
-        from safetensors.torch import save_file as save_tensors
-
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in texts.items()}
-        save_tensors({"logits": torch.from_numpy(arrays["logits"]).bfloat16(), **tensors}, path)
     else:
-        save_file({"logits": stored, **{name: np.ascontiguousarray(array) for name, array in texts.items()}}, path)
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in texts.items()}
+        of_dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+        save_file({"logits": torch.from_numpy(arrays["logits"]).to(of_dtype), **tensors}, path)
     return [path]
 
 
@@ -130,15 +107,13 @@ def reduce(capsys, folder: Path, arrays: dict, suffix: str, dtype: str) -> Path:
     files = [write(folder, task, own, suffix, dtype) for task, own in arrays.items()]
     words = [own[0] for own in files] + [word for own in files for word in own[1:]]
     out = folder / "dump"
-    result = cli.call(capsys, "dump", "reduce", *words, "--kind", "greedy", "--top-k", K, "-o", out)
+    result = cli.call(capsys, "dump reduce", *words, "--kind", "greedy", "--top-k", K, "-o", out)
     assert (result.status, result.err) == (0, ""), result
     return out
 
 
 def efficiencies(capsys, dump: Path) -> dict[str, dict[str, float]]:
-    return {
-        task["task"]: task["block_efficiency"] for task in cli.figures(capsys, "run", dump, "--threads", 1)["tasks"]
-    }
+    return {task["task"]: task["block_efficiency"] for task in cli.figures(capsys, f"run {dump} --threads 1")["tasks"]}
 
 
 def slow_replay(arrays: dict, logits: np.ndarray) -> dict[str, float]:
@@ -221,13 +196,8 @@ def tied(arrays: dict) -> dict:
 def texts(n: int = 6, h: int = 3, vocab_size: int = 20) -> dict[str, np.ndarray]:
     """Two greedy sequences of four and two tokens."""
     logits = np.random.default_rng(1).normal(size=(n, h, vocab_size)).astype(np.float32)
-    return {
-        "logits": logits,
-        "tokens": logits[:, 0].argmax(-1),
-        "offsets": np.array([0, 4, n]),
-        "prompt_tokens": np.array([1, 2]),
-        "prompt_offsets": np.array([0, 2, 2]),
-    }
+    found = {"logits": logits, "tokens": logits[:, 0].argmax(-1), "offsets": np.array([0, 4, n])}
+    return {**found, "prompt_tokens": np.array([1, 2]), "prompt_offsets": np.array([0, 2, 2])}
 
 
 def test_among_equal_logits_the_token_taken_is_first(tmp_path, capsys):
@@ -244,42 +214,20 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
     np.savez(tmp_path / "x.npz", **second)
     np.savez(tmp_path / "b" / "x.npz", **second)
     cli.make_tokenizer(tmp_path / "tokenizer.json", 20)
-    words = ["dump", "reduce", tmp_path / "x.npz", tmp_path / "b" / "x.npz"]
-    cli.refusal(capsys, *words, "--kind", "forced", "-o", tmp_path / "out", status=2, names=["different"])
-    info = cli.figures(
-        capsys,
-        *words,
-        *(
-            "--task one --task two --kind sampled --temperature 0.7 --seed 4 --tokenizer"
-            f" {tmp_path}/tokenizer.json --name mine --top-k 3 -o {tmp_path}/out"
-        ).split(),
-    )
-    assert (info["model"], info["vocab_size"], info["heads"], info["top_k"], info["kind"]) == (
-        "mine",
-        20,
-        3,
-        3,
-        "sampled",
-    )
-    assert (info["temperature"], info["top_p"], info["seed"], info["end_of_text"]) == (0.7, 1.0, 4, 0)
+    call = f"dump reduce {tmp_path}/x.npz {tmp_path}/b/x.npz -o {tmp_path}/out"
+    cli.refusal(capsys, f"{call} --kind forced", status=2, names=["different"])
+    more = f"--kind sampled --temperature 0.7 --seed 4 --tokenizer {tmp_path}/tokenizer.json --name mine --top-k 3"
+    info = cli.figures(capsys, f"{call} --task one --task two {more}")
+    told = {"model": "mine", "vocab_size": 20, "heads": 3, "top_k": 3, "kind": "sampled", "end_of_text": 0}
+    assert info.items() >= {**told, "temperature": 0.7, "top_p": 1.0, "seed": 4}.items()
     assert [(task["task"], task["rows"], task["sequences"]) for task in info["tasks"]] == [("one", 6, 2), ("two", 6, 2)]
-    assert info["provenance"]["logits"][0] == {
-        "task": "one",
-        "file": "x.npz",
-        "shape": [6, 3, 20],
-        "dtype": "float32",
-        "bytes": (tmp_path / "x.npz").stat().st_size,
-    }
+    of_file = {"task": "one", "file": "x.npz", "bytes": (tmp_path / "x.npz").stat().st_size}
+    assert info["provenance"]["logits"][0] == {**of_file, "shape": [6, 3, 20], "dtype": "float32"}
     assert next(Dump.open(tmp_path / "out").blocks()).seeds.tolist() == list(range(6))
-    cli.refusal(capsys, *words, "--kind", "forced", "-o", tmp_path / "out", names=["out"])
+    cli.refusal(capsys, f"{call} --kind forced", names=["out"])
     np.savez(tmp_path / "x.npz", **first)
-    cli.done(
-        capsys,
-        "dump",
-        "reduce",
-        *[tmp_path / "x.npz"] * 2,
-        *f"--task a --task a --kind forced -o {tmp_path}/twice".split(),
-    )
+    path = tmp_path / "x.npz"
+    cli.done(capsys, f"dump reduce {path} {path} --task a --task a --kind forced -o {tmp_path}/twice")
     assert Dump.open(tmp_path / "twice").header.tasks[0].sequences == 4
 
 
@@ -316,55 +264,54 @@ def test_bad_arrays_are_refused_by_place(tmp_path, capsys, change, message):
         else:
             arrays[name] = value
     np.savez(tmp_path / "x.npz", **arrays)
-    cli.refusal(
-        capsys, *f"dump reduce {tmp_path}/x.npz --kind greedy --top-k".split(), K, "-o", tmp_path / "out", names=message
-    )
+    cli.refusal(capsys, f"dump reduce {tmp_path}/x.npz --kind greedy --top-k", K, "-o", tmp_path / "out", names=message)
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 
 
 def test_damaged_archives(tmp_path, capsys):
-    words = ["dump", "reduce", tmp_path / "x.npz", "--kind", "greedy", "-o", tmp_path / "out"]
-    np.savez(tmp_path / "x.npz", **texts())
-    whole = (tmp_path / "x.npz").read_bytes()
-    at = whole.index(b"tokens.npy") + 200
-    (tmp_path / "x.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :])
-    cli.refusal(capsys, *words, names=["x.npz"])
-    at = whole.index(b"logits.npy") + 300
-    (tmp_path / "x.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :])
-    cli.refusal(capsys, *words, "--kind", "forced", names=["x.npz", "CRC-32", "'logits.npy'"])
-    (tmp_path / "x.npz").write_bytes(whole.replace(b"\x00\x00logits", b"\x63\x00logits"))
-    cli.refusal(capsys, *words, names=["x.npz"])
+    path = tmp_path / "x.npz"
+    np.savez(path, **texts())
+    whole = path.read_bytes()
     np.save(tmp_path / "y.npy", texts()["logits"])
-    (tmp_path / "y.npy").rename(tmp_path / "x.npz")
-    cli.refusal(capsys, *words, names=["x.npz"])
-    (tmp_path / "x.npz").unlink()
-    cli.refusal(capsys, *words, names=["such"])
+    for content, kind, named in (
+        (flipped(whole, b"tokens.npy", 200), "greedy", []),
+        (flipped(whole, b"logits.npy", 300), "forced", ["CRC-32", "'logits.npy'"]),
+        (whole.replace(b"\x00\x00logits", b"\x63\x00logits"), "greedy", []),
+        ((tmp_path / "y.npy").read_bytes(), "greedy", []),
+    ):
+        path.write_bytes(content)
+        cli.refusal(capsys, f"dump reduce {path} --kind {kind} -o {tmp_path}/out", names=["x.npz", *named])
+    path.unlink()
+    cli.refusal(capsys, f"dump reduce {path} --kind greedy -o {tmp_path}/out", names=["such"])
 
 
-def test_options_are_checked(tmp_path, capsys):
+def flipped(whole: bytes, member: bytes, behind: int) -> bytes:
+    """An archive with one bit changed."""
+    at = whole.index(member) + behind
+    return whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "more, status, named",
+    [
+        ("--kind greedy --seed 3", 2, ["--seed", "--kind"]),
+        ("--kind sampled", 2, ["--kind", "--temperature"]),
+        ("--kind sampled --temperature 1", 1, ["seeds"]),
+        ("--kind forced --task a --task b", 2, ["--task", "1", "2"]),
+        ("{0}/y.npy --tokens {0}/x.npz --kind forced", 2, ["--tokens", "2", "1"]),
+        ("{0}/y.npy --kind forced", 1, ["y.npy", "--tokens"]),
+        ("--kind forced --end-of-text </s>", 2, ["--end-of-text", "--tokenizer"]),
+        ("--kind forced --tokenizer {0}/tokenizer.json", 1, ["tokenizer.json", "20"]),
+        ("{0}/z.npz --kind forced", 1, ["z.npz", "[n, h, V]", "[n, 3, 20]", "[6, 3, 21]"]),
+    ],
+)
+def test_options_are_checked(tmp_path, capsys, more, status, named):
     np.savez(tmp_path / "x.npz", **texts())
+    np.savez(tmp_path / "z.npz", **texts(vocab_size=21))
     np.save(tmp_path / "y.npy", texts()["logits"])
     cli.make_tokenizer(tmp_path / "tokenizer.json", 21)
-
-    def refused(*words, status: int = 2) -> str:
-        return cli.refusal(capsys, "dump", "reduce", tmp_path / "x.npz", *words, "-o", tmp_path / "out", status=status)
-
-    assert_named(refused("--kind", "greedy", "--seed", 3), ["--seed", "--kind"])
-    assert_named(refused("--kind", "sampled"), ["--kind", "--temperature"])
-    assert_named(refused("--kind", "sampled", "--temperature", 1, status=1), ["seeds"])
-    assert_named(refused("--kind", "forced", "--task", "a", "--task", "b"), ["--task", "1", "2"])
-    assert_named(
-        refused(tmp_path / "y.npy", "--tokens", tmp_path / "x.npz", "--kind", "forced"), ["--tokens", "2", "1"]
-    )
-    assert_named(refused(tmp_path / "y.npy", "--kind", "forced", status=1), ["y.npy", "--tokens"])
-    assert "--end-of-text needs --tokenizer" in refused("--kind", "forced", "--end-of-text", "</s>")
-    assert_named(
-        refused("--kind", "forced", "--tokenizer", tmp_path / "tokenizer.json", status=1), ["tokenizer.json", "20"]
-    )
-    np.savez(tmp_path / "z.npz", **texts(vocab_size=21))
-    assert_named(
-        refused(tmp_path / "z.npz", "--kind", "forced", status=1), ["z.npz", "[n, h, V]", "[n, 3, 20]", "[6, 3, 21]"]
-    )
+    call = f"dump reduce {tmp_path}/x.npz {more.format(tmp_path)} -o {tmp_path}/out"
+    cli.refusal(capsys, call, status=status, names=named)
     assert not (tmp_path / "out").exists()
 
 

@@ -44,13 +44,8 @@ def tokenizer(tmp_path):
 
 @pytest.mark.parametrize("inputs", [["a.jsonl"], ["a.jsonl.gz"], ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]])
 def test_from_text(world, tokenizer, capsys, tmp_path, inputs):
-    info = cli.figures(
-        capsys,
-        "lm",
-        "build",
-        *(world / name for name in inputs),
-        *f"--tokenizer {tokenizer} --order 3 -o {tmp_path}/new/lm.ngram".split(),
-    )
+    more = f"--tokenizer {tokenizer} --order 3 -o {tmp_path}/new/lm.ngram"
+    info = cli.figures(capsys, f"lm build {' '.join(f'{world}/{name}' for name in inputs)} {more}")
     model = NGram.open(tmp_path / "new" / "lm.ngram", verify=True)
     assert_same_model(model, build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0))
     assert model.words is not None and model.words[:3] == ("<|endoftext|>", "w1", "w2")
@@ -68,15 +63,8 @@ def test_from_tokens(world, capsys, tmp_path):
         capsys, *words, "--order", 2, "--min-count", "1,2", "--textbook", "--unseen-cost", 1000, "--max-ngrams", 53
     )
     estimate = KatzOptions(textbook=True, unseen_cost=1000.0)
-    expected = build(
-        TEXTS,
-        order=2,
-        vocab_size=dumps.V,
-        end_of_text=0,
-        min_counts=(1, 2),
-        estimate=estimate,
-        shorten=PruneOptions(max_ngrams=53),
-    )
+    how = {"min_counts": (1, 2), "estimate": estimate, "shorten": PruneOptions(max_ngrams=53)}
+    expected = build(TEXTS, order=2, vocab_size=dumps.V, end_of_text=0, **how)
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), expected)
 
 
@@ -88,7 +76,7 @@ def test_kneser_ney(world, capsys, tmp_path):
     method = KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
     expected = build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0, estimate=method)
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), expected)
-    out = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram").out
+    out = cli.call(capsys, f"lm info {tmp_path}/lm.ngram").out
     assert re.search(r"estimation: method +kneser-ney\n", out)
     rows = [line.split() for line in out.splitlines()[-4:]]
     assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "above"]
@@ -145,14 +133,12 @@ def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
 
 def test_from_a_dump(tokenizer, capsys, tmp_path):
     made = cli.make_dump(tmp_path / "dump")
-    cli.done(capsys, *f"lm build {tmp_path}/dump --vocab-size {dumps.V} --end-of-text 0 -o {tmp_path}/lm.ngram".split())
+    cli.done(capsys, f"lm build {tmp_path}/dump --vocab-size {dumps.V} --end-of-text 0 -o {tmp_path}/lm.ngram")
     texts = [[*one["prompt"], *one["tokens"]] for one in made]
     documents = [part for text in texts for part in cut(text)]
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, end_of_text=0))
     cli.refusal(
-        capsys,
-        *f"lm build {tmp_path}/dump --tokenizer {tokenizer} -o {tmp_path}/lm.ngram".split(),
-        names=["dump", "sha256"],
+        capsys, f"lm build {tmp_path}/dump --tokenizer {tokenizer} -o {tmp_path}/lm.ngram", names=["dump", "sha256"]
     )
 
 
@@ -167,7 +153,7 @@ def cut(tokens: list[int]) -> list[list[int]]:
 def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
     """A model may have more output ids than its tokenizer has tokens."""
     result = cli.call(
-        capsys, *f"lm build {world}/a.jsonl --tokenizer {tokenizer} --vocab-size 64 -o {tmp_path}/lm.ngram".split()
+        capsys, f"lm build {world}/a.jsonl --tokenizer {tokenizer} --vocab-size 64 -o {tmp_path}/lm.ngram"
     )
     assert result.status == 0
     model = NGram.open(tmp_path / "lm.ngram")
@@ -179,10 +165,8 @@ def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
     [(["--theta", "0.01"], PruneOptions(theta=0.01)), (["--max-ngrams", "0.055k"], PruneOptions(max_ngrams=55))],
 )
 def test_prune(world, capsys, tmp_path, options, cut):
-    cli.call(
-        capsys, "lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "-o", tmp_path / "lm.ngram"
-    )
-    info = cli.figures(capsys, "lm", "prune", tmp_path / "lm.ngram", *options, "-o", tmp_path / "small.ngram")
+    cli.call(capsys, f"lm build {world}/a.npy --vocab-size {dumps.V} --end-of-text 0 -o {tmp_path}/lm.ngram")
+    info = cli.figures(capsys, f"lm prune {tmp_path}/lm.ngram", *options, "-o", tmp_path / "small.ngram")
     model = NGram.open(tmp_path / "small.ngram")
     assert_same_model(model, prune_model(NGram.open(tmp_path / "lm.ngram"), cut))
     assert sum(info["ngrams"]) < sum(NGram.open(tmp_path / "lm.ngram").info()["ngrams"])
@@ -190,26 +174,17 @@ def test_prune(world, capsys, tmp_path, options, cut):
 
 
 def test_info(world, capsys, tmp_path):
-    cli.call(
-        capsys,
-        *(
-            f"lm build {world}/a.npy --vocab-size {dumps.V} --end-of-text 0 --theta 1e-09 -o {tmp_path}/lm.ngram"
-        ).split(),
-    )
-    info = cli.figures(capsys, "lm", "info", tmp_path / "lm.ngram", "--verify")
+    path = tmp_path / "lm.ngram"
+    cli.done(capsys, f"lm build {world}/a.npy --vocab-size {dumps.V} --end-of-text 0 --theta 1e-09 -o {path}")
+    info = cli.figures(capsys, f"lm info {path} --verify")
     assert (info["order"], info["vocab_size"], info["verified"]) == (4, dumps.V, True)
-    out = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram").out
+    out, estimation = cli.call(capsys, f"lm info {path}").out, info["estimation"]
     rows = [line.split() for line in out.splitlines()[-5:]]
-    assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "d(3)", "d(4)", "d(5)", "above", "none", "for"]
+    assert rows[0] == "order n-grams counted d(1) d(2) d(3) d(4) d(5) above none for".split()
     for order, row in enumerate(rows[1:]):
-        own = info["estimation"]["discounts"][order - 1] if order else {"d": [], "fallbacks": []}
-        discounts = [*(f"{d:.3f}" for d in own["d"]), *map(str, own["fallbacks"])]
-        assert row == [
-            str(order + 1),
-            str(info["ngrams"][order]),
-            str(info["estimation"]["ngrams_counted"][order]),
-            *discounts,
-        ]
+        own = estimation["discounts"][order - 1] if order else {"d": [], "fallbacks": []}
+        counts = [order + 1, info["ngrams"][order], estimation["ngrams_counted"][order]]
+        assert row == [*map(str, counts), *(f"{d:.3f}" for d in own["d"]), *map(str, own["fallbacks"])]
     assert "pruning: theta" in out and "{" not in out
 
 
@@ -228,7 +203,7 @@ def test_info_of_any_metadata(capsys, tmp_path, estimation):
     model = NGram.open(tmp_path / "lm.ngram")
     changed = NGram.from_tables(model.to_tables(), metadata={"estimation": estimation, "[bold]": "[/x]"})
     changed.save(tmp_path / "lm.ngram")
-    result = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram")
+    result = cli.call(capsys, f"lm info {tmp_path}/lm.ngram")
     assert result.status == 0 and "\x1b" not in result.out and "[/x]" in result.out and "3-grams" not in result.out
 
 
@@ -259,47 +234,31 @@ MISUSE = [
 def test_misuse(world, tokenizer, capsys, tmp_path, words, message):
     words = [word.replace("INPUT", str(world / "a.jsonl")) if word != "T" else str(tokenizer) for word in words]
     before = sorted(tmp_path.iterdir())
-    cli.refusal(capsys, "lm", "build", world / "a.jsonl", "-o", tmp_path / "lm.ngram", *words, status=2, names=message)
+    cli.refusal(capsys, f"lm build {world}/a.jsonl -o {tmp_path}/lm.ngram", *words, status=2, names=message)
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_bad_data(world, tokenizer, capsys, tmp_path):
-    out = ("-o", tmp_path / "out" / "lm.ngram")
-    ids = ("--vocab-size", dumps.V, "--end-of-text", 0)
-    cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out, names=[tmp_path / "no.npy"])
-    cli.refusal(
-        capsys, "lm", "build", world / "a.jsonl", *ids, *out, names=["a.jsonl", "--tokenizer", "tokenizer.json"]
-    )
-    cli.refusal(
-        capsys,
-        *f"lm build {world}/a.jsonl {world}/a.npy".split(),
-        *out,
-        status=2,
-        names=["--tokenizer", "--vocab-size", "--end-of-text"],
-    )
-    cli.refusal(
-        capsys, *f"lm build {world}/a.npy --vocab-size 3 --end-of-text 0".split(), *out, names=["a.npy", "0..2", "3"]
-    )
+BAD = [
+    ("none.npy IDS", 1, ["none.npy"]),
+    ("WORLD/a.jsonl IDS", 1, ["a.jsonl", "--tokenizer", "tokenizer.json"]),
+    ("WORLD/a.jsonl WORLD/a.npy", 2, ["--tokenizer", "--vocab-size", "--end-of-text"]),
+    ("WORLD/a.npy --vocab-size 3 --end-of-text 0", 1, ["a.npy", "0..2", "3"]),
+    ("empty.jsonl --tokenizer tokenizer.json", 1, ["least"]),
+    ("bad.jsonl --tokenizer tokenizer.json --strict", 1, ["bad.jsonl", "2"]),
+    ("bad.jsonl --tokenizer tokenizer.json --text-field body", 1, ["2", "1", "bad.jsonl", '"body"']),
+    ("WORLD/a.jsonl --tokenizer bad.jsonl", 1, ["tokenizer.json"]),
+    ("WORLD/a.npy IDS --max-ngrams 49", 1, ["unigrams"]),
+]
+
+
+@pytest.mark.parametrize("words, status, named", BAD, ids=[words for words, _, _ in BAD])
+def test_bad_data(world, tokenizer, capsys, tmp_path, monkeypatch, words, status, named):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.jsonl").touch()
-    cli.refusal(capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out, names=["least"])
     (tmp_path / "bad.jsonl").write_text('{"text": "w1"}\n{"text":')
-    cli.refusal(
-        capsys,
-        *f"lm build {tmp_path}/bad.jsonl --tokenizer {tokenizer} --strict".split(),
-        *out,
-        names=["bad.jsonl", "2"],
-    )
-    cli.refusal(
-        capsys,
-        *f"lm build {tmp_path}/bad.jsonl --tokenizer {tokenizer} --text-field body".split(),
-        *out,
-        names=["2", "1", "bad.jsonl", '"body"'],
-    )
-    cli.refusal(
-        capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out, names=["tokenizer.json"]
-    )
-    cli.refusal(capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out, names=["unigrams"])
-    assert not any((tmp_path / "out").iterdir())
+    words = words.replace("WORLD", str(world)).replace("IDS", f"--vocab-size {dumps.V} --end-of-text 0")
+    cli.refusal(capsys, f"lm build {words} -o out/lm.ngram", status=status, names=named)
+    assert not (tmp_path / "out/lm.ngram").exists()
 
 
 def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(world, capsys, tmp_path, monkeypatch):
@@ -313,15 +272,11 @@ def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(wo
 
 def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, capsys, tmp_path):
     (tmp_path / "a.txt").write_text("The cat sat on the mat, and the mat was flat.")
-    words = (
-        f"lm build {tmp_path}/a.txt --tokenizer {demo}/tokenizer.json -o {tmp_path}/lm.ngram --arpa {tmp_path}/lm.arpa"
-    ).split()
-    cli.done(capsys, *words)
+    outs = f"-o {tmp_path}/lm.ngram --arpa {tmp_path}/lm.arpa"
+    cli.done(capsys, f"lm build {tmp_path}/a.txt --tokenizer {demo}/tokenizer.json {outs}")
     model = NGram.open(tmp_path / "lm.ngram")
-    again = load(
-        tmp_path / "lm.arpa",
-        arpa=ArpaOptions(words="ids", vocab_size=model.vocab_size, end_of_text=model.metadata["end_of_text"]),
-    )
+    ids = ArpaOptions(words="ids", vocab_size=model.vocab_size, end_of_text=model.metadata["end_of_text"])
+    again = load(tmp_path / "lm.arpa", arpa=ids)
     tokens = np.arange(300, 400)
     np.testing.assert_allclose(again.score(tokens), model.score(tokens), rtol=1e-6)
 
@@ -344,10 +299,10 @@ def test_why_nothing_is_read_and_the_next_build_is_free(world, tokenizer, capsys
     if ids and name == "c.txt":
         return  # words like any others
     (tmp_path / name).write_bytes(content)
-    cli.refusal(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram", names=message)
+    cli.refusal(capsys, "lm build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram", names=message)
     assert not (tmp_path / "lm.ngram.work").exists()
     (tmp_path / name).write_text('{"text": "w1 w2"}' if "json" in name else "w1 w2")
-    cli.done(capsys, "lm", "build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram")
+    cli.done(capsys, "lm build", tmp_path / name, *more, "-o", tmp_path / "lm.ngram")
 
 
 @pytest.mark.parametrize("later", ["words", "tokens", "pipe"])
@@ -355,10 +310,8 @@ def test_a_failed_build_does_not_block_the_next_with_other_inputs(
     world, tokenizer, capsys, tmp_path, monkeypatch, later
 ):
     """Here one too small for Kneser-Ney."""
-    more = [
-        *f"--method kneser-ney -o {tmp_path}/lm.ngram".split(),
-        *(("--tokenizer", tokenizer) if later == "tokens" else ()),
-    ]
+    more = ["--method", "kneser-ney", "-o", tmp_path / "lm.ngram"]
+    more += ["--tokenizer", tokenizer] if later == "tokens" else []
     (tmp_path / "a.txt").write_text("w1 w2\n")
     (tmp_path / "b.txt").write_text("w1 w2 w3\n")
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"

@@ -70,7 +70,7 @@ def ids_of(said=SAID) -> list[int]:
 def built(capsys, tmp_path, lines: str, *more, name=NAME) -> NGram:
     (tmp_path / "logs.jsonl").write_text(lines)
     out = tmp_path / "lm.ngram"
-    cli.figures(capsys, "lm", "build", tmp_path / "logs.jsonl", "--model", name, "--order", 3, "-o", out, *more)
+    cli.figures(capsys, f"lm build {tmp_path}/logs.jsonl --model", name, "--order", 3, "-o", out, *more)
     return NGram.open(out)
 
 
@@ -134,7 +134,7 @@ def test_the_model_drafts_for_its_target(model, capsys, tmp_path):
     cli.figures(capsys, *build_few, "-o", tmp_path / "few.ngram")
     texts = []
     for more in (["--drafter", "none"], ["--lm", tmp_path / "lm.ngram"], ["--lm", tmp_path / "few.ngram"]):
-        result = cli.call(capsys, "generate", "--model", model, "--max-tokens", 12, *more, "w5 w6")
+        result = cli.call(capsys, f"generate --model {model} --max-tokens 12", *more, "w5 w6")
         assert result.status == 0, result.err
         texts.append(result.out)
     assert len(set(texts)) == 1

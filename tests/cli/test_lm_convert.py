@@ -21,13 +21,11 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("convert")
     made = dumps.sequences(count=10)
     names = tuple(f"w{i}" for i in range(dumps.V))
-    return {
-        name: (
-            folder / f"{name}.ngram",
-            cli.make_model(folder / f"{name}.ngram", made, words=words, tokenizer="a" * 64),
-        )
-        for name, words in (("plain", names), ("spaced", SPACED), ("ids", None))
-    }
+    found = {}
+    for name, words in (("plain", names), ("spaced", SPACED), ("ids", None)):
+        path = folder / f"{name}.ngram"
+        found[name] = path, cli.make_model(path, made, words=words, tokenizer="a" * 64)
+    return found
 
 
 HISTORIES = ([], [0], [3, 1], [0, 2], [40, 41], [1, 1])
@@ -40,8 +38,8 @@ def test_there_and_back(models, capsys, tmp_path, name, suffix):
     if suffix == "fst":
         pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
     path, model = models[name]
-    there = cli.figures(capsys, "lm", "convert", path, tmp_path / f"m.{suffix}")
-    back = cli.figures(capsys, "lm", "convert", tmp_path / f"m.{suffix}", tmp_path / "m.ngram")
+    there = cli.figures(capsys, f"lm convert {path} {tmp_path}/m.{suffix}")
+    back = cli.figures(capsys, f"lm convert {tmp_path}/m.{suffix} {tmp_path}/m.ngram")
     again = NGram.open(tmp_path / "m.ngram", verify=True)
     for a, b in zip(again.arrays, model.arrays):
         np.testing.assert_array_equal(a, b)
@@ -55,84 +53,73 @@ def test_there_and_back(models, capsys, tmp_path, name, suffix):
 def test_openfst_files_need_no_binding(models, capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pywrapfst", None)
     path, model = models["ids"]
-    cli.call(capsys, "lm", "convert", path, tmp_path / "m.fst")
-    assert cli.figures(capsys, "lm", "info", tmp_path / "m.fst")["ngrams"] == model.info()["ngrams"]
+    cli.call(capsys, f"lm convert {path} {tmp_path}/m.fst")
+    assert cli.figures(capsys, f"lm info {tmp_path}/m.fst")["ngrams"] == model.info()["ngrams"]
 
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz"])
 def test_words_there_and_back(models, capsys, tmp_path, suffix):
     """Words, their ids and all costs survive; the placeholders that ARPA needs are removed again."""
     path, model = models["plain"]
-    assert cli.figures(capsys, "lm", "convert", path, tmp_path / f"m.{suffix}")["arpa_words"] == "text"
-    cli.call(capsys, "lm", "convert", tmp_path / f"m.{suffix}", tmp_path / "m.ngram")
+    assert cli.figures(capsys, f"lm convert {path} {tmp_path}/m.{suffix}")["arpa_words"] == "text"
+    cli.call(capsys, f"lm convert {tmp_path}/m.{suffix} {tmp_path}/m.ngram")
     again = NGram.open(tmp_path / "m.ngram", verify=True)
     assert again.words == model.words
     ids = again.ids(model.words)
     for history in HISTORIES:
         costs = again.distribution(again.start(ids[history]))[ids]
         np.testing.assert_array_equal(costs, model.distribution(model.start(history)))
-    cli.call(capsys, "lm", "convert", path, tmp_path / "m.fst")
-    cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "n.ngram")
+    cli.call(capsys, f"lm convert {path} {tmp_path}/m.fst")
+    cli.call(capsys, f"lm convert {tmp_path}/m.fst {tmp_path}/n.ngram")
     for a, b in zip(NGram.open(tmp_path / "n.ngram").arrays, model.arrays):
         np.testing.assert_array_equal(a, b)
 
 
 def test_reading_ids_as_text(models, capsys, tmp_path):
-    cli.call(capsys, "lm", "convert", models["ids"][0], tmp_path / "m.arpa")
-    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--words", "text")
+    cli.call(capsys, "lm convert", models["ids"][0], tmp_path / "m.arpa")
+    cli.call(capsys, f"lm convert {tmp_path}/m.arpa {tmp_path}/m.ngram --words text")
     words = NGram.open(tmp_path / "m.ngram").words
     assert words == tuple(map(str, range(dumps.V)))
 
 
 def test_tokenizer_gives_words(models, capsys, tmp_path):
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
-    cli.call(capsys, "lm", "convert", models["ids"][0], tmp_path / "m.arpa")
-    cli.done(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--tokenizer", tokenizer)
+    cli.call(capsys, "lm convert", models["ids"][0], tmp_path / "m.arpa")
+    cli.done(capsys, f"lm convert {tmp_path}/m.arpa {tmp_path}/m.ngram --tokenizer {tokenizer}")
     model = NGram.open(tmp_path / "m.ngram")
     assert model.words is not None and model.words[1] == "w1" and model.metadata["end_of_text"] == 0
     assert len(model.metadata["tokenizer"]) == 64
-    cli.refusal(
-        capsys,
-        "lm",
-        "convert",
-        models["ids"][0],
-        *f"{tmp_path}/n.ngram --tokenizer {tokenizer}".split(),
-        names=["ids.ngram", "tokenizer"],
-    )
+    call = f"lm convert {models['ids'][0]} {tmp_path}/n.ngram --tokenizer {tokenizer}"
+    cli.refusal(capsys, call, names=["ids.ngram", "tokenizer"])
     cli.make_model(tmp_path / "bare.ngram", dumps.sequences())
     large = cli.make_tokenizer(tmp_path / "large.json", 60)
-    cli.refusal(
-        capsys, "lm", "convert", tmp_path / "bare.ngram", tmp_path / "n.fst", "--tokenizer", large, names=["tokenizer"]
-    )
+    cli.refusal(capsys, f"lm convert {tmp_path}/bare.ngram {tmp_path}/n.fst --tokenizer {large}", names=["tokenizer"])
 
 
 def test_refusals(models, capsys, tmp_path):
     path = models["plain"][0]
-    cli.refusal(capsys, "lm", "convert", path, tmp_path / "m.bin", status=2, names=["ngram"])
-    cli.refusal(capsys, "lm", "convert", tmp_path / "m.bin", tmp_path / "m.fst", names=["ngram"])
-    cli.refusal(capsys, "lm", "convert", tmp_path / "no.ngram", tmp_path / "m.fst", names=["no.ngram"])
+    cli.refusal(capsys, f"lm convert {path} {tmp_path}/m.bin", status=2, names=["ngram"])
+    cli.refusal(capsys, f"lm convert {tmp_path}/m.bin {tmp_path}/m.fst", names=["ngram"])
+    cli.refusal(capsys, f"lm convert {tmp_path}/no.ngram {tmp_path}/m.fst", names=["no.ngram"])
     (tmp_path / "d.ngram").mkdir()
-    cli.refusal(capsys, "lm", "convert", path, tmp_path / "d.ngram", status=2, names=["folder"])
-    cli.refusal(capsys, "lm", "info", tmp_path / "d.ngram", names=["d.ngram"])
+    cli.refusal(capsys, f"lm convert {path} {tmp_path}/d.ngram", status=2, names=["folder"])
+    cli.refusal(capsys, f"lm info {tmp_path}/d.ngram", names=["d.ngram"])
     for suffix in ("ngram", "arpa", "arpa.gz", "fst"):
         for content in (b"", b"\0" * 100, path.read_bytes()[:200]):
             (tmp_path / f"bad.{suffix}").write_bytes(content)
-            cli.refusal(capsys, "lm", "info", tmp_path / f"bad.{suffix}", names=[f"bad.{suffix}"])
+            cli.refusal(capsys, f"lm info {tmp_path}/bad.{suffix}", names=[f"bad.{suffix}"])
     assert sorted(one.name for one in tmp_path.iterdir() if not one.name.startswith("bad")) == ["d.ngram"]
 
 
 def test_quantised(demo, capsys, tmp_path):
-    info = cli.figures(capsys, "lm", "convert", demo / "demo.ngram", tmp_path / "small.ngram", "--quantise")
+    info = cli.figures(capsys, "lm convert", demo / "demo.ngram", tmp_path / "small.ngram", "--quantise")
     assert info["quantised"] == 256
-    assert info["bytes"] < 0.55 * cli.figures(capsys, "lm", "info", demo / "demo.ngram")["bytes"]
+    assert info["bytes"] < 0.55 * cli.figures(capsys, "lm info", demo / "demo.ngram")["bytes"]
     exact, rounded = NGram.open(demo / "demo.ngram"), NGram.open(tmp_path / "small.ngram", verify=True)
     tokens = np.arange(1000, 3000, dtype=np.int32)
     assert 0 < np.abs(exact.score(tokens) - rounded.score(tokens)).max() < 0.1
     cli.refusal(
-        capsys,
-        *f"lm convert {demo}/demo.ngram {tmp_path}/small.arpa --quantise".split(),
-        status=2,
-        names=["--quantise"],
+        capsys, f"lm convert {demo}/demo.ngram {tmp_path}/small.arpa --quantise", status=2, names=["--quantise"]
     )
 
 
@@ -140,14 +127,14 @@ def test_sentence_ends_of_a_tokenizer(capsys, tmp_path):
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     words = ("<|endoftext|>", *(f"w{i}" for i in range(1, dumps.V)))
     model = cli.make_model(tmp_path / "m.ngram", dumps.sequences(count=10), words=words)
-    cli.call(capsys, "lm", "convert", tmp_path / "m.ngram", tmp_path / "m.arpa", "--sentence-ends")
-    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "n.ngram", "--tokenizer", tokenizer)
+    cli.call(capsys, f"lm convert {tmp_path}/m.ngram {tmp_path}/m.arpa --sentence-ends")
+    cli.call(capsys, f"lm convert {tmp_path}/m.arpa {tmp_path}/n.ngram --tokenizer {tokenizer}")
     again = NGram.open(tmp_path / "n.ngram")
     assert_same_model(again, model)
     assert again.words == words and len(again.metadata["tokenizer"]) == 64
     (tmp_path / "a.jsonl").write_text('{"text": "w1 w2 w3"}\n{"text": "w4"}\n')
     one, other = (
-        cli.figures(capsys, "lm", "score", tmp_path / name, tmp_path / "a.jsonl", "--tokenizer", tokenizer)["overall"]
+        cli.figures(capsys, "lm score", tmp_path / name, tmp_path / "a.jsonl", "--tokenizer", tokenizer)["overall"]
         for name in ("m.ngram", "m.arpa")
     )
     assert one["nats"] == pytest.approx(other["nats"], rel=1e-6)
@@ -155,28 +142,26 @@ def test_sentence_ends_of_a_tokenizer(capsys, tmp_path):
     (tmp_path / "m.arpa").write_text(swapped)
     cli.refusal(
         capsys,
-        *f"lm convert {tmp_path}/m.arpa {tmp_path}/n.ngram --tokenizer {tokenizer}".split(),
+        f"lm convert {tmp_path}/m.arpa {tmp_path}/n.ngram --tokenizer {tokenizer}",
         names=["m.arpa", "'x1'", "'w1'"],
     )
 
 
 def test_a_file_without_sentence_ends_says_so(models, capsys, tmp_path):
     path = models["plain"][0]
-    result = cli.call(capsys, "lm", "convert", path, tmp_path / "m.arpa")
+    result = cli.call(capsys, f"lm convert {path} {tmp_path}/m.arpa")
     assert result.err == (
         f"note: {tmp_path / 'm.arpa'} has no sentence ends: its <s> and </s> are placeholders, and KenLM's "
         "sentence scores are meaningless; --sentence-ends writes the end of text as both\n"
     )
-    report = cli.figures(capsys, "lm", "convert", path, tmp_path / "m.arpa", "--sentence-ends")
+    report = cli.figures(capsys, f"lm convert {path} {tmp_path}/m.arpa --sentence-ends")
     assert report["sentence_ends"] is True
-    cli.call(capsys, "lm", "convert", path, tmp_path / "m.fst")
-    result = cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa")
+    cli.call(capsys, f"lm convert {path} {tmp_path}/m.fst")
+    result = cli.call(capsys, f"lm convert {tmp_path}/m.fst {tmp_path}/m.arpa")
     assert_named(result.err, ["--sentence-ends", "--end-of-text"])
-    cli.refusal(
-        capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends", names=["end_of_text"]
-    )
-    cli.done(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends", "--end-of-text", 0)
-    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--end-of-text", 0)
+    cli.refusal(capsys, f"lm convert {tmp_path}/m.fst {tmp_path}/m.arpa --sentence-ends", names=["end_of_text"])
+    cli.done(capsys, f"lm convert {tmp_path}/m.fst {tmp_path}/m.arpa --sentence-ends --end-of-text 0")
+    cli.call(capsys, f"lm convert {tmp_path}/m.arpa {tmp_path}/m.ngram --end-of-text 0")
     assert_same_model(NGram.open(tmp_path / "m.ngram"), models["plain"][1])
 
 
@@ -187,7 +172,7 @@ def test_symbols_and_failure_labels(models, capsys, tmp_path, name, label):
     pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
     path, model = models[name]
     report = cli.figures(
-        capsys, "lm", "convert", path, tmp_path / "m.fst", "--symbols", tmp_path / "m.syms", "--failure-label", label
+        capsys, f"lm convert {path} {tmp_path}/m.fst --symbols {tmp_path}/m.syms --failure-label {label}"
     )
     assert report["backoff_label"] == (f"{label} (failure)" if label else "0 (epsilon)")
     assert report["symbols_of"].startswith(
@@ -204,7 +189,7 @@ def test_symbols_and_failure_labels(models, capsys, tmp_path, name, label):
         cost, state = step(fst, state, symbols.find(names[token]), label)
         costs.append(cost)
     np.testing.assert_allclose(costs, model.score(ids), atol=1e-5)
-    cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.ngram")
+    cli.call(capsys, f"lm convert {tmp_path}/m.fst {tmp_path}/m.ngram")
     assert_same_model(NGram.open(tmp_path / "m.ngram"), model)
 
 
@@ -222,13 +207,11 @@ def test_symbols_refused(models, capsys, tmp_path):
     path, model = models["spaced"]
     cli.refusal(
         capsys,
-        *f"lm convert {path} {tmp_path}/m.fst --symbols {tmp_path}/m.syms --words text".split(),
+        f"lm convert {path} {tmp_path}/m.fst --symbols {tmp_path}/m.syms --words text",
         names=["symbols", "' w1'"],
     )
     assert not (tmp_path / "m.syms").exists()
-    cli.refusal(
-        capsys, "lm", "convert", path, tmp_path / "m.fst", "--failure-label", 3, names=["failure_label", dumps.V, "3"]
-    )
+    cli.refusal(capsys, f"lm convert {path} {tmp_path}/m.fst --failure-label 3", names=["failure_label", dumps.V, "3"])
 
 
 def test_the_openfst_example_of_the_docs(capsys, tmp_path, monkeypatch):

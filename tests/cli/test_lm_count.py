@@ -26,40 +26,27 @@ def shards(tmp_path):
 
 def model_of(capsys, out, *inputs, **options):
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
-    cli.done(capsys, "lm", "build", *inputs, "-o", out, *words)
+    cli.done(capsys, "lm build", *inputs, "-o", out, *words)
     return NGram.open(out, verify=True)
 
 
 @pytest.mark.parametrize("order", [2, 4])
 def test_counts_of_parts_give_the_model_of_the_whole(shards, capsys, order):
     for name in "ab":
-        cli.done(capsys, "lm", "count", shards / f"{name}.npy", *IDS, "-o", shards / f"counts-{name}")
-    whole = model_of(
-        capsys,
-        shards / "whole.ngram",
-        *(shards / f"{name}.npy" for name in "abc"),
-        order=order,
-        vocab_size=dumps.V,
-        end_of_text=0,
-        min_count="1,2",
-    )
-    parts = model_of(
-        capsys,
-        shards / "parts.ngram",
-        shards / "counts-b",
-        shards / "counts-a",
-        shards / "c.npy",
-        order=order,
-        min_count="1,2",
-    )
+        cli.done(capsys, f"lm count {shards}/{name}.npy", *IDS, "-o", shards / f"counts-{name}")
+    how = {"order": order, "min_count": "1,2"}
+    tokens = [shards / f"{name}.npy" for name in "abc"]
+    whole = model_of(capsys, shards / "whole.ngram", *tokens, vocab_size=dumps.V, end_of_text=0, **how)
+    mixed = shards / "counts-b", shards / "counts-a", shards / "c.npy"
+    parts = model_of(capsys, shards / "parts.ngram", *mixed, **how)
     assert_same_model(parts, whole)
     assert not list(shards.glob("*.work"))
 
 
 def test_counts_are_merged_into_counts(shards, capsys):
     for name in "ab":
-        cli.done(capsys, "lm", "count", shards / f"{name}.npy", *IDS, "-o", shards / f"counts-{name}")
-    info = cli.figures(capsys, "lm", "count", shards / "counts-a", shards / "counts-b", "-o", shards / "both")
+        cli.done(capsys, f"lm count {shards}/{name}.npy", *IDS, "-o", shards / f"counts-{name}")
+    info = cli.figures(capsys, f"lm count {shards}/counts-a {shards}/counts-b -o {shards}/both")
     header = open_counts(shards / "both").header
     assert header.tokens == info["tokens"] == sum(open_counts(shards / f"counts-{name}").header.tokens for name in "ab")
     spelled = [
@@ -71,17 +58,14 @@ def test_counts_are_merged_into_counts(shards, capsys):
 
 
 def test_wrong_counts_are_named(shards, capsys):
-    cli.done(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "counts")
+    cli.done(capsys, f"lm count {shards}/a.npy", *IDS, "--order", 3, "-o", shards / "counts")
     out = ("-o", shards / "lm.ngram")
-    cli.refusal(capsys, "lm", "build", shards / "counts", *out, names=["4", "3"])
+    cli.refusal(capsys, f"lm build {shards}/counts", *out, names=["4", "3"])
     cli.refusal(
-        capsys,
-        *f"lm build {shards}/counts --order 3 --vocab-size {dumps.V} --end-of-text 1".split(),
-        *out,
-        names=[dumps.V],
+        capsys, f"lm build {shards}/counts --order 3 --vocab-size {dumps.V} --end-of-text 1", *out, names=[dumps.V]
     )
-    cli.refusal(capsys, "lm", "count", shards / "b.npy", *IDS, "-o", shards / "counts", names=["folder"])
-    cli.done(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "more")
+    cli.refusal(capsys, f"lm count {shards}/b.npy", *IDS, "-o", shards / "counts", names=["folder"])
+    cli.done(capsys, f"lm count {shards}/a.npy", *IDS, "--order", 3, "-o", shards / "more")
     shutil.copy(next((shards / "counts").glob("*.parquet")), shards / "more" / "stray.parquet")
-    cli.refusal(capsys, "lm", "build", shards / "more", "--order", 3, *out, names=["missing"])
+    cli.refusal(capsys, f"lm build {shards}/more --order 3", *out, names=["missing"])
     assert not (shards / "lm.ngram").exists()

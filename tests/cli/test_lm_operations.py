@@ -23,9 +23,7 @@ def world(tmp_path_factory):
 
 
 def test_merge(world, capsys, tmp_path):
-    report = cli.figures(
-        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--weights", "0.7,0.3", "-o", tmp_path / "m.ngram"
-    )
+    report = cli.figures(capsys, f"lm merge {world}/a.ngram {world}/b.ngram --weights 0.7,0.3 -o {tmp_path}/m.ngram")
     merged, a, b = (
         NGram.open(path, verify=True) for path in (tmp_path / "m.ngram", world / "a.ngram", world / "b.ngram")
     )
@@ -33,42 +31,31 @@ def test_merge(world, capsys, tmp_path):
     assert merged.words == a.words and merged.metadata["end_of_text"] == 0
     p, q, r = (np.exp(-model.distribution(0).astype(float)) for model in (merged, a, b))
     np.testing.assert_allclose(p, 0.7 * q + 0.3 * r, rtol=1e-5)
-    cli.done(capsys, "lm", "verify", tmp_path / "m.ngram")
-    equal = cli.figures(
-        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--log-linear", "-o", tmp_path / "m.arpa"
-    )
+    cli.done(capsys, f"lm verify {tmp_path}/m.ngram")
+    equal = cli.figures(capsys, f"lm merge {world}/a.ngram {world}/b.ngram --log-linear -o {tmp_path}/m.arpa")
     assert [part["weight"] for part in equal["merged"]] == [0.5, 0.5]
     assert equal["interpolation"]["method"] == "log-linear"
 
 
 @pytest.mark.parametrize("form", [(), ("--log-linear",)])
 def test_merge_tuned(world, capsys, tmp_path, form):
-    words = [
-        *(f"lm merge {world}/a.ngram {world}/b.ngram --tune {world}/heldout.npy -o {tmp_path}/m.ngram").split(),
-        *form,
-    ]
+    words = [f"lm merge {world}/a.ngram {world}/b.ngram --tune {world}/heldout.npy -o {tmp_path}/m.ngram", *form]
     report = cli.figures(capsys, *words)
     heldout = report["heldout"]
     assert heldout["tokens"] == 301 and heldout["tuned"] <= min(heldout["equal"], *heldout["models"]) * 1.0001
-    score = cli.figures(capsys, "lm", "score", tmp_path / "m.ngram", world / "heldout.npy")
+    score = cli.figures(capsys, f"lm score {tmp_path}/m.ngram {world}/heldout.npy")
     assert heldout["merged"] == pytest.approx(score["overall"]["perplexity"], rel=1e-6)
     for name, expected in zip("ab", heldout["models"]):
-        alone = cli.figures(capsys, "lm", "score", world / f"{name}.ngram", world / "heldout.npy")
+        alone = cli.figures(capsys, f"lm score {world}/{name}.ngram {world}/heldout.npy")
         assert alone["overall"]["perplexity"] == pytest.approx(expected, rel=1e-6)
     out = cli.call(capsys, *words).out
-    assert [line.split()[0] for line in out.splitlines()[-5:]] == [
-        "equal",
-        "tuned",
-        "merged",
-        "note:",  # the held-out text has no end of text
-        "wrote",
-    ] and f"{heldout['merged']:,.2f}" in out
+    last = [line.split()[0] for line in out.splitlines()[-5:]]
+    assert last == ["equal", "tuned", "merged", "note:", "wrote"]  # a note, as the text has no end of text
+    assert f"{heldout['merged']:,.2f}" in out
 
 
 def test_merge_pruned(world, capsys, tmp_path):
-    report = cli.figures(
-        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--max-ngrams", 100, "-o", tmp_path / "m.ngram"
-    )
+    report = cli.figures(capsys, f"lm merge {world}/a.ngram {world}/b.ngram --max-ngrams 100 -o {tmp_path}/m.ngram")
     assert sum(report["ngrams"]) <= 100 and report["pruning"][0]["max_ngrams"] == 100
 
 
@@ -85,49 +72,54 @@ def test_merge_text(world, capsys, tmp_path):
     cli.refusal(capsys, *words[:3], world / "t.ngram", *words[4:], names=["t.ngram"])
 
 
-def test_merge_refusals(world, capsys, tmp_path):
-    a, b, out = world / "a.ngram", world / "b.ngram", ("-o", tmp_path / "m.ngram")
-    cli.refusal(capsys, "lm", "merge", a, *out, status=2, names=["least"])
-    cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1", *out, status=2, names=["--weights", "2", "1"])
-    cli.refusal(
-        capsys, "lm", "merge", a, b, "--weights", "0.5,0.4", *out, status=2, names=["--weights", "1", "0.5", "0.4"]
-    )
-    cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1,-1", *out, status=2, names=["--weights", "0"])
-    cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1,0", "--tune", "x", *out, status=2, names=["argument"])
+@pytest.mark.parametrize(
+    "words, status, named",
+    [
+        ("A", 2, ["least"]),
+        ("A B --weights 1", 2, ["--weights", "2", "1"]),
+        ("A B --weights 0.5,0.4", 2, ["--weights", "1", "0.5", "0.4"]),
+        ("A B --weights 1,-1", 2, ["--weights", "0"]),
+        ("A B --weights 1,0 --tune x", 2, ["argument"]),
+        ("A B --tune EMPTY", 1, ["empty.npy"]),
+        ("A C", 1, ["c.ngram", "end_of_text", "0"]),
+    ],
+)
+def test_merge_refusals(world, capsys, tmp_path, words, status, named):
     np.save(tmp_path / "empty.npy", np.zeros(0, np.int64))
-    cli.refusal(capsys, "lm", "merge", a, b, "--tune", tmp_path / "empty.npy", *out, names=["empty.npy"])
-    model = NGram.open(a)
+    model = NGram.open(world / "a.ngram")
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"end_of_text": 7}).save(tmp_path / "c.ngram")
-    cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out, names=["c.ngram", "end_of_text", "0"])
+    names = {"A": world / "a.ngram", "B": world / "b.ngram", "C": tmp_path / "c.ngram", "EMPTY": tmp_path / "empty.npy"}
+    given = [names.get(word, word) for word in words.split()]
+    cli.refusal(capsys, "lm merge", *given, "-o", tmp_path / "m.ngram", status=status, names=named)
     assert not (tmp_path / "m.ngram").exists()
 
 
 def test_verify(world, capsys, tmp_path):
-    report = cli.figures(capsys, "lm", "verify", world / "a.ngram")
+    report = cli.figures(capsys, f"lm verify {world}/a.ngram")
     assert report["passed"] is True and all(check["passed"] for check in report["checks"])
     for suffix in ("arpa", "fst"):
-        cli.done(capsys, "lm", "convert", world / "a.ngram", tmp_path / f"a.{suffix}")
-        cli.done(capsys, "lm", "verify", tmp_path / f"a.{suffix}")
-    strict = cli.call(capsys, "lm", "verify", world / "a.ngram", "--tolerance", "0")
+        cli.done(capsys, f"lm convert {world}/a.ngram {tmp_path}/a.{suffix}")
+        cli.done(capsys, f"lm verify {tmp_path}/a.{suffix}")
+    strict = cli.call(capsys, f"lm verify {world}/a.ngram --tolerance 0")
     assert strict.status == 1 and strict.err == ""
     assert "sums to one" in next(line for line in strict.out.splitlines() if "FAIL" in line)
     (tmp_path / "bad.ngram").write_bytes((world / "a.ngram").read_bytes()[:-1])
-    found = cli.call(capsys, "lm", "verify", tmp_path / "bad.ngram", "--json", "-")
+    found = cli.call(capsys, f"lm verify {tmp_path}/bad.ngram --json -")
     assert found.status == 1 and json.loads(found.out)["checks"][0]["passed"] is False
     assert_named(found.out, ["truncated"])
-    cli.refusal(capsys, "lm", "verify", tmp_path / "no.ngram", names=["no.ngram"])
+    cli.refusal(capsys, f"lm verify {tmp_path}/no.ngram", names=["no.ngram"])
 
 
 def test_diff(world, capsys, tmp_path):
-    same = cli.call(capsys, "lm", "diff", world / "a.ngram", world / "a.ngram")
+    same = cli.call(capsys, f"lm diff {world}/a.ngram {world}/a.ngram")
     assert same.status == 0 and same.out.splitlines()[-1] == "the models are equal"
-    cli.done(capsys, "lm", "prune", world / "a.ngram", "--max-ngrams", 90, "-o", tmp_path / "p.ngram")
-    found = cli.call(capsys, "lm", "diff", world / "a.ngram", tmp_path / "p.ngram", "--json", "-")
+    cli.done(capsys, f"lm prune {world}/a.ngram --max-ngrams 90 -o {tmp_path}/p.ngram")
+    found = cli.call(capsys, f"lm diff {world}/a.ngram {tmp_path}/p.ngram --json -")
     report = json.loads(found.out)
     assert found.status == 1 and report["same"] is False and all(own["only_b"] == 0 for own in report["ngrams"])
     assert sum(own["both"] for own in report["ngrams"]) == sum(NGram.open(tmp_path / "p.ngram").metadata["ngrams"])
-    out = cli.call(capsys, "lm", "diff", world / "a.ngram", tmp_path / "p.ngram").out
+    out = cli.call(capsys, f"lm diff {world}/a.ngram {tmp_path}/p.ngram").out
     assert out.splitlines()[-1] == "the models differ"
     assert_named(out, ["backoff", "pruning"])
     assert math.isfinite(report["contexts"][0]["largest"]) and "w" in out[out.index("backoff cost of (") :]
-    cli.refusal(capsys, "lm", "diff", world / "a.ngram", tmp_path / "no.ngram", names=["no.ngram"])
+    cli.refusal(capsys, f"lm diff {world}/a.ngram {tmp_path}/no.ngram", names=["no.ngram"])

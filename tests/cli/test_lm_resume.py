@@ -79,7 +79,7 @@ def test_other_inputs_are_refused(text, tmp_path, capsys):
     command = ("lm", "build", first, *IDS, "--work", tmp_path / "w", "-o", tmp_path / "lm.ngram")
     cli.done(capsys, *command)
     cli.refusal(capsys, *command, "--order", 5, names=["w", "options.order", "4", "5"])
-    cli.refusal(capsys, "lm", "build", sorted(text.iterdir())[1], *command[2:], names=["options"])
+    cli.refusal(capsys, "lm build", sorted(text.iterdir())[1], *command[2:], names=["options"])
     before = first.stat()
     np.save(first, np.load(first)[::-1])
     try:

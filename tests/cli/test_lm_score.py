@@ -35,7 +35,7 @@ def cost(model: NGram, documents: list[list[int]]) -> tuple[int, float]:
 def test_tokens(lm, capsys, tmp_path):
     path, model = lm
     np.save(tmp_path / "a.npy", np.array([token for document in DOCUMENTS for token in (*document, 0)], np.int32))
-    report = cli.figures(capsys, "lm", "score", path, tmp_path / "a.npy")
+    report = cli.figures(capsys, f"lm score {path} {tmp_path}/a.npy")
     tokens, total = cost(model, DOCUMENTS)
     (file,) = report["files"]
     assert file["tokens"] == tokens and file["nats"] == pytest.approx(total, rel=1e-6)
@@ -54,7 +54,7 @@ def test_the_worked_example_by_hand(capsys, tmp_path):
     text += "".join(f"\n\\{n}-grams:\n" + "\n".join(lines) + "\n" for n, lines in order.items()) + "\n\\end\\\n"
     (tmp_path / "m.arpa").write_text(text)
     np.save(tmp_path / "a.npy", np.array([example.STOP, example.LIONEL, example.MESSI, example.SCORED]))
-    (file,) = cli.figures(capsys, "lm", "score", tmp_path / "m.arpa", tmp_path / "a.npy")["files"]
+    (file,) = cli.figures(capsys, f"lm score {tmp_path}/m.arpa {tmp_path}/a.npy")["files"]
     assert file["tokens"] == 4 and file["nats"] == pytest.approx(-math.log(0.4 * 0.1 * 0.8 * 0.9), abs=1e-5)
     assert [(row["order"], row["tokens"], row["share"]) for row in file["by_order"]] == [
         (1, 2, 0.5),
@@ -72,9 +72,7 @@ def test_text_and_overall(lm, capsys, tmp_path):
     texts = [" ".join(f"w{i}" for i in document) for document in DOCUMENTS]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (tmp_path / "b.txt").write_text(texts[0])
-    report = cli.figures(
-        capsys, "lm", "score", path, tmp_path / "a.jsonl", tmp_path / "b.txt", "--tokenizer", tokenizer
-    )
+    report = cli.figures(capsys, f"lm score {path} {tmp_path}/a.jsonl {tmp_path}/b.txt --tokenizer {tokenizer}")
     for file, documents in zip(report["files"], (DOCUMENTS, DOCUMENTS[:1])):
         assert (file["tokens"], file["nats"]) == (
             cost(model, documents)[0],
@@ -83,7 +81,7 @@ def test_text_and_overall(lm, capsys, tmp_path):
     tokens, total = cost(model, DOCUMENTS + DOCUMENTS[:1])
     assert report["overall"]["tokens"] == tokens and report["overall"]["nats"] == pytest.approx(total, rel=1e-6)
     lines = cli.call(
-        capsys, "lm", "score", path, tmp_path / "a.jsonl", tmp_path / "b.txt", "--tokenizer", tokenizer
+        capsys, f"lm score {path} {tmp_path}/a.jsonl {tmp_path}/b.txt --tokenizer {tokenizer}"
     ).out.splitlines()
     assert lines[3].split() == ["overall", str(tokens), f"{total / tokens:.4f}", f"{math.exp(total / tokens):,.2f}"]
     orders = [line.split() for line in lines[lines.index("") + 2 :]]
@@ -101,17 +99,21 @@ def test_nothing_to_score(lm, capsys, tmp_path):
     cli.done(capsys, *words)
 
 
-def test_refusals(lm, capsys, tmp_path):
+@pytest.mark.parametrize(
+    "words, status, named",
+    [
+        ("lm.ngram a.npy", 1, ["a.npy", "1", "0..49", "50"]),
+        ("lm.ngram a.npy --end-of-text 60", 2, ["60", "0..49"]),
+        ("other.ngram a.txt --tokenizer t.json", 1, ["other.ngram", "tokenizer"]),
+        ("lm.ngram a.txt --tokenizer large.json", 1, ["60", "50"]),
+    ],
+)
+def test_refusals(lm, capsys, tmp_path, monkeypatch, words, status, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lm.ngram").symlink_to(lm[0])
     np.save(tmp_path / "a.npy", np.array([1, 50]))
-    cli.refusal(capsys, "lm", "score", lm[0], tmp_path / "a.npy", names=["a.npy", "1", "0..49", "50"])
-    cli.refusal(capsys, "lm", "score", lm[0], tmp_path / "a.npy", "--end-of-text", 60, status=2, names=["60", "0..49"])
-    tokenizer = cli.make_tokenizer(tmp_path / "t.json")
-    cli.make_model(tmp_path / "other.ngram", dumps.sequences(), tokenizer="b" * 64)
     (tmp_path / "a.txt").write_text("w1")
-    cli.refusal(
-        capsys,
-        *f"lm score {tmp_path}/other.ngram {tmp_path}/a.txt --tokenizer {tokenizer}".split(),
-        names=["other.ngram", "tokenizer"],
-    )
-    large = cli.make_tokenizer(tmp_path / "large.json", 60)
-    cli.refusal(capsys, "lm", "score", lm[0], tmp_path / "a.txt", "--tokenizer", large, names=["60", "50"])
+    cli.make_tokenizer(tmp_path / "t.json")
+    cli.make_tokenizer(tmp_path / "large.json", 60)
+    cli.make_model(tmp_path / "other.ngram", dumps.sequences(), tokenizer="b" * 64)
+    cli.refusal(capsys, f"lm score {words}", status=status, names=named)

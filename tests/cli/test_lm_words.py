@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import os
 import random
 
 import numpy as np
@@ -52,12 +51,12 @@ def test_a_model_of_words(world, capsys):
     model = NGram.open(world / "m.ngram", verify=True)
     assert model.words == tuple(words) and model.metadata["end_of_text"] == 1 and "tokenizer" not in model.metadata
     assert_same_model(model, build(ids, order=3, vocab_size=len(words), end_of_text=1))
-    info = cli.figures(capsys, "lm", "info", world / "m.arpa")
+    info = cli.figures(capsys, f"lm info {world}/m.arpa")
     assert info["vocab_size"] == len(words) + 1 and (info["bos"], info["eos"]) == (0, 2)
 
 
 def test_its_arpa_read_back_is_the_model(world, capsys, tmp_path):
-    result = cli.call(capsys, "lm", "convert", world / "m.arpa", tmp_path / "m.ngram", "--end-of-text", 1)
+    result = cli.call(capsys, f"lm convert {world}/m.arpa {tmp_path}/m.ngram --end-of-text 1")
     assert (result.status, result.err) == (0, "")
     again, model = NGram.open(tmp_path / "m.ngram"), NGram.open(world / "m.ngram")
     assert_same_model(again, model)
@@ -67,7 +66,7 @@ def test_its_arpa_read_back_is_the_model(world, capsys, tmp_path):
 @pytest.mark.parametrize("name", ["m.ngram", "m.arpa"])
 def test_lines_score_as_in_kenlm(world, capsys, tmp_path, name):
     peer = kenlm_model(world / "m.arpa")
-    report = cli.figures(capsys, "lm", "score", world / name, world / "held.txt", "--per-line", tmp_path / "lines.tsv")
+    report = cli.figures(capsys, "lm score", world / name, world / "held.txt", "--per-line", tmp_path / "lines.tsv")
     found = rows((tmp_path / "lines.tsv").read_text())
     lines = [(number, line) for number, line in enumerate(HELD, 1) if line]  # blank ones are skipped
     assert [int(row["line"]) for row in found] == [number for number, _ in lines]
@@ -86,14 +85,14 @@ def test_lines_score_as_in_kenlm(world, capsys, tmp_path, name):
     assert report["overall"]["without_oov"]["perplexity"] == pytest.approx(
         10 ** (-(logp - unknown_logp) / (tokens - unknown)), rel=1e-4
     )
-    out = cli.call(capsys, "lm", "score", world / name, world / "held.txt").out.splitlines()
+    out = cli.call(capsys, "lm score", world / name, world / "held.txt").out.splitlines()
     assert " ".join(out[0].split()).endswith("unknown words without them")
     assert out[1].split()[-2:] == ["2", f"{report['overall']['without_oov']['perplexity']:,.2f}"]
 
 
 def test_tokens_score_as_in_kenlm(world, capsys):
     peer = kenlm_model(world / "m.arpa")
-    result = cli.call(capsys, "lm", "score", world / "m.ngram", world / "held.txt", "--per-token", "-")
+    result = cli.call(capsys, f"lm score {world}/m.ngram {world}/held.txt --per-token -")
     assert "perplexity" in result.err and "perplexity" not in result.out
     found = iter(rows(result.out))
     for line in filter(None, HELD):
@@ -112,18 +111,18 @@ def test_a_model_of_kenlms_own(shared, capsys, tmp_path):
     words = "also would consider higher looking on a little more loin beyond immediate unheard".split()
     lines = [" ".join(draw.choices(words, k=draw.randint(1, 9))) for _ in range(50)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
-    cli.call(capsys, "lm", "convert", path, tmp_path / "m.ngram")
+    cli.call(capsys, f"lm convert {path} {tmp_path}/m.ngram")
     for model in (path, tmp_path / "m.ngram"):
-        result = cli.call(capsys, "lm", "score", model, tmp_path / "a.txt", "--per-line", "-")
+        result = cli.call(capsys, f"lm score {model} {tmp_path}/a.txt --per-line -")
         found = [float(row["log10_p"]) for row in rows(result.out)]
         np.testing.assert_allclose(found, [peer.score(line) for line in lines], atol=1e-4)
 
 
 def test_long_documents_come_in_parts(world, capsys, monkeypatch):
-    whole = cli.call(capsys, "lm", "score", world / "m.arpa", world / "held.txt", "--per-line", "-").out
+    whole = cli.call(capsys, f"lm score {world}/m.arpa {world}/held.txt --per-line -").out
     for chunk in (1, 2, 5):
         monkeypatch.setattr("rescore.lm.model.perplexity.CHUNK", chunk)
-        parts = cli.call(capsys, "lm", "score", world / "m.arpa", world / "held.txt", "--per-line", "-").out
+        parts = cli.call(capsys, f"lm score {world}/m.arpa {world}/held.txt --per-line -").out
         for one, other in zip(rows(parts), rows(whole), strict=True):
             assert float(one.pop("log10_p")) == pytest.approx(float(other.pop("log10_p")), rel=1e-6)
             assert float(one.pop("nats")) == pytest.approx(float(other.pop("nats")), rel=1e-6) and one == other
@@ -133,25 +132,23 @@ def test_rows_of_token_files_are_numbered(capsys, tmp_path):
     model = build([[1, 2], [2], [1, 1]], order=2, vocab_size=3, end_of_text=0)
     model.save(tmp_path / "m.ngram")
     np.save(tmp_path / "a.npy", np.array([1, 2, 0, 0, 2, 0]))
-    result = cli.call(capsys, "lm", "score", tmp_path / "m.ngram", tmp_path / "a.npy", "--per-token", "-")
+    result = cli.call(capsys, f"lm score {tmp_path}/m.ngram {tmp_path}/a.npy --per-token -")
     found = [(row["line"], row["token"]) for row in rows(result.out)]
     assert found == [("1", "1"), ("1", "2"), ("1", "0"), ("2", "2"), ("2", "0")]
     expected = -model.score([1, 2, 0], history=[0]).sum() / LN10
-    result = cli.call(capsys, "lm", "score", tmp_path / "m.ngram", tmp_path / "a.npy", "--per-line", "-")
+    result = cli.call(capsys, f"lm score {tmp_path}/m.ngram {tmp_path}/a.npy --per-line -")
     assert float(rows(result.out)[0]["log10_p"]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_heldout_text_and_mixtures_of_words(world, capsys, tmp_path):
     info = cli.figures(
-        capsys, "lm", "build", world / "text.txt", "--order", 2, "--heldout", world / "held.txt", "-o",
-        tmp_path / "two.ngram",
-    )  # fmt: skip
-    score = cli.figures(capsys, "lm", "score", tmp_path / "two.ngram", world / "held.txt")
+        capsys, f"lm build {world}/text.txt --order 2 --heldout {world}/held.txt -o {tmp_path}/two.ngram"
+    )
+    score = cli.figures(capsys, f"lm score {tmp_path}/two.ngram {world}/held.txt")
     assert info["heldout"]["perplexity"] == pytest.approx(score["overall"]["perplexity"], rel=1e-6)
     merged = cli.figures(
-        capsys, "lm", "merge", tmp_path / "two.ngram", world / "m.ngram", "--tune", world / "held.txt", "-o",
-        tmp_path / "both.ngram",
-    )  # fmt: skip
+        capsys, f"lm merge {tmp_path}/two.ngram {world}/m.ngram --tune {world}/held.txt -o {tmp_path}/both.ngram"
+    )
     assert merged["heldout"]["tokens"] == score["overall"]["tokens"]
 
 
@@ -167,20 +164,6 @@ def test_through_pipes(world, tmp_path):
     score = cli.start("lm", "score", world / "m.arpa", "-", "--per-line", "-", stdin=cli.subprocess.PIPE)
     out, err = score.communicate(b"the cat sat\n\nzebra", timeout=120)
     assert [row["line"] for row in rows(out.decode())] == ["1", "3"] and b"perplexity" in err
-
-
-def test_readers_that_leave(world):
-    for words in (
-        ["convert", world / "m.ngram", "-"],
-        ["score", world / "m.arpa", world / "held.txt", "--per-token", "-"],
-        ["build", world / "text.txt", "-o", "-"],
-    ):
-        read, write = os.pipe()
-        os.close(read)
-        process = cli.start("lm", *words, stdout=write)
-        os.close(write)
-        err = process.communicate(timeout=120)[1]
-        assert process.returncode == 0 and b"rror" not in err and b"Traceback" not in err
 
 
 @pytest.mark.parametrize(
@@ -206,7 +189,7 @@ def test_text_needs_words(world, capsys, tmp_path):
     model = NGram.open(world / "m.ngram")
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"tokenizer": "a" * 64}).save(tmp_path / "t.ngram")
     for name in ("ids.ngram", "t.ngram"):
-        cli.refusal(capsys, "lm", "score", tmp_path / name, world / "held.txt", names=["held.txt", "--tokenizer"])
+        cli.refusal(capsys, "lm score", tmp_path / name, world / "held.txt", names=["held.txt", "--tokenizer"])
     np.save(tmp_path / "a.npy", np.array([1, 2]))
     bare = NGram.from_tables(
         build([[1, 2]], order=2, vocab_size=3, end_of_text=0).to_tables(), metadata={"end_of_text": None}
@@ -214,7 +197,7 @@ def test_text_needs_words(world, capsys, tmp_path):
     bare.save(tmp_path / "bare.ngram")
     cli.refusal(
         capsys,
-        *f"lm score {tmp_path}/bare.ngram {tmp_path}/a.npy --per-line -".split(),
+        f"lm score {tmp_path}/bare.ngram {tmp_path}/a.npy --per-line -",
         status=2,
         names=["--per-line", "--per-token", "--end-of-text"],
     )

@@ -26,7 +26,7 @@ def passes(sequence: dict, k: int) -> int:
 
 def test_every_width(made, capsys):
     folder, sequences = made
-    report = cli.figures(capsys, "oracle", folder)
+    report = cli.figures(capsys, f"oracle {folder}")
     for task in report["tasks"]:
         own = [sequence for sequence in sequences if sequence["task"] == task["task"]]
         for k, value in task["block_efficiency"].items():
@@ -56,12 +56,12 @@ def test_sequences_of_one_token(tmp_path, capsys):
     """Nothing to draft: every pass yields its token."""
     made = dumps.sequences(count=5)[-1:]
     dumps.write(tmp_path / "dump", made=made)
-    (task,) = cli.figures(capsys, "oracle", tmp_path / "dump")["tasks"]
+    (task,) = cli.figures(capsys, f"oracle {tmp_path}/dump")["tasks"]
     assert set(task["block_efficiency"].values()) == {1.0} and set(task["recall"].values()) == {None}
-    cli.done(capsys, "oracle", tmp_path / "dump")
-    cli.done(capsys, "run", tmp_path / "dump")
+    cli.done(capsys, f"oracle {tmp_path}/dump")
+    cli.done(capsys, f"run {tmp_path}/dump")
 
 
 def test_refusals(made, capsys, tmp_path):
     cli.refusal(capsys, "oracle", made[0], "--task", "x", status=2, names=["--task", "'x'"])
-    cli.refusal(capsys, "oracle", tmp_path / "x", names=["folder"])
+    cli.refusal(capsys, f"oracle {tmp_path}/x", names=["folder"])

@@ -60,11 +60,14 @@ def test_imports_of_a_run(world, tmp_path):
 
 def test_formats_are_those_of_the_library():
     from rescore.decode.cli import groups
+    from rescore.decode.cli.verbs import bench_passes
+    from rescore.decode.cost import model_shape
     from rescore.decode.replay import table
     from rescore.lm.model import formats
 
     assert groups.LM_SUFFIXES == (*formats.SUFFIXES, formats.LOOKUP)
     assert groups.LINES.suffixes == table.SUFFIXES
+    assert set(bench_passes.SHAPES) < set(model_shape.PRESETS)
 
 
 def test_debug_shows_the_traceback(capsys, tmp_path):
@@ -76,7 +79,7 @@ def test_unexpected_errors_are_told_as_such(world, capsys, monkeypatch):
     from rescore.decode.cli.verbs import oracle
 
     monkeypatch.setattr(oracle, "tables", lambda *_: {}["missing"])
-    cli.refusal(capsys, "oracle", world / "dump", names=["unexpected KeyError", "'missing'", "--debug"])
+    cli.refusal(capsys, f"oracle {world}/dump", names=["unexpected KeyError", "'missing'", "--debug"])
 
 
 def test_packages_that_are_not_there_are_named():
@@ -142,13 +145,24 @@ def test_interrupted_while_reading(tmp_path):
     assert process.returncode == 130 and not (tmp_path / "lm.ngram").exists()
 
 
-@pytest.mark.parametrize("words", [["run", "DUMP"], ["run", "DUMP", "--json", "-"], ["run", "--help"]], ids=" ".join)
-def test_readers_that_leave(world, words):
+@pytest.mark.parametrize(
+    "call",
+    [
+        "run DUMP",
+        "run DUMP --json -",
+        "run --help",
+        "lm convert LM -",
+        "lm build DUMP --vocab-size 50 --end-of-text 0 -o -",
+    ],
+)
+def test_readers_that_leave(world, call):
+    names = {"DUMP": world / "dump", "LM": world / "lm.ngram"}
     read, write = os.pipe()
     os.close(read)
-    process = cli.start(*(world / "dump" if word == "DUMP" else word for word in words), stdout=write)
+    process = cli.start(*(names.get(word, word) for word in call.split()), stdout=write)
     os.close(write)
-    assert process.communicate(timeout=120)[1] == b"" and process.returncode == 0
+    err = process.communicate(timeout=120)[1]
+    assert process.returncode == 0 and b"rror" not in err and b"Traceback" not in err
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")

@@ -106,52 +106,19 @@ def test_text_that_leaves_early_does_not_steer_a_terminal(monkeypatch, capsys):
         assert capsys.readouterr().out == f"{text}\n\tx\n"
 
 
-def report(dumps: int, tasks: int) -> dict:
-    names = ["base", "tree 16", "oracle"]
-    repetition = {"consecutive": 0.5, "max_run": 2.0}
-    task = {
-        "sequences": 1234,
-        "tokens": 56789,
-        "loop_share": 0.25,
-        "block_efficiency": dict.fromkeys(names, 1.5),
-        "repetition": {"base": repetition, "rescored": repetition},
-        "rescored_against_base": {"wins": 1, "ties": 2, "losses": 3},
-    }
-    means = {
-        "block_efficiency": dict.fromkeys(names, 1.5),
-        "headroom_recovered": {"tree 16": 0.5},
-        "verified_per_pass": dict.fromkeys(names, 16.0),
-        "interval": {"block_efficiency": dict.fromkeys(names, [1.4, 1.6])},
-        "differences": [
-            {"drafter": "tree 16", "against": "base", "value": 0.25, "low": 0.2, "high": 0.3, "p_value": 0.01}
-        ],
-    }
-    return {
-        "tasks": [{"dump": f"d{d}", "task": f"task-{t}", **task} for d in range(dumps) for t in range(tasks)],
-        "overall": [
-            {"dump": f"d{d}", "kind": "forced", "temperature": None, "part": "all", **means} for d in range(dumps)
-        ],
-        "settings": {
-            "lm": [{"path": "lm.ngram", "weight": 0.5}],
-            "alpha": 0.5,
-            "paths": 16,
-            "top_k": None,
-            "threads": 2,
-            "drafters": names,
-            "tuned": None,
-            "bootstrap": {"level": 0.95, "resamples": 2000, "seed": 0},
-        },
-        "ms_per_lattice": [{"dump": f"d{d}", "paths": 0.5, "tree": 0.2} for d in range(dumps)],
-    }
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 200])
 @pytest.mark.parametrize("dumps, tasks", [(1, 5), (2, 5), (3, 2), (2, 20)])
-def test_run_fits_the_screen(capsys, monkeypatch, width, dumps, tasks):
-    lines = printed(capsys, monkeypatch, width, *tables(report(dumps, tasks)))
-    assert max(cell_len(line) for line in lines if not line.startswith("d")) <= width
-    text = "\n".join(lines)
-    assert text.count(" 50%") >= dumps and text.count("task-0") == dumps and "..." not in text
+def test_run_fits_the_screen(world, capsys, monkeypatch, dumps, tasks):
+    """The tables of one run, as if of so many dumps and tasks."""
+    found = cli.figures(capsys, f"run {world}/dump --lm {world}/lm.ngram --task first")
+    many = {"tasks": [{"dump": f"d{d}", "task": f"task-{t}"} for d in range(dumps) for t in range(tasks)]}
+    many |= {name: [{"dump": f"d{d}"} for d in range(dumps)] for name in ("overall", "ms_per_lattice")}
+    report = found | {name: [found[name][0] | own for own in several] for name, several in many.items()}
+    for width in (60, 80, 100, 120, 160, 200):
+        lines = printed(capsys, monkeypatch, width, *tables(report))
+        told = [line for line in lines if not line.startswith(("d", str(world)))]
+        assert max(map(cell_len, told)) <= width
+        text = "\n".join(lines)
+        assert text.count("task-0") == dumps and "task-0..." not in text
 
 
 def test_on_a_terminal(tmp_path):

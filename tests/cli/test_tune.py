@@ -42,24 +42,13 @@ def test_settings_are_those_of_the_api(world, report):
 
 
 def test_run_replays_the_held_out_part_and_agrees(world, report, capsys):
-    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "s.json", "--threads", 1, "--paths", 4)
+    run = cli.figures(capsys, f"run {world}/dump --settings {world}/s.json --threads 1 --paths 4")
     (overall,) = run["overall"]
     assert overall["part"] == "heldout" and overall["split"] == report["settings"]["split"]
     drafters = report["heldout"]["drafters"]
-    for name in (
-        "base",
-        "parallel-rescored",
-        "tree 16",
-        "tree 64",
-        "parallel-rescored tuned",
-        "tree tuned 16",
-        "tree tuned 64",
-        "blend tuned 16",
-        "blend tuned 64",
-        "blend-without-heads tuned 16",
-        "blend-without-heads tuned 64",
-        "oracle",
-    ):
+    kinds = ("tree", "tree tuned", "blend tuned", "blend-without-heads tuned")
+    paths = ("base", "parallel-rescored", "parallel-rescored tuned", "oracle")
+    for name in (*paths, *(f"{kind} {n}" for kind in kinds for n in (16, 64))):
         assert [task["block_efficiency"][name] for task in run["tasks"]] == list(drafters[name]["tasks"].values())
         assert overall["interval"]["block_efficiency"][name] == drafters[name]["interval"]
     names = run["settings"]["drafters"]
@@ -75,20 +64,18 @@ def test_run_replays_the_held_out_part_and_agrees(world, report, capsys):
 
 
 def test_tuning_values_are_those_of_the_tuning_part(world, report, capsys):
-    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "s.json", "--part", "tune", "--paths", 4)
+    run = cli.figures(capsys, f"run {world}/dump --settings {world}/s.json --part tune --paths 4")
     assert run["overall"][0]["part"] == "tune"
     for name, value in report["settings"]["values"].items():
         assert run["overall"][0]["block_efficiency"][name] == pytest.approx(value, abs=1e-15)
 
 
 def test_run_replays_all_of_other_dumps(world, report, capsys):
-    run = cli.figures(
-        capsys, "run", world / "sampled", world / "dump", "--settings", world / "s.json", "--lm", world / "b.ngram"
-    )
+    run = cli.figures(capsys, f"run {world}/sampled {world}/dump --settings {world}/s.json --lm {world}/b.ngram")
     assert [overall["part"] for overall in run["overall"]] == ["all", "heldout"] and run["overall"][0]["split"] is None
     assert run["settings"]["lm"][0]["path"] == str(world / "b.ngram")
     assert run["settings"]["tuned"] == str(world / "s.json")
-    table = cli.call(capsys, "run", world / "dump", "--settings", world / "s.json").out
+    table = cli.call(capsys, f"run {world}/dump --settings {world}/s.json").out
     assert "(forced, heldout part)" in table
     assert_named(table, [world / "s.json"])
 
@@ -105,7 +92,7 @@ def test_several_models(world, capsys):
     result = cli.call(capsys, *words(world, "--lm", world / "b.ngram", "-o", world / "two.json"))
     assert result.status == 0
     assert_named(result.out, ["trees"])
-    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "two.json")
+    run = cli.figures(capsys, f"run {world}/dump --settings {world}/two.json")
     assert "parallel-rescored tuned" in run["settings"]["drafters"]
     assert "blend tuned 16" not in run["settings"]["drafters"]
     assert [one["weight"] for one in run["settings"]["lm"]] == [0.5, 0.5]
@@ -129,15 +116,13 @@ def test_bad_data(world, report, capsys, tmp_path):
     from rescore.lm.build.in_memory import build
 
     cli.refusal(capsys, *words(world, "--tune-sequences", 3), names=["none"])
-    cli.refusal(capsys, "tune", world / "dump", "--lm", "x.arpa", names=["settings"])
+    cli.refusal(capsys, f"tune {world}/dump --lm x.arpa", names=["settings"])
     build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
-    cli.refusal(capsys, "tune", world / "dump", "--lm", tmp_path / "sixty.ngram", names=["sixty.ngram", "60", "50"])
+    cli.refusal(capsys, f"tune {world}/dump --lm {tmp_path}/sixty.ngram", names=["sixty.ngram", "60", "50"])
     (tmp_path / "junk.json").write_text("{}")
-    cli.refusal(
-        capsys, "run", world / "dump", "--settings", tmp_path / "junk.json", names=["junk.json", "'rescore settings'"]
-    )
+    cli.refusal(capsys, f"run {world}/dump --settings {tmp_path}/junk.json", names=["junk.json", "'rescore settings'"])
     settings = Settings.load(world / "s.json")
     (tmp_path / "lm.ngram").write_bytes((world / "b.ngram").read_bytes())
     whole = settings.to_json(world)
     (tmp_path / "s.json").write_text(json.dumps(whole))
-    cli.refusal(capsys, "run", world / "dump", "--settings", tmp_path / "s.json", names=["lm.ngram"])
+    cli.refusal(capsys, f"run {world}/dump --settings {tmp_path}/s.json", names=["lm.ngram"])

@@ -7,12 +7,6 @@ import json
 import pytest
 from support import cli
 
-from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.draft.settings import Settings
-from rescore.decode.tuning.tune import tune
-from rescore.lattice.dump import Dump
-from rescore.lm.model.ngram import NGram
-
 
 @pytest.fixture(scope="module")
 def report(headless):
@@ -25,22 +19,10 @@ def call(headless, *more) -> tuple:
     return ("tune", headless / "dump", "--lm", headless / "lm.ngram", "--threads", 1, *more)
 
 
-def test_settings_are_those_of_the_api(headless, report):
-    found, settings = (
-        tune(Dump.open(headless / "dump"), NGram.open(headless / "lm.ngram")),
-        Settings.load(headless / "s.json"),
-    )
-    assert settings.calibration("blend") == found.trees.weights["blend"].overall and settings.split == found.split
-    trials = report["trials"]["text"]["blend"]
-    assert [one["value"] for one in trials] == list(found.trees.tried["blend"].values())
-    assert trials[0]["text"] == [list(share) for share in HEADLESS.text]
-    assert report["settings"] == json.loads((headless / "s.json").read_text())
-
-
 def test_run_agrees(headless, report, capsys):
     given = ("--settings", headless / "s.json", "--threads", 1)
-    run = cli.figures(capsys, "run", headless / "dump", *given)
-    tuning = cli.figures(capsys, "run", headless / "dump", *given, "--part", "tune")
+    run = cli.figures(capsys, f"run {headless}/dump", *given)
+    tuning = cli.figures(capsys, f"run {headless}/dump", *given, "--part", "tune")
     drafters = report["heldout"]["drafters"]
     assert list(drafters) == ["blend 16", "blend 64", "blend tuned 16", "blend tuned 64"]
     (overall,) = run["overall"]
@@ -53,7 +35,7 @@ def test_run_agrees(headless, report, capsys):
         one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend tuned 16", "blend 16")
     )
     assert one["value"] == drafters["blend tuned 16"]["difference"]["value"]
-    other = cli.figures(capsys, "run", headless / "other", *given)
+    other = cli.figures(capsys, f"run {headless}/other", *given)
     assert other["overall"][0]["part"] == "all" and "blend-without-lm tuned 32" in other["settings"]["drafters"]
 
 
@@ -69,21 +51,14 @@ def test_dumps_with_heads_and_without_share_a_table(headless, capsys):
 
 
 def test_without_a_model(headless, capsys):
-    got = cli.figures(capsys, "tune", headless / "dump", "-o", headless / "none.json", "--tune-sequences", 1)
+    got = cli.figures(capsys, f"tune {headless}/dump -o {headless}/none.json --tune-sequences 1")
     assert got["settings"]["models"] == [] and set(got["settings"]["split"]["tune"].values()) == {1}
-    run = cli.figures(capsys, "run", headless / "dump", "--settings", headless / "none.json")
+    run = cli.figures(capsys, f"run {headless}/dump --settings {headless}/none.json")
     drafters = run["settings"]["drafters"]
     assert run["settings"]["lm"] == [] and "blend tuned 16" in drafters and "blend-without-lm tuned 16" not in drafters
 
 
-def test_weights_of_each_task(headless, capsys):
-    got = cli.figures(capsys, *call(headless, "--per-task", "-o", headless / "tasks.json"))
-    assert set(got["settings"]["trees"]["blend"]["by_task"]) == {"first", "second"}
-    rows = cli.figures(capsys, "run", headless / "dump", "--settings", headless / "tasks.json")["settings"]["drafters"]
-    assert "blend tuned by task 16" in rows and got["heldout"]["drafters"].keys() <= set(rows)
-
-
 def test_misuse(headless, report, capsys):
     cli.refusal(capsys, *call(headless, "--lm", headless / "lm.ngram"), status=2, names=["--lm", "rescore"])
-    cli.refusal(capsys, "tune", headless / "heads", status=2, names=["--lm"])
-    cli.refusal(capsys, "run", headless / "heads", "--settings", headless / "s.json", names=["3"])
+    cli.refusal(capsys, f"tune {headless}/heads", status=2, names=["--lm"])
+    cli.refusal(capsys, f"run {headless}/heads --settings {headless}/s.json", names=["3"])

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec import structs
 from support.refusals import refused, refuses
 
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
@@ -54,13 +55,8 @@ def test_against_models_of_hugging_face(tmp_path, family, tied):
     if family == "gpt2":
         names |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}
     else:
-        names |= {
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 80,
-            "max_position_embeddings": 16,
-        }
+        names |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+        names |= {"intermediate_size": 80, "max_position_embeddings": 16}
     if family in ("llama", "qwen3"):
         names |= {"num_key_value_heads": 2, "head_dim": 16}
     built = transformers.AutoConfig.for_model(family, **names)
@@ -77,11 +73,8 @@ def test_against_one_of_ours(tmp_path):
 
     from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 
-    model = BlockwiseTransformer(
-        BlockwiseConfig(
-            vocab_size=50, heads=3, layers=2, width=32, attention_heads=4, hidden=48, head_hidden=24, context=16
-        )
-    )
+    size = {"layers": 2, "width": 32, "attention_heads": 4, "hidden": 48, "head_hidden": 24, "context": 16}
+    model = BlockwiseTransformer(BlockwiseConfig(vocab_size=50, heads=3, **size))
     model.save(tmp_path / "model.safetensors", dtype=torch.float32)
     shape = ModelShape.from_checkpoint(tmp_path / "model.safetensors")
     assert shape.stored_parameters == sum(one.numel() for one in model.parameters() if one.ndim == 2)
@@ -90,18 +83,8 @@ def test_against_one_of_ours(tmp_path):
 
 def test_names_of_other_families(tmp_path):
     path = tmp_path / "config.json"
-    path.write_text(
-        json.dumps(
-            {
-                "model_type": "falcon",
-                "hidden_size": 64,
-                "n_layer": 3,
-                "n_head": 8,
-                "multi_query": True,
-                "vocab_size": 500,
-            }
-        )
-    )
+    names = {"hidden_size": 64, "n_layer": 3, "n_head": 8, "multi_query": True, "vocab_size": 500}
+    path.write_text(json.dumps({"model_type": "falcon", **names}))
     shape = ModelShape.from_config(path)
     assert (shape.key_heads, shape.hidden, shape.gated, shape.layers) == (1, 256, False, 3)
     path.write_text(json.dumps({"model_type": "some_vlm", "text_config": LLAMA}))
@@ -149,4 +132,4 @@ def test_refused_checkpoints(tmp_path):
 
 def test_negative_heads_are_refused():
     with refused(ValueError, "block_parameters", "-1"):
-        ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500, block_parameters=-1)
+        structs.replace(SHAPE, block_parameters=-1)

@@ -29,10 +29,10 @@ class Result(NamedTuple):
 
 
 def call(capsys, *argv: Any) -> Result:
-    """Calls the command line in this process."""
+    """Calls the command line in this process. The first argument may be several words, with blanks between them."""
     capsys.readouterr()
     try:
-        status = main([str(word) for word in argv])
+        status = main([*str(argv[0]).split(), *map(str, argv[1:])] if argv else [])
     except SystemExit as stop:  # argparse's own way out
         status = stop.code
     return Result(status, *capsys.readouterr())

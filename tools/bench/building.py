@@ -37,7 +37,7 @@ from process_watch import watch
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.bench.machine import machine
+from rescore.decode.bench.results import machine
 from rescore.decode.cli.screen import console as terminal
 from rescore.decode.cli.values import AMOUNT, counts
 from rescore.lattice.atomic import replacing

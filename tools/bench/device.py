@@ -29,7 +29,7 @@ from ngram_sampler import Sampler
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.bench.machine import machine
+from rescore.decode.bench.results import machine
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer

@@ -34,7 +34,7 @@ from structure import passes
 from tokenizers import Tokenizer
 
 from rescore.decode.bench.huggingface import writer
-from rescore.decode.bench.machine import machine
+from rescore.decode.bench.results import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter, blended
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import Drafter

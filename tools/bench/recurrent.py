@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from rescore.decode.bench.machine import machine
+from rescore.decode.bench.results import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget

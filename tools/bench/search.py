@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from openfst import OPTIMISED, OpenFstUnavailable, compile_search, disagreement, run_search, strings_of, write_model
 
 from rescore import _core
-from rescore.decode.bench.results import bench_machine
+from rescore.decode.bench.results import machine
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibrated import CalibratedTrees
 from rescore.decode.draft.calibration import DEFAULT
@@ -212,7 +212,7 @@ def main() -> None:
             rounds=args.rounds,
         )
         open_trees = CalibratedTrees(model, structs.replace(DEFAULT, text=None))
-        print(", ".join(f"{name} {value}" for name, value in bench_machine("rescore", "numpy").items()))
+        print(", ".join(f"{name} {value}" for name, value in machine("rescore", "numpy").items()))
         print(f"{sum(model.info()['ngrams']):,} n-grams, {batch.batch_size} lattices of {batch.slots} x {batch.width}")
         for _ in range(args.repeat):
             for cold, kind in ((0, ""), (args.cold, "cold, "))[: 2 if args.cold else 1]:

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from rescore.decode.bench.decoding import PLAIN, Measurement, System, bench
 from rescore.decode.bench.huggingface import huggingface_contender
-from rescore.decode.bench.results import bench_machine
+from rescore.decode.bench.results import machine
 from rescore.decode.calm.consistency import rouge_l_risk
 from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget
 from rescore.decode.calm.setting import ExitSetting
@@ -267,9 +267,7 @@ def main() -> None:
         f"{args.model}, {args.dtype}, {len(texts)} prompts of {len(tasks)} tasks, at most {args.max_tokens} tokens",
     )
     if args.json:
-        args.json.write_text(
-            json.dumps({"machine": bench_machine("torch", "transformers"), "rows": rows}, indent=2) + "\n"
-        )
+        args.json.write_text(json.dumps({"machine": machine("torch", "transformers"), "rows": rows}, indent=2) + "\n")
 
 
 def row_of(

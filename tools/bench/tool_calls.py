@@ -31,7 +31,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from rescore.decode.bench.huggingface import writer
-from rescore.decode.bench.machine import machine
+from rescore.decode.bench.results import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request

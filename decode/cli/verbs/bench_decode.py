@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output
 from rescore.decode.cli.groups import BATCHES, LINES, DecodingArgs, MarkdownArgs
 from rescore.decode.cli.options import Misuse, option
-from rescore.decode.cli.output import Column, Result, TextTable
+from rescore.decode.cli.output import Column, Result, TextTable, column, columns_of
 from rescore.decode.cli.values import did_you_mean, int_between
 from rescore.decode.draft.names import sized
 from rescore.decode.draft.registry import SPECS, Spec
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
     from numpy.typing import NDArray
 
     from rescore.decode.bench.decoding import System, SystemTimes
-    from rescore.decode.bench.llama_cpp import LlamaPeers
     from rescore.decode.bench.results import BenchRow
     from rescore.decode.cli.bench_tables import Titled
     from rescore.decode.cli.decoders import Decoder
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 SIZES = (16, 64)  # of trees, beside auto
 ROOM = 64  # tokens reserved for drafts after the longest text, in engines with a fixed context
-PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +92,7 @@ class BenchDecodeArgs(DecodingArgs, MarkdownArgs):
 def run(args: BenchDecodeArgs) -> Result:
     import torch
 
-    from rescore.decode.bench.decoding import bench
+    from rescore.decode.bench.decoding import bench, machine_of
     from rescore.decode.bench.results import BenchReport
     from rescore.decode.cli import bench_tables, screen
     from rescore.decode.cli.decoders import open_decoder, open_structure
@@ -143,7 +141,7 @@ def run(args: BenchDecodeArgs) -> Result:
     different = sum(own["different_texts"] or 0 for row in rows for own in row.engines.values())
     report = BenchReport(
         bench="decode",
-        machine=facts_of(decoder.model.target.device),
+        machine=machine_of(decoder.model.target.device),
         settings={
             "model": str(args.model),
             "lm": [str(path) for path, _ in args.lm],
@@ -159,7 +157,7 @@ def run(args: BenchDecodeArgs) -> Result:
             "threads": args.threads,
         },
         checked=() if different else ("texts of all drafters with those of plain decoding, except for sampled drafts",),
-        rows=tuple(rows),
+        results=tuple(rows),
     )
     failed = f"{different} texts differ from plain decoding" if different and not args.temperature else ""
     return bench_tables.finish(
@@ -185,16 +183,6 @@ def write_rounds(writer: RecordWriter, prompts: Path, measured: Sequence[SystemT
                 write_lines(writer, group, contest.name, lines)
 
 
-def facts_of(device: torch.device) -> dict[str, object]:
-    """The machine, and the device that ran the passes."""
-    import torch
-
-    from rescore.decode.bench.results import bench_machine
-
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-    return {**bench_machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A row of the table.
@@ -212,13 +200,13 @@ def plans_of(args: BenchDecodeArgs, model: ModelFacts) -> Iterator[Plan]:
     """Every drafter of the registry that the model and the arguments allow, and the engine's own."""
     from rescore.decode.bench.huggingface import HUGGING_FACE
 
+    peers: Iterable[str] = HUGGING_FACE if model.kind == "causal-lm" else ()
+    if args.engine:
+        from rescore.decode.bench.llama_cpp import LLAMA_CPP as peers
     for spec in SPECS.values():
         if spec.name != "none" and all(given(args, model, spec, need) for need in spec.needs):
             yield from plans(spec, model.trees or model.recurrent, len(args.lm))
-    if args.engine:
-        yield from (Plan(name=name, kind=None) for name in llama_names())
-    elif model.kind == "causal-lm":
-        yield from (Plan(name=name, kind=None) for name in HUGGING_FACE)
+    yield from (Plan(name=name, kind=None) for name in peers)
 
 
 def given(args: BenchDecodeArgs, model: ModelFacts, spec: Spec, need: str) -> bool:
@@ -242,40 +230,29 @@ def plans(spec: Spec, trees: bool, lms: int) -> Iterator[Plan]:
         yield Plan(name=f"{name}, rows", kind=spec.name, options={"layout": "rows"})
 
 
-def llama_names() -> tuple[str, ...]:
-    from rescore.decode.bench.llama_cpp import LLAMA_CPP
-
-    return LLAMA_CPP
-
-
-def llama_peers(args: BenchDecodeArgs, longest: int) -> LlamaPeers:
-    from rescore.decode.bench.llama_cpp import LlamaPeers
-    from rescore.decode.models.located import located
-
-    return LlamaPeers(located(args.model), context=longest + args.max_tokens + ROOM, threads=args.threads)
-
-
 def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan], longest: int) -> Iterator[System]:
     """longest: tokens of the longest prompt."""
     from rescore.decode.bench.decoding import System
     from rescore.decode.bench.huggingface import huggingface_contender
-    from rescore.decode.cli.drafter_inputs import Drafters
+    from rescore.decode.cli.decoders import Drafters
+    from rescore.decode.models.located import located
 
-    drafters = Drafters(args, decoder)
+    drafters, drawn = Drafters(args, decoder), bool(args.temperature)
     drafters.check_inputs()
-    drafters.inputs.frozen_memory()
+    drafters.frozen_memory()
     for plan in plans:
         if plan.kind:
             made = drafters.make(plan.kind, **plan.options)
             yield System.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
         elif args.engine:
-            models = drafters.inputs.lms()
-            yield llama_peers(args, longest).contender(
-                plan.name, models[0] if len(models) == 1 else None, drawn=bool(args.temperature)
-            )
+            from rescore.decode.bench.llama_cpp import llama_contender
+
+            models, context = drafters.lms(), longest + args.max_tokens + ROOM
+            how: dict[str, Any] = {"context": context, "threads": args.threads, "drawn": drawn}
+            yield llama_contender(located(args.model), plan.name, models[0] if len(models) == 1 else None, **how)
         else:
             target: Any = decoder.model.target
-            yield huggingface_contender(target.model, plan.name, drawn=bool(args.temperature))
+            yield huggingface_contender(target.model, plan.name, drawn=drawn)
 
 
 def plans_asked(args: BenchDecodeArgs, plans: Sequence[Plan]) -> list[Plan]:
@@ -330,12 +307,7 @@ def prompts_of(args: BenchDecodeArgs, decoder: Decoder) -> dict[str, list[NDArra
             )
         tasks = {task: of_dump(dump, task, args.limit) for task in dump.tasks}
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
-    context = decoder.facts.longest
-    if context is not None and longest + args.max_tokens > context:
-        raise ValueError(
-            f"{args.prompts}: {longest} tokens and --max-tokens {args.max_tokens}: expected at most {context} "
-            "together, the model's context; shorten one of them"
-        )
+    decoder.check_length(str(args.prompts), longest, args.max_tokens)
     return tasks
 
 
@@ -358,11 +330,14 @@ def parts(rows: list[BenchRow]) -> list[Titled]:
         columns = [
             Column("tokens/s", [spread(one["tokens_per_s"], ".1f") for one in own]),
             Column("x plain", [spread(one["mean_times_plain"], ".2f") for one in own]),
-            Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
-            Column("drafted", [f"{one['drafted_per_pass']:.1f}" for one in own]),
-            Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
-            Column("needed", [f"{one['payoff']['needed_per_pass']:.2f}" if one["payoff"] else "-" for one in own]),
-            Column("differ", ["-" if one["different_texts"] is None else str(one["different_texts"]) for one in own]),
+            *columns_of(
+                own,
+                ("tokens/pass", "tokens_per_pass", ".2f"),
+                ("drafted", "drafted_per_pass", ".1f"),
+                ("drafting", "drafting_share", ".0%"),
+            ),
+            column("needed", (one["payoff"] and one["payoff"]["needed_per_pass"] for one in own), ".2f", "-"),
+            column("differ", (one["different_texts"] for one in own), missing="-"),
         ]
         found.append(Titled(row.group, TextTable("drafter", list(row.engines), columns)))
         tasks = list(own[0]["tasks"])
@@ -386,21 +361,15 @@ def unpaid(row: BenchRow) -> Iterator[str]:
 
 def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> Titled:
     """A figure for every task, and its mean over tasks."""
-    import numpy as np
-
     from rescore.decode.cli.bench_tables import Titled
 
-    def value(one: dict[str, Any]) -> float:
-        found = one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
-        return np.nan if found is None else found
+    def value(one: dict[str, Any]) -> float | None:
+        return one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
 
-    def cell(found: float) -> str:
-        return "-" if np.isnan(found) else f"{found:.2f}"
-
-    cells = [[value(one["tasks"][task]) for task in tasks] for one in row.engines.values()]
-    columns = [Column(task, [cell(of[i]) for of in cells]) for i, task in enumerate(tasks)]
-    means = Column("mean", [cell(float(np.mean(of))) for of in cells])
-    return Titled(title, TextTable("drafter", list(row.engines), [*columns, means]))
+    values = [[value(one["tasks"][task]) for task in tasks] for one in row.engines.values()]
+    means = [None if None in of else fmean(filter(None, of)) for of in values]
+    columns = [column(task, of, ".2f", "-") for task, of in zip((*tasks, "mean"), (*zip(*values), means))]
+    return Titled(title, TextTable("drafter", list(row.engines), columns))
 
 
 def spread(value: dict[str, float], form: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rescore.decode.cli.groups import MarkdownArgs
 from rescore.decode.cli.options import option
-from rescore.decode.cli.output import Column, Result, TextTable
+from rescore.decode.cli.output import Result, TextTable, column
 from rescore.decode.cli.values import int_between
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class BenchLmArgs(MarkdownArgs):
 
 def run(args: BenchLmArgs) -> Result:
     from rescore.decode.bench import lm as bench_lm
-    from rescore.decode.bench.results import BenchReport, bench_machine
+    from rescore.decode.bench.results import BenchReport, machine
     from rescore.decode.cli import bench_tables, screen
     from rescore.lm.model.formats import load
 
@@ -89,7 +89,7 @@ def run(args: BenchLmArgs) -> Result:
         row = bench_lm.bench_lm(model, found, tokens, Path(name), rounds=args.rounds, advance=stage)
     report = BenchReport(
         bench="lm",
-        machine=bench_machine("rescore", "numpy", "kenlm", "pynini"),
+        machine=machine("rescore", "numpy", "kenlm", "pynini"),
         settings={
             "lm": str(args.lm),
             "ngrams": model.info()["ngrams"],
@@ -99,7 +99,7 @@ def run(args: BenchLmArgs) -> Result:
             "left_out": "; ".join(left_out) or None,
         },
         checked=(f"costs of the text's first tokens, to {bench_lm.TOLERANCE:g} nats, in all engines that score",),
-        rows=(row,),
+        results=(row,),
     )
     return bench_tables.finish(args.markdown, report, notes(report, row), [table(row)])
 
@@ -141,7 +141,7 @@ def table(row: BenchRow) -> Titled:
 
     engines = row.engines.values()
     columns = [
-        Column(header, [f"{own[name]:{form}}" if name in own else "-" for own in engines])
+        column(header, (own.get(name) for own in engines), form, "-")
         for name, (header, form) in FIGURES.items()
         if any(name in own for own in engines)
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli.groups import BATCHES, DTYPES, EngineArgs, ThreadArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, option
-from rescore.decode.cli.output import Column, Part, Result, TextTable
+from rescore.decode.cli.output import Part, Result, TextTable, column
 from rescore.decode.cli.values import int_between
 from rescore.lattice.extras import needed_for
 
@@ -61,8 +61,8 @@ class BenchPassesArgs(EngineArgs, ThreadArgs, ReportedArgs):
 def run(args: BenchPassesArgs) -> Result:
     import torch
 
+    from rescore.decode.bench.decoding import machine_of
     from rescore.decode.cli import screen
-    from rescore.decode.cli.verbs.bench_decode import facts_of
     from rescore.decode.loop.payoff import WIDTHS, measure_passes
 
     torch.set_num_threads(args.threads)
@@ -72,14 +72,14 @@ def run(args: BenchPassesArgs) -> Result:
             f"--length {args.length}: expected at most {max(1, target.context - max(WIDTHS))}, "
             f"since the model's context is {target.context} tokens and the widest pass reads {max(WIDTHS)}"
         )
-    tables_: list[dict[str, Any]] = []
+    passes: list[dict[str, Any]] = []
     with screen.stages() as stage:
         for batch in dict.fromkeys(args.batch):
             stage(f"passes of {batch} texts")
             how: dict[str, Any] = {"rows": batch, "length": args.length, "repeats": args.repeats}
             costs = measure_passes(target, **how)
             trees = measure_passes(target, **how, trees=True) if target.trees else None
-            tables_.append(
+            passes.append(
                 {
                     "batch": batch,
                     "length": args.length,
@@ -89,7 +89,7 @@ def run(args: BenchPassesArgs) -> Result:
                 }
             )
     report = {
-        "machine": facts_of(target.device),
+        "machine": machine_of(target.device),
         "settings": {
             "model": str(args.model) if args.model else None,
             "shape": args.shape,
@@ -98,7 +98,7 @@ def run(args: BenchPassesArgs) -> Result:
             "repeats": args.repeats,
             "threads": args.threads,
         },
-        "passes": tables_,
+        "passes": passes,
     }
     return Result(report, tables(report))
 
@@ -126,17 +126,14 @@ def tables(report: dict[str, Any]) -> list[Part]:
         f"torch {facts['torch']}"
     ]
     for one in report["passes"]:
+        seconds, trees = one["seconds"], one["tree_seconds"]
         columns = [
-            Column("ms", [f"{1e3 * value:.2f}" for value in one["seconds"]]),
-            Column("x first", [f"{value / one['seconds'][0]:.2f}" for value in one["seconds"]]),
+            column("ms", (1e3 * value for value in seconds), ".2f"),
+            column("x first", (value / seconds[0] for value in seconds), ".2f"),
+            *([column("ms, trees", (1e3 * value for value in trees), ".2f")] if trees else []),
         ]
-        if one["tree_seconds"]:
-            columns.append(Column("ms, trees", [f"{1e3 * value:.2f}" for value in one["tree_seconds"]]))
-        parts += [
-            "",
-            f"batch {one['batch']}, {one['length']:,} tokens in the cache",
-            TextTable("tokens", [str(number) for number in one["tokens"]], columns),
-        ]
+        title = f"batch {one['batch']}, {one['length']:,} tokens in the cache"
+        parts += ["", title, TextTable("tokens", [str(number) for number in one["tokens"]], columns)]
     return parts
 
 

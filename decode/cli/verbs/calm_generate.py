@@ -58,14 +58,14 @@ def run(args: CalmGenerateArgs) -> Result:
     from rescore.decode.calm.calibration import read_calibrated
     from rescore.decode.calm.texts import early_exit_texts
     from rescore.decode.cli.calm_models import open_exit_model
-    from rescore.decode.cli.verbs.generate import encoded, read_prompts
+    from rescore.decode.cli.decoders import read_prompts
 
     prompts = read_prompts(args.prompts)
     calibrated = read_calibrated(args.calibration) if args.calibration else None
     model = open_exit_model(args, args.exits)
     setting = calibrated or model.setting(args, args.threshold or 0.0, args.max_tokens)
     target, options = setting.target(model.layered, model.heads), model.options(args.max_tokens)
-    ids = [encoded(model.decoder, text, i, args.max_tokens) for i, text in enumerate(prompts)]
+    ids = model.decoder.encoded(prompts, args.max_tokens)
     if args.compare:
         early_exit_texts(target, ids, replace(options, max_tokens=min(WARM_UP, args.max_tokens)))
     began = time.perf_counter()

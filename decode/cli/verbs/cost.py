@@ -14,7 +14,7 @@ from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import float_between, int_between, printable
 
 if TYPE_CHECKING:
-    from rescore.decode.cost.cost_model import Clock, Method, Precision
+    from rescore.decode.cost.cost_model import Clock, Method
     from rescore.decode.cost.cost_tables import Columns, Rows
     from rescore.decode.cost.model_shape import ModelShape
 
@@ -117,7 +117,8 @@ class CostArgs(ReportedArgs):
 def run(args: CostArgs) -> Result:
     from msgspec import structs
 
-    from rescore.decode.cost.cost_model import CostOptions, Precision
+    from rescore.decode.cost import cost_inputs
+    from rescore.decode.cost.cost_model import CostOptions, Precision, Stopwatch
     from rescore.decode.cost.cost_tables import BATCHES, batches_of, step_rows, token_rows
 
     if args.paper:
@@ -130,7 +131,17 @@ def run(args: CostArgs) -> Result:
         raise Misuse("--passes replaces the machine: leave out --gpu")
     shape, ways = inputs(args)
     precision = Precision(parameter=args.parameter_bytes, cache=args.cache_bytes)
-    clock = clock_of(args, precision)
+    clock = cost_inputs.open_clock(
+        args.gpu or "h100",
+        args.passes,
+        args.length,
+        precision=precision,
+        bandwidth_share=args.bandwidth_share,
+        compute_share=args.compute_share,
+        overhead=1e-6 * args.overhead_us,
+    )
+    if isinstance(clock, Stopwatch) and (missing := next((one for one in args.batch if one not in clock.passes), None)):
+        raise Misuse(f"--batch {missing}: {args.passes} has passes of {', '.join(map(str, clock.passes))} texts")
     options = CostOptions(
         name=args.model, shape=shape, machine=args.gpu or "", clock=clock, length=args.length, precision=precision
     )
@@ -191,24 +202,6 @@ def neural(name: str, tokens: float, slots: int, passes: Path | None) -> Method:
         slots=slots,
         small=cost_inputs.open_shape(name),
         small_passes=slots,
-    )
-
-
-def clock_of(args: CostArgs, precision: Precision) -> Clock:
-    from rescore.decode.cost import cost_inputs
-    from rescore.decode.cost.cost_model import Roofline, Stopwatch, accelerator
-
-    if args.passes:
-        clock = Stopwatch(passes=cost_inputs.read_passes(args.passes, args.length))
-        if missing := next((batch for batch in args.batch or () if batch not in clock.passes), None):
-            raise Misuse(f"--batch {missing}: {args.passes} has passes of {', '.join(map(str, clock.passes))} texts")
-        return clock
-    return Roofline(
-        accelerator=accelerator(args.gpu or "h100"),
-        precision=precision,
-        bandwidth_share=args.bandwidth_share,
-        compute_share=args.compute_share,
-        overhead=1e-6 * args.overhead_us,
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output
 from rescore.decode.cli.groups import TOKENIZER, DumpArgs, RescoringArgs, TaskArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
+from rescore.decode.cli.options import Misuse, ReportedArgs, blaming, flag, option
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import Written, int_between
 from rescore.lattice.extras import needed_for
@@ -107,24 +107,16 @@ class DrawnStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeDrafting:
-    """A rescorer that drafts trees, and its name."""
-
-    name: str
-    rescorer: Rescorer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
     """What is drawn.
 
     strings  drafts paths of the lattice
-    trees    by the suffix of their files
+    trees    names and rescorers of drafted trees, by the suffix of their files
     top_k    candidates per slot; None for all in the dump
     """
 
     strings: Rescorer
-    trees: Mapping[str, TreeDrafting]
+    trees: Mapping[str, tuple[str, Rescorer]]
     top_k: int | None
 
 
@@ -139,7 +131,7 @@ def run(args: DrawArgs) -> Result:
     drawn, rescorer = drafting(args, dump)
     words = models.open_words(args.tokenizer, dump, rescorer)
     tasks = [name for name in dump.tasks if not args.task or name in args.task]
-    with models.naming(dump):
+    with blaming(dump.path):
         steps = (
             [one_step(dump, tasks[0], args.sequence or 0, args.position)]
             if args.position is not None
@@ -182,26 +174,17 @@ def drafting(args: DrawArgs, dump: Dump) -> tuple[Drawn, Rescorer]:
     found, args = models.open_settings(args.settings, args)
     rescorer = models.open_rescorer(args, [dump])
     if found is None:
-        name = "tree" if rescorer.models else "heads-tree"
-        trees: dict[str, TreeDrafting] = {"tree": TreeDrafting(name=name, rescorer=rescorer)}
+        trees = {"tree": ("tree" if rescorer.models else "heads-tree", rescorer)}
         if len(rescorer.models) == 1:
-            untuned = Rescorer(rescorer.models[0], threads=args.threads)
-            trees["blend"] = TreeDrafting(name="blend", rescorer=untuned)
+            trees["blend"] = ("blend", Rescorer(rescorer.models[0], threads=args.threads))
         return Drawn(strings=rescorer, trees=trees, top_k=args.top_k), rescorer
     check_dump(found, dump)
     assert found.paths is not None, "settings for a model with heads have weights of paths"
     strings = found.paths.rescorer(rescorer.models, args.threads)
-    if not found.trees:
-        return Drawn(
-            strings=strings, trees={"tree": TreeDrafting(name="tree", rescorer=strings)}, top_k=found.top_k
-        ), rescorer
-    trees = {
-        ending: TreeDrafting(
-            name=name,
-            rescorer=Rescorer(rescorer.models[0], calibration=found.calibration(kind), threads=args.threads),
-        )
-        for ending, kind, name in (("tree", "closed", "tree tuned"), ("blend", "open", "blend tuned"))
-    }
+    trees = {"tree": ("tree", strings)}
+    for name, kind in (("tree", "closed"), ("blend", "open")) if found.trees else ():
+        tuned = Rescorer(rescorer.models[0], calibration=found.calibration(kind), threads=args.threads)
+        trees[name] = (f"{name} tuned", tuned)
     return Drawn(strings=strings, trees=trees, top_k=found.top_k), rescorer
 
 
@@ -293,12 +276,12 @@ def draw(step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: DrawA
         "lattice": draw_sausage(sausage, after=drafts.tokens[: int(drafts.count)], title=title, **common),
         **{
             ending: draw_tree(
-                tree_at(one.rescorer, block, row, args.nodes, top_k=drawn.top_k),
+                tree_at(rescorer, block, row, args.nodes, top_k=drawn.top_k),
                 listed=sausage,
-                title=f"{one.name}; {title}",
+                title=f"{name}; {title}",
                 **common,
             )
-            for ending, one in drawn.trees.items()
+            for ending, (name, rescorer) in drawn.trees.items()
         },
     }
 

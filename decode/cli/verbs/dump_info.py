@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rescore.decode.cli.groups import DumpArgs
-from rescore.decode.cli.options import ReportedArgs, flag
+from rescore.decode.cli.options import ReportedArgs, blaming, flag
 from rescore.decode.cli.output import Column, Facts, Part, Result, TextTable
 
 IDENTITIES = ("seed", "end_of_text")  # numbers that are not counts, printed without separators
@@ -32,12 +32,12 @@ class DumpInfoArgs(DumpArgs, ReportedArgs):
 
 
 def run(args: DumpInfoArgs) -> Result:
-    from rescore.decode.cli import models, screen
+    from rescore.decode.cli import screen
     from rescore.lattice.dump import Dump
 
     dump = Dump.open(args.dump, allow_inexact=args.allow_inexact)
     if args.verify:
-        with models.naming(dump), screen.stages() as stage:
+        with blaming(dump.path), screen.stages() as stage:
             stage(f"verifying {dump.path}")
             dump.check()
     info = {"dump": str(dump.path), **dump.info(), "verified": args.verify}

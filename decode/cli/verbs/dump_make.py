@@ -7,12 +7,10 @@ from pathlib import Path
 
 from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import DumpOutArgs, ModelArgs
-from rescore.decode.cli.options import Misuse, option
+from rescore.decode.cli.options import option
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import float_between, int_between, printable
 from rescore.lattice.unfinished import work_beside
-
-SAMPLING = {"temperature": 0.7, "top_p": 1.0, "seed": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,40 +58,27 @@ def run(args: DumpMakeArgs) -> Result:
     from rescore.decode.verify.sampling import Sampling
     from rescore.lattice.dump import Dump
 
-    given = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
-    if given and args.kind != "sampled":
-        raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only for --kind sampled, got --kind {args.kind}")
-    if args.out.exists():
-        raise FileExistsError(f"{args.out}: expected a new folder, got one that exists; remove it, or write to another")
-    sampling = Sampling(**{**SAMPLING, **given}) if args.kind == "sampled" else None
+    drawn = args.sampling(temperature=0.7, top_p=1.0, seed=1)
+    args.check_new()
     decoder = open_decoder(args, args.model, heads=args.heads)
     options = ContinuationOptions(
         kind=args.kind,
         top_k=args.top_k,
         max_tokens=args.max_tokens,
         end_of_text=decoder.ends[0],
-        sampling=sampling,
+        sampling=Sampling(**drawn) if drawn else None,
         rows=args.rows,
     )
     tasks = read_prompts(
         args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit, references=args.kind == "forced"
     )
     check_lengths(tasks, args.max_tokens, decoder.facts.context)
+    told = {name: getattr(args, name) for name in ("max_tokens", "limit", "rows", "dtype", "heads", "chat")}
     source = DumpSource(
         model=decoder.model,
         tokenizer=decoder.tokenizer,
         name=args.name or args.model.name,
-        provenance=provenance(
-            located(args.model),
-            args.prompts,
-            max_tokens=args.max_tokens,
-            limit=args.limit,
-            rows=args.rows,
-            device=args.device or "cpu",
-            dtype=args.dtype,
-            heads=args.heads,
-            chat=args.chat,
-        ),
+        provenance=provenance(located(args.model), args.prompts, device=args.device or "cpu", **told),
     )
     texts = sum(map(len, tasks.values()))
     with output.resumable(lambda: kept(args.out, texts)), screen.progress_bar() as bar:

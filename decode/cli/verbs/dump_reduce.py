@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from rescore.lattice.logits_file import LogitsSource
 
 
-SAMPLING = ("temperature", "top_p", "seed")
-
-
 @dataclass(frozen=True, kw_only=True)
 class DumpReduceArgs(DumpOutArgs):
     r"""Make a dump from your own full-vocabulary logits. Each file of logits is a task.
@@ -71,9 +68,13 @@ def run(args: DumpReduceArgs) -> Result:
     from rescore.lattice.dump_header import DumpHeader
     from rescore.lattice.logits_file import reduce_logits
 
-    if args.out.exists():
-        raise FileExistsError(f"{args.out}: expected a new folder, got one that exists; remove it, or write to another")
-    sampling, sources = sampling_of(args), sources_of(args)
+    args.check_new()
+    sampling, sources = args.sampling(top_p=1.0), sources_of(args)
+    if sampling and "temperature" not in sampling:
+        raise Misuse(
+            "--kind sampled: expected --temperature of the sampled text; if it or the seeds are unknown, use "
+            "--kind forced"
+        )
     found = [describe(source) for source in sources]
     tokenizer = tokenizer_of(args, found[0]["shape"][2])
     header = DumpHeader(
@@ -92,21 +93,6 @@ def run(args: DumpReduceArgs) -> Result:
         dump = reduce_logits(sources, args.out, header, advance=partial(bar.advance, done))
     info = {"dump": str(args.out), **dump.info(), "verified": False}
     return Result(info, tables(info))
-
-
-def sampling_of(args: DumpReduceArgs) -> dict[str, Any]:
-    """Temperature, top_p and seed of sampled text; empty for other kinds."""
-    given = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
-    if args.kind != "sampled":
-        if given:
-            raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only for --kind sampled, got --kind {args.kind}")
-        return {}
-    if "temperature" not in given:
-        raise Misuse(
-            "--kind sampled: expected --temperature of the sampled text; if it or the seeds are unknown, use "
-            "--kind forced"
-        )
-    return {"top_p": 1.0, **given}
 
 
 def sources_of(args: DumpReduceArgs) -> list[LogitsSource]:
@@ -141,17 +127,16 @@ def describe(source: LogitsSource) -> dict[str, Any]:
 
 
 def tokenizer_of(args: DumpReduceArgs, vocab_size: int) -> Any:
-    path: Path | None = args.tokenizer
-    if path is None:
+    from rescore.lm.model.tokenizer import TextTokenizer
+
+    if args.tokenizer is None:
         if args.end_of_text:
             raise Misuse("--end-of-text needs --tokenizer, which has the token's id")
         return None
-    from rescore.lm.model.tokenizer import TextTokenizer
-
-    tokenizer = TextTokenizer.open(path, args.end_of_text)
+    tokenizer = TextTokenizer.open(args.tokenizer, args.end_of_text)
     if tokenizer.vocab_size > vocab_size:
         raise ValueError(
-            f"{path}: expected at most the V = {vocab_size} tokens of {args.logits[0]}, got {tokenizer.vocab_size}; "
-            "give the tokenizer of the model that made them"
+            f"{args.tokenizer}: expected at most the V = {vocab_size} tokens of {args.logits[0]}, got "
+            f"{tokenizer.vocab_size}; give the tokenizer of the model that made them"
         )
     return tokenizer

@@ -34,15 +34,14 @@ def run(args: EnvArgs) -> Result:
 
 
 def environment() -> dict[str, Any]:
-    from rescore import _core
     from rescore._processor import levels
-    from rescore.decode.bench.machine import machine
+    from rescore.decode.bench.results import machine
     from rescore.decode.models.located import cache_folder
 
     own = machine()
     return {
         "rescore": version("rescore"),
-        "core": _core.processor,
+        "core": own.pop("core"),
         "levels": levels(),
         "platform": platform.platform(),
         "python": own.pop("python"),

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rescore.decode.cli import values
 from rescore.decode.cli.groups import DecodingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
-from rescore.decode.cli.output import Result, check_stdin
-from rescore.decode.cli.values import Written, float_between, int_between, something
+from rescore.decode.cli.output import Result
+from rescore.decode.cli.values import Written, float_between, int_between, printable, printable_text, something
 from rescore.decode.draft.registry import SPECS
 from rescore.lattice.atomic import naming
 
@@ -24,11 +25,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rescore.decode.cli.decoders import Decoder
-    from rescore.decode.cli.drafter_inputs import NamedDrafter
+    from rescore.decode.cli.decoders import Decoder, NamedDrafter
     from rescore.decode.loop.generate import Chunk, Options
-    from rescore.decode.loop.text_stream import TextStream
+    from rescore.decode.loop.text_stream import TextPiece, TextStream
     from rescore.decode.verify.shaping import Shaping
+
+
+SHADES = ("\x1b[36m", "\x1b[32m")  # alternate for runs of accepted tokens; root tokens are plain
+PLAIN = "\x1b[0m"
+ROOT = -1  # mark of root tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +134,7 @@ def run(args: GenerateArgs) -> Result:
         speedup_of,
         warm_up,
     )
-    from rescore.decode.cli.decoders import open_decoder, open_structure
-    from rescore.decode.cli.drafter_inputs import Drafters
+    from rescore.decode.cli.decoders import Drafters, open_decoder, open_structure, read_prompts
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.stopping import Stopping
 
@@ -142,7 +146,7 @@ def run(args: GenerateArgs) -> Result:
     kind = args.drafter or drafters.default()
     drafters.check_used(kind)
     drafters.check_inputs()
-    ids = [encoded(decoder, text, i, args.max_tokens) for i, text in enumerate(prompts)]
+    ids = decoder.encoded(prompts, args.max_tokens)
     structure = open_structure(args, decoder)
     drafting = drafters.make(kind, layout=args.layout)
     stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
@@ -154,7 +158,7 @@ def run(args: GenerateArgs) -> Result:
         structure=structure,
         prediction=open_prediction(args.prediction, decoder),
     )
-    memory = drafters.inputs.memory(args.memory)
+    memory = drafters.memory(args.memory)
     with not_remembered(memory if args.compare else None):
         if args.compare:
             warm_up(decoder, ids, drafting, options)
@@ -197,29 +201,10 @@ def run(args: GenerateArgs) -> Result:
     return Result(report, [f"{name:9} {value}" for name, value in lines], beside=True)
 
 
-def read_prompts(words: Sequence[str]) -> list[str]:
-    """The prompts; - is standard input. ValueError for bytes that are not UTF-8."""
-    check_stdin(*words)
-    return [prompt_of(word, f"prompt {number}") for number, word in enumerate(words, 1)]
-
-
-def prompt_of(word: str, name: str) -> str:
-    from rescore.lm.model.compressed import standard_input
-
-    content = os.fsencode(word)  # bytes of other encodings reach us in surrogates
-    if word == "-":
-        name = "standard input"
-        with naming(name), standard_input() as file:
-            content = file.read()
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: expected UTF-8, got byte {error.object[error.start]:#x} at {error.start}") from None
-    return text.replace("\r\n", "\n")
-
-
 def open_prediction(path: Path | None, decoder: Decoder) -> NDArray[np.int32] | None:
     """The ids of a file that texts are likely to copy."""
+    from rescore.decode.cli.decoders import prompt_of
+
     if path is None:
         return None
     with naming(str(path)):
@@ -242,17 +227,6 @@ def shaping_of(args: GenerateArgs) -> Shaping:
     return Shaping(sampling=Sampling(temperature=args.temperature, **given), repetition_penalty=args.repetition_penalty)
 
 
-def encoded(decoder: Decoder, text: str, number: int, most: int) -> NDArray[np.int32]:
-    """The ids of a prompt. ValueError if it is empty or leaves no room for `most` more tokens."""
-    name = f"prompt {number + 1}"
-    try:
-        ids = decoder.text.encode(text)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    decoder.check_length(name, len(ids), most)
-    return ids
-
-
 def decode_texts(
     args: GenerateArgs,
     decoder: Decoder,
@@ -262,7 +236,6 @@ def decode_texts(
     options: Options,
 ) -> tuple[list[tuple[list[int], Chunk]], list[str]]:
     """Decodes the prompts and shows the texts. Returns tokens and last chunk of each prompt, and the shown texts."""
-    from rescore.decode.cli.typewriter import Typewriter, heading, wants_colour
     from rescore.decode.loop.generate import stream
     from rescore.decode.loop.text_stream import TextStream
 
@@ -291,3 +264,80 @@ def described() -> str:
         textwrap.fill(spec.title, 80, initial_indent=f"  {name}".ljust(margin), subsequent_indent=blank)
         for name, spec in SPECS.items()
     )
+
+
+def wants_colour(out: TextIO, no_color: bool) -> bool:
+    """Whether `out` is a terminal with colours, and neither --no-color nor NO_COLOR (no-color.org) is set."""
+    return out.isatty() and not no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Typewriter:
+    """Shows the first text that has not ended; later texts wait. A context manager: it restores the terminal.
+
+    texts     the stream of each request
+    headings  shown before each text if there are several
+    """
+
+    def __init__(self, texts: Sequence[TextStream[int]], headings: Sequence[str], *, colour: bool, out: TextIO):
+        self.out = out
+        self.texts, self.headings, self.colour = texts, headings, colour
+        self.said = [""] * len(texts)  # each text so far
+        self._waiting = [""] * len(texts)
+        self._runs = [0] * len(texts)
+        self._ended = [False] * len(texts)
+        self._current = 0
+        self._terminal = self.out.isatty()
+        self._line_ended = True
+
+    def __enter__(self) -> Typewriter:
+        self._head()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not self._line_ended:
+            self._write("\n")  # so that an error message starts on a new line
+
+    def show(self, chunk: Chunk) -> None:
+        text, run = self.texts[chunk.request], self._runs[chunk.request]
+        marks = [run % len(SHADES)] * chunk.accepted + [ROOT] * (len(chunk.tokens) - chunk.accepted)
+        self._runs[chunk.request] += chunk.accepted > 0
+        pieces = [piece for token, mark in zip(chunk.tokens.tolist(), marks) for piece in text.add(token, mark)]
+        if chunk.finish is not None:
+            pieces += text.finish(ROOT)
+            self._ended[chunk.request] = True
+        self.said[chunk.request] += "".join(piece.text for piece in pieces)
+        self._waiting[chunk.request] += "".join(map(self._styled, pieces))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Writes what is waiting of the current text, and moves on to the next if it has ended."""
+        while self._current < len(self.texts):
+            self._write(self._waiting[self._current])
+            self._waiting[self._current] = ""
+            if not self._ended[self._current]:
+                return
+            self._write("" if self.said[self._current].endswith("\n") else "\n")
+            self._current += 1
+            self._head()
+
+    def _head(self) -> None:
+        if len(self.texts) > 1 and self._current < len(self.texts):
+            self._write(("\n" if self._current else "") + f"==> {self.headings[self._current]} <==\n")
+
+    def _styled(self, piece: TextPiece[int]) -> str:
+        text = printable_text(piece.text) if self._terminal else piece.text
+        return f"{SHADES[piece.mark]}{text}{PLAIN}" if self.colour and piece.mark != ROOT else text
+
+    def _write(self, text: str) -> None:
+        if text:
+            self.out.write(text)
+            self._line_ended = text.endswith("\n")
+            self.out.flush()
+
+
+def heading(number: int, count: int, prompt: str) -> str:
+    """The heading of one prompt among several."""
+    line = printable(" ".join(prompt.split()))
+    return f"{number}/{count}: {line if len(line) <= 60 else line[:57] + '...'}"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output, values
@@ -17,23 +14,16 @@ from rescore.decode.cli.groups import CountingArgs, LmOutArgs, PruningArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import Written, float_between, something
-from rescore.lattice.unfinished import work_beside
 
 if TYPE_CHECKING:
     from rescore.decode.cli.screen import BuildProgress
     from rescore.lm.build.counts import CountOptions
     from rescore.lm.build.estimate import EstimateOptions
-    from rescore.lm.build.prune import PruneOptions
     from rescore.lm.build.sources import Sources
-    from rescore.lm.build.staged import StagedBuild
     from rescore.lm.build.work import WorkFolder
     from rescore.lm.model.ngram import NGram
     from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
     from rescore.lm.model.vocabulary import Vocabulary
-
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,53 +112,49 @@ class LmBuildArgs(CountingArgs, PruningArgs, LmOutArgs, ReportedArgs):
 
 
 def run(args: LmBuildArgs) -> Result:
-    from rescore.decode.cli import inputs
-    from rescore.decode.cli.building import all_skipped, count_options, source_of, work_figures
-    from rescore.decode.cli.model_files import check_out, write_arpa_file, write_model
-    from rescore.decode.cli.screen import BuildProgress
-    from rescore.lm.build.staged import Resources, StagedBuild
+    from rescore.decode.cli import lm_files
+    from rescore.decode.cli.screen import build_progress
+    from rescore.lm.build.estimate import needs_adjusted
     from rescore.lm.model.vocabulary import Vocabulary
 
-    check_out(args, args.out, args.arpa)
+    lm_files.check_out(args, args.out, args.arpa)
     output.check_stdin(*args.inputs, args.heldout)
     tokenizer: Tokenizer | None
     if args.model is None:
-        tokenizer = inputs.open_tokenizer(args.tokenizer, args)
+        tokenizer = lm_files.open_tokenizer(args.tokenizer, args)
     else:
         tokenizer, args = of_model(args, args.model)
-    if of_words := tokenizer is None and inputs.are_words(args):
+    if of_words := tokenizer is None and lm_files.are_words(args):
         tokenizer = Vocabulary.empty()
-    options, method, shorten = count_options(args, tokenizer, args.min_count), estimation(args), pruning(args)
+    options = lm_files.count_options(args, tokenizer, args.min_count)
+    method, shorten = estimation(args), lm_files.pruning(args)
     if shorten and not of_words:
         shorten.check(options.vocab_size)
-    source = source_of(args, options, tokenizer)
-    heldout = inputs.pieces_of([args.heldout], args, tokenizer, options.vocab_size) if args.heldout else []
-    with work_folder(args) as work:
-        with BuildProgress() as progress:
+    source = lm_files.source_of(args, options, tokenizer)
+    heldout = lm_files.pieces_of([args.heldout], args, tokenizer, options.vocab_size) if args.heldout else []
+    with lm_files.work_folder(args, args.out) as work:
+        with build_progress() as progress:
             if of_words:
                 source, tokenizer = numbered(args, work, progress)
-                options = count_options(args, tokenizer, args.min_count)
+                options = lm_files.count_options(args, tokenizer, args.min_count)
                 if shorten:
                     shorten.check(options.vocab_size)
-            model = staged(
-                StagedBuild(work, options, Resources(memory_bytes=args.ram, threads=args.threads), progress),
-                source,
-                method,
-                shorten,
-                args,
-                tokenizer,
-            )
+            build = lm_files.staged_build(work, options, args, progress)
+            estimated = build.estimate(build.count(source, adjusted=needs_adjusted(method)), method)
+            words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
+            metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer and tokenizer.sha256 else {}
+            model = build.compile(build.prune(estimated, shorten), words=words, metadata=metadata)
             progress("write", 0, 0, 0, str(args.out))
-            info = write_model(model, args.out, args)
+            info = lm_files.write_model(model, args.out, args)
             if args.arpa:
                 progress("write", 0, 0, 0, str(args.arpa))
-                write_arpa_file(model, args.arpa, args)
-            report = {**info, **work_figures(work)}
+                lm_files.write_arpa_file(model, args.arpa, args)
+            report = {**info, **lm_files.work_figures(work)}
             if heldout:
                 progress("score", 0, 0, 0, str(args.heldout))
                 report["heldout"] = heldout_perplexity(model, heldout, args, tokenizer, options)
-        skipped = all_skipped(work)
-    return Result({**report, "skipped": skipped.to_json()}, [*shown(report), *inputs.remarks(skipped)])
+        skipped = lm_files.all_skipped(work)
+    return Result({**report, "skipped": skipped.to_json()}, [*shown(report), *lm_files.remarks(skipped)])
 
 
 def of_model(args: LmBuildArgs, model: str) -> tuple[TextTokenizer, LmBuildArgs]:
@@ -202,40 +188,15 @@ def of_model(args: LmBuildArgs, model: str) -> tuple[TextTokenizer, LmBuildArgs]
     return replace(tokenizer, chats=ChatFormat(render=render, sha256=digest)), args
 
 
-@contextmanager
-def work_folder(args: LmBuildArgs) -> Iterator[WorkFolder]:
-    """The folder of --work; else one next to the model, removed if the block succeeds; for a model on standard output
-    a temporary one, always removed.
-    """
-    from rescore.lm.build.work import WorkFolder
-
-    with ExitStack() as stack:
-        if args.work is None and str(args.out) == "-":
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="rescore-"))) / "work"
-        else:
-            folder = args.work or work_beside(args.out)
-            kept = f"finished work is kept in {folder}"
-            stack.enter_context(output.resumable(lambda: kept if folder.exists() else ""))
-        work = WorkFolder(folder, args.disk, temporary=args.work is None)
-        stack.callback(work.close)
-        try:
-            yield work
-        except ValueError:
-            work.mark_failed()
-            raise
-        if args.work is None:
-            work.remove()
-
-
 def numbered(args: LmBuildArgs, work: WorkFolder, progress: BuildProgress) -> tuple[Sources, Vocabulary]:
     """The text of all inputs as word ids, and the vocabulary."""
-    from rescore.decode.cli import inputs
+    from rescore.decode.cli import lm_files
     from rescore.lm.build.numbering import number_words
     from rescore.lm.build.sources import Sources, TokenSource
     from rescore.lm.model.grams import MAX_VOCABULARY
     from rescore.lm.model.vocabulary import END_OF_TEXT, Vocabulary
 
-    pieces = inputs.pieces_of(args.inputs, args, Vocabulary.empty(), MAX_VOCABULARY)
+    pieces = lm_files.pieces_of(args.inputs, args, Vocabulary.empty(), MAX_VOCABULARY)
     text = TokenSource(pieces, vocab_size=MAX_VOCABULARY, end_of_text=END_OF_TEXT)
     sizes = [text.size(piece) for piece in range(len(text))]
 
@@ -261,23 +222,6 @@ def shown(report: dict[str, Any]) -> list[Part]:
     ]
 
 
-def staged(
-    build: StagedBuild,
-    source: Sources,
-    method: EstimateOptions,
-    shorten: PruneOptions | None,
-    args: LmBuildArgs,
-    tokenizer: Tokenizer | None,
-) -> NGram:
-    """The model after all stages; stages finished by an earlier run are skipped."""
-    from rescore.lm.build.estimate import needs_adjusted
-
-    estimated = build.estimate(build.count(source, adjusted=needs_adjusted(method)), method)
-    words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
-    metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer and tokenizer.sha256 else {}
-    return build.compile(build.prune(estimated, shorten), words=words, metadata=metadata)
-
-
 def estimation(args: LmBuildArgs) -> EstimateOptions:
     """The estimation options. Misuse for an option of the other method."""
     from rescore.lm.build.katz import KatzOptions
@@ -293,25 +237,18 @@ def estimation(args: LmBuildArgs) -> EstimateOptions:
     return KneserNeyOptions(discount_fallback=args.discount_fallback)
 
 
-def pruning(args: LmBuildArgs) -> PruneOptions | None:
-    from rescore.lm.build.prune import PruneOptions
-
-    if args.theta is None and args.max_ngrams is None:
-        return None
-    return PruneOptions(theta=args.theta, max_ngrams=args.max_ngrams)
-
-
 def heldout_perplexity(
     model: NGram, pieces: list[Any], args: LmBuildArgs, tokenizer: Tokenizer | None, options: CountOptions
 ) -> dict[str, Any]:
     """The perplexity of --heldout."""
-    from rescore.decode.cli import inputs
+    from rescore.decode.cli import lm_files
     from rescore.lm.model.perplexity import perplexity
     from rescore.lm.model.vocabulary import Skipped
 
     skipped = Skipped()
     found = chain.from_iterable(
-        inputs.read(piece, args.strict, tokenizer, options.vocab_size, options.end_of_text, skipped) for piece in pieces
+        lm_files.read(piece, args.strict, tokenizer, options.vocab_size, options.end_of_text, skipped)
+        for piece in pieces
     )
     tokens = (own.tokens for own in found)
     return {"file": str(args.heldout), **perplexity(model, tokens, end_of_text=options.end_of_text).overall()}

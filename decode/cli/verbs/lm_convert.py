@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli.groups import LM_FILE, LM_WRITTEN, TOKENIZER, ArpaArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
+from rescore.decode.cli.options import Misuse, ReportedArgs, argument, blaming, flag, option
 from rescore.decode.cli.output import Result, check_stdin
 from rescore.decode.cli.values import Written, int_between
 
@@ -74,14 +74,13 @@ class LmConvertArgs(ArpaArgs, ReportedArgs):
 
 
 def run(args: LmConvertArgs) -> Result:
-    from rescore.decode.cli import inputs, screen
-    from rescore.decode.cli.model_files import check_out, read_model, words_read, write_model
+    from rescore.decode.cli import lm_files, screen
     from rescore.decode.cli.verbs.lm_info import tables
 
-    check_out(args, args.out)
-    tokenizer = inputs.open_tokenizer(args.tokenizer, args)
+    lm_files.check_out(args, args.out)
+    tokenizer = lm_files.open_tokenizer(args.tokenizer, args)
     check_stdin(args.model)
-    read = partial(read_model, args.model, args, words=words_read(args, args.out))
+    read = partial(lm_files.read_model, args.model, args, words=lm_files.words_read(args, args.out))
     with screen.stages() as stage:
         stage(f"reading {args.model}")
         if tokenizer:
@@ -92,13 +91,13 @@ def run(args: LmConvertArgs) -> Result:
             stage("quantising")
             model = model.quantised()
         stage(f"writing {args.out}")
-        info = write_fst(model, args) if args.out.suffix == ".fst" else write_model(model, args.out, args)
+        info = write_fst(model, args) if args.out.suffix == ".fst" else lm_files.write_model(model, args.out, args)
     return Result(info, tables(info))
 
 
 def write_fst(model: NGram, args: LmConvertArgs) -> dict[str, Any]:
     """Saves the model as OpenFst, and --symbols. Returns the report."""
-    from rescore.decode.cli.model_files import arpa_words
+    from rescore.decode.cli import lm_files
     from rescore.lm.model.formats import save
     from rescore.lm.model.fst_symbols import save_symbols
 
@@ -107,17 +106,15 @@ def write_fst(model: NGram, args: LmConvertArgs) -> dict[str, Any]:
     info = {"model": str(args.out), **model.info(), "labels": "token id + 1", "backoff_label": label}
     if not args.symbols:
         return info
-    words, why = arpa_words(model, args.words)
+    words, why = lm_files.arpa_words(model, args.words)
     save_symbols(model, args.symbols, words=words, failure_label=args.failure_label)
     return {**info, "symbols": str(args.symbols), "symbols_of": f"decimal ids, as {why}" if why else words}
 
 
 def named(model: NGram, tokenizer: TextTokenizer, args: LmConvertArgs) -> NGram:
     """The model with the tokenizer's words, end of text and hash."""
-    try:
+    with blaming(args.model):
         model.require_tokenizer(tokenizer.sha256, args.vocab_size or tokenizer.vocab_size)
-    except ValueError as error:
-        raise ValueError(f"{args.model}: {error}") from None
     words = tokenizer.words(model.vocab_size)
     if model.words is not None and "tokenizer" in model.metadata:
         return model

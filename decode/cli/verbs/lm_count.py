@@ -31,26 +31,19 @@ class LmCountArgs(CountingArgs, ReportedArgs):
 
 
 def run(args: LmCountArgs) -> Result:
-    from rescore.decode.cli import inputs
-    from rescore.decode.cli.building import all_skipped, count_options, source_of, work_figures
-    from rescore.decode.cli.screen import BuildProgress
+    from rescore.decode.cli import lm_files
+    from rescore.decode.cli.screen import build_progress
     from rescore.lm.build.counts_files import windows_of, write_counts
-    from rescore.lm.build.staged import Resources, StagedBuild
-    from rescore.lm.build.work import WorkFolder
 
     output.check_stdin(*args.inputs)
     if args.out.exists() and any(args.out.iterdir()):
         raise ValueError(f"{args.out}: expected a new or empty folder for the counts; name another, or empty it")
-    tokenizer = inputs.open_tokenizer(args.tokenizer, args)
-    options = count_options(args, tokenizer)
-    source = source_of(args, options, tokenizer)
-    folder = args.work or args.out.with_name(f"{args.out.name}.work")
-    work = WorkFolder(folder, args.disk, temporary=args.work is None)
-    try:
-        with BuildProgress() as progress:
-            runs = StagedBuild(work, options, Resources(memory_bytes=args.ram, threads=args.threads), progress).runs(
-                source
-            )
+    tokenizer = lm_files.open_tokenizer(args.tokenizer, args)
+    options = lm_files.count_options(args, tokenizer)
+    source = lm_files.source_of(args, options, tokenizer)
+    with lm_files.work_folder(args, args.out) as work:
+        with build_progress() as progress:
+            runs = lm_files.staged_build(work, options, args, progress).runs(source)
             progress("write", 0, 0, 0, str(args.out))
             header = write_counts(
                 args.out,
@@ -60,19 +53,8 @@ def run(args: LmCountArgs) -> Result:
                 end_of_text=options.end_of_text,
                 tokenizer=tokenizer.sha256 if tokenizer else None,
             )
-        skipped, report = all_skipped(work), work_figures(work)
-    except ValueError:
-        work.mark_failed()
-        raise
-    finally:
-        work.close()
-    if args.work is None:
-        work.remove()
-    info: dict[str, Any] = {
-        "counts": str(args.out),
-        "order": header.order,
-        "vocab_size": header.vocab_size,
-        "tokens": header.tokens,
-    }
+        skipped, report = lm_files.all_skipped(work), lm_files.work_figures(work)
+    info: dict[str, Any] = {"counts": str(args.out)}
+    info |= {name: getattr(header, name) for name in ("order", "vocab_size", "tokens")}
     rows = [*info.items(), *((f"{own['stage']} (seconds)", own["seconds"]) for own in report["stages"])]
-    return Result({**info, **report, "skipped": skipped.to_json()}, [Facts(rows), *inputs.remarks(skipped)])
+    return Result({**info, **report, "skipped": skipped.to_json()}, [Facts(rows), *lm_files.remarks(skipped)])

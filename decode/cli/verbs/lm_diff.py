@@ -43,16 +43,15 @@ class LmDiffArgs(IdArgs, ReportedArgs):
 
 def run(args: LmDiffArgs) -> Result:
     """Returns 1 if the models differ."""
-    from rescore.decode.cli import screen
-    from rescore.decode.cli.model_files import read_model
+    from rescore.decode.cli import lm_files, screen
     from rescore.lm.build.diff import difference
 
     check_stdin(args.a, args.b)
     with screen.stages() as stage:
         stage(f"reading {args.a}")
-        a = read_model(args.a, args)
+        a = lm_files.read_model(args.a, args)
         stage(f"reading {args.b}")
-        b = read_model(args.b, args)
+        b = lm_files.read_model(args.b, args)
         stage("comparing")
         found = difference(a, b)
     text = a.words if a.words == b.words else None

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from rescore.decode.cli.groups import LmModelArgs
 from rescore.decode.cli.options import ReportedArgs, flag
-from rescore.decode.cli.output import Column, Facts, Part, Result, TextTable, check_stdin
+from rescore.decode.cli.output import Column, Facts, Part, Result, TextTable, check_stdin, column
 from rescore.lattice.short_repr import readable
 
 IDENTITIES = ("end_of_text", "bos", "eos")  # numbers that are not counts, printed without separators
@@ -38,15 +40,14 @@ class LmInfoArgs(LmModelArgs, ReportedArgs):
 
 
 def run(args: LmInfoArgs) -> Result:
-    from rescore.decode.cli import screen
-    from rescore.decode.cli.model_files import read_model
+    from rescore.decode.cli import lm_files, screen
 
     check_stdin(args.model)
     with screen.stages() as stage:
         stage(f"reading {args.model}")
         info = {
             "model": str(args.model),
-            **read_model(args.model, args, verify=args.verify or None).info(),
+            **lm_files.read_model(args.model, args, verify=args.verify or None).info(),
             "verified": args.verify,
         }
     return Result(info, tables(info))
@@ -58,60 +59,43 @@ def tables(info: dict[str, Any]) -> list[Part]:
     rows = [(name, value) for name, value in flat(rest) if name != "verified" and value is not None]
     if info.get("verified"):
         rows.append(("verified", "checksums and every entry"))
-    orders = len(info["ngrams"])
-    columns = [Column("n-grams", [f"{number:,}" for number in info["ngrams"]])]
+    columns = [column("n-grams", info["ngrams"], ",")]
     if counted:
-        columns.append(Column("counted", [f"{number:,}" for number in counted]))
-    for r in range(max(map(len, discounts), default=0)):
-        name = f"d({r + 1})" if r + 1 < max(map(len, discounts)) else "above"
-        columns.append(Column(name, [f"{d[r]:.3f}" if r < len(d) else "" for d in discounts]))
-    if any(found := fallbacks(info, orders)):
-        columns.append(Column("none for", found))
-    return [
-        Facts(rows),
-        "",
-        TextTable("order", [str(order) for order in range(1, orders + 1)], columns),
-    ]
+        columns.append(column("counted", counted, ","))
+    most = max((len(one.d) for one in discounts), default=0)
+    for r in range(most):
+        name = f"d({r + 1})" if r + 1 < most else "above"
+        columns.append(column(name, (one.d[r] if r < len(one.d) else None for one in discounts), ".3f"))
+    if any(one.fallbacks for one in discounts):
+        columns.append(Column("none for", [" ".join(map(str, one.fallbacks)) for one in discounts]))
+    orders = [str(order) for order in range(1, len(info["ngrams"]) + 1)]
+    return [Facts(rows), "", TextTable("order", orders, columns)]
 
 
-def by_order(info: dict[str, Any]) -> tuple[list[int], list[list[float]], dict[str, Any]]:
+class _Discounts(msgspec.Struct):
+    d: list[float]
+    fallbacks: list[int] = []
+
+
+class _Estimation(msgspec.Struct):
+    ngrams_counted: list[int]
+    discounts: list[_Discounts] = []
+
+
+def by_order(info: dict[str, Any]) -> tuple[list[int], list[_Discounts], dict[str, Any]]:
     """Counted n-grams and discounts of every order, empty if the metadata lack them; and the rest of the metadata."""
     rest = {name: value for name, value in info.items() if name != "ngrams"}
     orders, estimation = len(info["ngrams"]), rest.get("estimation")
-    if not isinstance(estimation, dict):
-        return [], [], rest
-    estimation = dict(estimation)
-    counted, found = estimation.get("ngrams_counted"), estimation.get("discounts")
-    if not (isinstance(counted, list) and len(counted) == orders and all(type(n) is int for n in counted)):
-        return [], [], rest
     try:
-        discounts = [[float(d) for d in one["d"]] for one in found or ()]
-    except (TypeError, KeyError, ValueError):
+        found = msgspec.convert(estimation, _Estimation)
+    except msgspec.ValidationError:
         return [], [], rest
-    if len(discounts) == orders - 1:
-        discounts.insert(0, [])  # Katz: unigrams have none
-    if len(discounts) != orders:
+    unigrams = [_Discounts(d=[])] if len(found.discounts) == orders - 1 else []  # Katz: they have no discounts
+    discounts = unigrams + found.discounts
+    if not len(found.ngrams_counted) == len(discounts) == orders:
         return [], [], rest
-    del estimation["ngrams_counted"], estimation["discounts"]
-    return counted, discounts, {**rest, "estimation": estimation}
-
-
-def fallbacks(info: dict[str, Any], orders: int) -> list[str]:
-    """For each order the counts for which Good-Turing gave no discount in (0, 1), if the metadata have them."""
-    estimation = info.get("estimation")
-    found = estimation.get("discounts") if isinstance(estimation, dict) else None
-    lists = (
-        [one.get("fallbacks") if isinstance(one, dict) else None for one in found]
-        if isinstance(found, list) and len(found) == orders - 1
-        else []
-    )
-    return [
-        "",
-        *(
-            " ".join(str(r) for r in own) if isinstance(own, list) and all(type(r) is int for r in own) else ""
-            for own in lists
-        ),
-    ]
+    others = {name: value for name, value in (estimation or {}).items() if name not in _Estimation.__struct_fields__}
+    return found.ngrams_counted, discounts, {**rest, "estimation": others}
 
 
 def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

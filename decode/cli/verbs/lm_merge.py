@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import LmOutArgs, PruningArgs, ReadingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
-from rescore.decode.cli.output import Column, Result, TextTable
+from rescore.decode.cli.output import Result, TextTable, column, columns_of
 from rescore.decode.cli.values import something
 
 if TYPE_CHECKING:
@@ -72,20 +72,18 @@ class LmMergeArgs(ReadingArgs, PruningArgs, LmOutArgs, ReportedArgs):
 
 
 def run(args: LmMergeArgs) -> Result:
-    from rescore.decode.cli import inputs, screen
-    from rescore.decode.cli.model_files import check_out, write_model
+    from rescore.decode.cli import lm_files, screen
     from rescore.decode.cli.verbs.lm_info import tables
     from rescore.lm.build.in_memory import prune_model
     from rescore.lm.build.interpolate import check_alike, merge_models
-    from rescore.lm.build.prune import PruneOptions
     from rescore.lm.build.tuning import tune_mixture
     from rescore.lm.model.perplexity import perplexity
     from rescore.lm.model.vocabulary import Skipped
 
-    check_out(args, args.out)
+    lm_files.check_out(args, args.out)
     output.check_stdin(*args.models, args.tune)
     mixture = mixture_given(args)
-    tokenizer, skipped = inputs.open_tokenizer(args.tokenizer, args), Skipped()
+    tokenizer, skipped = lm_files.open_tokenizer(args.tokenizer, args), Skipped()
     heldout: dict[str, Any] = {}
     with screen.stages() as stage:
         given = [named(stage, args, path, tokenizer) for path in args.models]
@@ -97,13 +95,13 @@ def run(args: LmMergeArgs) -> Result:
             mixture, heldout = found.mixture, tuning_facts(found, args.tune)
         stage("merging")
         merged = merge_models(given, mixture)
-        if args.theta is not None or args.max_ngrams is not None:
+        if shorten := lm_files.pruning(args):
             stage("pruning")
-            merged = prune_model(merged, PruneOptions(theta=args.theta, max_ngrams=args.max_ngrams))
+            merged = prune_model(merged, shorten)
         if args.tune:
             heldout["merged"] = perplexity(merged, texts, end_of_text=end_of_text).overall()["perplexity"]
         stage(f"writing {args.out}")
-        info = write_model(merged, args.out, args)
+        info = lm_files.write_model(merged, args.out, args)
     parts = [
         {"model": str(path), "weight": weight, "ngrams": sum(model.info()["ngrams"])}
         for path, weight, model in zip(args.models, mixture.weights, given)
@@ -112,7 +110,7 @@ def run(args: LmMergeArgs) -> Result:
     shown = {name: value for name, value in info.items() if name != "interpolation"}
     return Result(
         report,
-        [*tables(shown), "", mixed(parts, heldout), *inputs.remarks(skipped)],
+        [*tables(shown), "", mixed(parts, heldout), *lm_files.remarks(skipped)],
     )
 
 
@@ -135,17 +133,17 @@ def mixture_given(args: LmMergeArgs) -> Mixture:
 
 def named(stage: Callable[[str], None], args: LmMergeArgs, path: Any, tokenizer: TextTokenizer | None) -> NGram:
     """Reads a model and checks it against the tokenizer, if there is one. Errors name the model."""
-    from rescore.decode.cli.model_files import check_tokenizer, read_model, words_read
+    from rescore.decode.cli import lm_files
 
     stage(f"reading {path}")
-    model = read_model(
+    model = lm_files.read_model(
         path,
         args,
-        words=words_read(args, args.out),
+        words=lm_files.words_read(args, args.out),
         vocab_size=tokenizer.vocab_size if tokenizer else None,
         end_of_text=tokenizer.end_of_text if tokenizer else None,
     )
-    check_tokenizer(model, path, tokenizer)
+    lm_files.check_tokenizer(model, path, tokenizer)
     return model
 
 
@@ -157,17 +155,16 @@ def read_heldout(
     skipped: Skipped,
 ) -> tuple[list[NDArray[Any]], int | None]:
     """The tokens of --tune, and the end-of-text id."""
-    from rescore.decode.cli import inputs
-    from rescore.decode.cli.verbs.lm_score import separator
+    from rescore.decode.cli import lm_files
 
     knows = next((model for model in given if model.metadata.get("end_of_text") is not None), given[0])
-    end_of_text, size = separator(knows, args, tokenizer), knows.vocab_size
-    tokens = tokenizer or inputs.vocabulary_of(knows, end_of_text)
-    pieces = inputs.pieces_of([args.tune or ""], args, tokens, size)
+    end_of_text, size = lm_files.separator(knows, args, tokenizer), knows.vocab_size
+    tokens = tokenizer or lm_files.vocabulary_of(knows, end_of_text)
+    pieces = lm_files.pieces_of([args.tune or ""], args, tokens, size)
     texts: list[NDArray[Any]] = []
     for piece in pieces:
-        found = (own.tokens for own in inputs.read(piece, args.strict, tokens, size, end_of_text, skipped))
-        texts += inputs.telling(stage, "reading", found, args.tune or "", sum(map(len, texts)))
+        found = (own.tokens for own in lm_files.read(piece, args.strict, tokens, size, end_of_text, skipped))
+        texts += lm_files.telling(stage, "reading", found, args.tune or "", sum(map(len, texts)))
     if not any(map(len, texts)):
         raise ValueError(f"{args.tune}: expected at least one token to tune the weights on: {skipped.why_nothing()}")
     return texts, end_of_text
@@ -190,14 +187,10 @@ def tuning_facts(found: TunedMixture, file: str) -> dict[str, Any]:
 
 def mixed(parts: Sequence[dict[str, Any]], heldout: dict[str, Any]) -> TextTable:
     """Tables of the models, their weights, and the perplexities of the held-out text."""
-    labels = [part["model"] for part in parts]
-    weights, ngrams = [f"{part['weight']:.6f}" for part in parts], [f"{part['ngrams']:,}" for part in parts]
-    if not heldout:
-        return TextTable("model", labels, [Column("weight", weights), Column("n-grams", ngrams)])
-    mixtures = ("equal", "tuned", "merged")
-    values = [*heldout["models"], *(heldout[name] for name in mixtures)]
-    columns = [
-        Column(name, [*cells, *[""] * len(mixtures)]) for name, cells in (("weight", weights), ("n-grams", ngrams))
-    ]
-    columns.append(Column("perplexity", ["" if value is None else f"{value:,.2f}" for value in values]))
-    return TextTable("model", [*labels, *mixtures], columns)
+    mixtures = ("equal", "tuned", "merged") if heldout else ()
+    rows = [*parts, *({"model": name, "weight": None, "ngrams": None} for name in mixtures)]
+    columns = columns_of(rows, ("weight", "weight", ".6f"), ("n-grams", "ngrams", ","))
+    if heldout:
+        values = [*heldout["models"], *(heldout[name] for name in mixtures)]
+        columns.append(column("perplexity", values, ",.2f"))
+    return TextTable("model", [row["model"] for row in rows], columns)

@@ -21,25 +21,21 @@ class LmPruneArgs(LmModelArgs, PruningArgs, LmOutArgs, ReportedArgs):
       rescore lm prune lm.arpa.gz --theta 1e-7 -o small.arpa.gz
     """
 
-    def __post_init__(self) -> None:
-        if self.max_ngrams is None and self.theta is None:
-            raise Misuse("--max-ngrams, --theta: expected one of them")
-
 
 def run(args: LmPruneArgs) -> Result:
-    from rescore.decode.cli import screen
-    from rescore.decode.cli.model_files import check_out, read_model, words_read, write_model
+    from rescore.decode.cli import lm_files, screen
     from rescore.decode.cli.verbs.lm_info import tables
     from rescore.lm.build.in_memory import prune_model
-    from rescore.lm.build.prune import PruneOptions
 
-    check_out(args, args.out)
+    lm_files.check_out(args, args.out)
+    if (shorten := lm_files.pruning(args)) is None:
+        raise Misuse("--max-ngrams, --theta: expected one of them")
     check_stdin(args.model)
     with screen.stages() as stage:
         stage(f"reading {args.model}")
-        model = read_model(args.model, args, words=words_read(args, args.out))
+        model = lm_files.read_model(args.model, args, words=lm_files.words_read(args, args.out))
         stage("pruning")
-        model = prune_model(model, PruneOptions(theta=args.theta, max_ngrams=args.max_ngrams))
+        model = prune_model(model, shorten)
         stage(f"writing {args.out}")
-        info = write_model(model, args.out, args)
+        info = lm_files.write_model(model, args.out, args)
     return Result(info, tables(info))

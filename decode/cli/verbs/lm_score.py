@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output
-from rescore.decode.cli.groups import IdArgs, InputArgs, LmModelArgs
+from rescore.decode.cli.groups import InputArgs, LmModelArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, option
-from rescore.decode.cli.output import Column, Result, TextTable
+from rescore.decode.cli.output import Result, TextTable, column, columns_of
 from rescore.decode.cli.values import Written
 from rescore.lattice.atomic import output_to
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rescore.lm.model.ngram import NGram
     from rescore.lm.model.perplexity import Perplexity
     from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
+
+
+# Header, key and format of the figures.
+COSTS = (("tokens", "tokens", ","), ("nats per token", "nats_per_token", ".4f"), ("perplexity", "perplexity", ",.2f"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,34 +63,33 @@ class LmScoreArgs(LmModelArgs, InputArgs, ReportedArgs):
 
 
 def run(args: LmScoreArgs) -> Result:
-    from rescore.decode.cli import inputs, screen
-    from rescore.decode.cli.model_files import check_tokenizer, read_model
+    from rescore.decode.cli import lm_files, screen
     from rescore.lm.model.perplexity import Perplexity, scored
     from rescore.lm.model.sentence_marks import with_sentence_marks
     from rescore.lm.model.vocabulary import Skipped, Vocabulary
 
     output.check_stdin(args.model, *args.inputs)
-    given = inputs.open_tokenizer(args.tokenizer, args)
+    given = lm_files.open_tokenizer(args.tokenizer, args)
     with screen.stages() as stage, ExitStack() as outputs:
         stage(f"reading {args.model}")
-        model = read_model(args.model, args, end_of_text=given.end_of_text if given else None)
-        check_tokenizer(model, args.model, given)
+        model = lm_files.read_model(args.model, args, end_of_text=given.end_of_text if given else None)
+        lm_files.check_tokenizer(model, args.model, given)
         if given is None and args.end_of_text is None:
             model = with_sentence_marks(model)
         end_of_text, bos = boundaries(model, args, given)
-        tokenizer: Tokenizer | None = given or inputs.vocabulary_of(model, end_of_text)
+        tokenizer: Tokenizer | None = given or lm_files.vocabulary_of(model, end_of_text)
         unknown = tokenizer.unknown if isinstance(tokenizer, Vocabulary) else None
-        planned = inputs.pieces_of(args.inputs, args, tokenizer, model.vocab_size)
+        planned = lm_files.pieces_of(args.inputs, args, tokenizer, model.vocab_size)
         rows = open_rows(args, model, end_of_text, unknown, outputs)
         skipped, total, files = Skipped(), Perplexity.nothing(model.order), []
         for path, pieces in groupby(planned, lambda piece: piece.path):
             found = chain.from_iterable(
-                inputs.read(piece, args.strict, tokenizer, model.vocab_size, end_of_text, skipped) for piece in pieces
+                lm_files.read(piece, args.strict, tokenizer, model.vocab_size, end_of_text, skipped) for piece in pieces
             )
             tokens = rows.reading(found, path) if rows else (own.tokens for own in found)
             own = Perplexity.nothing(model.order)
             for scores in scored(
-                model, inputs.telling(stage, "scoring", tokens, path), end_of_text=end_of_text, bos=bos
+                model, lm_files.telling(stage, "scoring", tokens, path), end_of_text=end_of_text, bos=bos
             ):
                 own += Perplexity.of(scores, model.order, unknown)
                 if rows:
@@ -101,17 +104,19 @@ def run(args: LmScoreArgs) -> Result:
         "overall": overall,
         "skipped": skipped.to_json(),
     }
-    return Result(report, [*tables(files, overall), *inputs.remarks(skipped)])
+    return Result(report, [*tables(files, overall), *lm_files.remarks(skipped)])
 
 
 def boundaries(model: NGram, args: LmScoreArgs, tokenizer: TextTokenizer | None) -> tuple[int | None, int | None]:
     """The id that ends documents, and the id of their first context if it differs: that of `separator`, or </s> and
     <s> of a sentence model.
     """
+    from rescore.decode.cli import lm_files
+
     eos, bos = (model.metadata.get(name) for name in ("eos", "bos"))
     if args.end_of_text is None and model.end_of_text is None and isinstance(eos, int):
         return eos, bos
-    return separator(model, args, tokenizer), None
+    return lm_files.separator(model, args, tokenizer), None
 
 
 def open_rows(
@@ -135,44 +140,16 @@ def figures(found: Perplexity, unknown: int | None) -> dict[str, Any]:
     return {**found.to_json(), "oov": found.oov, "without_oov": found.without_oov()}
 
 
-def separator(model: NGram, args: IdArgs, tokenizer: TextTokenizer | None) -> int | None:
-    """The id that separates documents: --end-of-text, else the model's, else the tokenizer's, else None (files are then
-    scored without a context).
-    """
-    from rescore.decode.cli import inputs
-
-    told = tokenizer.end_of_text if tokenizer else inputs.given_id(args)
-    own = model.metadata.get("end_of_text")
-    end_of_text = told if own is None or args.end_of_text is not None else own
-    if end_of_text is not None and not (type(end_of_text) is int and 0 <= end_of_text < model.vocab_size):
-        raise Misuse(f"end of text {end_of_text!r}: expected an id in 0..{model.vocab_size - 1}; give --end-of-text")
-    return end_of_text
-
-
 def tables(files: Sequence[dict[str, Any]], overall: dict[str, Any]) -> Iterator[TextTable | str]:
     """Tables of the files and their total, and of the orders."""
     rows = [*files, {"file": "overall", **overall}] if len(files) > 1 else files
-    columns = [tokens(rows), *nats(rows)]
+    tokens, *costs = COSTS
+    columns = columns_of(rows, *COSTS)
     if "oov" in overall:
-        columns += [
-            Column("unknown words", [f"{row['oov']:,}" for row in rows]),
-            Column("without them", [perplexity_of(row["without_oov"]) for row in rows]),
-        ]
+        columns.append(column("unknown words", (row["oov"] for row in rows), ","))
+        columns.append(column("without them", (row["without_oov"]["perplexity"] for row in rows), ",.2f"))
     yield TextTable("file", [row["file"] for row in rows], columns)
     yield ""
     orders = overall["by_order"]
-    share = Column("share", ["" if row["share"] is None else f"{row['share']:.2%}" for row in orders])
-    yield TextTable("order hit", [str(row["order"]) for row in orders], [tokens(orders), share, *nats(orders)])
-
-
-def tokens(rows: Sequence[dict[str, Any]]) -> Column:
-    return Column("tokens", [f"{row['tokens']:,}" for row in rows])
-
-
-def nats(rows: Sequence[dict[str, Any]]) -> list[Column]:
-    means = ["" if row["nats_per_token"] is None else f"{row['nats_per_token']:.4f}" for row in rows]
-    return [Column("nats per token", means), Column("perplexity", [perplexity_of(row) for row in rows])]
-
-
-def perplexity_of(row: dict[str, Any]) -> str:
-    return "" if row["perplexity"] is None else f"{row['perplexity']:,.2f}"
+    shares = columns_of(orders, tokens, ("share", "share", ".2%"), *costs)
+    yield TextTable("order hit", [str(row["order"]) for row in orders], shares)

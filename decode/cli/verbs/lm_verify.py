@@ -39,14 +39,13 @@ class LmVerifyArgs(LmModelArgs, ReportedArgs):
 
 def run(args: LmVerifyArgs) -> Result:
     """Returns 1 if a check fails."""
-    from rescore.decode.cli import screen
-    from rescore.decode.cli.model_files import arpa_options
+    from rescore.decode.cli import lm_files, screen
     from rescore.lm.model.verify import verify
 
     check_stdin(args.model)
     with screen.stages() as stage:
         stage(f"verifying {args.model}")
-        checks = verify(args.model, arpa=arpa_options(args), tolerance=args.tolerance)
+        checks = verify(args.model, arpa=lm_files.arpa_options(args), tolerance=args.tolerance)
     passed = all(check.passed for check in checks)
     columns = [
         Column("result", [WORDS[check.passed] for check in checks], prose=True),

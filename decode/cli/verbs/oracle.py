@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli.groups import DumpArgs, TaskArgs
-from rescore.decode.cli.options import ReportedArgs
-from rescore.decode.cli.output import Column, Part, Result, TextTable
+from rescore.decode.cli.options import ReportedArgs, blaming
+from rescore.decode.cli.output import Part, Result, TextTable, column
 
 if TYPE_CHECKING:
     from rescore.lattice.dump import Dump
@@ -43,7 +43,7 @@ def run(args: OracleArgs) -> Result:
 
     (dump,) = models.open_dumps([args.dump], allow_inexact=args.allow_inexact, tasks=args.task)
     names = [name for name in dump.tasks if not args.task or name in args.task]
-    with screen.progress_bar() as bar, models.naming(dump):
+    with screen.progress_bar() as bar, blaming(dump.path):
         progress = bar.add_task(
             str(dump.path), total=2 * sum(task.rows for task in dump.header.tasks if task.name in names)
         )
@@ -73,12 +73,7 @@ def measure(dump: Dump, tasks: Sequence[str], advance: Callable[[int], None]) ->
 def tables(report: dict[str, Any]) -> list[Part]:
     parts: list[Part] = [f"{report['dump']} ({report['kind']})"]
     tasks = report["tasks"]
-    for name, title, column, form in TABLES:
-        columns = [
-            Column(
-                column.format(key), ["" if task[name][key] is None else format(task[name][key], form) for task in tasks]
-            )
-            for key in tasks[0][name]
-        ]
+    for name, title, header, form in TABLES:
+        columns = [column(header.format(key), (task[name][key] for task in tasks), form) for key in tasks[0][name]]
         parts += ["", title, TextTable("task", [task["task"] for task in tasks], columns)]
     return parts

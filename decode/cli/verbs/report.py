@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output, values
-from rescore.decode.cli.groups import TOKENIZER, DumpArgs, RescoringArgs, TaskArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
+from rescore.decode.cli.groups import TOKENIZER, TUNE_SEQUENCES, DumpArgs, RescoringArgs, TaskArgs
+from rescore.decode.cli.options import Misuse, ReportedArgs, blaming, flag, option
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import Written, float_between, int_between
 from rescore.lattice.extras import needed_for
 
 if TYPE_CHECKING:
-    from rescore.decode.cost.cost_model import Clock, CostOptions
+    from rescore.decode.cost.cost_model import CostOptions
     from rescore.decode.draft.rescorer import Rescorer
     from rescore.decode.report.content import Report
     from rescore.decode.report.measured import Neural, ReportOptions
@@ -101,12 +101,7 @@ class ReportArgs(DumpArgs, TaskArgs, RescoringArgs, ReportedArgs):
         choices=("heldout", "tune", "all"),
         rare=True,
     )
-    tune_sequences: int | None = option(
-        "N",
-        "first sequences of each task that form the tuning part (default: 100, at most half)",
-        int_between(0, 2**40),
-        rare=True,
-    )
+    tune_sequences: int | None = TUNE_SEQUENCES
     seed: int = option("N", "seed of the bootstrap", values.seed, default=0, rare=True)
     model: str | None = option(
         "NAME|PATH",
@@ -201,11 +196,11 @@ def reported(args: ReportArgs, dump: Dump) -> Report:
 
 
 def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, args: ReportArgs) -> Report:
-    from rescore.decode.cli import models, screen
+    from rescore.decode.cli import screen
     from rescore.decode.report.measured import rows_to_come
     from rescore.decode.report.report import report
 
-    with screen.progress_bar() as bar, models.naming(dump):
+    with screen.progress_bar() as bar, blaming(dump.path):
         progress = bar.add_task(str(dump.path), total=None)
 
         def advance(rows: int) -> None:
@@ -249,17 +244,13 @@ def with_costs(args: ReportArgs) -> ReportArgs:
 def costs(args: ReportArgs) -> CostOptions | None:
     """The options of predicted costs; None without a model and a machine."""
     from rescore.decode.cost import cost_inputs
-    from rescore.decode.cost.cost_model import CostOptions, Roofline, Stopwatch, accelerator
+    from rescore.decode.cost.cost_model import CostOptions, Roofline
 
     if args.model is None or args.length is None:
         return None
     shape = cost_inputs.open_shape(args.model)
-    if args.passes:
-        clock: Clock = Stopwatch(passes=cost_inputs.read_passes(args.passes, args.length))
-        machine = f"the machine of {args.passes}"
-    else:
-        clock = Roofline(accelerator=accelerator(args.gpu or GPU))
-        machine = clock.accelerator.name
+    clock = cost_inputs.open_clock(args.gpu or GPU, args.passes, args.length)
+    machine = clock.accelerator.name if isinstance(clock, Roofline) else f"the machine of {args.passes}"
     return CostOptions(name=args.model, shape=shape, machine=machine, clock=clock, length=args.length)
 
 

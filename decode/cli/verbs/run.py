@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output, values
-from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, MEMORY, RescoringArgs, TaskArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
-from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import int_between
+from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, MEMORY, TUNE_SEQUENCES, RescoringArgs, TaskArgs
+from rescore.decode.cli.options import Misuse, ReportedArgs, argument, blaming, flag, option
+from rescore.decode.cli.output import Column, Part, Result, TextTable, column, ends, half_width
 from rescore.decode.draft.names import bounded, sized, split
 
 if TYPE_CHECKING:
@@ -89,12 +88,7 @@ class RunArgs(TaskArgs, RescoringArgs, ReportedArgs):
         "(default: all; with --settings of this dump: heldout)",
         choices=("tune", "heldout", "all"),
     )
-    tune_sequences: int | None = option(
-        "N",
-        "first sequences of each task that form the tuning part (default: 100, at most half)",
-        int_between(0, 2**48),
-        rare=True,
-    )
+    tune_sequences: int | None = TUNE_SEQUENCES
     seed: int = option(None, "seed of the bootstrap", values.seed, default=0, rare=True)
     drafts: Path | None = option(
         "FILE",
@@ -145,7 +139,7 @@ def replayed(args: RunArgs) -> Report:
             progress = bar.add_task(str(dump.path), total=rows)
             listeners = [partial(write_passes, passes, dump)] if passes else []
             listeners += [partial(write_paths, drafts, dump)] if drafts else []
-            with models.naming(dump):
+            with blaming(dump.path):
                 counts = part.split.part("tune") if part and part.name == "heldout" else None
                 sources = RecordedSources(dump, rescorer, counts=counts)
                 drafters = rows_of(sources, budgets, settings=settings, memory=memory, everywhere=("base", "rescored"))
@@ -337,28 +331,29 @@ def title(report: Report, overall: Report) -> str:
 
 def means_columns(report: Report) -> list[Column]:
     """For every dump: verified if it differs from the first dump's, mean, half its interval, headroom."""
-    drafters = report["settings"]["drafters"]
     columns: list[Column] = []
     for overall in report["overall"]:
-        verified = [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters]
-        if not columns or verified != columns[0].cells:
-            columns.append(Column("verified", verified))
-        columns.append(Column(overall["kind"], [f"{overall['block_efficiency'][name]:.3f}" for name in drafters]))
-        columns.append(Column("±", half_widths(report, overall)))
-        if overall["headroom_recovered"]:
-            columns.append(Column("headroom", headroom_cells(report, overall)))
+        verified, *means = of_means(report, overall, overall["kind"])
+        columns += [*([verified] if verified not in columns[:1] else []), *means]
     return columns
 
 
-def headroom_cells(report: Report, overall: Report) -> list[str]:
-    """Of drafters that the oracle bounds."""
-    values = {name: overall["headroom_recovered"].get(name) for name in report["settings"]["drafters"]}
-    return ["" if value is None or not bounded(name) else f"{value:.0%}" for name, value in values.items()]
-
-
-def half_widths(report: Report, overall: Report) -> list[str]:
-    bounds = [overall["interval"]["block_efficiency"][name] for name in report["settings"]["drafters"]]
-    return ["" if low is None else f"{(high - low) / 2:.3f}" for low, high in bounds]
+def of_means(report: Report, overall: Report, name: str, blank: int = 0) -> list[Column]:
+    """Of a dump's drafters: verified, mean (by this name), half its interval, and headroom if the oracle bounds them;
+    with so many blank cells below.
+    """
+    drafters, headroom = report["settings"]["drafters"], overall["headroom_recovered"]
+    intervals = overall["interval"]["block_efficiency"]
+    figures: list[tuple[str, str, Callable[[str], Any]]] = [
+        ("verified", ".0f", overall["verified_per_pass"].get),
+        (name, ".3f", overall["block_efficiency"].get),
+        ("±", ".3f", lambda one: half_width(*intervals[one])),
+        ("headroom", ".0%", lambda one: headroom.get(one) if bounded(one) else None),
+    ]
+    return [
+        column(header, [*map(of, drafters), *[None] * blank], form)
+        for header, form, of in figures[: 4 if headroom else 3]
+    ]
 
 
 def difference_tables(report: Report) -> list[Part]:
@@ -371,36 +366,27 @@ def difference_tables(report: Report) -> list[Part]:
     columns = []
     for overall, of_dump in zip(report["overall"], found):
         differences = [of_dump[pair] for pair in pairs]
-        columns.append(Column(overall["kind"], [f"{one['value']:+.3f}" for one in differences]))
-        columns.append(
-            Column(
-                "interval",
-                ["" if one["low"] is None else f"{one['low']:+.3f} {one['high']:+.3f}" for one in differences],
-            )
-        )
-        columns.append(Column("p", ["" if one["p_value"] is None else f"{one['p_value']:.3f}" for one in differences]))
-    level = report["settings"]["bootstrap"]["level"]
-    return [
-        "",
-        f"differences, mean over the tasks; {level:.0%} intervals over sequences",
-        TextTable("", labels, columns),
-    ]
+        columns.append(column(overall["kind"], (one["value"] for one in differences), "+.3f"))
+        columns.append(column("interval", (ends(one["low"], one["high"]) for one in differences)))
+        columns.append(column("p", (one["p_value"] for one in differences), ".3f"))
+    title = f"differences, mean over the tasks; {report['settings']['bootstrap']['level']:.0%} intervals over sequences"
+    return ["", title, TextTable("", labels, columns)]
 
 
 def dump_columns(report: Report, overall: Report) -> list[Column]:
     """Columns verified, one per task, mean, half its interval, headroom: cells of every drafter, then of the facts."""
     drafters, facts = report["settings"]["drafters"], facts_of(report)
-    blank = [""] * (1 + len(facts))
-    columns = [Column("verified", [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters] + blank)]
-    for task in report["tasks"]:
-        if task["dump"] == overall["dump"]:
-            cells = [f"{task['block_efficiency'][name]:.2f}" for name in drafters]
-            columns.append(Column(task["task"], [*cells, "", *(fact(task) for fact in facts.values())]))
-    columns.append(Column("mean", [f"{overall['block_efficiency'][name]:.3f}" for name in drafters] + blank))
-    columns.append(Column("±", half_widths(report, overall) + blank))
-    if overall["headroom_recovered"]:
-        columns.append(Column("headroom", headroom_cells(report, overall) + blank))
-    return columns
+    verified, *means = of_means(report, overall, "mean", blank=1 + len(facts))
+    tasks = [
+        Column(
+            task["task"],
+            [f"{task['block_efficiency'][name]:.2f}" for name in drafters]
+            + ["", *(fact(task) for fact in facts.values())],
+        )
+        for task in report["tasks"]
+        if task["dump"] == overall["dump"]
+    ]
+    return [verified, *tasks, *means]
 
 
 def repetition(drafter: str, measure: str, form: str) -> Callable[[Report], str]:

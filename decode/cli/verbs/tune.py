@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import values
 from rescore.decode.cli.groups import DumpArgs, ThreadArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
-from rescore.decode.cli.output import Column, Part, Result, TextTable
+from rescore.decode.cli.options import Misuse, ReportedArgs, blaming, flag, option
+from rescore.decode.cli.output import Column, Part, Result, TextTable, column, ends, half_width
 from rescore.decode.cli.values import Written, int_between
 from rescore.decode.draft.names import split
 
@@ -84,18 +84,11 @@ def run(args: TuneArgs) -> Result:
     from rescore.decode.tuning.tune_report import evaluate, heldout_json
     from rescore.lattice.split import Split
 
-    if twice := next(
-        (path for i, path in enumerate(args.lm) if path.resolve() in [other.resolve() for other in args.lm[:i]]), None
-    ):
-        raise Misuse(f"--lm {twice}: expected each model once")
+    models.check_once(args.lm, "--lm {}: expected each model once")
     (dump,) = models.open_dumps([args.dump], allow_inexact=args.allow_inexact, top_k=args.top_k)
     if dump.slots and not args.lm:
         raise Misuse(f"--lm: expected at least one model, since {args.dump} is of a model with heads")
-    if not dump.slots and len(args.lm) > 1:
-        raise Misuse(
-            f"--lm: expected at most one, since {args.dump} is of a model without heads, got {len(args.lm)}; "
-            "merge them with `rescore lm merge`"
-        )
+    models.check_lms(dump, len(args.lm))
     files = tuple(ModelFile.of(path) for path in args.lm)
     lms = [open_lm(file.path, dump) for file in files]
     with screen.stages() as stage:
@@ -133,11 +126,8 @@ def open_lm(path: Path, dump: Dump) -> NGram:
     from rescore.decode.replay.recorded import fitted_models
     from rescore.lm.model.ngram import NGram
 
-    model = NGram.open(path)
-    try:
-        return fitted_models(dump, [model])[0]
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    with blaming(path):
+        return fitted_models(dump, [NGram.open(path)])[0]
 
 
 def trials(tuned: Tuned) -> Report:
@@ -181,7 +171,7 @@ def share_tables(report: Report) -> list[Part]:
 
     tuned = report["settings"]["trees"][BLEND]["overall"]["text"]
     columns = [
-        Column(f"{weight}, {name}", [f"{value:.3g}" for value in values])
+        column(f"{weight}, {name}", values, ".3g")
         for name, shares in (("default", HEADLESS.text or ()), ("tuned", tuned))
         for weight, values in zip(OF_SHARE, zip(*shares))
     ]
@@ -192,65 +182,39 @@ def heldout_tables(report: Report, dump: Dump) -> list[Part]:
     """The split, and the drafters' block efficiency on both parts."""
     heldout, settings = report["heldout"], report["settings"]
     rows = heldout["drafters"]
-    columns = [Column("tuning", [f"{settings['values'][name]:.3f}" for name in rows])]
-    columns += [Column(task, [f"{row['tasks'][task]:.3f}" for row in rows.values()]) for task in heldout["tasks"]]
-    columns.append(Column("mean", [f"{row['mean']:.3f}" for row in rows.values()]))
-    columns.append(
-        Column(
-            "±",
-            [
-                "" if (low := row["interval"][0]) is None else f"{(row['interval'][1] - low) / 2:.3f}"
-                for row in rows.values()
-            ],
-        )
-    )
-    columns.append(Column("change", [change(row) for row in rows.values()]))
-    columns.append(Column("interval", [interval(row) for row in rows.values()]))
-    columns.append(Column("p", [p_value(row) for row in rows.values()]))
+    none = {"value": None, "interval": (None, None), "p_value": None}
+    changes = [row.get("difference", none) for row in rows.values()]
+    columns = [
+        column("tuning", (settings["values"][name] for name in rows), ".3f"),
+        *(column(task, (row["tasks"][task] for row in rows.values()), ".3f") for task in heldout["tasks"]),
+        column("mean", (row["mean"] for row in rows.values()), ".3f"),
+        column("±", (half_width(*row["interval"]) for row in rows.values()), ".3f"),
+        column("change", (one["value"] for one in changes), "+.3f"),
+        column("interval", (ends(*one["interval"]) for one in changes)),
+        column("p", (one["p_value"] for one in changes), ".3f"),
+    ]
     bold = {name for name in rows if split(name)[0].endswith((" tuned", " tuned by task"))}
     sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
-    lines: list[Part] = [
-        f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest",
-        "",
-    ]
-    return [*lines, TextTable("block efficiency", list(rows), columns, bold=bold)]
-
-
-def change(row: Report) -> str:
-    return f"{row['difference']['value']:+.3f}" if "difference" in row else ""
-
-
-def interval(row: Report) -> str:
-    bounds = row["difference"]["interval"] if "difference" in row else [None]
-    return "" if bounds[0] is None else f"{bounds[0]:+.3f} {bounds[1]:+.3f}"
-
-
-def p_value(row: Report) -> str:
-    value = row["difference"]["p_value"] if "difference" in row else None
-    return "" if value is None else f"{value:.3f}"
+    title = f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest"
+    return [title, "", TextTable("block efficiency", list(rows), columns, bold=bold)]
 
 
 def weight_tables(report: Report) -> list[Part]:
     """The weights of each head for all tasks together, and whether the running text is read, also by task."""
     settings, tried = report["settings"], report["trials"]
     paths, trees = settings["paths"], settings["trees"] or {}
-    columns = [Column("paths: head", listed(paths["head"]))]
+    weights = [("paths: head", paths["head"])]
     several = len(settings["models"]) > 1
-    columns += [
-        Column(f"alpha {place}" if several else "alpha", listed(alpha)) for place, alpha in enumerate(paths["alpha"], 1)
-    ]
-    for kind in ("closed", "open"):
-        columns += [
-            Column(f"{kind}: {name}" if name == "head" else name, listed(trees[kind]["overall"][name]))
-            for name in WEIGHTS
-            if trees
-        ]
+    weights += [(f"alpha {place}" if several else "alpha", alpha) for place, alpha in enumerate(paths["alpha"], 1)]
+    for kind in ("closed", "open") if trees else ():
+        of = trees[kind]["overall"]
+        weights += [(f"{kind}: {name}" if name == "head" else name, of[name]) for name in WEIGHTS]
     heads = [str(slot + 2) for slot in range(settings["slots"])]
     lines: list[Part] = [
         f"best alpha for all slots: {tried['scalar']['best']:.3g} for {settings['p']} paths, "
         f"{tried['scalar_trees']['best']:.3g} for uncalibrated trees"
     ]
-    lines += ["", TextTable("head", heads, [column.repeated(len(heads)) for column in columns])]
+    lines += ["", TextTable("head", heads, [column(name, of, ".2f").repeated(len(heads)) for name, of in weights])]
     if trees:
         tasks = list(trees["open"]["by_task"])
         read = [
@@ -259,10 +223,6 @@ def weight_tables(report: Report) -> list[Part]:
         ]
         lines += ["", TextTable("running text", ["all tasks", *tasks], read)]
     return lines
-
-
-def listed(values: list[float]) -> list[str]:
-    return [f"{value:.2f}" for value in values]
 
 
 def text(calibration: Report) -> str:
