@@ -24,14 +24,12 @@ from rescore.decode.loop.request import ActiveRequest, Finish, Generation, Reque
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.models.target import Block, Switching, Target
-from rescore.decode.verify.block import BlockVerification
-from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.chain_rules import BlockVerification
+from rescore.decode.verify.draft import Draft, ScoredDraft, best_tokens
 from rescore.decode.verify.greedy import Greedy
-from rescore.decode.verify.matching import Matching
-from rescore.decode.verify.recursive import RecursiveRejection
 from rescore.decode.verify.rule import Rule, Verdict, Verifier
-from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
+from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
 from rescore.lattice.tree import TokenTree, token_ids

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from rescore.decode.verify.scored_draft import ScoredDraft
+from rescore.decode.verify.draft import ScoredDraft
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,13 +24,10 @@ from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
-from rescore.decode.verify import block, greedy_block, token
-from rescore.decode.verify.block import BlockVerification
-from rescore.decode.verify.greedy_block import GreedyBlockVerification
-from rescore.decode.verify.recursive import RecursiveRejection
+from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.decode.verify.token import TokenVerification
+from rescore.decode.verify.tree_rules import RecursiveRejection
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
@@ -97,13 +94,13 @@ def test_drawn_drafts_are_verified_on_the_gpu(rule, work):
     assert all(len(one.tokens) == 24 for one in out) and sum(sum(one.statistics.accepted) for one in out) > 20
 
 
-@pytest.mark.parametrize("rule", [token, block, greedy_block], ids=lambda rule: rule.__name__.split(".")[-1])
+@pytest.mark.parametrize("rule", [TokenVerification(), BlockVerification(), GreedyBlockVerification()])
 def test_rules_agree_on_both_devices(rule):
     draw = np.random.default_rng(0)
     p, q = draw.dirichlet(np.ones(7), 4), draw.dirichlet(np.ones(7), 3)
     for _ in range(50):
         draft, uniforms = [int(draw.choice(7, p=row)) for row in q], draw.random(4)
-        assert rule.verify(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verify(
+        assert rule.verdict(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verdict(
             p, q, draft, uniforms
         )
 

@@ -21,9 +21,9 @@ from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.greedy import Greedy
-from rescore.decode.verify.matching import Matching
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
+from rescore.decode.verify.tree_rules import Matching
 from rescore.lattice.tree import TokenTree
 from rescore.lm.build.in_memory import build
 

@@ -27,13 +27,10 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.verify.block import BlockVerification
-from rescore.decode.verify.greedy_block import GreedyBlockVerification
-from rescore.decode.verify.matching import Matching
-from rescore.decode.verify.recursive import RecursiveRejection
+from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.decode.verify.token import TokenVerification
+from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.structure import Acceptor
 from rescore.lm.build.in_memory import build
 
