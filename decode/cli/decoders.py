@@ -12,7 +12,7 @@ import torch
 
 from rescore.decode.cli.groups import OpeningArgs, StructureArgs
 from rescore.decode.cli.options import Misuse
-from rescore.decode.loop.prompt_text import PromptText, check_tokenizer
+from rescore.decode.loop.prompts import PromptText, check_tokenizer
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts

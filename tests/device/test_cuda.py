@@ -20,7 +20,6 @@ from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
@@ -173,15 +172,21 @@ def test_a_whole_step_is_captured(work):
     model = models["cuda"]
     target, slots = BlockwiseTarget(model), HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
     rescorer = TensorRescorer(Rescorer(lm, alpha=0.3))
-    step = DraftedPass(target=target, lattice=slots, rescorer=rescorer, nodes=32)
     hidden = torch.randn(4, model.config.width, device="cuda")
     history = torch.randint(model.config.vocab_size, (4, 3), dtype=torch.int32, device="cuda")
     start = torch.full((4,), 10, device="cuda")
     with torch.inference_mode():
         cache, _ = target.open([np.zeros(10, np.int64)] * 4, 1, 43)
-        captured = Captured(lambda: step(hidden, history, start, 43, cache))
+
+        def step():
+            logits = slots.heads.of_hidden(hidden, history[:, -1])
+            trees = rescorer.trees(slots.tensors(logits), history, 32)
+            block = TreeLayout().lay_tensors(trees, history[:, -1], start, 43)
+            return target.logits(target.read(block, cache)).argmax(dim=-1)
+
+        captured = Captured(step)
         for seed in (1, 2):
             torch.manual_seed(seed)
             hidden.normal_()
             found = captured.replay().clone()
-            assert torch.equal(found, step(hidden, history, start, 43, cache))
+            assert torch.equal(found, step())

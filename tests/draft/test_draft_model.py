@@ -13,7 +13,7 @@ from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Stopping
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification

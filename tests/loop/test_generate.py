@@ -15,8 +15,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.request import Finish, Request
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Finish, Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft

@@ -6,11 +6,9 @@ import pytest
 from support.refusals import assert_named
 
 from rescore.decode.draft.pace import PassCosts
-from rescore.decode.loop.explanation import Explanation
-from rescore.decode.loop.payoff import Advice, Payoff, TreeSize, more_sources, plain_pass_ms
+from rescore.decode.loop.explanation import Explanation, Totals
+from rescore.decode.loop.payoff import Advice, Payoff, Speedup, TreeSize, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Statistics
-from rescore.decode.loop.speedup import Speedup
-from rescore.decode.loop.totals import Totals
 
 # Two texts in four passes of 20 ms after prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
 # 4 ms more for the prompts.

@@ -27,8 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore.decode.bench.results import bench_machine
-from rescore.decode.loop.prompt_text import PromptText
-from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.loop.prompts import PromptText, read_prompts
 from rescore.decode.models.chat import ChatTemplate
 from rescore.lm.model.tokenizer import TextTokenizer
 

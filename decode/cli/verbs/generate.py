@@ -132,7 +132,7 @@ def run(args: GenerateArgs) -> Result:
     from rescore.decode.cli.decoders import open_decoder, open_structure
     from rescore.decode.cli.drafter_inputs import Drafters
     from rescore.decode.loop.generate import Options
-    from rescore.decode.loop.stopping import Stopping
+    from rescore.decode.loop.request import Stopping
 
     prompts = read_prompts(args.prompts)
     shaping = shaping_of(args)

@@ -19,8 +19,7 @@ from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_proce
 from rescore.decode.engines.huggingface.steps import Steps, Together
 from rescore.decode.engines.huggingface.stretches import RotaryStretch, stretches
 from rescore.decode.loop.generate import Options, stream
-from rescore.decode.loop.request import Finish, Request, Statistics
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Finish, Request, Statistics, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.target import Target
 from rescore.decode.verify.rule import Rule

@@ -28,10 +28,9 @@ from rescore.decode.engines.huggingface.model_inputs import check_prepared, chec
 from rescore.decode.engines.huggingface.outputs import output_of
 from rescore.decode.engines.huggingface.steps import Steps
 from rescore.decode.engines.huggingface.stretches import rounds_by_pass, why_undrafted
-from rescore.decode.loop.explanation import Explanation
+from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Statistics
-from rescore.decode.loop.totals import Totals
 from rescore.decode.models.bita import holds_bita, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
