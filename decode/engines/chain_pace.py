@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +14,18 @@ MARGIN = 1.02  # a draft must promise this many times the tokens per second of p
 LEAST = 0.01  # a drafted token with a smaller acceptance probability is never verified
 
 
-class ChainLengths(Protocol):
-    """Chooses chain lengths, call by call. Its methods are called in the order below."""
+class FixedCost:
+    """Chain lengths when a drafted token costs a fixed share of a token decoded without drafts.
+
+    Its methods are called in the order below, call by call.
+    """
+
+    def __init__(self, cost: float):
+        self._cost = max(cost, LEAST)
 
     def rests(self) -> bool:
         """Returns whether this call is skipped: it drafts nothing and learns nothing."""
+        return False
 
     def begin(self, one_pass: bool) -> None:
         """Begins a call. one_pass: since the last call, exactly one pass ran, over that call's drafts."""
@@ -29,49 +35,24 @@ class ChainLengths(Protocol):
 
     def least(self, rows: int, most: int) -> float:
         """Returns the q below which no token of a chain of at most `most` tokens pays; at least `LEAST`."""
+        return self._cost
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
         """Returns how many tokens of each chain to verify. drafting: seconds spent in this call so far."""
+        return [one.size for one in chains]
 
     def end(self, tokens: int, rows: int) -> None:
         """Ends a call; the next pass reads `tokens` tokens in `rows` rows."""
 
 
-class FixedCost:
-    """Chain lengths when a drafted token costs a fixed share of a token decoded without drafts."""
-
-    def __init__(self, cost: float):
-        self._cost = max(cost, LEAST)
-
-    def rests(self) -> bool:
-        return False
-
-    def begin(self, one_pass: bool) -> None:
-        pass
-
-    def note(self, chains: Sequence[TokenTree], accepted: Sequence[int]) -> None:
-        pass
-
-    def least(self, rows: int, most: int) -> float:
-        return self._cost
-
-    def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
-        return [one.size for one in chains]
-
-    def end(self, tokens: int, rows: int) -> None:
-        pass
-
-
-class ChainPace:
+class ChainPace(FixedCost):
     """Chain lengths that maximise tokens per second, from measured pass times and observed acceptance."""
 
     def __init__(self) -> None:
         self.pace = Pace()
 
     def rests(self) -> bool:
-        """Returns whether this call is skipped. Where drafted tokens are expensive most drafts would be empty, and
-        resting saves their search.
-        """
+        """Where drafted tokens are expensive most drafts would be empty, and resting saves their search."""
         return self.pace.rests()
 
     def begin(self, one_pass: bool) -> None:

@@ -27,7 +27,7 @@ from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
 from rescore.decode.draft.suffix_decoding import SuffixDrafter
 from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
-from rescore.decode.engines.huggingface.caller import dropped_arguments
+from rescore.decode.engines.huggingface.call import dropped_arguments
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
-from rescore.decode.engines.sglang.tree_arrays import tree_arrays
+from rescore.decode.engines.sglang.rows import tree_arrays
 from rescore.lattice.tree import TokenTree
 
 TREE = TokenTree.from_parents([7, 8, 9, 7], [-1, 0, -1, 2])

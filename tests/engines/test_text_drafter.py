@@ -15,8 +15,8 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_search import NODES
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
-from rescore.decode.engines.known_text import NOTHING
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.decode.engines.text_store import NOTHING
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import TokenTree

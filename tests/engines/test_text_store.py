@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.engines.known_text import Prompts
-from rescore.decode.engines.text_store import AHEAD, IDLE, TextStore
+from rescore.decode.engines.text_store import AHEAD, IDLE, Prompts, TextStore
 
 
 def store_of(most=100, tokens=10_000):

@@ -10,8 +10,7 @@ from support.refusals import assert_named, refused, refuses
 
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines import package_versions
-from rescore.decode.engines.empty_on_error import EmptyOnError
-from rescore.decode.engines.engine_options import VARIABLE, EngineOptions
+from rescore.decode.engines.plugin import VARIABLE, EmptyOnError, EngineOptions
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.engines.vllm import Proposer
 from rescore.lm.model.ngram import NGram
@@ -177,7 +176,7 @@ def test_no_vllm(monkeypatch):
 def test_versions_are_compared_as_numbers(monkeypatch, found, wanted):
     monkeypatch.setattr(package_versions.metadata, "version", lambda name: found)
     if wanted:
-        package_versions.check_version("llama-cpp-python", "0.3.36", "0.4", extra="llama-cpp")
+        package_versions.check_version(("llama-cpp-python",), "0.3.36", "0.4", extra="llama-cpp")
     else:
         with pytest.raises(ImportError):
-            package_versions.check_version("llama-cpp-python", "0.3.36", "0.4", extra="llama-cpp")
+            package_versions.check_version(("llama-cpp-python",), "0.3.36", "0.4", extra="llama-cpp")

@@ -9,7 +9,7 @@ from support.tools import load_tool
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from rescore.decode.conformance.report import Status
+from rescore.decode.conformance.checks import Status
 from rescore.lattice.dump import Dump
 
 check_lossless = load_tool("check/lossless")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.oracle_rules import Model, distance, drawn_trees, emitted, emitted_by_tree, expected_length, lengths
 
-from rescore.decode.conformance.g_test import g_statistic, upper_tail
+from rescore.decode.conformance.reference import g_statistic, upper_tail
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import sample
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection

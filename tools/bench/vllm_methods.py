@@ -75,7 +75,7 @@ def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
 def answer(pipe: Connection, method: str, args: argparse.Namespace) -> None:
     import vllm
 
-    from rescore.decode.engines.vllm.drafted_sampling import patch_expand_batch
+    from rescore.decode.engines.vllm.proposer import patch_expand_batch
 
     llm = vllm.LLM(
         str(args.model),

@@ -21,13 +21,10 @@ from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter, check_nodes
-from rescore.decode.engines.huggingface.call import GenerateCall
-from rescore.decode.engines.huggingface.caller import GivesBackTokenizer, dropped_arguments
-from rescore.decode.engines.huggingface.decoding import Decoding
+from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
+from rescore.decode.engines.huggingface.decoding import Decoding, rounds_by_pass, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps, state_of
-from rescore.decode.engines.huggingface.outputs import output_of
-from rescore.decode.engines.huggingface.steps import Steps
-from rescore.decode.engines.huggingface.stretches import rounds_by_pass, why_undrafted
+from rescore.decode.engines.huggingface.outputs import Steps, output_of
 from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Statistics
