@@ -74,11 +74,6 @@ def test_a_tree_that_is_too_large():
     refuses(ValueError, lambda: tree_arrays([TREE], [5], 4), "trees[0]", "3", "4")
 
 
-def test_no_tree():
-    tokens, mask = tree_arrays([], [], 4)
-    assert tokens.shape == mask.shape == (0,)
-
-
 @pytest.mark.parametrize("start", range(9))
 def test_a_row_of_prompt_output_and_what_was_accepted_last(start):
     from rescore.decode.engines.sglang.rows import draft_row

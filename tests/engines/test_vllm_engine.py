@@ -163,12 +163,6 @@ def test_drawn_texts_have_the_law_of_the_model(folder, lm):
     assert len(cells[0]) > 20 and upper_tail(*g_statistic(*cells)) > 1e-4
 
 
-def test_a_model_of_fewer_ids_drafts_what_it_knows(folder, tmp_path):
-    build([np.arange(50)], order=2, vocab_size=50, end_of_text=0).save(tmp_path / "fewer.ngram")
-    requests = prompts(4, seed=8)
-    assert texts(engine(folder, tmp_path / "fewer.ngram"), requests) == texts(engine(folder), requests)
-
-
 def test_a_model_of_more_ids_stops_the_engine(folder, tmp_path):
     build([np.arange(150)], order=2, vocab_size=150, end_of_text=0).save(tmp_path / "more.ngram")
     refuses(Exception, lambda: engine(folder, tmp_path / "more.ngram"), "128", "150")

@@ -158,29 +158,12 @@ def test_the_largest_number_stays_below_every_sum(weights):
 # Modified targets.
 
 
-def test_the_modified_target_of_the_worked_example():
-    """Draft aa, nothing accepted, b emitted: what follows in the old block is b, as the paper says."""
-    p, q = np.array([[1 / 3, 2 / 3]] * 3), np.array([[2 / 3, 1 / 3]] * 2)
-    stack = Modified.along((), p, [0, 0]).after(Verdict(accepted=(), token=1), q, lambda text: q[0])
-    assert [(m.ratio, m.left, m.prefix) for m in stack] == [(pytest.approx(2), 1, (1,))]
-    row, after = step(stack, p[0], 1)
-    np.testing.assert_allclose(row, [0, 1], atol=1e-15)
-    assert after == ()
-
-
 def test_modifications_end_where_the_drafter_cannot_have_come():
     p, q = np.full((4, 3), 1 / 3), np.array([[0.5, 0.5, 0.0]] * 3)
     modified = Modified.along((), p, [0, 0, 0])
     assert modified.after(Verdict(accepted=(), token=2), q, lambda text: q[0]) == ()
     assert modified.after(Verdict(accepted=(0, 1), token=2), q, lambda text: q[0]) == ()  # the block's last position
     assert modified.after(Verdict(accepted=(0, 1, 2), token=2), q, lambda text: q[0]) == ()
-
-
-def test_modified_rows_are_torch_where_the_model_is():
-    p, q = torch.tensor([[1 / 3, 2 / 3]] * 3).double(), torch.tensor([[2 / 3, 1 / 3]] * 2).double()
-    stack = Modified.along((), p, [0, 0]).after(Verdict(accepted=(), token=1), q, lambda text: q[0])
-    modified = Modified.along(stack, p, torch.tensor([1, 0]))
-    np.testing.assert_allclose(modified.p, [[0, 1], [1 / 3, 2 / 3], [1 / 3, 2 / 3]], atol=1e-15)
 
 
 # Siblings.
