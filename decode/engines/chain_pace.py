@@ -70,10 +70,12 @@ class ChainPace(FixedCost):
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
         rows, accepted = len(chains), self._accepted(chains)
-        p = np.sort(np.concatenate(accepted))[::-1]
-        gained = rows + np.append(0.0, np.cumsum(p))
+        p = np.concatenate(accepted)
+        order = np.argsort(-p, kind="stable")  # the tokens most likely to be accepted first, whatever their chain
+        gained = rows + np.append(0.0, np.cumsum(p[order]))
         best = self.pace.best(gained, rows + np.arange(len(gained)), rows, drafting, MARGIN)
-        return _shared(accepted, p[:best])
+        chain = np.repeat(np.arange(rows), [len(one) for one in accepted])
+        return np.bincount(chain[order[:best]], minlength=rows).tolist()
 
     def _accepted(self, chains: Sequence[TokenTree]) -> list[NDArray[np.float64]]:
         """Returns the acceptance probability of each token of each chain."""
@@ -83,20 +85,6 @@ class ChainPace(FixedCost):
         places = np.tile(np.arange(logq.shape[1], dtype=np.int32), (len(logq), 1))
         p = self.pace.rates.corrected(logq, places - 1)
         return [row[: one.size] for row, one in zip(p, chains)]
-
-
-def _shared(chains: Sequence[NDArray[np.float64]], greatest: NDArray[np.float64]) -> list[int]:
-    """Returns how many of each chain's values are among the `greatest` overall; ties go to the earlier chains."""
-    if not len(greatest):
-        return [0] * len(chains)
-    least = greatest[-1]
-    taken = [int((one > least).sum()) for one in chains]
-    left = len(greatest) - sum(taken)
-    for row, one in enumerate(chains):
-        more = min(int((one == least).sum()), left)
-        taken[row] += more
-        left -= more
-    return taken
 
 
 def _rounded(tokens: int) -> int:

@@ -147,10 +147,6 @@ class TextDrafter:
         """Tokens kept, all requests together."""
         return self._store.tokens
 
-    def known(self, key: Hashable) -> int:
-        """Number of tokens kept for a request, 0 if it is unknown."""
-        return self._store.size(key)
-
     def end(self, key: Hashable) -> None:
         """Ends a request: its text is added to the memory, if there is one, and dropped."""
         self._store.end(key)

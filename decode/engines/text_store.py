@@ -25,8 +25,6 @@ IDLE = 256  # a text unused for this many calls is dropped: its request has ende
 class Behind:
     """Counts behind a prompt."""
 
-    __slots__ = ("counts", "__weakref__")
-
     def __init__(self, counts: _core.ContextModel):
         self.counts = counts
 
@@ -61,22 +59,6 @@ class KnownText:
     seen     number of the last call that used this text
     drafted  the draft proposed after the last token
     """
-
-    __slots__ = (
-        "counts",
-        "drafted",
-        "key",
-        "memory",
-        "prompt",
-        "seen",
-        "size",
-        "_behind",
-        "_buffer",
-        "_expected",
-        "_state",
-        "_stepped",
-        "_structure",
-    )
 
     def __init__(self, key: Hashable = None):
         self.key = key
@@ -171,12 +153,6 @@ class TextStore:
     def tokens(self) -> int:
         """Tokens of all texts together."""
         return self._tokens
-
-    def size(self, key: Hashable) -> int:
-        """Number of tokens kept for a request, 0 if it is unknown."""
-        with self._lock:
-            text = self._by_key.get(key)
-            return text.size if text else 0
 
     def take(self, key: Hashable) -> KnownText:
         """Takes the text of that id, or makes a new one."""

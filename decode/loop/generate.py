@@ -34,7 +34,7 @@ from rescore.decode.models.target import Block, Switching, Target
 from rescore.decode.verify.chain_rules import BlockVerification
 from rescore.decode.verify.draft import Draft, ScoredDraft, best_tokens
 from rescore.decode.verify.greedy import Greedy
-from rescore.decode.verify.rule import Rule, Verdict, Verifier
+from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.logit_rows import logit_rows
@@ -184,7 +184,7 @@ class _Call:
         own = fitted(drafter, target.vocab_size) if drafter else None
         self.session: DrafterSession | None = own.open(self.prompts, options.shaping) if own else None
         self.drawn = rule.drawn
-        self.verifiers: list[Verifier] = [rule.open() for _ in requests]
+        self.verifiers = [rule.open() for _ in requests]
 
     @torch.inference_mode()
     def chunks(self) -> Iterator[Chunk]:

@@ -184,24 +184,6 @@ class Generation:
         """Generated tokens per pass."""
         return len(self.tokens) / self.statistics.passes
 
-    def _repr_html_(self) -> str:
-        """A row of figures, for notebooks."""
-        cost = self.statistics
-        figures = {
-            "tokens": f"{len(self.tokens):,}",
-            "finish": self.finish.value,
-            "passes": f"{cost.passes:,}",
-            "tokens per pass": f"{self.block_efficiency:.2f}",
-            "accepted of drafted": f"{sum(cost.accepted):,} of {sum(cost.drafted):,}",
-            "drafting": f"{cost.drafting_us / 1e3:.1f} ms",
-            "passes' time": f"{cost.verifying_us / 1e3:.1f} ms",
-        }
-        rows = "".join(
-            f"<tr>{''.join(f'<{tag}>{one}</{tag}>' for one in row)}</tr>"
-            for tag, row in (("th", figures), ("td", figures.values()))
-        )
-        return f"<table>{rows}</table>"
-
 
 class ActiveRequest:
     """An active request. `history` is the text of the target's decoder, `tokens` the generated part.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.verify.draft import ScoredDraft
 from rescore.decode.verify.modification import LARGEST, Modified, Stack
-from rescore.decode.verify.rule import StatelessRule, Verdict, Verifier
+from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.sampling import Array, ids, numbers, probabilities, residual, sample, shaped
 
 
@@ -95,7 +95,7 @@ class AcceptanceLaw:
         return residual(self.chain.p[accepted], self.chain.q[accepted], float(self.scale[accepted]))
 
 
-class ChainRule(StatelessRule):
+class ChainRule(Rule):
     """A rule as its law, a pure function of numpy arrays or torch tensors."""
 
     drawn = True
@@ -186,21 +186,16 @@ class GreedyBlockVerification(ChainRule):
             ratio.append(min(ratio[-1] * m / s, LARGEST))
         return chain.block_law(ratio)
 
-    def open(self) -> Verifier:
-        return _Modifying(self)
+    def __init__(self) -> None:
+        self._stack: Stack = ()  # the current modifications of one request
 
-
-class _Modifying:
-    """One request and its current modifications."""
-
-    def __init__(self, rule: GreedyBlockVerification) -> None:
-        self.rule = rule
-        self.stack: Stack = ()
+    def open(self) -> Rule:
+        return GreedyBlockVerification()
 
     def verify(self, scored: ScoredDraft) -> Verdict:
         p, q, draft, uniforms = scored.chain()
-        target = Modified.along(self.stack, p, draft)
-        verdict = self.rule.verdict(target.p, q, draft, uniforms)
+        target = Modified.along(self._stack, p, draft)
+        verdict = self.verdict(target.p, q, draft, uniforms)
         # Also for an empty draft, which has no distribution: earlier blocks' modifications advance.
-        self.stack = target.after(verdict, q, lambda text: scored.distribution.after(text))
+        self._stack = target.after(verdict, q, lambda text: scored.distribution.after(text))
         return verdict

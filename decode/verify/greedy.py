@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rescore.decode.verify.draft import ScoredDraft
-from rescore.decode.verify.rule import StatelessRule, Verdict
+from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.sampling import ids
 from rescore.lattice.tree import ROOT, TokenTree
 
@@ -39,7 +39,7 @@ def verify(truth: Any, tree: TokenTree) -> Verdict:
     return follow(tree, lambda node: truth[1 + node])
 
 
-class Greedy(StatelessRule):
+class Greedy(Rule):
     """Keeps the longest path of the target's most probable tokens."""
 
     guarantee = "the target's greedy output, token for token (equal arithmetic)"

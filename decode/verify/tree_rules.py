@@ -13,14 +13,14 @@ import numpy as np
 
 from rescore.decode.verify.draft import ScoredDraft
 from rescore.decode.verify.greedy import follow
-from rescore.decode.verify.rule import StatelessRule, Verdict
+from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.sampling import Array, ids, numbers, probabilities, residual, sample, shaped, uniform
 from rescore.lattice.tree import ROOT, TokenTree
 
 Siblings = Literal["independent", "distinct", "fixed"]
 
 
-class Matching(StatelessRule):
+class Matching(Rule):
     """Keeps the longest path of tokens drawn from the target, each with its position's own random number.
 
     For drafts that are not samples of a known q: the best tree, the p best paths, an n-gram draft. The target draws its
@@ -62,7 +62,7 @@ class Matching(StatelessRule):
         return follow(scored.draft.tree, drawn)
 
 
-class RecursiveRejection(StatelessRule):
+class RecursiveRejection(Rule):
     """Tests the drafted children of a node one by one, each against the remaining target.
 
     A child x drawn from q is accepted with probability min(1, p(x) / q(x)); otherwise p becomes max(p - q, 0),

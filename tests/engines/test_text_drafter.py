@@ -100,7 +100,7 @@ def test_a_request_that_went_back_begins_anew(lm):
     drafter, text = TextDrafter(lm), text_of(1)
     drafter.trees([DraftRow.of_tokens(text[:50], "id")], 9)
     assert same(drafter.trees([DraftRow.of_tokens(text[:40], "id")], 9)[0], anew(lm, text[:40], 9))
-    assert drafter.known("id") == 40
+    assert drafter.tokens == 40
 
 
 def test_only_new_tokens_are_read_by_id(lm):

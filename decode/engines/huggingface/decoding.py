@@ -125,12 +125,13 @@ class Decoding:
         *,
         rule: Rule | None,
         every_state: bool,
-        structures: Sequence[Structure | None] = (),
-        predictions: Sequence[NDArray[np.int32] | None] = (),
-        memories: Sequence[TextMemory | None] = (),
+        structures: Sequence[Structure | None],
+        predictions: Sequence[NDArray[np.int32] | None],
+        memories: Sequence[TextMemory | None],
     ):
         self.call, self.target, self.steps = call, target, steps
         self.rows = [CallRow(call, number) for number in range(call.batch)]
+        self.prompts = call.prompts()
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule if call.sampled else None
         self.every_state = every_state
@@ -162,7 +163,7 @@ class Decoding:
         """Decodes a stretch of some rows."""
         if self.target.angles is not None:
             self.target.angles.long = part.long
-        stopping = Stopping(tokens=frozenset(self.call.ends)) if self.structures else Stopping()
+        stopping = Stopping(tokens=frozenset(self.call.ends)) if any(self.structures) else Stopping()
         options = Options(shaping=self._shaping(), rule=self.rule, stopping=stopping)
         statistics: dict[int, Statistics] = {}
         for chunk in stream(target, [self._request(row, part.most) for row in going], self.drafter, options):
@@ -188,28 +189,20 @@ class Decoding:
                 )
             most = min(most, reach + 1 - len(text))  # the last token is not read
         criterion = one.ended if self.call.fill is not None else self.together.criterion(row)
-        structure = self._structure(row)
+        structure = self.structures[row]
         return Request(
             prompt=text,
             max_tokens=most,
             processors=one.processors(),
             criterion=criterion,
-            structure=structure,
-            prediction=self.predictions[row] if self.predictions else None,
-            memory=self.memories[row] if self.memories else None,
-            group=self._prompt(row).tobytes(),
+            structure=structure and Continued(structure, self.steps.tokens[row]),  # after what the row has generated
+            prediction=self.predictions[row],
+            memory=self.memories[row],
+            group=self.prompts[row].tobytes(),
         )
 
-    def _structure(self, row: int) -> Structure | None:
-        """The row's structure after what the row has generated so far."""
-        structure = self.structures[row] if self.structures else None
-        return Continued(structure, self.steps.tokens[row]) if structure else None
-
-    def _prompt(self, row: int) -> NDArray[np.int64]:
-        return self.call.ids[row, self.call.pads[row] :].cpu().numpy()
-
     def _text(self, row: int) -> NDArray[np.int64]:
-        return np.append(self._prompt(row), np.array(self.steps.tokens[row], np.int64))
+        return np.append(self.prompts[row], np.array(self.steps.tokens[row], np.int64))
 
     def _outgrown(self, row: int) -> None:
         warnings.warn(
