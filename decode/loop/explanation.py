@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from rescore.decode.loop.payoff import Advice, Payoff, TreeSize
-from rescore.decode.loop.request import Statistics
+from rescore.decode.loop.request import Statistics, accepted_by_position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +34,14 @@ class Totals:
 
     @classmethod
     def of(cls, lengths: Sequence[int], statistics: Sequence[Statistics]) -> Totals:
-        positions = np.zeros(max((max(one.accepted, default=0) for one in statistics), default=0), np.int64)
-        for one in statistics:
-            by_position = one.accepted_by_position()
-            positions[: len(by_position)] += by_position
+        accepted = [length for one in statistics for length in one.accepted]
         predicted = [one.predicted for one in statistics if one.predicted]
         return cls(
             texts=len(lengths),
             tokens=sum(lengths),
             passes=sum(one.passes for one in statistics),
-            steps=sum(len(one.accepted) for one in statistics),
-            accepted=tuple(positions.tolist()),
+            steps=len(accepted),
+            accepted=tuple(accepted_by_position(accepted).tolist()),
             drafted=sum(sum(one.drafted) for one in statistics),
             drafting_s=1e-6 * sum(one.drafting_us for one in statistics),
             verifying_s=1e-6 * sum(one.verifying_us for one in statistics),

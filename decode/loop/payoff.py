@@ -14,7 +14,7 @@ import torch
 
 from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.request import Statistics
+from rescore.decode.loop.request import Statistics, accepted_by_position
 from rescore.decode.models.target import Block, Target
 from rescore.lattice.tree import TokenTree
 
@@ -168,12 +168,11 @@ class Payoff:
         verifying, drafting = _ms(drafted, "verifying_us") - prompts, _ms(drafted, "drafting_us")
         if not plain_ms or not steps or verifying <= 0:
             return None
-        positions = [one.accepted_by_position() for one in drafted]
-        kept = sum(np.pad(row, (0, max(map(len, positions)) - len(row))) for row in positions)
+        kept = accepted_by_position([length for one in drafted for length in one.accepted])
         taken = prompts + verifying + drafting
         return cls(
-            speedup=speedup or Speedup(((prompts + (steps + float(np.sum(kept))) * plain_ms) / taken,)),
-            accepted=tuple((np.asarray(kept) / steps).tolist()),
+            speedup=speedup or Speedup(((prompts + (steps + float(kept.sum())) * plain_ms) / taken,)),
+            accepted=tuple((kept / steps).tolist()),
             nodes=sum(sizes) / steps,
             largest=max(sizes),
             undrafted=sizes.count(0) / steps,

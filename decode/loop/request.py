@@ -163,10 +163,11 @@ class Statistics:
         """Forward passes of the target, the prompt's included."""
         return len(self.accepted) + 1
 
-    def accepted_by_position(self) -> NDArray[np.int64]:
-        """How many passes accepted at least 1, 2, .. tokens: int64 [longest acceptance]."""
-        lengths = np.asarray(self.accepted, np.int64)
-        return (lengths[:, None] >= np.arange(1, lengths.max(initial=0) + 1)).sum(axis=0)
+
+def accepted_by_position(accepted: Sequence[int]) -> NDArray[np.int64]:
+    """How many passes accepted at least 1, 2, .. tokens, of the accepted tokens of each: int64 [longest acceptance]."""
+    lengths = np.asarray(accepted, np.int64)
+    return (lengths[:, None] >= np.arange(1, lengths.max(initial=0) + 1)).sum(axis=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -119,10 +119,26 @@ def with_forward(model):
     return lambda: delattr(model, "forward")
 
 
+def with_later_positions(model):
+    """Positions that change from the second token on."""
+    own = model.prepare_inputs_for_generation
+
+    @functools.wraps(own)
+    def later(*given, **named):
+        inputs = own(*given, **named)
+        if inputs["input_ids"].shape[1] == 1:
+            inputs["position_ids"] = inputs["position_ids"] + 3
+        return inputs
+
+    model.prepare_inputs_for_generation = later
+    return lambda: delattr(model, "prepare_inputs_for_generation")
+
+
 CHANGES = {
     "last position": (with_hook(last_alone), ["logits"]),
     "prompts": (with_hook(prompts_alone), ["logits"]),
     "forward": (with_forward, ["logits"]),
+    "positions": (with_later_positions, ["logits"]),
     "hook": (with_hook(lambda *given: None, lambda model: model), ["1"]),
 }
 
@@ -485,21 +501,6 @@ def test_what_was_checked_is_kept_with_the_model(monkeypatch):
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(other.generate(ids, max_new_tokens=6, do_sample=False, custom_generate=Drafting()), first)
     assert len(checks) == 3
-
-
-def test_positions_that_change_from_the_second_token_on_are_found_out():
-    model, inputs = tiny_transformers.build("llama"), prompts(6)
-    own = model.prepare_inputs_for_generation
-
-    @functools.wraps(own)
-    def later(*given, **named):
-        inputs = own(*given, **named)
-        if inputs["input_ids"].shape[1] == 1:
-            inputs["position_ids"] = inputs["position_ids"] + 3
-        return inputs
-
-    model.prepare_inputs_for_generation = later
-    refused_beside(model, inputs, "logits")
 
 
 @pytest.mark.parametrize("family", ["phi3", "gpt-neo"])

@@ -15,7 +15,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.request import Finish, Request, Stopping
+from rescore.decode.loop.request import Finish, Request, Stopping, accepted_by_position
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft
@@ -120,7 +120,7 @@ def test_what_is_right_is_accepted_up_to_the_last_token_asked_for():
             expected.append(min(3, left))
             left -= expected[-1] + 1
         assert one.statistics.accepted == expected
-        assert one.statistics.accepted_by_position().tolist() == [
+        assert accepted_by_position(one.statistics.accepted).tolist() == [
             sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)
         ]
         assert one.block_efficiency == most / (1 + len(expected))
