@@ -179,15 +179,15 @@ class GreedyBlockVerification(ChainRule):
         "target (modification.py); in one block no rule accepts more in expectation"
     )
 
+    def __init__(self) -> None:
+        self._stack: Stack = ()  # the current modifications of one request
+
     def law(self, p: Array, q: Array, draft: Any) -> AcceptanceLaw:
         chain = Chain.checked(p, q, draft)
         ratio = [1.0]
         for m, s in zip(chain.m, chain.s):
             ratio.append(min(ratio[-1] * m / s, LARGEST))
         return chain.block_law(ratio)
-
-    def __init__(self) -> None:
-        self._stack: Stack = ()  # the current modifications of one request
 
     def open(self) -> Rule:
         return GreedyBlockVerification()
