@@ -34,7 +34,7 @@ AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi",
 
 
 def dotted(file: Path) -> str:
-    """decode.verify.token of decode/verify/token.py."""
+    """decode.verify.greedy of decode/verify/greedy.py."""
     parts = file.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

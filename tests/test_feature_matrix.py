@@ -47,5 +47,5 @@ def test_rules_and_published_drafters_are_in_it(pattern):
     named = {path for row in ROWS for path in paths(row[2])}
     for file in ROOT.glob(pattern):
         text = file.read_text(encoding="utf-8")
-        if re.search(r"^GUARANTEE =", text, re.M) or re.match(r'""".*?\(arXiv ', text, re.S):
+        if re.search(r"^    guarantee =", text, re.M) or re.match(r'""".*?\(arXiv ', text, re.S):
             assert str(file.relative_to(ROOT)) in named, file.name

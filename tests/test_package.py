@@ -40,7 +40,7 @@ def test_import_is_light():
     [
         "from rescore import NGram, Rescorer, Sausage, Dump; from rescore.lattice.tree import TokenTree",
         "import rescore.lattice.sausage, rescore.lattice.dump, rescore.lattice.draw",
-        "from rescore.decode.verify import greedy, matching, token, block, greedy_block, modification, recursive",
+        "from rescore.decode.verify import greedy, tree_rules, chain_rules, modification",
         "import rescore.decode.engines.text_drafter, rescore.decode.cli.verbs.dump_reduce",
     ],
 )

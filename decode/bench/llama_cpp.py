@@ -12,8 +12,7 @@ from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from rescore.decode.bench.decoding import System, Writer
-from rescore.decode.engines.llama_cpp.draft import LlamaDraft
-from rescore.decode.engines.llama_cpp.llama import DraftedLlama
+from rescore.decode.engines.llama_cpp.draft import DraftedLlama, LlamaDraft
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.request import Finish, Generation, Request, Statistics
 from rescore.lm.model.ngram import NGram

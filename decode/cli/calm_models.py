@@ -15,7 +15,7 @@ from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
 from rescore.decode.cli.options import Misuse
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.prompts import Prompt, read_prompts
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.exit_heads import ExitHeads, exits_of

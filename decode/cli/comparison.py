@@ -19,13 +19,11 @@ from rescore.decode.draft.auto_width import forget
 from rescore.decode.draft.pace import PassCosts
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.loop.explanation import Explanation
+from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.payoff import SIZES, Advice, Payoff, measure_passes, more_sources, plain_pass_ms
+from rescore.decode.loop.payoff import MOST, SIZES, Advice, Payoff, Speedup, measure_passes, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Request, Statistics
-from rescore.decode.loop.speedup import MOST, Speedup
-from rescore.decode.loop.totals import Totals
 from rescore.decode.models.target import Target
 
 MEASURING_S = 2.0  # time limit for measuring narrower passes

@@ -28,7 +28,7 @@ from rescore.decode.draft.sources import DraftSources, Missing
 from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.prompt_text import PromptText, check_tokenizer
+from rescore.decode.loop.prompts import PromptText, check_tokenizer
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts

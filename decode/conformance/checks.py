@@ -1,4 +1,4 @@
-"""The checks: each asks a decoder for texts that only a right one writes."""
+"""The checks, each of which asks a decoder for texts that only a right one writes, and what they found."""
 
 from __future__ import annotations
 
@@ -6,25 +6,75 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
 from random import Random
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 
-from rescore.decode.conformance.g_test import LEAST, Text, of_table, upper_tail
 from rescore.decode.conformance.parameters import Decode, Parameters, TextOf
-from rescore.decode.conformance.reference import Logits, Mismatch, Model, Plain, first_mismatch
-from rescore.decode.conformance.report import Conformance, Finding, Status
+from rescore.decode.conformance.reference import (
+    LEAST,
+    Logits,
+    Mismatch,
+    Model,
+    Plain,
+    Text,
+    first_mismatch,
+    of_table,
+    upper_tail,
+)
 from rescore.lattice.structure import Acceptor, Structure
 
 Prompts = list[list[int]]
 Calls = Iterable[tuple[Prompts, Parameters]]
-Found = tuple[Status, str]
 
 LEVEL = 1e-4
 DRAWN = 6  # tokens of a drawn text
 INSIDE = 8  # texts are made to end after up to so many tokens, so that some ends lie inside a draft
+
+
+class Status(str, Enum):
+    """near tie: tokens came whose logits are within `tie` of the greatest, as where the size of a batch changes."""
+
+    FAILED = "failed"
+    NEAR_TIE = "near tie"
+    PASSED = "passed"
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The status of a check, and its evidence."""
+
+    check: str
+    status: Status
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conformance:
+    """The findings of all checks. True if none failed; as text, the verdict and a line a check."""
+
+    findings: tuple[Finding, ...]
+
+    def __bool__(self) -> bool:
+        return all(one.status is not Status.FAILED for one in self.findings)
+
+    def __getitem__(self, check: str) -> Finding:
+        return next(one for one in self.findings if one.check == check)
+
+    def __str__(self) -> str:
+        count = Counter(one.status for one in self.findings)
+        parts = ", ".join(f"{count[one]} {one.value}" for one in Status if count[one])
+        lines = [f"{'conforms' if self else 'does NOT conform'}: {parts}"]
+        lines += [f"  {one.status.value:9}  {one.check:20}  {one.evidence}" for one in self.findings]
+        return "\n".join(fill(line, 120, subsequent_indent=35 * " ") for line in lines)
+
+
+Found = tuple[Status, str]
 
 
 def conforms(

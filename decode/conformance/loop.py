@@ -11,8 +11,7 @@ from rescore.decode.conformance.parameters import CANCEL, Parameters, TextOf
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.request import Request
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.target import Target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling

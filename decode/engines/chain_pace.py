@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +14,18 @@ MARGIN = 1.02  # a draft must promise this many times the tokens per second of p
 LEAST = 0.01  # a drafted token with a smaller acceptance probability is never verified
 
 
-class ChainLengths(Protocol):
-    """Chooses chain lengths, call by call. Its methods are called in the order below."""
+class FixedCost:
+    """Chain lengths when a drafted token costs a fixed share of a token decoded without drafts.
+
+    Its methods are called in the order below, call by call.
+    """
+
+    def __init__(self, cost: float):
+        self._cost = max(cost, LEAST)
 
     def rests(self) -> bool:
         """Returns whether this call is skipped: it drafts nothing and learns nothing."""
+        return False
 
     def begin(self, one_pass: bool) -> None:
         """Begins a call. one_pass: since the last call, exactly one pass ran, over that call's drafts."""
@@ -29,49 +35,24 @@ class ChainLengths(Protocol):
 
     def least(self, rows: int, most: int) -> float:
         """Returns the q below which no token of a chain of at most `most` tokens pays; at least `LEAST`."""
+        return self._cost
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
         """Returns how many tokens of each chain to verify. drafting: seconds spent in this call so far."""
+        return [one.size for one in chains]
 
     def end(self, tokens: int, rows: int) -> None:
         """Ends a call; the next pass reads `tokens` tokens in `rows` rows."""
 
 
-class FixedCost:
-    """Chain lengths when a drafted token costs a fixed share of a token decoded without drafts."""
-
-    def __init__(self, cost: float):
-        self._cost = max(cost, LEAST)
-
-    def rests(self) -> bool:
-        return False
-
-    def begin(self, one_pass: bool) -> None:
-        pass
-
-    def note(self, chains: Sequence[TokenTree], accepted: Sequence[int]) -> None:
-        pass
-
-    def least(self, rows: int, most: int) -> float:
-        return self._cost
-
-    def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
-        return [one.size for one in chains]
-
-    def end(self, tokens: int, rows: int) -> None:
-        pass
-
-
-class ChainPace:
+class ChainPace(FixedCost):
     """Chain lengths that maximise tokens per second, from measured pass times and observed acceptance."""
 
     def __init__(self) -> None:
         self.pace = Pace()
 
     def rests(self) -> bool:
-        """Returns whether this call is skipped. Where drafted tokens are expensive most drafts would be empty, and
-        resting saves their search.
-        """
+        """Where drafted tokens are expensive most drafts would be empty, and resting saves their search."""
         return self.pace.rests()
 
     def begin(self, one_pass: bool) -> None:
@@ -89,10 +70,12 @@ class ChainPace:
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
         rows, accepted = len(chains), self._accepted(chains)
-        p = np.sort(np.concatenate(accepted))[::-1]
-        gained = rows + np.append(0.0, np.cumsum(p))
+        p = np.concatenate(accepted)
+        order = np.argsort(-p, kind="stable")  # the tokens most likely to be accepted first, whatever their chain
+        gained = rows + np.append(0.0, np.cumsum(p[order]))
         best = self.pace.best(gained, rows + np.arange(len(gained)), rows, drafting, MARGIN)
-        return _shared(accepted, p[:best])
+        chain = np.repeat(np.arange(rows), [len(one) for one in accepted])
+        return np.bincount(chain[order[:best]], minlength=rows).tolist()
 
     def _accepted(self, chains: Sequence[TokenTree]) -> list[NDArray[np.float64]]:
         """Returns the acceptance probability of each token of each chain."""
@@ -102,20 +85,6 @@ class ChainPace:
         places = np.tile(np.arange(logq.shape[1], dtype=np.int32), (len(logq), 1))
         p = self.pace.rates.corrected(logq, places - 1)
         return [row[: one.size] for row, one in zip(p, chains)]
-
-
-def _shared(chains: Sequence[NDArray[np.float64]], greatest: NDArray[np.float64]) -> list[int]:
-    """Returns how many of each chain's values are among the `greatest` overall; ties go to the earlier chains."""
-    if not len(greatest):
-        return [0] * len(chains)
-    least = greatest[-1]
-    taken = [int((one > least).sum()) for one in chains]
-    left = len(greatest) - sum(taken)
-    for row, one in enumerate(chains):
-        more = min(int((one == least).sum()), left)
-        taken[row] += more
-        left -= more
-    return taken
 
 
 def _rounded(tokens: int) -> int:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib import metadata
 
 from rescore.lattice.extras import command
 
 
-def check_version(package: str, least: str, below: str, *, extra: str) -> None:
-    """Raises ImportError with the install command unless `package` is installed with least <= version < below.
+def check_version(packages: Sequence[str], least: str, below: str, *, extra: str) -> None:
+    """Raises ImportError with the install command unless the first of `packages` that is installed has least <= version
+    < below.
 
     extra: the extra of rescore that installs it.
     """
-    remedy = command(extra)
-    try:
-        found = metadata.version(package)
-    except metadata.PackageNotFoundError:
-        raise ImportError(f"{package}: expected version {least} or later, got none installed: {remedy}") from None
+    package, found = next(((name, one) for name in packages if (one := _installed(name))), (packages[0], None))
+    if found is None:
+        raise ImportError(f"{package}: expected version {least} or later, got none installed: {command(extra)}")
     if not _numbers(least) <= _numbers(found) < _numbers(below):
-        raise ImportError(f"{package}: expected version {least} or later, below {below}, got {found}: {remedy}")
+        raise ImportError(f"{package}: expected version {least} or later, below {below}, got {found}: {command(extra)}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -27,14 +27,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(one) for one in re.findall(r"\d+", re.split(r"[a-z+]", version)[0])[:3])
 
 
-def check_one_of(packages: tuple[str, ...], least: str, below: str, *, extra: str) -> None:
-    """Like `check_version`, for the first of several packages that is installed."""
-    installed = [name for name in packages if _installed(name)]
-    check_version((installed or list(packages))[0], least, below, extra=extra)
-
-
-def _installed(package: str) -> bool:
+def _installed(package: str) -> str | None:
     try:
-        return bool(metadata.version(package))
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return False
+        return None

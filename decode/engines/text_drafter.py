@@ -15,9 +15,8 @@ from rescore.decode.draft.calibration import HEADLESS, Calibration
 from rescore.decode.draft.ngram_drafter import propose_trees
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_search import NODES
-from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
-from rescore.decode.engines.known_text import NOTHING, KnownText, Prompts
-from rescore.decode.engines.text_store import TextStore
+from rescore.decode.engines.chain_pace import ChainPace, FixedCost
+from rescore.decode.engines.text_store import NOTHING, KnownText, Prompts, TextStore
 from rescore.decode.models.draft_step import last_tokens
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree, token_ids
@@ -130,7 +129,7 @@ class TextDrafter:
         self.model, self.memory, self.threads = model, memory, threads
         self._prompts = Prompts(calibration.counts)
         self._store = TextStore(self._remember, most=texts, tokens=tokens)
-        self._lengths: ChainLengths = ChainPace() if cost is None else FixedCost(cost)
+        self._lengths = ChainPace() if cost is None else FixedCost(cost)
         self._lock = threading.Lock()  # guards _lengths and _before
         self._before: dict[int, int] = {}  # sizes of the last call's texts, by id()
 
@@ -147,10 +146,6 @@ class TextDrafter:
     def tokens(self) -> int:
         """Tokens kept, all requests together."""
         return self._store.tokens
-
-    def known(self, key: Hashable) -> int:
-        """Number of tokens kept for a request, 0 if it is unknown."""
-        return self._store.size(key)
 
     def end(self, key: Hashable) -> None:
         """Ends a request: its text is added to the memory, if there is one, and dropped."""

@@ -79,6 +79,10 @@ class Rows:
         ids, logp, entropy = (np.concatenate(both, axis=1) for both in zip(*parts))
         return cls(ids=ids, logp=logp, entropy=entropy)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Rows], join: Callable[[list[NDArray]], NDArray]) -> Rows:
+        return cls(**{name: join([getattr(part, name) for part in parts]) for name in cls.__slots__})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Continuation:
@@ -144,7 +148,7 @@ def _along_prompt(target: Target, prompt: Prompt, states: Tensor, options: Conti
     if not options.along_prompts or len(states) != len(prompt.tokens):
         return None
     parts = [Rows.of_logits(target.logits(chunk), options.top_k) for chunk in states.split(CHUNK)]
-    return Rows(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__})
+    return Rows.joined(parts, np.concatenate)
 
 
 @torch.inference_mode()
@@ -194,12 +198,11 @@ def generated(
         )
     advance(1.0)
     for prompt, text, first, parts, drawn, prompt_rows in zip(batch, texts, firsts, steps, seeds, along):
-        stacked = {name: np.stack([getattr(part, name) for part in parts]) for name in ("ids", "logp", "entropy")}
         tokens = text[len(first) :]
         yield Continuation(
             prompt=prompt,
             tokens=tokens,
-            rows=Rows(**stacked),
+            rows=Rows.joined(parts, np.stack),
             seeds=None if sampling is None else drawn[: len(tokens)],
             prompt_rows=prompt_rows,
         )

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.loop.continuations import Continuation, ContinuationOptions, continuations
-from rescore.decode.loop.prompt_text import check_tokenizer
-from rescore.decode.loop.prompts import Prompt
+from rescore.decode.loop.prompts import Prompt, check_tokenizer
 from rescore.decode.models.heads import NoHeads
 from rescore.decode.models.open import OpenModel
 from rescore.lattice.dump_header import DumpHeader

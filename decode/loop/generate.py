@@ -17,26 +17,34 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from rescore import _core
 from rescore.decode.draft.drafter import EMPTY, Drafter, DrafterSession, HearsEndedTexts, drafts_of, fitted
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.predicted import of_passes, of_prompt
-from rescore.decode.loop.request import ActiveRequest, Finish, Generation, Request, Statistics, check_max_tokens
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import (
+    ActiveRequest,
+    Finish,
+    Generation,
+    Request,
+    Statistics,
+    Stopping,
+    check_max_tokens,
+)
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.models.target import Block, Switching, Target
-from rescore.decode.verify.block import BlockVerification
-from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.chain_rules import BlockVerification
+from rescore.decode.verify.draft import Draft, ScoredDraft, best_tokens
 from rescore.decode.verify.greedy import Greedy
-from rescore.decode.verify.matching import Matching
-from rescore.decode.verify.recursive import RecursiveRejection
-from rescore.decode.verify.rule import Rule, Verdict, Verifier
-from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
+from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.shaping import Shaping
+from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
+from rescore.lattice.logit_rows import logit_rows
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
-from rescore.lattice.tree import TokenTree, token_ids
+from rescore.lattice.tree import TokenTree
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
+CHUNK = 128  # positions of a prompt whose logits are computed at once
+MAX_POSITIONS = 4096  # positions at a prompt's end whose predictions are computed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,22 +169,22 @@ class _Call:
     ):
         self.target, self.options = target, options
         rule = options.rule_for(drafter)
-        requests = [one if isinstance(one, Request) else Request(prompt=one) for one in prompts]
+        requests = [
+            _with_defaults(one if isinstance(one, Request) else Request(prompt=one), options) for one in prompts
+        ]
         self.prompts = [_checked_prompt(one.prompt, i, target.vocab_size) for i, one in enumerate(requests)]
         if not self.prompts:
             raise ValueError("prompts: expected at least one, got none")
-        length = max(len(prompt) for prompt in self.prompts) + max(
-            one.max_tokens or options.max_tokens for one in requests
-        )
-        length += TREE if drafter else 0
+        length = max(map(len, self.prompts)) + max(one.max_tokens or 0 for one in requests) + (TREE if drafter else 0)
         self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
         self.requests = [
-            _running(i, one, first, options, target) for i, (one, first) in enumerate(zip(requests, firsts))
+            ActiveRequest(i, one, first, target, options.shaping, options.stopping)
+            for i, (one, first) in enumerate(zip(requests, firsts))
         ]
         own = fitted(drafter, target.vocab_size) if drafter else None
         self.session: DrafterSession | None = own.open(self.prompts, options.shaping) if own else None
         self.drawn = rule.drawn
-        self.verifiers: list[Verifier] = [rule.open() for _ in requests]
+        self.verifiers = [rule.open() for _ in requests]
 
     @torch.inference_mode()
     def chunks(self) -> Iterator[Chunk]:
@@ -257,9 +265,9 @@ class _Call:
     def _predictions(self, active: list[ActiveRequest], read: _Read, k: int) -> list[Read]:
         if len(active[0].tokens) == 1:  # the pass read the prompts
             texts = zip(active, read.fresh, read.logits)
-            return [of_prompt(k, self.target, one.history[:-1], fresh, logits) for one, fresh, logits in texts]
+            return [_of_prompt(k, self.target, one.history[:-1], fresh, logits) for one, fresh, logits in texts]
         roots = [int(one.history[-2 - len(last.accepted)]) for one, last in zip(active, read.last)]
-        return of_passes(k, roots, read.last, read.logits)
+        return _of_passes(k, roots, read.last, read.logits)
 
     def _verify(self, active: list[ActiveRequest], drafts: Sequence[Draft]) -> tuple[_Read, list[Chunk]]:
         """One pass: its result, and what it added to each text."""
@@ -352,6 +360,43 @@ class _Call:
             one.statistics.pass_us.append(1e6 * (drafting + verifying) / len(active))
 
 
+def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The k most probable tokens of logits [m, V], of several tensors one after another, and their probabilities: int32
+    and float32 [m, k], most probable first.
+    """
+    k = min(k, logits[0].shape[-1])
+    if logits[0].device.type == "cpu":  # all at once: a loop shared between threads waits for the slowest
+        return _core.top_predictions([logit_rows(one) for one in logits], k, torch.get_num_threads())
+    scores = torch.cat(logits).float()
+    top = scores.topk(k, dim=-1)
+    p = (top.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
+    both = torch.cat((top.indices.int().view(torch.float32), p), dim=-1).cpu().numpy()  # a single copy from the device
+    ids, shares = np.split(both, 2, axis=-1)
+    return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
+
+
+def _of_passes(k: int, roots: Sequence[int], last: Sequence[LastPass], logits: Sequence[Tensor]) -> list[Read]:
+    """What the last pass read for each request: its root token and the n nodes of its draft. logits: [1 + n, V] each,
+    after these.
+    """
+    ids, p = top_predictions(k, *logits)
+    stops = np.cumsum([len(rows) for rows in logits])
+    tokens = [np.append(root, one.tree.tokens).astype(np.int32) for root, one in zip(roots, last)]
+    return [Read(one, ids[stop - len(one) : stop], p[stop - len(one) : stop]) for one, stop in zip(tokens, stops)]
+
+
+def _of_prompt(k: int, target: Target, prompt: NDArray[np.int32], fresh: Tensor, logits: Tensor) -> Read:
+    """A prompt [m], with the predictions that the target can still tell.
+
+    fresh: hidden states of its last tokens; logits: [1, V], after the prompt.
+    """
+    fresh = fresh[:-1][-MAX_POSITIONS:] if target.reads_back else fresh[:0]
+    parts = [top_predictions(k, target.logits(part)) for part in fresh.split(CHUNK) if len(part)]
+    ids, p = (np.concatenate(part) for part in zip(*parts, top_predictions(k, logits)))
+    unknown = ((len(prompt) - len(ids), 0), (0, 0))
+    return Read(prompt, np.pad(ids, unknown, constant_values=-1), np.pad(p, unknown))
+
+
 def _up_to_switch(verdict: Verdict, tree: TokenTree, one: ActiveRequest) -> Verdict:
     """The verdict whose last token is the first that is read otherwise."""
     if verdict.length < one.ahead or one.ahead == one.room:
@@ -367,44 +412,13 @@ def _rows_of(states: Tensor, accepted: Sequence[int]) -> Tensor:
     return states[[0, *(1 + node for node in accepted)]]
 
 
-def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, target: Target) -> ActiveRequest:
-    most = request.max_tokens or options.max_tokens
-    switch = target.switch if isinstance(target, Switching) else None
-    context = target.longest if isinstance(target, Switching) and switch is not None else target.context
-    if context is not None and len(first) + most > context:
-        raise ValueError(
-            f"request {index}: {len(first)} tokens and max_tokens {most}: expected at most {context} together, "
-            "the model's context; shorten one of them"
-        )
-    sampling = options.shaping.sampling
-    sequence = index if request.sequence is None else request.sequence
-    seeds = np.empty(0, np.uint64)
-    if request.seeds is not None:
-        seeds = np.asarray(request.seeds)
-        if sampling is None or seeds.dtype != np.uint64 or seeds.ndim != 1 or len(seeds) < most:
-            raise ValueError(
-                f"request {index}: seeds: expected uint64 [max_tokens = {most}] and sampling, "
-                f"got {seeds.dtype} {list(seeds.shape)}{'' if sampling else ' and greedy decoding'}"
-            )
-    elif sampling is not None:
-        seeds = sampling.seeds(sequence, most)
-    # The upper half of the counter separates these numbers from those of the positions.
-    key = np.array([sampling.seed if sampling else 0, sequence], np.uint64)
-    random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
-    shaping = options.shaping.with_processors(request.processors)
-    stopping = options.stopping.with_criterion(request.criterion)
-    state, structure = None, request.structure or options.structure
-    if structure is not None:
-        if not stopping.tokens:
-            raise ValueError(f"request {index}: structure: expected stop tokens, with which the text can end, got none")
-        state = structure.start(target.vocab_size, stopping.tokens)
-    prediction = options.prediction if request.prediction is None else request.prediction
-    if prediction is not None:
-        prediction = token_ids(prediction, f"request {index}: prediction", target.vocab_size)
-    if request.memory is not None:
-        request.memory.check(target.vocab_size)
-    return ActiveRequest(
-        index, first, most, seeds, random, shaping, stopping, switch, state, prediction, request.memory, request.group
+def _with_defaults(request: Request, options: Options) -> Request:
+    """A request with the settings of the call where it has none of its own."""
+    return replace(
+        request,
+        max_tokens=request.max_tokens or options.max_tokens,
+        structure=request.structure or options.structure,
+        prediction=options.prediction if request.prediction is None else request.prediction,
     )
 
 

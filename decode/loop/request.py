@@ -1,4 +1,4 @@
-"""One request: its prompt, its text, when it ends, its cost."""
+"""One request: its prompt, its text, when it ends (stop tokens, stop strings, criteria), its cost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.draft.prediction import copied
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.target import Switching, Target
+from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import State, Structure
+from rescore.lattice.tree import token_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +31,54 @@ class Finish(str, Enum):
     STOP_STRING = "stop_string"
     CRITERION = "criterion"
     LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """What ends a text; checked after every token, also within an accepted draft.
+
+    tokens     ids that end it
+    strings    strings that end it; the token that completes one is the last
+    decode     ids -> text, needed for strings
+    criterion  called with the whole text, prompt included; true ends it
+    """
+
+    tokens: frozenset[int] = frozenset()
+    strings: tuple[str, ...] = ()
+    decode: Callable[[Sequence[int]], str] | None = None
+    criterion: Callable[[NDArray[np.int32]], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.strings and self.decode is None:
+            raise ValueError(
+                "stop strings: expected a `decode` that turns ids into text, got none; give the tokenizer's"
+            )
+        if not all(self.strings):
+            raise ValueError("stop strings: expected text, got an empty string, which every text contains")
+
+    def with_criterion(self, criterion: Callable[[NDArray[np.int32]], bool] | None) -> Stopping:
+        """This, with another criterion after its own."""
+        own = self.criterion
+        if own is None or criterion is None:
+            return self if criterion is None else replace(self, criterion=criterion)
+        return replace(self, criterion=lambda text: own(text) or criterion(text))
+
+    def string_in(self, tokens: NDArray[np.int32]) -> bool:
+        """Whether the last one of `tokens` completes a stop string.
+
+        The decoded tail grows until its text exceeds the longest stop string by what a token may hold back (part of a
+        character).
+        """
+        assert self.decode is not None
+        longest = max(len(string) for string in self.strings)
+        ids: list[int] = tokens.tolist()
+        last = len(self.decode(ids[-1:]))
+        size = 8
+        while True:
+            text = self.decode(ids[-size:])
+            if size >= len(ids) or len(text) >= longest + last + 8:
+                return any(string in text for string in self.strings)
+            size *= 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,10 +163,11 @@ class Statistics:
         """Forward passes of the target, the prompt's included."""
         return len(self.accepted) + 1
 
-    def accepted_by_position(self) -> NDArray[np.int64]:
-        """How many passes accepted at least 1, 2, .. tokens: int64 [longest acceptance]."""
-        lengths = np.asarray(self.accepted, np.int64)
-        return (lengths[:, None] >= np.arange(1, lengths.max(initial=0) + 1)).sum(axis=0)
+
+def accepted_by_position(accepted: Sequence[int]) -> NDArray[np.int64]:
+    """How many passes accepted at least 1, 2, .. tokens, of the accepted tokens of each: int64 [longest acceptance]."""
+    lengths = np.asarray(accepted, np.int64)
+    return (lengths[:, None] >= np.arange(1, lengths.max(initial=0) + 1)).sum(axis=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,64 +185,72 @@ class Generation:
         """Generated tokens per pass."""
         return len(self.tokens) / self.statistics.passes
 
-    def _repr_html_(self) -> str:
-        """A row of figures, for notebooks."""
-        cost = self.statistics
-        figures = {
-            "tokens": f"{len(self.tokens):,}",
-            "finish": self.finish.value,
-            "passes": f"{cost.passes:,}",
-            "tokens per pass": f"{self.block_efficiency:.2f}",
-            "accepted of drafted": f"{sum(cost.accepted):,} of {sum(cost.drafted):,}",
-            "drafting": f"{cost.drafting_us / 1e3:.1f} ms",
-            "passes' time": f"{cost.verifying_us / 1e3:.1f} ms",
-        }
-        rows = "".join(
-            f"<tr>{''.join(f'<{tag}>{one}</{tag}>' for one in row)}</tr>"
-            for tag, row in (("th", figures), ("td", figures.values()))
-        )
-        return f"<table>{rows}</table>"
-
 
 class ActiveRequest:
     """An active request. `history` is the text of the target's decoder, `tokens` the generated part.
 
-    shaping, stopping: the options' with the request's own. switch: the target's (`Switching`).
+    request: with the options' settings where it has none; first: the prompt as the decoder reads it; shaping, stopping:
+    the options', to which the request's own are added. switch: the target's (`Switching`).
     """
 
     def __init__(
         self,
         index: int,
+        request: Request,
         first: NDArray[np.int64],
-        max_tokens: int,
-        seeds: NDArray[np.uint64],
-        random: np.random.Generator,
+        target: Target,
         shaping: Shaping,
         stopping: Stopping,
-        switch: int | None = None,
-        state: State | None = None,
-        prediction: NDArray[np.int32] | None = None,
-        memory: TextMemory | None = None,
-        group: Hashable = None,
     ):
-        self.index = index
-        self.memory = memory
-        self.group = group
-        self.prediction = prediction
-        self.state = state  # of the structure, after the history
-        if state:  # the mask comes before all that ranks tokens, also as a processor
-            shaping = replace(shaping, processors=(self.bounded, *shaping.processors, self.some_left))
-        self.shaping = shaping
-        self.stopping = stopping
-        self.seeds = seeds
-        self.random = random
-        self.switch = switch
-        self.max_tokens = max_tokens
+        assert request.max_tokens is not None
+        self.index, self.max_tokens = index, request.max_tokens
+        self.memory, self.group = request.memory, request.group
+        self.switch = target.switch if isinstance(target, Switching) else None
+        context = target.longest if isinstance(target, Switching) and self.switch is not None else target.context
+        if context is not None and len(first) + self.max_tokens > context:
+            raise ValueError(
+                f"request {index}: {len(first)} tokens and max_tokens {self.max_tokens}: expected at most {context} "
+                "together, the model's context; shorten one of them"
+            )
+        self.seeds, self.random = self._numbers(request, shaping.sampling)
+        self.shaping = shaping.with_processors(request.processors)
+        self.stopping = stopping.with_criterion(request.criterion)
+        self.state: State | None = None  # of the structure, after the history
+        if request.structure is not None:
+            if not self.stopping.tokens:
+                raise ValueError(
+                    f"request {index}: structure: expected stop tokens, with which the text can end, got none"
+                )
+            self.state = request.structure.start(target.vocab_size, self.stopping.tokens)
+            # The mask comes before all that ranks tokens, also as a processor.
+            self.shaping = replace(self.shaping, processors=(self.bounded, *self.shaping.processors, self.some_left))
+        self.prediction: NDArray[np.int32] | None = None
+        if request.prediction is not None:
+            self.prediction = token_ids(request.prediction, f"request {index}: prediction", target.vocab_size)
+        if self.memory is not None:
+            self.memory.check(target.vocab_size)
         self.finish: Finish | None = None
         self.statistics = Statistics()
-        self._text = np.empty(len(first) + max_tokens, np.int32)
+        self._text = np.empty(len(first) + self.max_tokens, np.int32)
         self._text[: len(first)] = first
         self._start = self._length = len(first)
+
+    def _numbers(self, request: Request, sampling: Sampling | None) -> tuple[NDArray[np.uint64], np.random.Generator]:
+        """The random number of every position, none for greedy decoding, and a generator of more."""
+        sequence = self.index if request.sequence is None else request.sequence
+        seeds = np.empty(0, np.uint64)
+        if request.seeds is not None:
+            seeds = np.asarray(request.seeds)
+            if sampling is None or seeds.dtype != np.uint64 or seeds.ndim != 1 or len(seeds) < self.max_tokens:
+                raise ValueError(
+                    f"request {self.index}: seeds: expected uint64 [max_tokens = {self.max_tokens}] and sampling, "
+                    f"got {seeds.dtype} {list(seeds.shape)}{'' if sampling else ' and greedy decoding'}"
+                )
+        elif sampling is not None:
+            seeds = sampling.seeds(sequence, self.max_tokens)
+        # The upper half of the counter separates these numbers from those of the positions.
+        key = np.array([sampling.seed if sampling else 0, sequence], np.uint64)
+        return seeds, np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
 
     @property
     def history(self) -> NDArray[np.int32]:

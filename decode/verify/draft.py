@@ -1,4 +1,4 @@
-"""A draft to verify, and the distribution that it was drawn from."""
+"""A draft to verify, the distribution that it was drawn from, and the target's logits after it: what a rule reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore import _core
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import TokenTree
 
@@ -42,3 +47,83 @@ class Draft:
     rested: bool = False
 
     __repr__ = short_repr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoredDraft:
+    """The result of a pass over a draft, for one request; node -1 is the root token.
+
+    draft    the draft that was verified
+    history  int32 [n], the text up to the root token
+    logits   [1 + n, V] of the next token, row 0 after the root token, row 1 + i after node i
+    best     int64 [1 + n], their `best_tokens`; None: computed row by row on demand
+    seeds    uint64, one for each token that the text may still have; empty for greedy decoding
+    random   the request's own generator, for rules that need more than one number per position
+    """
+
+    draft: Draft
+    history: NDArray[np.int32]
+    logits: Tensor
+    best: NDArray[np.int64] | None
+    shaping: Shaping
+    seeds: NDArray[np.uint64]
+    random: np.random.Generator
+
+    def scores(self, nodes: Sequence[int]) -> Tensor:
+        """Logits [m, V] after nodes, with penalty and processors applied."""
+        rows = self.logits[[1 + node for node in nodes]]
+        if not self.shaping.reads_text:
+            return rows
+        tree = self.draft.tree
+        return self.shaping.scores(
+            rows, [np.concatenate((self.history, tree.tokens[tree.path_to(node)])) for node in nodes]
+        )
+
+    def probabilities(self, nodes: Sequence[int]) -> Tensor:
+        """The target's distributions after nodes, float64 [m, V]."""
+        return self.shaping.probabilities(self.scores(nodes))
+
+    def best_token(self, node: int) -> int:
+        """The target's most probable token after a node; ValueError if its logits are invalid."""
+        if self.shaping.reads_text:
+            token = int(best_tokens(self.scores([node]))[0])
+        else:
+            token = int(best_tokens(self.logits[1 + node])) if self.best is None else int(self.best[1 + node])
+        if token < 0:
+            position = len(self.history) + (int(self.draft.tree.depths[node]) if node >= 0 else 0)
+            raise ValueError(
+                f"logits of position {position}: expected numbers or -inf, at least one number, got NaN, "
+                "+inf or only -inf; check the model's weights, their dtype and the logits processors"
+            )
+        return token
+
+    def chain(self) -> tuple[Tensor, Tensor, NDArray[np.int32], NDArray[np.float64]]:
+        """p [g + 1, V], q [g, V], draft [g] and uniforms [g + 1], for the rules of single drawn chains."""
+        tree = self.draft.tree
+        if not tree.is_chain:
+            raise ValueError(
+                "draft: expected one chain, which token and block verification test, got a tree with branches; "
+                "draw 1 path, or verify with RecursiveRejection"
+            )
+        nodes = range(-1, tree.size)
+        p = self.probabilities(nodes)
+        q = self.distribution.rows(nodes[:-1]) if tree.size else p[:0]
+        return p, q, tree.tokens, self.random.random(tree.size + 1)
+
+    @property
+    def distribution(self) -> DraftDistribution:
+        """q of a drawn draft."""
+        assert self.draft.distribution is not None, "drawn drafts come with their distribution"
+        return self.draft.distribution
+
+
+def best_tokens(scores: Tensor) -> NDArray[np.int64]:
+    """The most probable token of each row of scores [..., V], int64 [...]; -1 if a row has NaN, +inf or only -inf."""
+    import torch
+
+    from rescore.lattice.logit_rows import logit_rows
+
+    if scores.device.type == "cpu" and scores.dtype != torch.float64:
+        return _core.best_tokens(logit_rows(scores)).reshape(scores.shape[:-1])
+    found = scores.argmax(dim=-1)
+    return torch.where(scores.gather(-1, found[..., None])[..., 0].isfinite(), found, -1).cpu().numpy()

@@ -1,6 +1,6 @@
 """Greedy match: keeps drafted tokens as long as they are the target's own.
 
-When: temperature 0; one draft, p drafts merged by prefix, or a tree. `matching.py` is the same walk at temperature > 0.
+When: temperature 0; one draft, p drafts merged by prefix, or a tree. `Matching` is the same walk at temperature > 0.
 Source: Stern et al. 2018, "Blockwise Parallel Decoding for Deep Autoregressive Models", section 3; Kim et al. 2024,
 "Exploring and Improving Drafts in Blockwise Parallel Decoding", section 7.2, for p drafts.
 """
@@ -8,16 +8,12 @@ Source: Stern et al. 2018, "Blockwise Parallel Decoding for Deep Autoregressive 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rescore.decode.verify.rule import StatelessRule, Verdict
+from rescore.decode.verify.draft import ScoredDraft
+from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.sampling import ids
 from rescore.lattice.tree import ROOT, TokenTree
-
-if TYPE_CHECKING:
-    from rescore.decode.verify.scored_draft import ScoredDraft
-
-GUARANTEE = "the target's greedy output, token for token (equal arithmetic)"
 
 
 def follow(tree: TokenTree, target: Callable[[int], int]) -> Verdict:
@@ -43,10 +39,10 @@ def verify(truth: Any, tree: TokenTree) -> Verdict:
     return follow(tree, lambda node: truth[1 + node])
 
 
-class Greedy(StatelessRule):
+class Greedy(Rule):
     """Keeps the longest path of the target's most probable tokens."""
 
-    guarantee = GUARANTEE
+    guarantee = "the target's greedy output, token for token (equal arithmetic)"
     greedy = True
     drawn = False
 

@@ -4,6 +4,20 @@ After n < g accepted tokens and the token Y, positions n+2..g of the old block a
 M'(x | prefix) = max(r M(x) - S(x), 0), normalised, where r = M / S of the whole text since the old block's start and S
 is the old drafter after that text; a text that it cannot draft has S = 0 and M' = M. The next block is verified against
 M' and may add a modification of M': modifications nest, the oldest applies first.
+
+Let M^i and S^i be the joint probabilities of x_1..i since the block's start, r_i = M^i / S^i, and J_i =
+sum_x max(S(x) - r_i M(x), 0).
+
+A text follows the draft up to x_1..i with probability at most min(M^i, S^i), and the tests attain this bound. One-token
+extensions of x_1..i account for sum_x min(M^{i+1}, S^{i+1}) of it, so the drafts that reach x_1..i and pass no longer
+test have probability S^i J_i. If r_i >= 1, all of them must pass (h_i = 1). Otherwise M^i still lacks
+sum_x max(M^{i+1} - S^{i+1}, 0) = S^i R_i, so h_i = R_i / J_i.
+
+Texts that have left the draft must reach x_1..i with the remaining probability, D^i = max(M^i - S^i, 0). Texts that
+leave at i continue with the residual max(r_i M - S, 0) / R_i. If r_i < 1, D^i = 0, and they contribute S^i J_i h_i =
+S^i R_i, which gives D^{i+1}. If r_i >= 1, they contribute only S^i J_i, and D^i = S^i (r_i - 1) = S^i (R_i - J_i) have
+left before. Together these are S^i R_i, so D^{i+1} results if and only if the texts that left before are drawn from the
+same residual: this is M'.
 """
 
 from __future__ import annotations
@@ -13,9 +27,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import Verdict
-from rescore.decode.verify.sampling import Array, ids, probabilities, shaped
+from rescore.decode.verify.sampling import Array, ids, probabilities, residual, shaped
 
 LARGEST = 1e300  # limit of a ratio: beyond it only M matters, and products must stay finite
 

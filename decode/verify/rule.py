@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from rescore.decode.verify.scored_draft import ScoredDraft
+from rescore.decode.verify.draft import ScoredDraft
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +25,7 @@ class Verdict:
         return len(self.accepted)
 
 
-class Verifier(Protocol):
-    """A rule applied to one request; may keep state."""
-
-    def verify(self, scored: ScoredDraft) -> Verdict: ...
-
-
-class Rule(Protocol):
+class Rule(ABC):
     """An acceptance rule.
 
     guarantee  the guarantee for the text
@@ -42,18 +34,11 @@ class Rule(Protocol):
     """
 
     guarantee: str
-    greedy: bool
+    greedy = False
     drawn: bool
 
-    def open(self) -> Verifier: ...
-
-
-class StatelessRule(ABC):
-    """A rule without state: it is its own verifier, for all requests."""
-
-    greedy = False
-
-    def open(self) -> Verifier:
+    def open(self) -> Rule:
+        """The rule for one request; a rule without state is the same for all."""
         return self
 
     @abstractmethod

@@ -14,7 +14,7 @@ from rescore.decode.calm.calibration import read_calibrated
 from rescore.decode.calm.consistency import rouge_l_risk
 from rescore.decode.calm.learn_then_test import hoeffding_bentkus
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Stopping
 from rescore.decode.models.open import open_model
 
 END, DEPTH = 2, 5

@@ -8,8 +8,8 @@ from support.tiny_blockwise import trained
 
 from rescore.decode.cli.comparison import explained, measure_of
 from rescore.decode.draft.pace import PassCosts
+from rescore.decode.loop.payoff import Speedup
 from rescore.decode.loop.request import Statistics
-from rescore.decode.loop.speedup import Speedup
 from rescore.decode.models.blockwise import BlockwiseTarget
 
 # Ten passes of 30 ms with trees of 15 nodes, each second of which kept one token; plain ones take 10 ms.

@@ -20,10 +20,8 @@ from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.loop import generate as loop
 from rescore.decode.loop.generate import Chunk, Options, generate
-from rescore.decode.loop.payoff import Payoff
-from rescore.decode.loop.request import Finish, Statistics
-from rescore.decode.loop.speedup import MOST
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.payoff import MOST, Payoff
+from rescore.decode.loop.request import Finish, Statistics, Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.verify.sampling import Sampling

@@ -10,9 +10,8 @@ from scipy import stats
 from support.faulty import FAULTS, Speculative, Tables, text_of
 
 from rescore.decode.conformance import Parameters, Plain, conforms
-from rescore.decode.conformance.checks import CHECKS, FEATURES
-from rescore.decode.conformance.g_test import g_test, of_table, same_law, upper_tail
-from rescore.decode.conformance.report import Status
+from rescore.decode.conformance.checks import CHECKS, FEATURES, Status
+from rescore.decode.conformance.reference import g_statistic, of_table, same_law, upper_tail
 from rescore.lattice.structure import Acceptor
 
 PROMPTS = [[3, 1], [5], [2, 6, 7, 1, 4], [1, 1, 2]]
@@ -137,7 +136,7 @@ def test_the_upper_tail_is_that_of_chi_squared(freedom):
 def test_p_values_are_uniform():
     """Of laws, of tables, and of two samples, at the least expected counts: as many below p as p says."""
     rng, law = np.random.default_rng(0), np.array([0.5, 0.2, 0.2, 0.05, 0.05])
-    of_law = [g_test(rng.multinomial(200, law), 200 * law) for _ in range(4000)]
+    of_law = [upper_tail(*g_statistic(rng.multinomial(200, law), 200 * law)) for _ in range(4000)]
     pairs = np.outer([0.6, 0.4], law / law.sum()).ravel()
     of_tables = [upper_tail(*of_table(rng.multinomial(600, pairs).reshape(2, 5))) for _ in range(4000)]
     texts = [(x, y) for x in range(5) for y in range(2)]
@@ -152,4 +151,4 @@ def test_p_values_are_uniform():
 
 
 def test_what_a_law_forbids_has_p_0():
-    assert g_test([5, 1, 4], [5, 0, 5]) == 0
+    assert upper_tail(*g_statistic([5, 1, 4], [5, 0, 5])) == 0

@@ -20,17 +20,13 @@ from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
-from rescore.decode.verify import block, greedy_block, token
-from rescore.decode.verify.block import BlockVerification
-from rescore.decode.verify.greedy_block import GreedyBlockVerification
-from rescore.decode.verify.recursive import RecursiveRejection
+from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.decode.verify.token import TokenVerification
+from rescore.decode.verify.tree_rules import RecursiveRejection
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
@@ -97,13 +93,13 @@ def test_drawn_drafts_are_verified_on_the_gpu(rule, work):
     assert all(len(one.tokens) == 24 for one in out) and sum(sum(one.statistics.accepted) for one in out) > 20
 
 
-@pytest.mark.parametrize("rule", [token, block, greedy_block], ids=lambda rule: rule.__name__.split(".")[-1])
+@pytest.mark.parametrize("rule", [TokenVerification(), BlockVerification(), GreedyBlockVerification()])
 def test_rules_agree_on_both_devices(rule):
     draw = np.random.default_rng(0)
     p, q = draw.dirichlet(np.ones(7), 4), draw.dirichlet(np.ones(7), 3)
     for _ in range(50):
         draft, uniforms = [int(draw.choice(7, p=row)) for row in q], draw.random(4)
-        assert rule.verify(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verify(
+        assert rule.verdict(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verdict(
             p, q, draft, uniforms
         )
 
@@ -176,15 +172,21 @@ def test_a_whole_step_is_captured(work):
     model = models["cuda"]
     target, slots = BlockwiseTarget(model), HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
     rescorer = TensorRescorer(Rescorer(lm, alpha=0.3))
-    step = DraftedPass(target=target, lattice=slots, rescorer=rescorer, nodes=32)
     hidden = torch.randn(4, model.config.width, device="cuda")
     history = torch.randint(model.config.vocab_size, (4, 3), dtype=torch.int32, device="cuda")
     start = torch.full((4,), 10, device="cuda")
     with torch.inference_mode():
         cache, _ = target.open([np.zeros(10, np.int64)] * 4, 1, 43)
-        captured = Captured(lambda: step(hidden, history, start, 43, cache))
+
+        def step():
+            logits = slots.heads.of_hidden(hidden, history[:, -1])
+            trees = rescorer.trees(slots.tensors(logits), history, 32)
+            block = TreeLayout().lay_tensors(trees, history[:, -1], start, 43)
+            return target.logits(target.read(block, cache)).argmax(dim=-1)
+
+        captured = Captured(step)
         for seed in (1, 2):
             torch.manual_seed(seed)
             hidden.normal_()
             found = captured.replay().clone()
-            assert torch.equal(found, step(hidden, history, start, 43, cache))
+            assert torch.equal(found, step())

@@ -13,8 +13,7 @@ from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import drafts_of
 from rescore.decode.draft.ngram_drafter import NGramDrafter, propose_trees
 from rescore.decode.loop.generate import Options, generate, stream
-from rescore.decode.loop.request import Finish, Request
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Finish, Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.sampling import Sampling

@@ -13,14 +13,12 @@ from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Stopping
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.verify.block import BlockVerification
-from rescore.decode.verify.greedy_block import GreedyBlockVerification
+from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
-from rescore.decode.verify.token import TokenVerification
 
 MODEL = untrained(config=structs.replace(CONFIG, heads=1))
 SAMPLING = Sampling(temperature=2.5, top_k=9, top_p=0.95, seed=4)

@@ -19,7 +19,7 @@ from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree

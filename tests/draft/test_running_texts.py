@@ -16,8 +16,7 @@ from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.draft.tree_search import RunningTexts
-from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.predicted import top_predictions
+from rescore.decode.loop.generate import Options, generate, top_predictions
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from support.refusals import refuses
 from support.scripted import Scripted
 
 transformers = pytest.importorskip("transformers", minversion="5.20")
@@ -15,7 +16,7 @@ from support import tiny_transformers
 from support.bita import tokens_for
 from support.tiny_mtp import modules_of
 from tokenizers import Tokenizer, decoders, models
-from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, TextStreamer
+from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import LogitsProcessor, LogitsProcessorList
 
 from rescore import Drafting, NGram, Rescorer, TextMemory
@@ -27,7 +28,6 @@ from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
 from rescore.decode.draft.suffix_decoding import SuffixDrafter
 from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
-from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
@@ -162,24 +162,6 @@ def test_the_text_is_that_of_generate(family, arguments):
     check(tiny_transformers.shared(family), ragged(), **{"max_new_tokens": 20, "do_sample": False, **arguments})
 
 
-def test_lengths():
-    model = tiny_transformers.shared("llama")
-    for most in (1, 2, 3, 7):
-        assert (
-            check(model, ragged(), max_new_tokens=most, min_new_tokens=most, do_sample=False).shape[1] == 9 + most
-            if most > 3
-            else True
-        )
-    expected, got, _ = both(
-        model,
-        one(),
-        max_new_tokens=9,
-        do_sample=False,
-        stopping_criteria=lambda: StoppingCriteriaList([transformers.MaxLengthCriteria(4)]),
-    )
-    assert got.tolist() == expected.tolist() and expected.shape[1] == 7  # one token, however long the text was
-
-
 @pytest.mark.parametrize("begin", [2, 5])
 def test_stop_strings_and_their_tokenizer_as_arguments(begin):
     inputs, model = one(5), tiny_transformers.shared("gpt2")
@@ -198,11 +180,6 @@ def test_the_signature_is_that_of_a_call():
     assert "source" in inspect.signature(Drafting).parameters
 
 
-def test_max_time():
-    model = tiny_transformers.shared("llama")
-    assert model.generate(**one(), max_new_tokens=20, max_time=0.0, custom_generate=Drafting(Prophet([]))).shape[1] == 7
-
-
 def test_a_processor_that_remembers_sees_every_position_once():
     """Classifier-free guidance keeps its own cache, which reading a position twice would corrupt."""
     negative = torch.tensor([[4, 5, 6]])
@@ -214,16 +191,6 @@ def test_a_processor_that_remembers_sees_every_position_once():
         guidance_scale=1.6,
         negative_prompt_ids=negative,
     )
-
-
-def test_arguments_are_read_from_the_call_of_generate_alone():
-    """A wrapper function hides the object, so only the arguments that transformers passes on are known."""
-    model, drafting, streamer = tiny_transformers.shared("llama"), Drafting(Prophet([])), Recorder()
-    assert dropped_arguments(drafting) == {}
-    model.generate(
-        **one(), max_new_tokens=5, streamer=streamer, custom_generate=lambda *given, **named: drafting(*given, **named)
-    )
-    assert len(streamer.calls) == 1  # the prompt, which generate gives it
 
 
 class Recorder:
@@ -250,20 +217,6 @@ def test_the_streamer_gets_what_generate_gives_it(arguments):
             **inputs, **arguments, streamer=drafted, custom_generate=Drafting(Prophet(texts_of(inputs, expected)))
         )
         assert drafted.calls == plain.calls and plain.calls[-1] == "end" and len(plain.calls) > 3
-
-
-def test_text_streamers(capsys):
-    model, printed = tiny_transformers.shared("llama"), []
-    for more in ({}, {"custom_generate": Drafting(NGramDrafter(ngram(), slots=3, nodes=8))}):
-        model.generate(
-            **one(), max_new_tokens=15, do_sample=False, streamer=TextStreamer(tokenizer(), skip_prompt=True), **more
-        )
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1] != ""
-    with pytest.raises(ValueError, match="TextStreamer only supports batch size 1"):
-        model.generate(
-            **ragged(), max_new_tokens=15, streamer=TextStreamer(tokenizer()), custom_generate=Drafting(Prophet([]))
-        )
 
 
 def close(got, expected, atol=1e-4):
@@ -309,13 +262,6 @@ def test_a_dict_with_scores_logits_and_cache(family, arguments):
             close(states.transpose(1, 2).flatten(2) * seen, others.transpose(1, 2).flatten(2) * seen)
 
 
-def test_a_dict_holds_only_requested_outputs():
-    expected, got, _ = both(
-        tiny_transformers.shared("llama"), one(), return_dict_in_generate=True, max_new_tokens=5, do_sample=False
-    )
-    assert got.keys() == expected.keys() and "scores" not in got.keys()
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("batch", [(6,), (6, 3, 9)], ids=["alone", "ragged"])
 def test_a_chat_continues_from_its_cache(family, batch):
@@ -358,51 +304,11 @@ def test_heads_with_state_continue_from_a_cache_too():
         }
 
 
-def test_an_empty_cache_with_windows_is_filled():
-    model, inputs = tiny_transformers.shared("mistral"), one(9)
-    caches = [DynamicCache(config=model.config) for _ in range(2)]
-    expected = model.generate(**inputs, max_new_tokens=9, do_sample=False, **{CACHE: caches[0]})
-    got = model.generate(
-        **inputs, max_new_tokens=9, do_sample=False, **{CACHE: caches[1]}, custom_generate=Drafting(Prophet([]))
-    )
-    assert got.tolist() == expected.tolist()
-    assert caches[1].layers[0].keys.shape == caches[0].layers[0].keys.shape
-    close(caches[1].layers[0].keys, caches[0].layers[0].keys)
-
-
 @functools.cache
 def ngram() -> NGram:
     """An n-gram model of the llama's own texts."""
     texts = [text for seed in range(20) for text in written("llama", ragged(seed=seed), 25)]
     return build([np.array([*text, 2], np.int32) for text in texts], order=3, vocab_size=V, end_of_text=2)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("with_lm", [False, True], ids=["nothing", "an n-gram model"])
-@pytest.mark.parametrize("nodes", [None, 12])
-def test_without_heads_the_text_itself_drafts(family, with_lm, nodes):
-    model, inputs = tiny_transformers.shared(family), ragged()
-    arguments = dict(max_new_tokens=40, do_sample=False, eos_token_id=None, pad_token_id=0)
-    expected = model.generate(**inputs, **arguments)
-    drafting = Drafting(ngram(), nodes=nodes) if with_lm else Drafting(nodes=nodes)
-    for _ in range(2):
-        assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()
-    if nodes:  # else none are drafted where passes of this tiny model cost more than they bring
-        assert sum(sum(row.accepted) for row in drafting.statistics) > 40
-
-
-def test_earlier_calls_are_remembered():
-    model, inputs = tiny_transformers.shared("llama"), ragged()
-    arguments = dict(max_new_tokens=30, do_sample=False, eos_token_id=None, pad_token_id=0)
-    memory = TextMemory(vocab_size=V, end_of_text=2)
-    drafting = Drafting(nodes=12, memory=memory)
-    expected, passes = model.generate(**inputs, **arguments), []
-    for _ in range(2):
-        assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()
-        passes.append(sum(row.passes for row in drafting.statistics))
-    assert passes[1] < passes[0]
-    remembered = [text.tolist()[-30:] for text in memory.texts()]
-    assert sorted(remembered[:5]) == sorted(expected[:, -30:].tolist()) and len(remembered) == 10
 
 
 def test_rows_have_memories_of_their_own():
@@ -417,18 +323,6 @@ def test_rows_have_memories_of_their_own():
     assert [text.tolist()[-30:] for text in mine.texts()] == 2 * expected[:1, -30:].tolist()
     with pytest.raises(ValueError, match="memory: .*2 rows, got 3"):
         model.generate(**inputs, **arguments, custom_generate=Drafting(memory=[mine, None, mine]))
-
-
-def test_without_heads_a_chat_continues_from_its_cache():
-    model, inputs, cache = tiny_transformers.shared("llama"), one(), DynamicCache()
-    arguments = dict(max_new_tokens=9, do_sample=False, eos_token_id=None, repetition_penalty=1.1)
-    drafting = Drafting(nodes=10)
-    for _ in range(3):
-        expected = model.generate(**inputs, **arguments)
-        got = model.generate(**inputs, **arguments, **{CACHE: cache}, custom_generate=drafting)
-        assert got.tolist() == expected.tolist()
-        ids = torch.cat((expected, one(4, seed=9)["input_ids"]), dim=1)
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 @pytest.mark.parametrize("kind", ["medusa", "bita"])
@@ -485,36 +379,6 @@ def test_mask_tokens_continue_from_a_cache(family, tmp_path):
     assert model.generate(**ragged(), **arguments, custom_generate=drafting).tolist() == (
         model.generate(**ragged(), **arguments).tolist()
     )
-
-
-def test_one_object_serves_several_models(tmp_path):
-    tiny_transformers.randomised(MedusaHeads(heads=2, width=32, vocab_size=V)).save(tmp_path)
-    drafting = Drafting(tmp_path)
-    for family in ("llama", "gpt2", "llama"):
-        model = tiny_transformers.shared(family)
-        assert (
-            model.generate(**one(), max_new_tokens=9, custom_generate=drafting).tolist()
-            == model.generate(**one(), max_new_tokens=9).tolist()
-        )
-
-
-def test_a_draft_model_drafts():
-    model, small = tiny_transformers.shared("llama"), CausalLMTarget(tiny_transformers.shared("llama-tied"))
-    for source in (small, CausalLMTarget(model)):
-        drafting = Drafting(DraftModelDrafter(source, gamma=3, vocab_size=V, drawn=False))
-        got = model.generate(
-            **ragged(), max_new_tokens=16, do_sample=False, eos_token_id=None, custom_generate=drafting
-        )
-        assert (
-            got.tolist() == model.generate(**ragged(), max_new_tokens=16, do_sample=False, eos_token_id=None).tolist()
-        )
-    # The model itself: everything is accepted, and the last draft is one token shorter.
-    assert drafting.statistics[0].accepted == [
-        3,
-        3,
-        3,
-        3,
-    ]
 
 
 class Held:
@@ -593,212 +457,93 @@ def test_torchs_seed_is_the_seed():
     assert all(left != right for left, right in itertools.combinations(rows, 2))
 
 
-def test_returned_sequences_of_greedy_decoding():
-    check(tiny_transformers.shared("llama"), ragged(), max_new_tokens=10, do_sample=False, num_return_sequences=1)
-    with pytest.raises(ValueError, match="num_return_sequences"):  # generate's own
-        tiny_transformers.shared("llama").generate(
-            **one(), max_new_tokens=4, do_sample=False, num_return_sequences=2, custom_generate=Drafting(Prophet([]))
-        )
-
-
 NO_DRAFTS = Prophet([])
+STATIC = lambda: transformers.StaticCache(config=tiny_transformers.shared("llama").config, max_cache_len=30)  # noqa: E731
 REFUSED = {
-    "beam search": (dict(num_beams=3), "expected greedy decoding or sampling, got beam search; give num_beams=1"),
-    "beam sampling": (dict(num_beams=3, do_sample=True), "got beam sample; give num_beams=1"),
-    "constraints": (
-        dict(num_beams=3, force_words_ids=[[5]]),
-        "got constrained beam search; give num_beams=1, without constraints",
-    ),
-    "contrastive": (
-        dict(penalty_alpha=0.6, top_k=4, do_sample=False),
-        "got contrastive search; leave penalty_alpha out",
-    ),
-    "prompt look-up": (
-        dict(prompt_lookup_num_tokens=3),
-        "got assisted generation; leave assistant_model, prompt_lookup_num_tokens",
-    ),
-    "assistant": (
-        dict(assistant_model=lambda: tiny_transformers.shared("llama-tied")),
-        "got assisted generation; leave assistant_model",
-    ),
-    "DoLa": (dict(dola_layers="low"), "got dola generation; leave dola_layers out"),
-    "several processes": (dict(synced_gpus=True), "expected one process, got synced_gpus"),
-    "static cache by name": (
-        dict(cache_implementation="static"),
-        "expected cache_implementation None or 'dynamic', got 'static'",
-    ),
-    "prefill in chunks": (dict(prefill_chunk_size=4), "expected prefill_chunk_size None, got 4"),
-    "attentions": (
-        dict(output_attentions=True, return_dict_in_generate=True),
-        "output_attentions: not supported, since verification passes read other tokens",
-    ),
-    "hidden states": (
-        dict(output_hidden_states=True, return_dict_in_generate=True),
-        "output_hidden_states: not supported, since verification",
-    ),
-    "positions": (
-        dict(position_ids=lambda: torch.arange(6)[None] + 1),
-        "position_ids: expected those of the attention mask",
-    ),
-    "static cache": (
-        {CACHE: lambda: transformers.StaticCache(config=tiny_transformers.shared("llama").config, max_cache_len=30)},
-        "expected a DynamicCache without offloading, got StaticCache; give a transformers.DynamicCache",
-    ),
+    "beam search": (dict(num_beams=3), "num_beams=1"),
+    "beam sampling": (dict(num_beams=3, do_sample=True), "num_beams=1"),
+    "constraints": (dict(num_beams=3, force_words_ids=[[5]]), "constraints"),
+    "contrastive": (dict(penalty_alpha=0.6, top_k=4, do_sample=False), "penalty_alpha"),
+    "prompt look-up": (dict(prompt_lookup_num_tokens=3), "prompt_lookup_num_tokens"),
+    "assistant": (dict(assistant_model=lambda: tiny_transformers.shared("llama-tied")), "assistant_model"),
+    "DoLa": (dict(dola_layers="low"), "dola_layers"),
+    "several processes": (dict(synced_gpus=True), "synced_gpus"),
+    "static cache by name": (dict(cache_implementation="static"), "cache_implementation", "'static'"),
+    "prefill in chunks": (dict(prefill_chunk_size=4), "prefill_chunk_size", "4"),
+    "attentions": (dict(output_attentions=True, return_dict_in_generate=True), "output_attentions"),
+    "hidden states": (dict(output_hidden_states=True, return_dict_in_generate=True), "output_hidden_states"),
+    "positions": (dict(position_ids=lambda: torch.arange(6)[None] + 1), "position_ids"),
+    "static cache": ({CACHE: STATIC}, "DynamicCache", "StaticCache"),
+    "padding on the right": (dict(attention_mask=torch.tensor([[1, 1, 1, 1, 1, 0]])), "row 0", "padding_side = 'left'"),
+    "a hole in the mask": (dict(attention_mask=torch.tensor([[0, 1, 0, 1, 1, 1]])), "row 0", "padding_side = 'left'"),
 }
+
+
+def generated(family="llama", **arguments):
+    """A call with drafts, and its arguments made anew if they are functions."""
+    made = {name: value() if inspect.isfunction(value) else value for name, value in arguments.items()}
+    call = {"max_new_tokens": 4, "custom_generate": Drafting(NO_DRAFTS), **one(), **made}
+    return tiny_transformers.shared(family).generate(**call)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_by_name(name):
-    arguments, message = REFUSED[name]
-    arguments = {
-        key: value() if callable(value) and not isinstance(value, torch.nn.Module) else value
-        for key, value in arguments.items()
-    }
-    with pytest.raises(ValueError, match=message):
-        tiny_transformers.shared("llama").generate(
-            **one(), **{"max_new_tokens": 4, **arguments}, custom_generate=Drafting(NO_DRAFTS)
-        )
+    arguments, *named = REFUSED[name]
+    refuses(ValueError, lambda: generated(**arguments), *named)
 
 
 def test_inputs_that_are_refused():
-    model, drafting = tiny_transformers.shared("llama"), Drafting(NO_DRAFTS)
-    ids = ragged()["input_ids"]
-    for row, at in ((1, -1), (2, 5)):
-        mask = torch.ones_like(ids)
-        mask[row, at] = 0
-        with pytest.raises(
-            ValueError,
-            match=(
-                f"attention_mask: expected padding on the left only, got another mask in row {row}; "
-                "set tokenizer.padding_side = 'left'"
-            ),
-        ):
-            model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(ValueError, match="expected text only .*, got inputs_embeds"):
-        model.generate(inputs_embeds=torch.zeros(1, 4, 32), max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(ValueError, match="expected text only .*, got token_type_ids"):
-        tiny_transformers.shared("gpt2").generate(
-            **one(), token_type_ids=torch.zeros(1, 6, dtype=torch.int64), max_new_tokens=4, custom_generate=drafting
-        )
-    with pytest.raises(
-        ValueError,
-        match="expected a decoder-only model, got T5ForConditionalGeneration; decode with rescore.decode.loop.generate",
-    ):
-        tiny_transformers.shared("t5").generate(**one(), max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(
-        ValueError,
-        match=(
-            "UnbatchedClassifierFreeGuidanceLogitsProcessor carries state from step to step, "
-            "expected one row whose drafts are matched, got 5 rows"
-        ),
-    ):
-        model.generate(
-            **ragged(), guidance_scale=1.5, negative_prompt_ids=ids, max_new_tokens=4, custom_generate=drafting
-        )
-    drawn = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=2, vocab_size=V, drawn=True))
-    with pytest.raises(
-        ValueError,
-        match="expected one row whose drafts are matched, got BlockVerification, which also processes rejected tokens",
-    ):
-        model.generate(
-            **one(),
-            do_sample=True,
-            guidance_scale=1.5,
-            negative_prompt_ids=ids[:1],
-            max_new_tokens=4,
-            custom_generate=drawn,
-        )
-    with pytest.raises(
-        ValueError, match="pad_token_id: expected an id, since a stopping criterion has an eos_token_id, got None"
-    ):
-        criteria = StoppingCriteriaList([transformers.EosTokenCriteria(5)])
-        tiny_transformers.shared("gpt2").generate(
-            **one(), eos_token_id=None, stopping_criteria=criteria, max_new_tokens=4, custom_generate=drafting
-        )
+    model, embeds = tiny_transformers.shared("llama"), torch.zeros(1, 4, 32)
+    refuses(ValueError, lambda: model.generate(inputs_embeds=embeds, custom_generate=Drafting()), "inputs_embeds")
+    types = torch.zeros(1, 6, dtype=torch.int64)
+    refuses(ValueError, lambda: generated("gpt2", token_type_ids=types), "token_type_ids")
+    refuses(ValueError, lambda: generated("t5"), "T5ForConditionalGeneration", "rescore.decode.loop.generate")
+    guided = dict(guidance_scale=1.5, negative_prompt_ids=ragged()["input_ids"])
+    processor = "UnbatchedClassifierFreeGuidanceLogitsProcessor"
+    refuses(ValueError, lambda: generated(**ragged(), **guided), processor, "5 rows")
+    drawn = Drafting(small(True, family="llama"))
+    guided["negative_prompt_ids"] = guided["negative_prompt_ids"][:1]
+    refuses(ValueError, lambda: generated(do_sample=True, **guided, custom_generate=drawn), processor, "Block")
+    refuses(ValueError, lambda: generated(custom_generate=drawn), "Greedy", "DraftModelDrafter")
+    criteria = StoppingCriteriaList([transformers.EosTokenCriteria(5)])
+    refuses(ValueError, lambda: generated("gpt2", eos_token_id=None, stopping_criteria=criteria), "pad_token_id")
 
 
 def test_caches_that_are_refused():
-    model, drafting, inputs = tiny_transformers.shared("mistral"), Drafting(NO_DRAFTS), one(9)
+    model, inputs = tiny_transformers.shared("mistral"), one(9)
 
     def filled(cache):
         model(**inputs, **{CACHE: cache})
         return cache
 
-    def refused(message, cache, **more):
-        with pytest.raises(ValueError, match=message):
-            model.generate(**{**longer, **more}, **{CACHE: cache}, max_new_tokens=4, custom_generate=drafting)
+    ids = torch.nn.functional.pad(inputs["input_ids"], (0, 3), value=4)
+    longer = {"input_ids": ids, "attention_mask": torch.ones(1, 12, dtype=torch.int64)}
 
-    longer = {
-        "input_ids": torch.nn.functional.pad(inputs["input_ids"], (0, 3), value=4),
-        "attention_mask": torch.ones(1, 12, dtype=torch.int64),
-    }
-    refused(
-        "expected all 9 tokens in every layer, got the last 4 in a DynamicSlidingWindowLayer; .* made without a config",
-        filled(DynamicCache(config=model.config)),
-    )
-    whole = filled(DynamicCache())
-    refused(
-        "expected input_ids to hold the cache's 9 tokens and at least one more, got 3; give all ids of the text",
-        whole,
-        input_ids=longer["input_ids"][:, -3:],
-    )
-    refused("expected input_ids to hold the cache's 9 tokens and at least one more, got 9", whole, **inputs)
-    masked = torch.tensor([[0] + [1] * 11])
-    refused(
-        "cache's 9 tokens and at least one more, got 3",
-        whole,
-        input_ids=longer["input_ids"][:, -3:],
-        attention_mask=masked,
-    )
-    refused(
-        "expected 2 rows, those of input_ids and num_return_sequences, got 1",
-        whole,
-        num_return_sequences=2,
-        do_sample=True,
-    )
+    def refused_cache(cache, *named, **more):
+        refuses(ValueError, lambda: generated("mistral", **{**longer, **more}, **{CACHE: cache}), CACHE, *named)
+
+    refused_cache(filled(DynamicCache(config=model.config)), "9", "the last 4", "DynamicSlidingWindowLayer")
+    whole, masked = filled(DynamicCache()), torch.tensor([[0] + [1] * 11])
+    refused_cache(whole, "9", "got 3", input_ids=ids[:, -3:])
+    refused_cache(whole, "9", "got 9", **inputs)
+    refused_cache(whole, "9", "got 3", input_ids=ids[:, -3:], attention_mask=masked)
+    refused_cache(whole, "2 rows", "got 1", num_return_sequences=2, do_sample=True)
     offloading = DynamicCache()
     offloading.offloading = True  # its own constructor wants a device to copy from
-    refused("got one that offloads", offloading)
-    refused("got EncoderDecoderCache", transformers.EncoderDecoderCache(DynamicCache(), DynamicCache()))
+    refused_cache(offloading, "offloads")
+    refused_cache(transformers.EncoderDecoderCache(DynamicCache(), DynamicCache()), "EncoderDecoderCache")
     hybrid = DynamicCache()
     hybrid.layers += [transformers.cache_utils.DynamicLayer(), transformers.cache_utils.LinearAttentionLayer()]
-    refused("expected layers of keys and values only, got a LinearAttentionLayer", hybrid)
+    refused_cache(hybrid, "LinearAttentionLayer")
 
 
 def test_sources_that_are_refused(tmp_path):
-    with pytest.raises(
-        TypeError, match="source: expected an n-gram model, heads, a folder of heads or a drafter, got int"
-    ):
-        Drafting(3)
-    with pytest.raises(ValueError, match="rescorer: expected heads as source, whose lattice it rescores, got Prophet"):
-        Drafting(NO_DRAFTS, rescorer=Rescorer())
-    with pytest.raises(ValueError, match="memory: expected neither a drafter nor a rescorer, got Prophet"):
-        Drafting(NO_DRAFTS, memory=TextMemory(vocab_size=V, end_of_text=2))
-    with pytest.raises(ValueError, match="lm: expected heads as source, got NGram; give the n-gram model as"):
-        Drafting(ngram(), lm=ngram())
-    with pytest.raises(ValueError, match="lm: expected none, since the rescorer has its own"):
-        Drafting(tmp_path, lm=ngram(), rescorer=Rescorer(ngram(), alpha=0.5))
-    drawn = DraftModelDrafter(CausalLMTarget(tiny_transformers.shared("llama")), gamma=2, vocab_size=V, drawn=True)
-    with pytest.raises(
-        ValueError,
-        match="drafter: expected drafts that are deterministic, which Greedy verifies, got DraftModelDrafter",
-    ):
-        tiny_transformers.shared("llama").generate(**one(), max_new_tokens=4, custom_generate=Drafting(drawn))
-
-
-def test_an_ngram_model_is_opened_by_its_file(tmp_path):
-    ngram().save(tmp_path / "lm.ngram")
-    drafting = Drafting(tmp_path / "lm.ngram", nodes=6)
-    opened = Drafting(ngram(), nodes=6)
-    model = tiny_transformers.shared("llama")
-    for one_of in (drafting, opened):
-        model.generate(**one(), max_new_tokens=9, do_sample=False, custom_generate=one_of)
-    assert drafting.statistics[0].accepted == opened.statistics[0].accepted
-    with pytest.raises(FileNotFoundError, match="gone.ngram"):
-        Drafting(tmp_path / "gone.ngram")
-
-
-@pytest.mark.parametrize("nodes", [0, -1, 1025])
-def test_sizes_that_no_tree_has(nodes):
-    with pytest.raises(ValueError, match=f"nodes: .*{nodes}"):
-        Drafting(nodes=nodes)
+    refuses(TypeError, lambda: Drafting(3), "source", "int")
+    refuses(ValueError, lambda: Drafting(NO_DRAFTS, rescorer=Rescorer()), "rescorer", "Prophet")
+    memory = TextMemory(vocab_size=V, end_of_text=2)
+    refuses(ValueError, lambda: Drafting(NO_DRAFTS, memory=memory), "memory", "Prophet")
+    refuses(ValueError, lambda: Drafting(ngram(), lm=ngram()), "lm", "NGram")
+    refuses(ValueError, lambda: Drafting(tmp_path, lm=ngram(), rescorer=Rescorer(ngram(), alpha=0.5)), "lm", "rescorer")
+    refuses(FileNotFoundError, lambda: Drafting(tmp_path / "gone.ngram"), "gone.ngram")
+    for nodes in (0, -1, 1025):
+        refuses(ValueError, lambda nodes=nodes: Drafting(nodes=nodes), "nodes", nodes)

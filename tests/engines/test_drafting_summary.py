@@ -34,11 +34,6 @@ def mean_ms(times_us):
     return pytest.approx(1e-3 * np.mean(times_us))
 
 
-def test_before_a_call_there_is_nothing_to_tell():
-    found = Drafting().summary()
-    assert "no call" in str(found) and (found.totals, found.payoff, found.remedies) == (None, None, ())
-
-
 @pytest.mark.parametrize("rows", [1, 3])
 def test_plain_decoding_is_estimated_from_the_passes_without_drafts(rows):
     """In a batch, from those in which no row had drafts."""
@@ -74,16 +69,6 @@ def test_then_the_times_that_sizes_are_chosen_by_count():
         drafter.nodes.open(2, 6).pace.times.note(2, seconds)
     found = call(drafting, rows=2)
     assert found.payoff.plain_ms == 1000.0 and found.payoff.pays and found.remedies == ()
-
-
-def test_a_single_token_has_no_drafts():
-    found = call(Drafting(), most=1)
-    assert found.payoff is None and found.verdict == "nothing was drafted" and "max_new_tokens" in found.remedies[0]
-
-
-def test_the_last_call_counts():
-    drafting = Drafting(Scripted(every_other))
-    assert [call(drafting, most=most).totals.tokens for most in (9, 12)] == [9, 12]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from rescore.decode.engines.llama_cpp import Draft, DraftedLlama, LlamaTarget
 from rescore.decode.engines.llama_cpp.context import ROLLBACK, SEQUENCES
 from rescore.decode.engines.llama_cpp.target import HeadsOfStates
 from rescore.decode.loop.generate import Options, generate, stream
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Stopping
 from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling
@@ -86,14 +86,6 @@ def test_drafts_do_not_change_greedy_text(target, plain, nodes):
         assert one.tokens.tolist() == other.tokens.tolist() == text
     if nodes:
         assert sum(sum(one.statistics.accepted) for one in together) > 0  # tokens that were drafted
-
-
-def test_drafts_do_not_change_drawn_text(target):
-    """Sample matching: each position has its own seed."""
-    options = Options(max_tokens=30, shaping=Shaping(sampling=Sampling(temperature=0.8, seed=3)))
-    wanted = [one.tokens.tolist() for one in generate(target, PROMPTS, None, options)]
-    got = generate(target, PROMPTS, BlendedDrafter(target, nodes=12), options)
-    assert [one.tokens.tolist() for one in got] == wanted
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -254,13 +246,6 @@ def test_drafts_of_its_own_decoding_stay_inside_a_structure(file):
     assert passes[True] < passes[False]
 
 
-def test_requested_logits_are_kept(file):
-    options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
-    llama = DraftedLlama(**options, draft_model=Draft(cost=0.05), logits_all=True)
-    assert written(llama, PROMPTS[1], 8)
-    assert np.isfinite(llama.scores[: llama.n_tokens]).all() and llama.scores[: llama.n_tokens].std() > 0
-
-
 def test_a_model_of_fewer_ids_drafts_what_it_knows(file, plain):
     text = np.arange(50)
     draft = Draft(build([text] * 50, order=3, vocab_size=50, end_of_text=0), cost=0.05)
@@ -268,10 +253,6 @@ def test_a_model_of_fewer_ids_drafts_what_it_knows(file, plain):
     options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
     llama = DraftedLlama(**options, draft_model=draft)
     assert [written(llama, prompt) for prompt in PROMPTS] == plain
-
-
-def test_no_tokens_to_draft(file):
-    refuses(ValueError, lambda: Draft(most=0), "most", "1", "0")
 
 
 @pytest.fixture(scope="module")

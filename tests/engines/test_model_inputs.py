@@ -91,21 +91,6 @@ def test_what_prepare_inputs_for_generation_changes_is_refused(name):
     same(model, inputs, drafting)
 
 
-def test_positions_that_change_from_the_second_token_on_are_found_out():
-    model, inputs = tiny_transformers.build("llama"), prompts(6)
-    own = model.prepare_inputs_for_generation
-
-    @functools.wraps(own)
-    def later(*given, **named):
-        inputs = own(*given, **named)
-        if inputs["input_ids"].shape[1] == 1:
-            inputs["position_ids"] = inputs["position_ids"] + 3
-        return inputs
-
-    model.prepare_inputs_for_generation = later
-    refused_beside(model, inputs, "logits")
-
-
 def last_alone(module, given, states):
     states = states.clone()
     states[:, -1] += 1.0
@@ -134,10 +119,26 @@ def with_forward(model):
     return lambda: delattr(model, "forward")
 
 
+def with_later_positions(model):
+    """Positions that change from the second token on."""
+    own = model.prepare_inputs_for_generation
+
+    @functools.wraps(own)
+    def later(*given, **named):
+        inputs = own(*given, **named)
+        if inputs["input_ids"].shape[1] == 1:
+            inputs["position_ids"] = inputs["position_ids"] + 3
+        return inputs
+
+    model.prepare_inputs_for_generation = later
+    return lambda: delattr(model, "prepare_inputs_for_generation")
+
+
 CHANGES = {
     "last position": (with_hook(last_alone), ["logits"]),
     "prompts": (with_hook(prompts_alone), ["logits"]),
     "forward": (with_forward, ["logits"]),
+    "positions": (with_later_positions, ["logits"]),
     "hook": (with_hook(lambda *given: None, lambda model: model), ["1"]),
 }
 
@@ -231,12 +232,6 @@ def test_a_forward_that_passes_ids_on_needs_no_refusal(family, wrapped):
     model, drafting = tiny_transformers.build(family), Drafting()
     same(model, prompts(6, 4), drafting)
     same(wrapped(model), prompts(6, 4), drafting)
-
-
-@pytest.mark.parametrize("family", ["phi3", "gpt-neo"])
-def test_parts_are_not_replaced_under_a_forward_of_the_instance(family):
-    model = hooked(longrope.__wrapped__("phi3") if family == "phi3" else tiny_transformers.build(family))
-    refused_beside(model, prompts(6), "instance")
 
 
 def test_changes_that_all_tokens_share_need_no_refusal():
@@ -353,15 +348,6 @@ def test_longrope_on_both_sides_of_its_switch(family, lengths, most):
 
 
 @pytest.mark.parametrize("family", ["llama", "phi3"])
-def test_longrope_matters_and_padding_counts(family):
-    model, inputs = longrope(family), prompts(8, 6)
-    short = tiny_transformers.build(family, max_position_embeddings=512, sliding_window=None)
-    assert model.generate(**inputs, **PLAIN).tolist() != short.generate(**inputs, **PLAIN).tolist()
-    padded = {name: nn.functional.pad(value, (2, 0)) for name, value in inputs.items()}
-    same(model, padded, max_new_tokens=20)
-
-
-@pytest.mark.parametrize("family", ["llama", "phi3"])
 def test_scores_and_a_cache_across_the_switch_are_those_of_generate(family):
     model, inputs = longrope(family), prompts(8, 6)
     arguments = {**PLAIN, "return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 20}
@@ -383,16 +369,6 @@ def test_a_chat_that_crosses_the_switch_between_its_turns(family):
         text = model.generate(**arguments, **{CACHE: plain})
         assert model.generate(**arguments, **{CACHE: drafted}, custom_generate=drafting).tolist() == text.tolist()
         ids = torch.cat((text, torch.randint(3, V, (1, 3), generator=draw)), dim=1)
-
-
-def test_sampled_text_across_the_switch_has_its_seed():
-    model, inputs, texts = longrope("llama"), prompts(8, 6), []
-    for _ in range(2):
-        torch.manual_seed(3)
-        texts.append(
-            model.generate(**inputs, **{**PLAIN, "do_sample": True, "max_new_tokens": 30}, custom_generate=Drafting())
-        )
-    assert torch.equal(*texts)
 
 
 ROPES = {
@@ -457,15 +433,6 @@ def test_edges_of_prompts(name):
 # The end of the context
 
 
-@pytest.mark.parametrize(("length", "most"), [(60, 4), (60, 5), (64, 1), (50, 15)])
-@pytest.mark.parametrize("family", ["gpt2", "gpt-neo"])  # the latter with tables of masks too
-def test_a_text_that_ends_with_the_context(family, length, most):
-    model = tiny_transformers.shared(family)
-    for given in (None, Drafting(), Drafting(nodes=32)):
-        same(model, prompts(length), given, max_new_tokens=most)
-        same(model, prompts(length, length - 9), given, max_new_tokens=most)
-
-
 @pytest.mark.parametrize("family", ["codegen", "ctrl", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "opt", "biogpt"])
 def test_every_family_with_a_table_reaches_its_end(family):
     model, inputs = tiny_families.small_model(family), prompts(120)
@@ -477,18 +444,6 @@ def test_every_family_with_a_table_reaches_its_end(family):
         model.generate(**inputs, **{**PLAIN, "max_new_tokens": 10})
     with pytest.warns(UserWarning, match="row 0: expected its text to end within the model's context of 128"):
         assert model.generate(**inputs, **{**PLAIN, "max_new_tokens": 10}, custom_generate=Drafting()).shape == (1, 129)
-
-
-def test_a_table_that_grows_is_not_the_end_of_a_text():
-    model = tiny_families.small_model("xglm")
-    same(model, prompts(120, 90), max_new_tokens=9)
-    with pytest.warns(UserWarning, match="decoded without drafts, since .* past its 128 positions"):
-        same(model, prompts(120, 90), Drafting(), max_new_tokens=12)
-
-
-@pytest.mark.parametrize("length", [60, 64, 70])
-def test_rotary_positions_go_on_past_the_context(length):
-    same(tiny_transformers.shared("llama"), prompts(length, 5), max_new_tokens=12)
 
 
 @pytest.mark.parametrize("end", [None, V - 1])
@@ -521,20 +476,6 @@ def test_fields_that_the_family_does_not_use(fields):
     same(tiny_transformers.build("llama", **fields), prompts(6, 9), max_new_tokens=20)
 
 
-def test_fields_that_a_class_of_ones_own_does_not_use():
-    class Own(transformers.LlamaForCausalLM):
-        pass
-
-    model = tiny_transformers.build("llama", sliding_window=4096, alibi=True)
-    model.__class__ = Own
-    same(model, prompts(6, 9))
-
-
-def test_rotary_parameters_of_a_family_with_a_table():
-    rope = dict(rope_type="longrope", short_factor=[1.0], long_factor=[1.0], original_max_position_embeddings=4)
-    same(tiny_transformers.build("gpt2", rope_parameters=rope), prompts(6, 9), max_new_tokens=20)
-
-
 def test_a_window_that_only_the_cache_of_generate_knows():
     model = tiny_transformers.build("llama", sliding_window=5)
     with pytest.warns(UserWarning, match=f"{CACHE} keeps 5 tokens .sliding_window., which the family does not expect"):
@@ -560,3 +501,16 @@ def test_what_was_checked_is_kept_with_the_model(monkeypatch):
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(other.generate(ids, max_new_tokens=6, do_sample=False, custom_generate=Drafting()), first)
     assert len(checks) == 3
+
+
+@pytest.mark.parametrize("family", ["phi3", "gpt-neo"])
+def test_parts_are_not_replaced_under_a_forward_of_the_instance(family):
+    model = hooked(longrope.__wrapped__("phi3") if family == "phi3" else tiny_transformers.build(family))
+    refused_beside(model, prompts(6), "instance")
+
+
+def test_a_table_that_grows_is_not_the_end_of_a_text():
+    model = tiny_families.small_model("xglm")
+    same(model, prompts(120, 90), max_new_tokens=9)
+    with pytest.warns(UserWarning, match="decoded without drafts, since .* past its 128 positions"):
+        same(model, prompts(120, 90), Drafting(), max_new_tokens=12)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
-from rescore.decode.engines.sglang.tree_arrays import tree_arrays
+from rescore.decode.engines.sglang.rows import tree_arrays
 from rescore.lattice.tree import TokenTree
 
 TREE = TokenTree.from_parents([7, 8, 9, 7], [-1, 0, -1, 2])
@@ -72,11 +72,6 @@ def test_the_mask_says_what_the_tree_is(seed):
 
 def test_a_tree_that_is_too_large():
     refuses(ValueError, lambda: tree_arrays([TREE], [5], 4), "trees[0]", "3", "4")
-
-
-def test_no_tree():
-    tokens, mask = tree_arrays([], [], 4)
-    assert tokens.shape == mask.shape == (0,)
 
 
 @pytest.mark.parametrize("start", range(9))

@@ -45,11 +45,9 @@ sys.meta_path.append(Absent())  # last, after the finders of installed packages
 import sglang
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from rescore.decode.engines.empty_on_error import EmptyOnError
-from rescore.decode.engines.engine_options import VARIABLE
+from rescore.decode.engines.plugin import VARIABLE, EmptyOnError
 from rescore.decode.engines.sglang.plugin import NAME, register
-from rescore.decode.engines.sglang.rows import RequestTexts
-from rescore.decode.engines.sglang.tree_arrays import tree_arrays
+from rescore.decode.engines.sglang.rows import RequestTexts, tree_arrays
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.lattice.tree import TokenTree
 

@@ -15,8 +15,8 @@ from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_search import NODES
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
-from rescore.decode.engines.known_text import NOTHING
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.decode.engines.text_store import NOTHING
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
 from rescore.lattice.tree import TokenTree
@@ -96,19 +96,11 @@ def test_requests_of_one_prompt_share_their_counts(lm):
     assert same(drafter.trees([DraftRow.of_tokens(whole, "e", prompt=20)], 9)[0], anew(lm, whole, 9))
 
 
-def test_a_text_that_was_dropped_is_counted_again(lm):
-    drafter, texts = TextDrafter(lm, texts=1), [text_of(1), text_of(2)]
-    for end in range(20, 60, 3):
-        for text in texts:
-            assert same(drafter.trees([DraftRow.of_tokens(text[:end])], 9)[0], anew(lm, text[:end], 9))
-    assert drafter.texts == 1
-
-
 def test_a_request_that_went_back_begins_anew(lm):
     drafter, text = TextDrafter(lm), text_of(1)
     drafter.trees([DraftRow.of_tokens(text[:50], "id")], 9)
     assert same(drafter.trees([DraftRow.of_tokens(text[:40], "id")], 9)[0], anew(lm, text[:40], 9))
-    assert drafter.known("id") == 40
+    assert drafter.tokens == 40
 
 
 def test_only_new_tokens_are_read_by_id(lm):
@@ -228,13 +220,6 @@ def test_rows_have_memories_of_their_own(lm):
         )
 
 
-def test_without_a_model():
-    drafter, text = TextDrafter(vocab_size=V, cost=COST), np.random.default_rng(0).permutation(V)
-    (chain,) = drafter.chains([DraftRow.of_tokens(np.concatenate([text, text[:10]]))], 8)
-    assert np.array_equal(chain, text[10:18])
-    assert TextDrafter().vocab_size > 300_000  # of any tokenizer
-
-
 @pytest.mark.parametrize("most", [40, 64, 1000])
 def test_copies_run_on(most):
     drafter, text = TextDrafter(vocab_size=200, cost=0.01), np.random.default_rng(0).permutation(200)
@@ -307,16 +292,6 @@ def test_calls_rest_where_drafted_tokens_are_dear():
     assert pace.lengths([NOTHING], 1.0) == [0]
     assert [pace.rests() for _ in range(17)] == [True] * LONGEST_REST + [False]
     assert pace.lengths([chain_of(0.99)], 8e-4) == [1] and not pace.rests()
-
-
-def test_what_lies_between_requests_is_no_pass(monkeypatch):
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(pace_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    pace = chain_pace.ChainPace()
-    pace.end(1, 1)
-    clock.now += 60
-    pace.begin(one_pass=False)
-    assert pace.pace.times.known() == []
 
 
 def simulated(drafter, texts, cost, clock):

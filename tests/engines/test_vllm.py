@@ -10,8 +10,7 @@ from support.refusals import assert_named, refused, refuses
 
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines import package_versions
-from rescore.decode.engines.empty_on_error import EmptyOnError
-from rescore.decode.engines.engine_options import VARIABLE, EngineOptions
+from rescore.decode.engines.plugin import VARIABLE, EmptyOnError, EngineOptions
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.engines.vllm import Proposer
 from rescore.lm.model.ngram import NGram
@@ -142,15 +141,6 @@ def test_options_that_are_refused(given, message):
     refuses(ValueError, lambda: Proposer(config(None, {"memory": True})), "memory", "eos_token_id")
 
 
-def test_an_environment_that_is_no_json(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "lm=x")
-    with refused(ValueError, "RESCORE_OPTIONS"):
-        EngineOptions.of_environment()
-    monkeypatch.setenv(VARIABLE, "[1]")
-    with refused(ValueError, "RESCORE_OPTIONS", "list"):
-        EngineOptions.of_environment()
-
-
 def test_trees_that_cannot_be_drafted():
     forgiving = EmptyOnError(TextDrafter(vocab_size=5))
     trees = forgiving.trees([DraftRow.of_tokens([1, 2, 1]), DraftRow.of_tokens([9])], 4)
@@ -163,21 +153,30 @@ def test_other_versions_are_refused(monkeypatch, version):
     refuses(ImportError, lambda: Proposer(config()), "0.32", "0.34", version, "'vllm")
 
 
-def test_no_vllm(monkeypatch):
-    def absent(name):
-        raise package_versions.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(package_versions.metadata, "version", absent)
-    refuses(ImportError, lambda: Proposer(config()), "vllm", "0.32")
-
-
 @pytest.mark.parametrize(
     "found, wanted", [("0.3.36", True), ("0.3.36+cu124", True), ("0.3.40rc1", True), ("0.3.9", False)]
 )
 def test_versions_are_compared_as_numbers(monkeypatch, found, wanted):
     monkeypatch.setattr(package_versions.metadata, "version", lambda name: found)
     if wanted:
-        package_versions.check_version("llama-cpp-python", "0.3.36", "0.4", extra="llama-cpp")
+        package_versions.check_version(("llama-cpp-python",), "0.3.36", "0.4", extra="llama-cpp")
     else:
         with pytest.raises(ImportError):
-            package_versions.check_version("llama-cpp-python", "0.3.36", "0.4", extra="llama-cpp")
+            package_versions.check_version(("llama-cpp-python",), "0.3.36", "0.4", extra="llama-cpp")
+
+
+def test_an_environment_that_is_no_json(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "lm=x")
+    with refused(ValueError, "RESCORE_OPTIONS"):
+        EngineOptions.of_environment()
+    monkeypatch.setenv(VARIABLE, "[1]")
+    with refused(ValueError, "RESCORE_OPTIONS", "list"):
+        EngineOptions.of_environment()
+
+
+def test_no_vllm(monkeypatch):
+    def absent(name):
+        raise package_versions.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(package_versions.metadata, "version", absent)
+    refuses(ImportError, lambda: Proposer(config()), "vllm", "0.32")

@@ -17,9 +17,9 @@ vllm = pytest.importorskip("vllm")
 
 from support.small_vllm import LONGEST, V
 
-from rescore.decode.conformance.g_test import g_test, pooled
+from rescore.decode.conformance.reference import g_statistic, pooled, upper_tail
 from rescore.decode.engines.vllm import Proposer
-from rescore.decode.engines.vllm.drafted_sampling import expanded, patch_expand_batch
+from rescore.decode.engines.vllm.proposer import expanded, patch_expand_batch
 from rescore.lm.build.in_memory import build
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that its proposers can be looked at
@@ -160,13 +160,7 @@ def test_drawn_texts_have_the_law_of_the_model(folder, lm):
     np.add.at(observed, tuple(np.array(found).T), 1)
     assert counted(llm)["vllm:spec_decode_num_draft_tokens"] > 100
     cells = pooled(observed.ravel(), expected.ravel())
-    assert len(cells[0]) > 20 and g_test(*cells) > 1e-4
-
-
-def test_a_model_of_fewer_ids_drafts_what_it_knows(folder, tmp_path):
-    build([np.arange(50)], order=2, vocab_size=50, end_of_text=0).save(tmp_path / "fewer.ngram")
-    requests = prompts(4, seed=8)
-    assert texts(engine(folder, tmp_path / "fewer.ngram"), requests) == texts(engine(folder), requests)
+    assert len(cells[0]) > 20 and upper_tail(*g_statistic(*cells)) > 1e-4
 
 
 def test_a_model_of_more_ids_stops_the_engine(folder, tmp_path):

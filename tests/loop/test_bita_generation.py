@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from support.bita import target_of
-from support.tiny_transformers import V
 
 from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.blended_drafter import BlendedDrafter
@@ -17,8 +16,6 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
 from rescore.decode.models.bita import BitaHeads
-from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Shaping
 
 TOKENS = 14
 PROMPTS = [np.array(ids) for ids in ([4, 5, 6, 4, 5], [9], [11, 30, 2, 8, 11, 30, 2, 8, 11], [7, 7, 7])]
@@ -52,20 +49,3 @@ def test_greedy_text_is_the_model_s_own(name):
         alone = generate(target, PROMPTS[2:3], drafter, options)
         assert [one.tokens.tolist() for one in together] == expected, drafter_name
         assert alone[0].tokens.tolist() == expected[2], drafter_name
-
-
-def test_drafts_are_accepted_where_the_text_repeats():
-    target = target_of("llama")
-    lattice = HeadsLattice(heads=BitaHeads(target), top_k=4)
-    texts = generate(target, PROMPTS, BlendedDrafter(target, lattice=lattice, nodes=12), Options(max_tokens=30))
-    assert sum(sum(one.statistics.accepted) for one in texts) > 0
-
-
-def test_drawn_text_is_that_of_the_same_seeds_without_drafts():
-    target = target_of("llama")
-    options = Options(max_tokens=TOKENS, shaping=Shaping(sampling=Sampling(temperature=0.8, seed=5)))
-    plain = generate(target, PROMPTS, None, options)
-    drafter = TreeDrafter(HeadsLattice(heads=BitaHeads(target), top_k=5), Rescorer(), nodes=10)
-    drafted = generate(target, PROMPTS, drafter, options)
-    assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in plain]
-    assert all(token < V for one in drafted for token in one.tokens)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.progress import Progress
 from support import cli
 from support.refusals import assert_named, refuses
 from support.tiny_blockwise import END, V, trained, untrained, write_prompts, write_tokenizer
@@ -98,20 +97,6 @@ def test_a_selection_holds_the_same_text(folder, capsys):
         np.testing.assert_array_equal(part.seeds, whole.seeds[: part.rows])
 
 
-def test_text_is_encoded(folder, capsys):
-    """The same dump from the words of the ids; lines without a task have one name together."""
-    rows = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()][:2]
-    spelt = [{"prompt": " ".join(f"w{i}" if i else "<|endoftext|>" for i in row["prompt"])} for row in rows]
-    pairs = {"ids": [{"prompt": row["prompt"]} for row in rows], "text": [spelt[0], {"text": spelt[1]["prompt"]}]}
-    shards = {}
-    cli.make_tokenizer(folder / "tokenizer.json", V)  # one that splits at blanks
-    for name, lines in pairs.items():
-        (folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        cli.done(capsys, *words(folder, "greedy", out=name))
-        shards[name] = {file.name: file.read_bytes() for file in (folder / name).glob("*.safetensors")}
-    assert shards["ids"] == shards["text"] and list(shards["ids"]) == ["prompts-00000.safetensors"]
-
-
 class Stepwise(BlockwiseHeads):
     """The same heads, asked step by step as those are that remember; they check what they are told."""
 
@@ -175,15 +160,6 @@ def content(dump) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in dump.iterdir()}
 
 
-def test_a_run_interrupted_in_its_first_batch_leaves_nothing(folder, monkeypatch, capsys):
-    before = sorted(folder.iterdir())
-    stopped(monkeypatch, 10, KeyboardInterrupt())
-    result = cli.call(capsys, *words(folder, "greedy"))
-    assert (result.status, result.out) == (130, "")
-    assert result.err == "rescore: interrupted; no incomplete files were left behind\n"
-    assert sorted(folder.iterdir()) == before
-
-
 @pytest.mark.parametrize("shard_bytes", [1, 3000, 1 << 20])
 @pytest.mark.parametrize(("kind", "calls"), [("forced", 9), ("sampled", 31), ("greedy", 26)])
 def test_interrupted_again_and_again(folder, monkeypatch, capsys, kind, calls, shard_bytes):
@@ -234,18 +210,6 @@ def test_killed(folder, capsys):
         least = kept_sequences(folder / "dump") + 4
         assert least < 30
     assert content(folder / "dump") == content(folder / "whole")
-
-
-def test_progress_begins_with_what_is_kept(folder, monkeypatch, capsys):
-    done: list[float] = []
-    monkeypatch.setattr(Progress, "update", lambda self, row, completed, **_: done.append(completed))
-    with monkeypatch.context() as patch:
-        stopped(patch, 30, KeyboardInterrupt())
-        cli.call(capsys, *words(folder, "greedy"))
-    assert done[0] == 0 and 4 < done[-1] < 6  # a share of the second batch, of two texts
-    done.clear()
-    cli.done(capsys, *words(folder, "greedy"))
-    assert (done[0], done[-1]) == (4, 12) and done == sorted(done)
 
 
 CHANGES = {
@@ -357,13 +321,6 @@ def test_models_and_tokenizers_are_checked(folder, capsys):
     cli.refusal(capsys, *words(folder, "forced"), names=["the tokenizer", V, f"{folder}/model.safetensors", "40"])
 
 
-def test_options_are_checked(folder, capsys):
-    cli.refusal(capsys, *words(folder, "forced", "--limit 0"), status=2, names=["--limit", "1"])
-    cli.refusal(capsys, *words(folder, "sampled", "--temperature 0"), status=2, names=["--temperature", "'0'"])
-    cli.refusal(capsys, *words(folder, "greedy", "--seed 3"), status=2, names=["--seed", "--kind"])
-    cli.refusal(capsys, *words(folder, "greedy", "--device nowhere"), status=2, names=["--device"])
-
-
 NO_TEXT: Any = SimpleNamespace(encode=None, encode_more=None, encode_chat=None)  # all prompts are ids
 
 
@@ -379,3 +336,12 @@ def test_a_byte_order_mark_is_skipped(tmp_path, name, end):
 def test_other_bytes_name_their_line(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"prompt": [1]}\n{"prompt": [2], "task": "\xe9"}\n\xef\xbb\xbf\n')
     refuses(ValueError, lambda: read_prompts(tmp_path / "a.jsonl", 9, NO_TEXT), "a.jsonl", "3")
+
+
+def test_a_run_interrupted_in_its_first_batch_leaves_nothing(folder, monkeypatch, capsys):
+    before = sorted(folder.iterdir())
+    stopped(monkeypatch, 10, KeyboardInterrupt())
+    result = cli.call(capsys, *words(folder, "greedy"))
+    assert (result.status, result.out) == (130, "")
+    assert result.err == "rescore: interrupted; no incomplete files were left behind\n"
+    assert sorted(folder.iterdir()) == before

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from support import cli
 from support.refusals import refused
 from support.scripted import Scripted
 from support.tiny_transformers import SWITCH, V, longrope
@@ -15,9 +14,6 @@ from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request
 from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.model_facts import model_facts
-from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Shaping
 
 LENGTHS, MOST = (1, 8, SWITCH - 1, SWITCH, SWITCH + 1, 40), 30
 PROMPTS = [np.random.default_rng(n).integers(3, V, n) for n in LENGTHS]
@@ -67,17 +63,6 @@ def test_texts_that_end_around_the_switch(family, most):
 
 
 @pytest.mark.parametrize("family", ["llama", "phi3"])
-def test_sampled_text_is_that_of_its_seeds(family):
-    target = CausalLMTarget(longrope(family))
-    options = Options(max_tokens=MOST, shaping=Shaping(sampling=Sampling(seed=3)))
-    one, other = (
-        [text.tokens.tolist() for text in generate(target, PROMPTS, drafter, options)]
-        for drafter in (None, knowing([plain(target.model, prompt) for prompt in PROMPTS]))
-    )
-    assert one == other
-
-
-@pytest.mark.parametrize("family", ["llama", "phi3"])
 def test_mask_tokens_follow_the_text_across_it(family):
     model = longrope(family)
     target = BitaTarget(model, BitaTokens.new(CausalLMTarget(model), masks=2, prompts=3))
@@ -90,20 +75,3 @@ def test_the_end_is_that_of_the_positions():
     target = CausalLMTarget(longrope("phi3"))
     with refused(ValueError, "509", "max_tokens", "4", "512"):
         generate(target, [np.full(509, 5)], None, Options(max_tokens=4))
-
-
-@pytest.mark.parametrize("family", ["llama", "phi3"])
-def test_the_command_crosses_it_too(family, tmp_path, capsys):
-    model = longrope(family)
-    model.save_pretrained(tmp_path)
-    cli.make_tokenizer(tmp_path / "tokenizer.json", V)
-    facts = model_facts(tmp_path)
-    assert (facts.context, facts.longest) == (SWITCH, 512)
-    for n in (1, 3):
-        words = " ".join(f"w{token}" for token in PROMPTS[n])
-        call = ["generate", "--model", tmp_path, "--threads", 1, "--max-tokens", MOST, "--end-of-text", "w2", words]
-        text = plain(model, PROMPTS[n])
-        text = text[: text.index(2) + 1] if 2 in text else text
-        for more in (("--drafter", "none"), (), ("--nodes", 8)):
-            assert cli.figures(capsys, *call, *more)["texts"][0]["tokens"] == text
-    cli.refusal(capsys, *call, "--max-tokens", 512, names=["512"])

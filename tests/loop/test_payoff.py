@@ -6,11 +6,9 @@ import pytest
 from support.refusals import assert_named
 
 from rescore.decode.draft.pace import PassCosts
-from rescore.decode.loop.explanation import Explanation
-from rescore.decode.loop.payoff import Advice, Payoff, TreeSize, more_sources, plain_pass_ms
+from rescore.decode.loop.explanation import Explanation, Totals
+from rescore.decode.loop.payoff import Advice, Payoff, Speedup, TreeSize, plain_pass_ms
 from rescore.decode.loop.request import Statistics
-from rescore.decode.loop.speedup import Speedup
-from rescore.decode.loop.totals import Totals
 
 # Two texts in four passes of 20 ms after prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
 # 4 ms more for the prompts.
@@ -82,13 +80,6 @@ def test_an_interval_that_holds_1_does_not_pay():
     assert payoff(1.02, 1.021, 1.022).pays and not payoff(0.9, 0.91, 0.9).pays
 
 
-def test_nothing_is_said_where_nothing_was_timed():
-    assert plain_pass_ms([Statistics()]) is None  # one token each
-    assert Payoff.of(DRAFTED, None, Speedup((1.0,))) is None
-    assert Payoff.of([Statistics()], 10.0) is None
-    assert Payoff.of([Statistics(accepted=[1], drafted=[3])], 10.0) is None  # another program's passes
-
-
 def test_an_explanation_begins_with_its_verdict():
     totals = Totals.of([6, 2], DRAFTED)
     found = Explanation.of(payoff(0.9, 0.9, 0.9), ADVICE, totals=totals)
@@ -100,14 +91,6 @@ def test_an_explanation_begins_with_its_verdict():
     assert unknown.to_json() is None
     short = Explanation.of_unknown(Totals.of([1], [Statistics()]), ADVICE)
     assert "--max-tokens" in short.remedies[0]
-
-
-def test_only_named_sources_are_suggested():
-    assert more_sources() == []
-    assert [("ABC" in one, "DEF" in one) for one in more_sources(lm="ABC", heads="DEF")] == [
-        (True, False),
-        (False, True),
-    ]
 
 
 def test_smaller_trees_bring_no_more_than_their_depth():

@@ -22,18 +22,14 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.request import Request
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
-from rescore.decode.verify.block import BlockVerification
-from rescore.decode.verify.greedy_block import GreedyBlockVerification
-from rescore.decode.verify.matching import Matching
-from rescore.decode.verify.recursive import RecursiveRejection
+from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.decode.verify.token import TokenVerification
+from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.structure import Acceptor
 from rescore.lm.build.in_memory import build
 

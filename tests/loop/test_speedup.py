@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rescore.decode.loop.speedup import LONGEST_S, MOST, STUDENT, Speedup
+from rescore.decode.loop.payoff import LONGEST_S, MOST, STUDENT, Speedup
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 5, 7, 11])

@@ -50,13 +50,6 @@ def test_blanks_stand_where_they_stand_in_the_whole(decode, between, ids, prompt
     assert "".join(spoken(decode, ids, prompt)) == decode(prompt + ids)[len(decode(prompt)) :]
 
 
-def test_a_character_is_held_until_it_is_whole():
-    euro = list("a€b".encode())
-    assert spoken(decode_bytes, euro) == ["a", "", "", "€", "b", ""]
-    assert spoken(decode_bytes, euro[:3]) == ["a", "", "", "\N{REPLACEMENT CHARACTER}"]
-    assert spoken(decode_bytes, euro[2:], prompt=euro[:2]) == ["", "€", "b", ""]  # begun by the prompt
-
-
 def said(ids, stops):
     """Text of every token, and whether a stop string has come, of a stream marked by positions."""
     one: TextStream[int] = TextStream(decode_bytes, stops=stops)

@@ -16,7 +16,7 @@ from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Stopping
 from rescore.decode.models import recurrent
 from rescore.decode.models.open import open_model
 from rescore.decode.models.recurrent import RecurrentTarget, attends, causal_target

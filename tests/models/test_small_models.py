@@ -13,9 +13,9 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.reader import Reader
+from rescore.decode.verify.chain_rules import TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.decode.verify.token import TokenVerification
 
 V = 40
 PROMPTS = [np.arange(3, 3 + n) * 7 % V for n in (4, 9, 6)]

@@ -19,8 +19,7 @@ from rescore.decode.draft.suffix_decoding import SuffixDrafter
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.request import Request
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.models.target import Block
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of

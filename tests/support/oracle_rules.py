@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rescore.decode.verify import greedy_block, token
+from rescore.decode.verify.chain_rules import GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.modification import Modified, step
-from rescore.decode.verify.recursive import rejections
 from rescore.decode.verify.rule import Verdict
+from rescore.decode.verify.tree_rules import rejections
 
 Text = tuple[int, ...]
 
@@ -44,7 +44,7 @@ def lengths(rule, acceptance) -> list[float]:
     success.
     """
     h = [float(x) for x in acceptance]
-    if rule is token:
+    if isinstance(rule, TokenVerification):
         return [float(np.prod(h[:n])) * (1 - h[n] if n < len(h) else 1) for n in range(len(h) + 1)]
     return [([1.0, *h])[n] * float(np.prod([1 - x for x in h[n:]])) for n in range(len(h) + 1)]
 
@@ -86,7 +86,7 @@ def emitted(
             row = law.next_token(n)
             for x in np.flatnonzero(row).tolist() if mass > 0 else ():
                 after = ()
-                if rule is greedy_block:
+                if isinstance(rule, GreedyBlockVerification):
                     after = modified.after(
                         Verdict(accepted=tuple(range(n)), token=x), q, lambda suffix: drafter[start + suffix]
                     )

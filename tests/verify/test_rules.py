@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 from support.drafts import DRAFTS, longest, padded, strings
 from support.refusals import refused, refuses
 
-from rescore.decode.verify import block, greedy, greedy_block, matching, recursive, token
+from rescore.decode.verify import greedy
+from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.modification import Modification, Modified, step
-from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import Verdict
-from rescore.decode.verify.sampling import Sampling, sample, uniform
+from rescore.decode.verify.sampling import Sampling, residual, sample, uniform
+from rescore.decode.verify.tree_rules import Matching, RecursiveRejection, rejections
 from rescore.lattice.tree import TokenTree
 
-CHAIN_RULES = [token, block, greedy_block]
+CHAIN_RULES = TOKEN, BLOCK, GREEDY_BLOCK = TokenVerification(), BlockVerification(), GreedyBlockVerification()
 SEEDS = st.integers(0, 2**32 - 1)
 FORK = TokenTree.from_drafts(np.array([[0, 1], [0, 2], [1, -1]]))  # nodes: 0, 0 1, 0 2, 1
 
@@ -47,8 +48,8 @@ def test_greedy_follows_the_longest_true_path(drafts, seed):
 def test_greedy_without_a_draft():
     empty = TokenTree.from_drafts(np.empty((0, 2), np.int32))
     assert greedy.verify([4], empty) == Verdict(accepted=(), token=4)
-    assert matching.verify(np.array([[0.25, 0.75]]), empty, [0.5]) == Verdict(accepted=(), token=1)
-    assert recursive.verify(np.array([[0.25, 0.75]]), empty, [0.5], siblings="fixed") == Verdict(accepted=(), token=1)
+    assert Matching().verdict(np.array([[0.25, 0.75]]), empty, [0.5]) == Verdict(accepted=(), token=1)
+    assert RecursiveRejection("fixed").verdict(np.array([[0.25, 0.75]]), empty, [0.5]) == Verdict(accepted=(), token=1)
 
 
 @given(SEEDS)
@@ -56,7 +57,7 @@ def test_matching_writes_what_sampling_without_drafts_writes(seed):
     rng = np.random.default_rng(seed)
     logits, seeds = rng.normal(size=(5, 4)), Sampling(seed=seed).seeds(0, 3)
     sampling = Sampling(temperature=0.8, top_p=0.95)
-    verdict = matching.verify(sampling.distribution(logits), FORK, uniform(seeds))
+    verdict = Matching().verdict(sampling.distribution(logits), FORK, uniform(seeds))
     node, text = -1, []
     for position in range(verdict.length + 1):  # node 0 follows the root token: rows are 1 + node
         text.append(int(sampling.draw(logits[1 + node], seeds[position])))
@@ -78,8 +79,8 @@ def test_torch_equals_numpy(rule, seed, vocab, size):
     for n in range(size + 1):
         assert torch.is_tensor(same.next_token(n))
         np.testing.assert_allclose(same.next_token(n), law.next_token(n), atol=1e-9)  # small residuals are normalised
-    verdict = rule.verify(p, q, draft, u)
-    assert rule.verify(*tensors, torch.from_numpy(u)) == verdict
+    verdict = rule.verdict(p, q, draft, u)
+    assert rule.verdict(*tensors, torch.from_numpy(u)) == verdict
     assert all(type(x) is int for x in (*verdict.accepted, verdict.token))
 
 
@@ -88,37 +89,12 @@ def test_torch_equals_numpy(rule, seed, vocab, size):
 def test_torch_equals_numpy_on_trees(siblings, seed):
     rng = np.random.default_rng(seed)
     p, q, u = probs(rng, 5, 4), None if siblings == "fixed" else probs(rng, 5, 4), rng.random(5)
-    verdict = recursive.verify(p, FORK, u, siblings=siblings, q=q)
-    other = recursive.verify(
-        torch.from_numpy(p), FORK, u, siblings=siblings, q=None if q is None else torch.from_numpy(q)
+    verdict = RecursiveRejection(siblings).verdict(p, FORK, u, q=q)
+    other = RecursiveRejection(siblings).verdict(
+        torch.from_numpy(p), FORK, u, q=None if q is None else torch.from_numpy(q)
     )
     assert other == verdict
-    assert matching.verify(torch.from_numpy(p), FORK, u[:3]) == matching.verify(p, FORK, u[:3])
-
-
-@given(SEEDS)
-@pytest.mark.parametrize("rule", CHAIN_RULES)
-def test_drawing_agrees_with_the_pieces(rule, seed):
-    p, q, draft, u = chain(seed)
-    law, verdict = rule.law(p, q, draft), rule.verify(p, q, draft, u)
-    passed = [bool(x < h) for x, h in zip(u, law.acceptance)]
-    if rule is token:
-        assert verdict.accepted == tuple(range([*passed, False].index(False)))
-    else:
-        assert verdict.length == max((i + 1 for i, ok in enumerate(passed) if ok), default=0)
-    borders = np.concatenate(([0], np.cumsum(law.next_token(verdict.length))))
-    assert borders[verdict.token] <= u[-1] + 1e-12 and u[-1] - 1e-12 <= borders[verdict.token + 1]
-
-
-@given(SEEDS)
-def test_greedy_block_tests_are_those_of_the_paper(seed):
-    p, q, draft, _ = chain(seed)
-    expected = []
-    for i in range(1, 5):
-        r = float(np.prod([p[j, x] / q[j, x] for j, x in enumerate(draft[:i])]))
-        surplus, lack = (np.maximum(d, 0).sum() for d in (r * p[i] - q[i % 4], q[i % 4] - r * p[i]))
-        expected.append(min(1.0, r) if i == 4 else 1.0 if lack == 0 else min(1.0, surplus / lack))
-    np.testing.assert_allclose(greedy_block.law(p, q, draft).acceptance, expected, atol=1e-12)
+    assert Matching().verdict(torch.from_numpy(p), FORK, u[:3]) == Matching().verdict(p, FORK, u[:3])
 
 
 @pytest.mark.parametrize("rule", CHAIN_RULES)
@@ -141,24 +117,24 @@ def test_float32_is_cast_up_and_made_exact(rule):
 def test_edges_of_chains(rule):
     some = np.array([[0.25, 0.75]])
     # No draft: the target's own token.
-    assert rule.verify(some, np.empty((0, 2)), [], [0.5]) == Verdict(accepted=(), token=1)
+    assert rule.verdict(some, np.empty((0, 2)), [], [0.5]) == Verdict(accepted=(), token=1)
     one = np.ones((3, 1))
-    assert rule.verify(one, one[:2], [0, 0], [0.9, 0.9, 0.9]) == Verdict(accepted=(0, 1), token=0)  # V = 1
+    assert rule.verdict(one, one[:2], [0, 0], [0.9, 0.9, 0.9]) == Verdict(accepted=(0, 1), token=0)  # V = 1
     same = np.array([[0.3, 0.7, 0.0]] * 3)
     for u in (0.0, 1 - 2**-53):
-        assert rule.verify(same, same[:2], [1, 0], [u, u, u]).accepted == (0, 1)  # p = q is never rejected
+        assert rule.verdict(same, same[:2], [1, 0], [u, u, u]).accepted == (0, 1)  # p = q is never rejected
     # A drafted token that the target cannot write is rejected by every number, 0 included; nor is one drawn.
     p, q = np.array([[0.0, 0.6, 0.4, 0.0]] * 2), np.array([[1.0, 0.0, 0.0, 0.0]])
     for u, expected in ((0.0, 1), (0.59, 1), (0.61, 2), (1 - 2**-53, 2)):
-        assert rule.verify(p, q, [0], [0.0, u]) == Verdict(accepted=(), token=expected)
+        assert rule.verdict(p, q, [0], [0.0, u]) == Verdict(accepted=(), token=expected)
 
 
 def test_a_ratio_beyond_all_numbers_stays_finite():
     tiny = 1e-200
     p, q = np.array([[1.0, 0.0]] * 5), np.array([[tiny, 1.0]] * 4)
-    law = greedy_block.law(p, q, [0, 0, 0, 0])
+    law = GREEDY_BLOCK.law(p, q, [0, 0, 0, 0])
     assert np.isfinite(law.scale).all() and (law.acceptance == 1).all()
-    assert greedy_block.verify(p, q, [0, 0, 0, 0], [0.999] * 5) == Verdict(accepted=(0, 1, 2, 3), token=0)
+    assert GREEDY_BLOCK.verdict(p, q, [0, 0, 0, 0], [0.999] * 5) == Verdict(accepted=(0, 1, 2, 3), token=0)
 
 
 def test_a_residual_without_mass_is_the_target():
@@ -182,16 +158,6 @@ def test_the_largest_number_stays_below_every_sum(weights):
 # Modified targets.
 
 
-def test_the_modified_target_of_the_worked_example():
-    """Draft aa, nothing accepted, b emitted: what follows in the old block is b, as the paper says."""
-    p, q = np.array([[1 / 3, 2 / 3]] * 3), np.array([[2 / 3, 1 / 3]] * 2)
-    stack = Modified.along((), p, [0, 0]).after(Verdict(accepted=(), token=1), q, lambda text: q[0])
-    assert [(m.ratio, m.left, m.prefix) for m in stack] == [(pytest.approx(2), 1, (1,))]
-    row, after = step(stack, p[0], 1)
-    np.testing.assert_allclose(row, [0, 1], atol=1e-15)
-    assert after == ()
-
-
 def test_modifications_end_where_the_drafter_cannot_have_come():
     p, q = np.full((4, 3), 1 / 3), np.array([[0.5, 0.5, 0.0]] * 3)
     modified = Modified.along((), p, [0, 0, 0])
@@ -200,52 +166,22 @@ def test_modifications_end_where_the_drafter_cannot_have_come():
     assert modified.after(Verdict(accepted=(0, 1, 2), token=2), q, lambda text: q[0]) == ()
 
 
-def test_modifications_nest_oldest_first():
-    rng = np.random.default_rng(4)
-    p, old, new = probs(rng, 1, 3)[0], probs(rng, 1, 3)[0], probs(rng, 1, 3)[0]
-    first = Modification(ratio=3.0, left=2, prefix=(1,), drafter=lambda text: old)
-    second = Modification(ratio=2.0, left=1, prefix=(2,), drafter=lambda text: new)
-    row, after = step((first, second), p, 0)
-    once = np.maximum(3 * p - old, 0)
-    once /= once.sum()
-    twice = np.maximum(2 * once - new, 0)
-    np.testing.assert_allclose(row, twice / twice.sum(), atol=1e-15)
-    assert [(m.ratio, m.left, m.prefix) for m in after] == [(pytest.approx(3 * p[0] / old[0]), 1, (1, 0))]
-    assert first.prefix == (1,)  # values do not change
-
-
-def test_modified_rows_are_torch_where_the_model_is():
-    p, q = torch.tensor([[1 / 3, 2 / 3]] * 3).double(), torch.tensor([[2 / 3, 1 / 3]] * 2).double()
-    stack = Modified.along((), p, [0, 0]).after(Verdict(accepted=(), token=1), q, lambda text: q[0])
-    modified = Modified.along(stack, p, torch.tensor([1, 0]))
-    np.testing.assert_allclose(modified.p, [[0, 1], [1 / 3, 2 / 3], [1 / 3, 2 / 3]], atol=1e-15)
-
-
 # Siblings.
 
 
 def test_a_repeated_draw_is_tested_again_and_fails():
     p, q = np.array([0.2, 0.8]), np.array([0.5, 0.5])
-    assert [h for h, _ in recursive.rejections(p, q, [0, 0, 1], "independent")] == pytest.approx([0.4, 0.0, 1.0])
+    assert [h for h, _ in rejections(p, q, [0, 0, 1], "independent")] == pytest.approx([0.4, 0.0, 1.0])
 
 
 def test_a_child_that_the_target_cannot_write_is_rejected_by_every_number():
     p = np.array([[0.0, 0.0, 1.0]] * 5)
-    assert recursive.verify(p, FORK, [0.0] * 5, siblings="fixed") == Verdict(accepted=(), token=2)
-
-
-def test_siblings_without_replacement_lose_their_token():
-    p, q = np.array([0.1, 0.3, 0.6]), np.array([0.5, 0.25, 0.25])
-    (first, left), (second, last) = recursive.rejections(p, q, [0, 1], "distinct")
-    assert first == pytest.approx(0.2)
-    np.testing.assert_allclose(left, [0, 0.05 / 0.4, 0.35 / 0.4])
-    assert second == pytest.approx(0.125 / 0.5)  # q is now (0, 1/2, 1/2)
-    np.testing.assert_allclose(last, [0, 0, 1])
+    assert RecursiveRejection("fixed").verdict(p, FORK, [0.0] * 5) == Verdict(accepted=(), token=2)
 
 
 def test_fixed_siblings_accept_as_often_as_matching():
     p, seen, reached = np.array([0.1, 0.2, 0.3, 0.4]), [], 1.0
-    for h, _ in recursive.rejections(p, None, [3, 1, 0], "fixed"):
+    for h, _ in rejections(p, None, [3, 1, 0], "fixed"):
         seen.append(reached * h)
         reached *= 1 - h
     assert seen == pytest.approx([0.4, 0.2, 0.1])
@@ -256,7 +192,7 @@ def test_what_was_drawn_below_any_draw_of_a_node_is_the_nodes():
     tree = TokenTree.from_drafts(np.array([[0, 1], [0, 2]]))
     p = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     q = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])  # leaves are not read
-    verdict = recursive.verify(p, tree, [0.5] * 5, siblings="independent", q=q, draws=[0, 0, 1, 2])
+    verdict = RecursiveRejection("independent").verdict(p, tree, [0.5] * 5, q=q, draws=[0, 0, 1, 2])
     assert verdict == Verdict(accepted=(0, 2), token=1)
 
 
@@ -295,16 +231,20 @@ def bad(array: np.ndarray, place, value) -> np.ndarray:
 )
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_messages_of_chains(rule, arguments, error, message):
-    refuses(error, lambda: rule.verify(*arguments), *message)
+    refuses(error, lambda: rule.verdict(*arguments), *message)
 
 
 def test_a_softmax_in_16_bits_is_refused():
     logits = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 1000)))
     with refused(ValueError, "p[0]", "1", "float32", "float64"):
-        token.verify(torch.softmax(logits.bfloat16(), -1), torch.empty(0, 1000), [], [0.5])
+        TOKEN.verdict(torch.softmax(logits.bfloat16(), -1), torch.empty(0, 1000), [], [0.5])
 
 
 TREE_P = np.full((5, 4), 0.25)
+
+
+def rejected(siblings: str, **options) -> Verdict:
+    return RecursiveRejection(siblings).verdict(TREE_P, FORK, [0.999] * 5, **options)
 
 
 @pytest.mark.parametrize(
@@ -322,14 +262,14 @@ TREE_P = np.full((5, 4), 0.25)
     ],
 )
 def test_messages_of_trees(options, message):
-    refuses(ValueError, lambda: recursive.verify(TREE_P, FORK, [0.999] * 5, **options), *message)
+    refuses(ValueError, lambda: rejected(**options), *message)
 
 
 def test_messages_of_matches():
     refuses(ValueError, lambda: greedy.verify([0] * 4, FORK), "truth", "1", "5", "4")
     refuses(TypeError, lambda: greedy.verify(np.zeros(5), FORK), "truth[0]", "0.0")
-    refuses(ValueError, lambda: matching.verify(TREE_P, FORK, [0.5] * 5), "uniforms", "3", "5")
-    refuses(ValueError, lambda: matching.verify(bad(TREE_P, 1, 0.5), FORK, [0.1] * 3), "sum", "p[1]", "1e-06", "2")
+    refuses(ValueError, lambda: Matching().verdict(TREE_P, FORK, [0.5] * 5), "uniforms", "3", "5")
+    refuses(ValueError, lambda: Matching().verdict(bad(TREE_P, 1, 0.5), FORK, [0.1] * 3), "sum", "p[1]", "1e-06", "2")
 
 
 def test_messages_of_modifications():

@@ -43,8 +43,7 @@ from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
 from rescore.decode.draft.suffix_decoding import SuffixDrafter
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.request import Request
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.open import open_model
 from rescore.lm.model.ngram import NGram
 

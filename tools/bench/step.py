@@ -127,7 +127,7 @@ def random_prompts(count: int, length: int) -> list[NDArray[np.int64]]:
 
 
 def text_prompts(args: argparse.Namespace, count: int) -> list[NDArray[np.int64]]:
-    from rescore.decode.loop.prompt_text import PromptText
+    from rescore.decode.loop.prompts import PromptText
     from rescore.decode.models.model_facts import model_facts
     from rescore.lm.model.tokenizer import TextTokenizer
 

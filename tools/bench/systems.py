@@ -38,10 +38,8 @@ from rescore.decode.draft.lattice_tree_drafter import LatticeTreeDrafter
 from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.prompt_text import PromptText
-from rescore.decode.loop.prompts import read_prompts
-from rescore.decode.loop.request import Generation, Request
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.prompts import PromptText, read_prompts
+from rescore.decode.loop.request import Generation, Request, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.early_layers import EarlyLayers

@@ -34,8 +34,7 @@ from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.results import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.request import Request
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.open import open_model
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping

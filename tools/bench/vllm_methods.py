@@ -27,8 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore.decode.bench.results import machine
-from rescore.decode.loop.prompt_text import PromptText
-from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.loop.prompts import PromptText, read_prompts
 from rescore.decode.models.chat import ChatTemplate
 from rescore.lm.model.tokenizer import TextTokenizer
 
@@ -76,7 +75,7 @@ def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
 def answer(pipe: Connection, method: str, args: argparse.Namespace) -> None:
     import vllm
 
-    from rescore.decode.engines.vllm.drafted_sampling import patch_expand_batch
+    from rescore.decode.engines.vllm.proposer import patch_expand_batch
 
     llm = vllm.LLM(
         str(args.model),

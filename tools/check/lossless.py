@@ -24,11 +24,10 @@ from rich.table import Table
 from small_models import FAMILIES, Small, small
 
 from rescore.decode.conformance import Parameters, Plain, conforms
-from rescore.decode.conformance.checks import FEATURES
+from rescore.decode.conformance.checks import FEATURES, Conformance, Status
 from rescore.decode.conformance.huggingface import logits_of
 from rescore.decode.conformance.loop import Loop
 from rescore.decode.conformance.reference import Logits
-from rescore.decode.conformance.report import Conformance, Status
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drafter import Drafter

@@ -73,7 +73,7 @@ API = {
         "decode.engines.text_drafter.TextDrafter",
         "decode.engines.text_drafter.DraftRow",
         "decode.engines.llama_cpp.draft.LlamaDraft",
-        "decode.engines.llama_cpp.llama.DraftedLlama",
+        "decode.engines.llama_cpp.draft.DraftedLlama",
         "decode.engines.vllm.proposer.Proposer",
     ),
     "conformance": (
@@ -81,7 +81,7 @@ API = {
         "decode.conformance.checks.conforms",
         "decode.conformance.parameters.Parameters",
         "decode.conformance.reference.Plain",
-        "decode.conformance.report.Conformance",
+        "decode.conformance.checks.Conformance",
         "decode.conformance.huggingface.HuggingFace",
         "decode.conformance.huggingface.logits_of",
         "decode.conformance.loop.Loop",

@@ -97,7 +97,7 @@ def run(args: BenchDecodeArgs) -> Result:
     from rescore.decode.cli import bench_tables, screen
     from rescore.decode.cli.decoders import open_decoder, open_structure
     from rescore.decode.loop.generate import Options
-    from rescore.decode.loop.stopping import Stopping
+    from rescore.decode.loop.request import Stopping
     from rescore.decode.replay.table import ROUNDS, RecordWriter
     from rescore.decode.verify.sampling import Sampling
     from rescore.decode.verify.shaping import Shaping
@@ -269,7 +269,7 @@ def figures_of(
 ) -> Iterator[dict[str, Any]]:
     """The figures of every contender at one batch size. `payoff` says whether its drafts paid, None for peers."""
     from rescore.decode.cli.comparison import explained, measure_of
-    from rescore.decode.loop.speedup import Speedup
+    from rescore.decode.loop.payoff import Speedup
 
     by_name, plain = {plan.name: plan for plan in plans}, measured[0]
     costs = measure_of(target, plain.batch)

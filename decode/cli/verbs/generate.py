@@ -136,7 +136,7 @@ def run(args: GenerateArgs) -> Result:
     )
     from rescore.decode.cli.decoders import Drafters, open_decoder, open_structure, read_prompts
     from rescore.decode.loop.generate import Options
-    from rescore.decode.loop.stopping import Stopping
+    from rescore.decode.loop.request import Stopping
 
     prompts = read_prompts(args.prompts)
     shaping = shaping_of(args)

@@ -166,7 +166,7 @@ def of_model(args: LmBuildArgs, model: str) -> tuple[TextTokenizer, LmBuildArgs]
     if args.tokenizer:
         raise Misuse("--tokenizer: expected none with --model, which has its own; leave one of them out")
     try:
-        from rescore.decode.loop.prompt_text import check_tokenizer
+        from rescore.decode.loop.prompts import check_tokenizer
         from rescore.decode.models.chat import ChatTemplate
         from rescore.decode.models.model_facts import model_facts
     except ImportError as error:

@@ -1,32 +1,113 @@
-"""One call in the decode loop: its rows, stretch by stretch."""
+"""One call in the decode loop: its rows, in stretches of other rotary angles; which calls cannot be drafted at all."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from rescore.decode.draft.drafter import Drafter, DrafterSession
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.engines.huggingface.caches import RememberingTarget, fill_cache
+from rescore.decode.engines.huggingface.caches import RememberingTarget, continues_states, fill_cache
 from rescore.decode.engines.huggingface.call import GenerateCall
+from rescore.decode.engines.huggingface.outputs import Steps, Together
 from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors
-from rescore.decode.engines.huggingface.steps import Steps, Together
-from rescore.decode.engines.huggingface.stretches import RotaryStretch, stretches
 from rescore.decode.loop.generate import Options, stream
-from rescore.decode.loop.request import Finish, Request, Statistics
-from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.request import Finish, Request, Statistics, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.recurrent import RecurrentTarget
+from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Target
 from rescore.decode.verify.rule import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 from rescore.lattice.structure import Continued, Structure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotaryStretch:
+    """A part of every text.
+
+    most  maximum new tokens of each row
+    long  whether longrope takes its angles of long texts; None for other angles
+    kept  whether keys and values of the stretch before stay as they were read, or are read again
+    """
+
+    most: int
+    long: bool | None = None
+    kept: bool = True
+
+
+def stretches(call: GenerateCall, target: CausalLMTarget) -> list[RotaryStretch]:
+    """The parts of a call. `generate` switches the angles of all rows at the step at which the longest one is long."""
+    if target.angles is None:
+        return [RotaryStretch(most=call.most)]
+    short = max(0, target.angles.switch - call.longest + 1)
+    if not short or short >= call.most:
+        return [RotaryStretch(most=call.most, long=not short)]
+    kept = not _reads_again(call, target)
+    return [RotaryStretch(most=short, long=False), RotaryStretch(most=call.most - short, long=True, kept=kept)]
+
+
+def rounds_by_pass(model: Any) -> str | None:
+    """Why no model reads tokens together as one by one whose layers scale what they read by all tokens of a pass."""
+    dynamic = (type(one) for one in model.modules() if ".quantized.dynamic" in type(one).__module__)
+    found = next(dynamic, None)
+    return None if found is None else f"{found.__module__}.{found.__name__} rounds by all tokens of a pass"
+
+
+def why_undrafted(
+    call: GenerateCall, target: CausalLMTarget, every_state: bool, given: Mapping[str, Any]
+) -> str | None:
+    """Why the model's own loop decodes a call; None if drafts give the same text.
+
+    every_state: whether the drafter must read every token itself.
+    """
+    if isinstance(target, RecurrentTarget) and call.cache is not None and not continues_states(call.cache):
+        return f"{CACHE} of a model with recurrent state does not keep all tokens of attention layers"
+    length = call.longest + call.most - 1  # the last token is not read
+    if max(call.pads) == call.ids.shape[1]:
+        return f"row {call.pads.index(max(call.pads))} is padding alone"
+    original = getattr(target.config, "max_position_embeddings", None)
+    if "dynamic" in target.rope and original is not None and length > original:
+        return f"rope_type 'dynamic' takes other angles at every step past {original} positions"
+    if target.reach is not None and length > target.reach and _table_grows(target):
+        return f"the model computes more rows of its table for texts past its {target.reach} positions"
+    window = _window_left_over(target, given)
+    if window is not None and call.ids.shape[1] + call.most > window:
+        return f"{CACHE} keeps {window} tokens (sliding_window), which the family does not expect"
+    parts = stretches(call, target)
+    spans = call.cache is not None or call.scores or call.logits or (every_state and parts[-1].kept)
+    held = 0 if call.cache is None else call.cache.get_seq_length()
+    if spans and len(parts) > 1 or parts[0].long and held and _reads_again(call, target):
+        return "longrope switches its angles within the text, and a cache, scores or heads span the switch"
+    return None
+
+
+def _reads_again(call: GenerateCall, target: CausalLMTarget) -> bool:
+    """Whether the whole texts are read again when the angles switch, as by Phi-3. It counts the padding, so that it
+    does so too early if no row is without.
+    """
+    return not min(call.pads) and target.reads_again
+
+
+def _table_grows(target: CausalLMTarget) -> bool:
+    """Whether a table of sines is made anew where a text outgrows it, by the length of the cache (XGLM)."""
+    return any(hasattr(module, "make_weights") for module in target.decoder.modules())
+
+
+def _window_left_over(target: CausalLMTarget, given: Mapping[str, Any]) -> int | None:
+    """The window of the cache that `generate` made from a field that the family does not use."""
+    layers = getattr(given.get(CACHE), "layers", ())
+    windows = [layer.sliding_window for layer in layers if type(layer) is DynamicSlidingWindowLayer]
+    return min(windows) if windows and not target.slides else None
 
 
 class Decoding:
@@ -44,12 +125,13 @@ class Decoding:
         *,
         rule: Rule | None,
         every_state: bool,
-        structures: Sequence[Structure | None] = (),
-        predictions: Sequence[NDArray[np.int32] | None] = (),
-        memories: Sequence[TextMemory | None] = (),
+        structures: Sequence[Structure | None],
+        predictions: Sequence[NDArray[np.int32] | None],
+        memories: Sequence[TextMemory | None],
     ):
         self.call, self.target, self.steps = call, target, steps
         self.rows = [CallRow(call, number) for number in range(call.batch)]
+        self.prompts = call.prompts()
         self.statistics = [Statistics() for _ in self.rows]
         self.rule = rule if call.sampled else None
         self.every_state = every_state
@@ -81,7 +163,7 @@ class Decoding:
         """Decodes a stretch of some rows."""
         if self.target.angles is not None:
             self.target.angles.long = part.long
-        stopping = Stopping(tokens=frozenset(self.call.ends)) if self.structures else Stopping()
+        stopping = Stopping(tokens=frozenset(self.call.ends)) if any(self.structures) else Stopping()
         options = Options(shaping=self._shaping(), rule=self.rule, stopping=stopping)
         statistics: dict[int, Statistics] = {}
         for chunk in stream(target, [self._request(row, part.most) for row in going], self.drafter, options):
@@ -107,28 +189,20 @@ class Decoding:
                 )
             most = min(most, reach + 1 - len(text))  # the last token is not read
         criterion = one.ended if self.call.fill is not None else self.together.criterion(row)
-        structure = self._structure(row)
+        structure = self.structures[row]
         return Request(
             prompt=text,
             max_tokens=most,
             processors=one.processors(),
             criterion=criterion,
-            structure=structure,
-            prediction=self.predictions[row] if self.predictions else None,
-            memory=self.memories[row] if self.memories else None,
-            group=self._prompt(row).tobytes(),
+            structure=structure and Continued(structure, self.steps.tokens[row]),  # after what the row has generated
+            prediction=self.predictions[row],
+            memory=self.memories[row],
+            group=self.prompts[row].tobytes(),
         )
 
-    def _structure(self, row: int) -> Structure | None:
-        """The row's structure after what the row has generated so far."""
-        structure = self.structures[row] if self.structures else None
-        return Continued(structure, self.steps.tokens[row]) if structure else None
-
-    def _prompt(self, row: int) -> NDArray[np.int64]:
-        return self.call.ids[row, self.call.pads[row] :].cpu().numpy()
-
     def _text(self, row: int) -> NDArray[np.int64]:
-        return np.append(self._prompt(row), np.array(self.steps.tokens[row], np.int64))
+        return np.append(self.prompts[row], np.array(self.steps.tokens[row], np.int64))
 
     def _outgrown(self, row: int) -> None:
         warnings.warn(

@@ -21,17 +21,13 @@ from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter, check_nodes
-from rescore.decode.engines.huggingface.call import GenerateCall
-from rescore.decode.engines.huggingface.caller import GivesBackTokenizer, dropped_arguments
-from rescore.decode.engines.huggingface.decoding import Decoding
+from rescore.decode.engines.huggingface.call import GenerateCall, GivesBackTokenizer, dropped_arguments
+from rescore.decode.engines.huggingface.decoding import Decoding, rounds_by_pass, why_undrafted
 from rescore.decode.engines.huggingface.model_inputs import check_prepared, check_steps, state_of
-from rescore.decode.engines.huggingface.outputs import output_of
-from rescore.decode.engines.huggingface.steps import Steps
-from rescore.decode.engines.huggingface.stretches import rounds_by_pass, why_undrafted
-from rescore.decode.loop.explanation import Explanation
+from rescore.decode.engines.huggingface.outputs import Steps, output_of
+from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Statistics
-from rescore.decode.loop.totals import Totals
 from rescore.decode.models.bita import holds_bita, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
@@ -180,24 +176,21 @@ class Drafting:
         return output_of(call, steps, decoding.rows, remembering)
 
     def _structures(self, call: GenerateCall) -> Sequence[Structure | None]:
-        """The structure of every row, or none."""
-        if self.structure is None:
-            return ()
+        """The structure of every row."""
         given = _for_rows("structure", self.structure, isinstance(self.structure, Sequence), call.batch)
-        if not call.ends:
+        if self.structure is not None and not call.ends:
             raise ValueError("structure: expected an eos_token_id in the generation config, got none")
-        if call.logits:
+        if self.structure is not None and call.logits:
             raise ValueError("structure: expected no output_logits; output_scores has the scores that tokens are of")
         return given
 
     def _memories(self, call: GenerateCall) -> Sequence[TextMemory | None]:
-        """The memory of every row, or none where the drafter has one for all."""
-        return _for_rows("memory", self.memory, True, call.batch) if isinstance(self.memory, Sequence) else ()
+        """The memory of every row, None where the drafter has one for all."""
+        several = isinstance(self.memory, Sequence)
+        return _for_rows("memory", self.memory if several else None, several, call.batch)
 
     def _predictions(self, call: GenerateCall) -> Sequence[NDArray[np.int32] | None]:
-        """The ids of the prediction of every row, or none."""
-        if self.prediction is None:
-            return ()
+        """The ids of the prediction of every row."""
         several = isinstance(self.prediction, list) and not all(isinstance(one, int) for one in self.prediction)
         return [self._ids(one) for one in _for_rows("prediction", self.prediction, several, call.batch)]
 

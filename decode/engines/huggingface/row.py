@@ -13,8 +13,8 @@ from transformers.generation import logits_process, stopping_criteria
 
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.verify.greedy import Greedy
-from rescore.decode.verify.matching import Matching
 from rescore.decode.verify.rule import Rule
+from rescore.decode.verify.tree_rules import Matching
 
 
 def _named(module: Any, names: str) -> frozenset[type]:

@@ -12,17 +12,17 @@ from rescore.decode.engines.package_versions import check_version
 
 TESTED = ("0.3.36", "0.4")
 
-check_version("llama-cpp-python", *TESTED, extra="llama-cpp")
+check_version(("llama-cpp-python",), *TESTED, extra="llama-cpp")
 
 if TYPE_CHECKING:
+    from rescore.decode.engines.llama_cpp.draft import DraftedLlama
     from rescore.decode.engines.llama_cpp.draft import LlamaDraft as Draft
-    from rescore.decode.engines.llama_cpp.llama import DraftedLlama
     from rescore.decode.engines.llama_cpp.target import LlamaTarget
 
 __all__ = ["Draft", "DraftedLlama", "LlamaTarget"]
 _HOME = {
     "Draft": ("draft", "LlamaDraft"),
-    "DraftedLlama": ("llama", "DraftedLlama"),
+    "DraftedLlama": ("draft", "DraftedLlama"),
     "LlamaTarget": ("target", "LlamaTarget"),
 }
 

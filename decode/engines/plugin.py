@@ -1,15 +1,25 @@
-"""Options of an engine plug-in, from the engine's own configuration or the environment."""
+"""What every engine's plug-in needs: its options, and drafting errors that never stop an engine."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rescore.decode.draft.text_memory import MAX_TOKENS, TextMemory
-from rescore.decode.engines.text_drafter import TextDrafter
+from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.decode.engines.text_store import NOTHING
 from rescore.lattice.checked import Checked, checked, parse_object
+from rescore.lattice.tree import TokenTree
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 KEY, VARIABLE = "rescore", "RESCORE_OPTIONS"
 
@@ -69,3 +79,38 @@ class EngineOptions(Checked, frozen=True, kw_only=True):
         if isinstance(self.memory, str):
             raise FileNotFoundError(f"{self.memory}: expected texts that rescore generate --memory wrote")
         return TextMemory(vocab_size=vocab_size, end_of_text=end, most=self.tokens)
+
+
+class EmptyOnError:
+    """A `TextDrafter` that turns errors, such as ids outside the n-gram model's vocabulary, into empty drafts for the
+    rows concerned. Only the first error is logged.
+    """
+
+    def __init__(self, drafter: TextDrafter):
+        self.drafter = drafter
+        self._warned = False
+
+    def chains(self, rows: Sequence[DraftRow], most: Sequence[int]) -> list[NDArray[np.int32]]:
+        """As `TextDrafter.chains`; empty for rows that cannot be drafted."""
+        return self._each(rows, most, self.drafter.chains, np.empty(0, np.int32))
+
+    def trees(self, rows: Sequence[DraftRow], n: int) -> list[TokenTree]:
+        """As `TextDrafter.trees`; empty for rows that cannot be drafted."""
+        return self._each(rows, [n] * len(rows), lambda some, _: self.drafter.trees(some, n), NOTHING)
+
+    def _each(
+        self,
+        rows: Sequence[DraftRow],
+        most: Sequence[int],
+        draft: Callable[[Sequence[DraftRow], Sequence[int]], list[T]],
+        nothing: T,
+    ) -> list[T]:
+        try:
+            return draft(rows, most)
+        except (ValueError, TypeError) as error:
+            if not self._warned:
+                logger.warning("rescore drafts nothing for some requests: %s", error)
+                self._warned = True
+        if len(rows) == 1:
+            return [nothing]
+        return [self._each([row], [one], draft, nothing)[0] for row, one in zip(rows, most)]

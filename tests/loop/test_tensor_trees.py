@@ -1,16 +1,14 @@
-"""Drafting without the host: the pass that drafts for itself, and the loop with kernels (interpreted without a GPU)."""
+"""Drafting without the host: trees in tensors as blocks, and the loop with kernels (interpreted without a GPU)."""
 
 import numpy as np
 import pytest
 import torch
-from support.refusals import refused
-from support.tiny_blockwise import END, V, text, trained, untrained
+from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
@@ -38,41 +36,6 @@ def test_trees_in_tensors_are_laid_as_trees(lm):
     assert found.end == 12 and wanted.end == 5 + 7
     for name in ("ids", "start", "depths", "ancestors"):
         assert torch.equal(getattr(found, name), getattr(wanted, name)), name
-
-
-def test_a_pass_drafts_what_it_verifies(lm):
-    """Against the tree, the layout and the pass by themselves."""
-    model = trained()
-    target = BlockwiseTarget(model)
-    slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=5)
-    rescorer = TensorRescorer(Rescorer(lm, alpha=0.5))
-    prompts = [text(20, seed=seed).astype(np.int64) for seed in (50, 51)]
-    with torch.inference_mode():
-        caches = [target.open(prompts, 1, 40)[0] for _ in range(2)]
-        for cache in caches:
-            hidden = target.read(block_of(prompts), cache)[:, -2]
-        history = torch.from_numpy(np.array(prompts, np.int32))
-        start = torch.tensor([19, 19])
-        found = DraftedPass(target=target, lattice=slots, rescorer=rescorer, nodes=8)(
-            hidden, history, start, 28, caches[0]
-        )
-        trees = rescorer.trees(slots.tensors(slots.heads.of_hidden(hidden, history[:, -1])), history, 8).host()
-        laid = TreeLayout().lay([trees[0], trees[1]], [int(prompt[-1]) for prompt in prompts], [19, 19], CPU)
-        wanted = target.logits(target.read(laid.block, caches[1])).argmax(dim=-1)
-    assert torch.equal(found, wanted)
-
-
-def block_of(prompts):
-    from rescore.decode.models.target import Block
-
-    return Block.of_texts(prompts, [0] * len(prompts), CPU)
-
-
-def test_heads_that_read_along_are_refused(lm):
-    with refused(ValueError, "heads", "object"):
-        DraftedPass(
-            target=BlockwiseTarget(untrained()), lattice=HeadsLattice(heads=object()), rescorer=Rescorer(lm), nodes=4
-        )
 
 
 @pytest.fixture
