@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.cli import inputs
 from rescore.decode.cli.groups import CountingArgs
 from rescore.decode.cli.options import Misuse
+from rescore.lm.build.counting import Source
 from rescore.lm.build.counts import CountOptions
-from rescore.lm.build.sources import CountsSource, Sources, TokenSource, is_counts
+from rescore.lm.build.sources import counts_source, is_counts, token_source
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.tokenizer import Tokenizer
 from rescore.lm.model.vocabulary import Skipped
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from rescore.lm.build.counts_files import CountsFiles
 
 
-def source_of(args: CountingArgs, options: CountOptions, tokenizer: Tokenizer | None) -> Sources:
+def source_of(args: CountingArgs, options: CountOptions, tokenizer: Tokenizer | None) -> Source:
     """The source of all inputs: text, tokens and counts."""
     others = [name for name in args.inputs if not is_counts(name)]
     pieces = inputs.pieces_of(others, args, tokenizer, options.vocab_size)
-    tokens = TokenSource(
+    tokens = token_source(
         pieces, vocab_size=options.vocab_size, end_of_text=options.end_of_text, tokenizer=tokenizer, strict=args.strict
     )
     counts = list(counts_of(args.inputs))
-    return Sources([tokens, CountsSource(counts, options, tokenizer.sha256 if tokenizer else None)])
+    return Source.joined([tokens, counts_source(counts, options, tokenizer.sha256 if tokenizer else None)])
 
 
 def counts_of(names: Sequence[str]) -> Iterator[CountsFiles]:

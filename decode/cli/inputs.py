@@ -13,7 +13,7 @@ from rescore.decode.cli.options import Misuse
 from rescore.decode.cli.values import printable
 from rescore.lm.build.inputs import TEXT, Piece, ReadOptions, files_of, form_of, plan
 from rescore.lm.build.sources import is_counts
-from rescore.lm.build.tokenize import Numbered, numbered_tokens
+from rescore.lm.build.tokens import Numbered, numbered_tokens
 from rescore.lm.model.arpa import UNK
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer

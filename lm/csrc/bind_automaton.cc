@@ -6,7 +6,6 @@
 #include "encode.h"
 #include "model.h"
 #include "parallel.h"
-#include "walk.h"
 
 namespace rescore {
 
@@ -123,12 +122,18 @@ std::tuple<Out<float>, Out<uint8_t>, Out<uint32_t>, uint32_t> walk_text(const Mo
   auto cost = make<float>({count});
   auto order = make<uint8_t>({count});
   auto before = make<uint32_t>({count});
-  uint32_t after;
+  uint32_t at = static_cast<uint32_t>(state);
   {
     nb::gil_scoped_release release;
-    after = walk(lm, static_cast<uint32_t>(state), tokens.data(), count, {cost.data, order.data, before.data});
+    for (size_t i = 0; i < count; ++i) {
+      const Taken taken = lm.take(at, tokens.data()[i]);
+      cost.data[i] = static_cast<float>(taken.cost);
+      order.data[i] = static_cast<uint8_t>(lm.length(taken.state) + 1);
+      before.data[i] = at;
+      at = lm.next(taken.state, taken.arc, tokens.data()[i]);
+    }
   }
-  return {cost.array, order.array, before.array, after};
+  return {cost.array, order.array, before.array, at};
 }
 
 Out<float> distribution(const Model& model, uint64_t state) {

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rescore import _core
 from rescore.lm.model.grams import NO_CONTEXT, NOTHING, Grams
-from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Columns, Memory, Tables, blocks, in_order, links
+from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Columns, Tables, blocks, links, over_contexts
 
 
 class Arrays(NamedTuple):
@@ -31,7 +31,7 @@ class Arrays(NamedTuple):
 
 def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
     """The automaton of a model."""
-    columns = columns or Memory()
+    columns = columns or Columns()
     levels = tables.levels
     first = np.cumsum([0, *(level.contexts for level in levels)])  # the first state of each context length
     if first[-1] >= NO_CONTEXT:
@@ -72,13 +72,9 @@ def next_states(levels: tuple[Grams, ...], first: NDArray[np.int64], columns: Co
     found: list[NDArray[np.uint32]] = []
     linked = [*links(levels, columns), NOTHING]
     for n, level in enumerate(levels):
-        native, below = level.native, levels[max(n - 1, 0)].native
         link, shorter, base = linked[n], found[-1] if found else NOTHING, int(first[min(n + 1, len(levels))])
-
-        def part(a: int, b: int, native=native, below=below, link=link, shorter=shorter, base=base):
-            return (_core.next_states(native, below, link, shorter, base, a, b),)
-
-        found += columns.write({f"{n + 1}.next": np.uint32}, in_order(columns, part, level.ranges()))
+        given = (levels[max(n - 1, 0)].native, link, shorter, base)
+        found += over_contexts(columns, {f"{n + 1}.next": np.uint32}, _core.next_states, level, *given)
     return found
 
 

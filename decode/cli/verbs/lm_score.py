@@ -61,8 +61,7 @@ class LmScoreArgs(LmModelArgs, InputArgs, ReportedArgs):
 def run(args: LmScoreArgs) -> Result:
     from rescore.decode.cli import inputs, screen
     from rescore.decode.cli.model_files import check_tokenizer, read_model
-    from rescore.lm.model.perplexity import Perplexity, scored
-    from rescore.lm.model.sentence_marks import with_sentence_marks
+    from rescore.lm.model.perplexity import Perplexity, scored, with_sentence_marks
     from rescore.lm.model.vocabulary import Skipped, Vocabulary
 
     output.check_stdin(args.model, *args.inputs)

@@ -8,7 +8,7 @@ from support import oracle_katz, oracle_kneser_ney
 from support.counts import counts_as_dict
 from support.refusals import refuses
 
-from rescore.lm.build.runs import count
+from rescore.lm.build.counts import count
 from rescore.lm.model.grams import spell
 
 
@@ -78,39 +78,12 @@ def test_cut_offs_drop_the_rare_but_not_their_counts(documents, min_counts):
             )
 
 
-def test_the_example_of_the_module():
-    a, b, c, end_of_text = 1, 2, 3, 0
-    found = counts_as_dict(
-        count([[end_of_text, a, b, end_of_text, c, end_of_text]], order=3, vocab_size=4, end_of_text=end_of_text)
-    )
-    assert {g for g in found if len(g) == 2} == {
-        (end_of_text, a),
-        (a, b),
-        (b, end_of_text),
-        (end_of_text, c),
-        (c, end_of_text),
-    }
-    assert {g for g in found if len(g) == 3} == {
-        (end_of_text, a, b),
-        (a, b, end_of_text),
-        (end_of_text, c, end_of_text),
-    }
-    assert found[(end_of_text,)] == 2  # the first one is a context alone
-
-
 def test_whole_documents_may_come_in_any_number_of_sequences():
     one = count([[0, 1, 2, 0, 3, 1, 0]], order=3, vocab_size=4, end_of_text=0)
     for parts in ([[1, 2], [3, 1]], [[0, 1, 2, 0], [0, 3, 1]], [[1, 2, 0, 3, 1]], [[0, 1, 2], [], [3, 1, 0]]):
         assert counts_as_dict(count(map(np.array, parts), order=3, vocab_size=4, end_of_text=0)) == counts_as_dict(
             one
         ), parts
-
-
-def test_a_vocabulary_beyond_16_bits():
-    top = (1 << 24) - 1
-    counts = count([np.array([5, top, 5, 70000], np.int64)], order=3, vocab_size=1 << 24, end_of_text=0)
-    assert counts_as_dict(counts)[(5, top, 5)] == 1
-    assert counts.tokens == 5
 
 
 @pytest.mark.parametrize(

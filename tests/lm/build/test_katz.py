@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import opengrm, oracle_katz
 from support.models import assert_same_costs, assert_sums_to_one
-from support.oracle_lm import random_tables, random_text
+from support.oracle_lm import random_text
 from support.refusals import refuses
 
-from rescore.lm.build.katz import KatzOptions, good_turing, katz
-from rescore.lm.build.runs import count
+from rescore.lm.build.counts import count
+from rescore.lm.build.estimate import KatzOptions, estimate_model, good_turing
 
 
 @settings(max_examples=60)
@@ -24,7 +24,7 @@ def test_katz_is_that_of_the_definition(seed, order, textbook, min_counts):
     min_counts = min_counts[:order]
     text = random_text(seed, 9, 150)
     counts = count([text], order=order, vocab_size=12, end_of_text=0, min_counts=min_counts)
-    tables = katz(counts, KatzOptions(textbook=textbook))
+    tables = estimate_model(counts, KatzOptions(textbook=textbook))
     assert_sums_to_one(tables)
     if textbook:
         return  # contexts without mass are scaled, which the definition does not say
@@ -39,7 +39,7 @@ def test_contexts_sum_to_one_even_where_nothing_is_left(textbook, unseen_cost):
     # after 1 every token that was ever seen, far more often than k: no mass for others, above or below
     text = [0] + [1, 2, 1, 3, 1, 1, 0] * 20
     counts = count([text], order=3, vocab_size=4, end_of_text=0)
-    tables = katz(counts, KatzOptions(textbook=textbook, unseen_cost=unseen_cost))
+    tables = estimate_model(counts, KatzOptions(textbook=textbook, unseen_cost=unseen_cost))
     assert_sums_to_one(tables)
     assert all(np.isfinite(cost).all() for cost in (*tables.cost, *tables.backoff))
 
@@ -60,25 +60,18 @@ def test_discounts_by_hand():
 
 def test_unseen_ids_share_what_was_seen_once():
     counts = count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=10, end_of_text=0)  # 0 ends it: 0, 3, 4 were seen once
-    p = np.exp(-katz(counts).cost[0])
+    p = np.exp(-estimate_model(counts).cost[0])
     np.testing.assert_allclose(p, [1 / 11, 3 / 11, 2 / 11, 1 / 11, 1 / 11, *[3 / 5 / 11] * 5])
-    p = np.exp(-katz(count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=6, end_of_text=0)).cost[0])
+    p = np.exp(-estimate_model(count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=6, end_of_text=0)).cost[0])
     assert p[5] == pytest.approx(1 / 9)  # not more than an id seen once
-    cost = katz(counts, KatzOptions(unseen_cost=1000.0)).cost[0]
+    cost = estimate_model(counts, KatzOptions(unseen_cost=1000.0)).cost[0]
     assert cost[9] == 1000.0 and cost[1] == pytest.approx(-math.log(3 / 8))
-
-
-def test_what_was_used_is_reported():
-    report = random_tables(3, 3, min_counts=(1, 1, 2)).metadata["estimation"]
-    assert report["options"] == {"k": 5, "textbook": False, "min_counts": [1, 1, 2], "unseen_cost": None}
-    assert [own["order"] for own in report["discounts"]] == [2, 3]
-    assert all(len(own["d"]) == 6 and len(own["counts_of_counts"]) == 6 for own in report["discounts"])
 
 
 def test_opengrm_katz(shared):
     folder = shared / "reference" / "opengrm"
     ids = opengrm.read_symbols(folder / "earnest.sym")
-    tables = katz(opengrm.read_counts(folder / "earnest.cnts.txt.gz", ids), KatzOptions(unseen_cost=1000.0))
+    tables = estimate_model(opengrm.read_counts(folder / "earnest.cnts.txt.gz", ids), KatzOptions(unseen_cost=1000.0))
     reference = opengrm.read_model(folder / "earnest-katz.mod.txt.gz", ids)
     assert tables.ngrams == reference.ngrams == (2307, 10319, 14796, 15218, 14170)
     for n in range(1, 6):

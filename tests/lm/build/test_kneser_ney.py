@@ -12,11 +12,9 @@ from support.models import assert_same_costs, assert_sums_to_one
 from support.oracle_lm import from_tables, random_history, random_text
 from support.refusals import refuses
 
-from rescore.lm.build.counts import Counts
-from rescore.lm.build.in_memory import build
-from rescore.lm.build.kneser_ney import KneserNeyOptions, kneser_ney, modified_discounts
+from rescore.lm.build.counts import count
+from rescore.lm.build.estimate import KneserNeyOptions, estimate_model
 from rescore.lm.build.prune import PruneOptions, prune
-from rescore.lm.build.runs import count
 from rescore.lm.model.arpa import LN10
 from rescore.lm.model.arpa_write import write_arpa
 from rescore.lm.model.ngram import NGram
@@ -32,7 +30,7 @@ def documents_of(text):
 
 def small_model(text, order, vocab_size, *, min_counts=(), fallback=FALLBACK):
     counts = count([text], order=order, vocab_size=vocab_size, end_of_text=0, min_counts=min_counts, adjusted=True)
-    return kneser_ney(counts, KneserNeyOptions(discount_fallback=fallback))
+    return estimate_model(counts, KneserNeyOptions(discount_fallback=fallback))
 
 
 @pytest.mark.parametrize(
@@ -77,39 +75,6 @@ def test_kneser_ney_is_that_of_the_definition(seed, order, min_counts, tokens):
     assert_same_costs(tables, twin, 1e-9)
 
 
-def as_sentences(counts, bos):
-    """Counts in which the end of text that begins an n-gram is <s>, rows and numbers by order."""
-    named = {(bos, *gram[1:]) if len(gram) > 1 and gram[0] == 0 else gram: c for gram, c in counts.items()}
-    orders = range(1, max(map(len, named)) + 1)
-    rows = [np.array([gram for gram in named if len(gram) == n], np.uint32) for n in orders]
-    return rows, [np.array([c for gram, c in named.items() if len(gram) == n], np.uint64) for n in orders]
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 10**6), st.integers(2, 5))
-def test_a_begin_of_sentence_is_a_context_and_no_event(seed, order):
-    bos, size = 12, 13
-    text = random_text(seed, 9, 200)
-    counts = oracle_katz.count(documents_of(text), order, 0)
-    rows, numbers = as_sentences(counts, bos)
-    counted = Counts.from_rows(rows, numbers, vocab_size=size, bos=bos, eos=0, adjusted=True)
-    tables = kneser_ney(counted, KneserNeyOptions(discount_fallback=FALLBACK))
-    assert_sums_to_one(tables)
-    twin = oracle_kneser_ney.kneser_ney(counts, order, size - 1, 0, fallback=FALLBACK)
-    mine = from_tables(tables)
-    for gram, cost in twin.cost.items():
-        named = (bos, *gram[1:]) if len(gram) > 1 and gram[0] == 0 else gram
-        assert mine.cost[named] == pytest.approx(cost, abs=1e-9)
-    assert len(mine.cost) == len(twin.cost) + 1 and mine.cost[(bos,)] > 200
-
-
-def test_discounts_by_hand():
-    # n_1..n_4 = 100, 40, 20, 12: Y = 100 / 180
-    assert modified_discounts([100, 40, 20, 12]) == pytest.approx(
-        (1 - 2 * 100 / 180 * 0.4, 2 - 3 * 100 / 180 * 0.5, 3 - 4 * 100 / 180 * 0.6)
-    )
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -136,15 +101,9 @@ def test_discounts_out_of_range():
     refuses(ValueError, lambda: small_model(text, 2, 64, fallback=None), "D1", "D2", "D3", "0", "-2")
 
 
-def test_ids_never_seen_share_the_uniform_term():
-    tables = small_model(random_text(1, 9, 200), 3, 12)
-    p = np.exp(-tables.cost[0])
-    np.testing.assert_allclose(p[9:], p[9])
-    assert 0 < p[9] < p[:9].min()
-
-
 def test_counts_without_adjusted_ones():
-    refuses(ValueError, lambda: kneser_ney(count([[1, 2]], order=2, vocab_size=3, end_of_text=0)), "adjusted")
+    counts = count([[1, 2]], order=2, vocab_size=3, end_of_text=0)
+    refuses(ValueError, lambda: estimate_model(counts, KneserNeyOptions()), "adjusted")
 
 
 @pytest.mark.parametrize("fallback", [(0.5, 1.0), (0.0, 1.0, 1.0), (0.5, 2.1, 1.0), (0.5, 1.0, math.nan)])
@@ -188,13 +147,3 @@ def test_kenlm_gives_our_scores(tmp_path, seed):
         words = " ".join(names[token] for token in tokens)
         theirs = [-logp * LN10 for logp, _, _ in peer.full_scores(words, bos=False, eos=False)]
         np.testing.assert_allclose(model.score(tokens), theirs, atol=1e-4)
-
-
-def test_build_in_memory():
-    text = random_text(2, 9, 400)
-    method = KneserNeyOptions(discount_fallback=FALLBACK)
-    model = build([text], order=3, vocab_size=9, end_of_text=0, min_counts=(1, 1, 2), estimate=method)
-    assert model.metadata["estimation"]["method"] == "kneser-ney"
-    assert model.metadata["estimation"]["options"] == {"discount_fallback": FALLBACK, "min_counts": [1, 1, 2]}
-    expected = NGram.from_tables(small_model(text, 3, 9, min_counts=(1, 1, 2)))
-    np.testing.assert_array_equal(model.score(text[1:], history=[0]), expected.score(text[1:], history=[0]))

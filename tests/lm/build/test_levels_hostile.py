@@ -13,9 +13,9 @@ from support.oracle_lm import random_text
 from support.refusals import refused, refuses
 
 from rescore import _core
-from rescore.lm.build.katz import katz
+from rescore.lm.build.counts import count
+from rescore.lm.build.estimate import estimate_model
 from rescore.lm.build.prune import PruneOptions, prune
-from rescore.lm.build.runs import count
 from rescore.lm.model.grams import NO_CONTEXT, NOTHING
 from rescore.lm.model.tables import links
 
@@ -28,7 +28,7 @@ NONE = np.zeros(0)
 def healthy() -> dict[str, np.ndarray]:
     """All arrays of a 4-gram model: those of its levels, and what is computed of them."""
     counts = count([random_text(5, VOCAB, 150)], order=4, vocab_size=VOCAB, end_of_text=0)
-    tables = katz(counts)
+    tables = estimate_model(counts)
     found = {}
     for n, level in enumerate(tables.levels, 1):
         found |= {f"{n}.{name}": np.array(getattr(level, name)) for name in NAMES}
@@ -268,6 +268,6 @@ def test_an_order_without_ngrams():
     good = healthy()
     assert len(_core.suffixes(empty, level(good, 4), 0, 0)) == 0
     assert _core.first_by_last_token(empty, good["4.first"], VOCAB).tolist() == [0] * (VOCAB + 1)
-    tables = katz(count([[1]], order=5, vocab_size=VOCAB, end_of_text=0))
+    tables = estimate_model(count([[1]], order=5, vocab_size=VOCAB, end_of_text=0))
     assert tables.ngrams == (9, 2, 1, 0, 0)
     assert prune(tables, PruneOptions(theta=0.0)).ngrams[0] == VOCAB

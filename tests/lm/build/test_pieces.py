@@ -13,7 +13,7 @@ from support.refusals import refused, refuses
 
 from rescore.lm.build import inputs
 from rescore.lm.build.inputs import Piece, ReadOptions, files_of, form_of, plan
-from rescore.lm.build.tokenize import tokens_of
+from rescore.lm.build.tokens import tokens_of
 
 
 def test_the_plan_of_several_files(tmp_path, monkeypatch):
@@ -51,11 +51,6 @@ def test_the_plan_of_several_files(tmp_path, monkeypatch):
     assert plan([tmp_path / "*"], vocab_size=100_000, tokenizer=object()) == found
     assert all(Piece(**json.loads(json.dumps(piece.to_json()))) == piece for piece in found)
     assert plan([tmp_path / "b.bin"], vocab_size=100_000, options=ReadOptions(dtype="uint16")) != found[3:5]
-
-
-def test_standard_input_has_no_identity():
-    (piece,) = plan(["-"], vocab_size=9, options=ReadOptions(stdin="bin"))
-    assert piece == Piece(path="-", form="bin", dtype="uint16") and piece.size is None
 
 
 def test_changed_files(tmp_path):
@@ -138,10 +133,6 @@ def test_forms(name, form):
 @pytest.mark.parametrize("name", ["a", "a.csv", "a.gz", "a.npy.gz", "a.parquet.zst", ".jsonl", "a.tar.gz"])
 def test_forms_refused(name):
     refuses(ValueError, lambda: form_of(Path(name), ReadOptions()), name, "bz2")
-
-
-def test_a_dump(folder):
-    assert form_of(folder / "dump", ReadOptions()) == "dump"
 
 
 @pytest.mark.parametrize(

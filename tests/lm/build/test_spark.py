@@ -15,8 +15,8 @@ from support.counts import counts_as_dict, windows_as_dict
 from support.refusals import assert_named, refused, refuses
 from support.tools import load_tool
 
+from rescore.lm.build.counts import count
 from rescore.lm.build.counts_files import open_counts
-from rescore.lm.build.runs import count
 
 if not shutil.which("java"):
     pytest.skip("Spark needs Java: no `java` in the path", allow_module_level=True)
@@ -128,14 +128,6 @@ def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
     assert found.documents == expected[(top,)] and found.header.tokenizer is None
     assert found.skipped.reasons == {"no text": 1}
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
-
-
-def test_a_frame_of_tokens(spark, tmp_path):
-    frame = spark.createDataFrame([([1, 2],), ([0, 3, 0],)], "ids array<smallint>")
-    count_windows(
-        spark, frame, str(tmp_path / "out"), vocab_size=4, end_of_text=0, options=SparkOptions(order=2, field="ids")
-    )
-    assert counted(tmp_path / "out") == {(0, 1): 1, (1, 2): 1, (2, 0): 1, (0, 3): 1, (3, 0): 1}
 
 
 MALFORMED = {

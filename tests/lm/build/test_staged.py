@@ -16,7 +16,7 @@ from support.staged import EOT, ListSource, assert_equal, build, in_memory, text
 from rescore.lattice import atomic
 from rescore.lm.build import counting, merging
 from rescore.lm.build.counts import CountOptions
-from rescore.lm.build.kneser_ney import KneserNeyOptions
+from rescore.lm.build.estimate import KneserNeyOptions
 from rescore.lm.build.prune import PruneOptions
 from rescore.lm.build.staged import Resources
 from rescore.lm.build.work import WorkFolder
@@ -109,14 +109,6 @@ def test_windows_make_the_model_of_their_text(tmp_path, monkeypatch, run_tokens,
         [windows_of(pieces[1][5:], OPTIONS), *pieces[2]],
     ]
     made = build(tmp_path / "w", ListSource(counted), OPTIONS, None, tight(run_tokens, 2))
-    assert_equal(made, in_memory(pieces, OPTIONS))
-
-
-def test_many_runs_are_merged_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(counting, "MOST_RUNS", 3)
-    pieces = text_pieces(6, 11, 200)
-    made = build(tmp_path / "w", ListSource(pieces), OPTIONS)
-    assert 1 <= len(list((tmp_path / "w" / "runs").iterdir())) <= 3
     assert_equal(made, in_memory(pieces, OPTIONS))
 
 
@@ -237,7 +229,7 @@ def test_what_is_done_is_not_done_again(tmp_path):
 
 def test_other_pruning_leaves_the_model_before_readable(tmp_path):
     """Columns of a stage that is done anew are removed, not written over: maps of them stay what they were."""
-    from rescore.lm.build.katz import KatzOptions
+    from rescore.lm.build.estimate import KatzOptions
     from rescore.lm.build.staged import StagedBuild
 
     pieces = text_pieces(11, 11, 300)

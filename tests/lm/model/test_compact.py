@@ -12,8 +12,6 @@ from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.arpa import ArpaOptions, read_arpa
-from rescore.lm.model.arpa_write import write_arpa
 from rescore.lm.model.compile import Arrays, Compact, codebook, compile_tables
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
@@ -81,16 +79,6 @@ def test_contexts_without_arcs_come_back(lm, next_bits):
     made = automaton(arrays, lm.order, lm.vocab_size, next_bits)
     assert_same(made.plain(), arrays)
     made.check()
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 10**6), st.integers(2, 4))
-def test_arpa_models_come_back(tmp_path_factory, seed, order):
-    path = tmp_path_factory.mktemp("arpa") / "model.arpa"
-    write_arpa(NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=60)), path)
-    model = read_arpa(path, ArpaOptions(vocab_size=6))
-    model.core.check()
-    assert_same(model.arrays, compile_tables(model.to_tables()))
 
 
 @pytest.mark.parametrize("next_bits", [1, 3, 7, 8, 15])

@@ -69,12 +69,6 @@ def test_a_draft_is_a_trigram_that_the_model_gives_half_of_all(model, tmp_path):
     assert drafted > 10
 
 
-def test_a_context_that_lists_nearly_all_tokens(tmp_path):
-    draw = np.random.default_rng(0)
-    save(build([draw.integers(0, 4, 3000)], order=3, vocab_size=4, end_of_text=0), tmp_path / "lm.lookup.bin")
-    assert len(read(tmp_path / "lm.lookup.bin")) == 12  # contexts begin with no end of text: 4 x 3
-
-
 def test_a_model_without_trigrams(tmp_path):
     refuses(ValueError, lambda: save(NGram.uniform(5), tmp_path / "lm.lookup.bin"), "3", "1")
     assert not list(tmp_path.iterdir())

@@ -66,12 +66,6 @@ def test_scores_are_those_of_backing_off(seed, order):
         assert np.exp(-row.astype(float)).sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_every_state_sums_to_one_after_rounding():
-    model = NGram.from_tables(random_tables(8, 4, vocab_size=40, tokens=4000))
-    for state in range(model.core.num_states):
-        assert np.exp(-model.distribution(state).astype(float)).sum() == pytest.approx(1, abs=1e-5)
-
-
 def test_the_worked_example(worked):
     p = np.exp(-worked.score([example.LIONEL, example.MESSI, example.SCORED], history=example.HISTORY))
     np.testing.assert_allclose(p, [0.1, 0.8, 0.9], rtol=1e-6)
@@ -120,23 +114,6 @@ def test_of_order_is_the_model_estimated_at_that_order(order):
         np.testing.assert_array_equal(ours, theirs)
     text = rng.integers(0, 9, 200).tolist()
     np.testing.assert_array_equal(cut.score(text), expected.score(text))
-
-
-def test_of_order_of_a_pruned_model_is_a_distribution():
-    rng = np.random.default_rng(0)
-    texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
-    cut = build(texts, order=4, vocab_size=9, end_of_text=0, shorten=PruneOptions(max_ngrams=150)).of_order(3)
-    for state in range(cut.core.num_states):
-        assert np.exp(-cut.core.distribution(state).astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
-    for order in (0, 4):
-        with refused(ValueError, "order", "1..3", order):
-            cut.of_order(order)
-
-
-def test_what_is_made_of_a_quantised_model_is_not_quantised():
-    model = NGram.from_tables(random_tables(5, 3)).quantised()
-    assert model.metadata["quantised"] == 256
-    assert "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata
 
 
 def test_a_model_with_another_tokenizer_is_refused(worked):

@@ -9,7 +9,6 @@ from support.oracle_lm import Backoff, from_tables, random_history, random_table
 from support.refusals import refused, refuses
 
 from rescore.lm.model.compile import Arrays, compile_tables, decompile
-from rescore.lm.model.grams import Grams
 from rescore.lm.model.tables import Tables
 
 
@@ -65,19 +64,6 @@ def test_rows_that_fit_no_model_are_named():
     refuses(ValueError, lambda: Tables.from_rows(rows, zero, zero[:1], vocab_size=3), "2-gram", "[1, 2]")
     with refused(ValueError, "1-gram", "[1]"):
         Tables.from_rows([np.array([[0], [1], [1]], np.uint32)], zero[:1], [], vocab_size=3)
-
-
-def test_find_in_an_order_without_rows_and_with_a_lost_context():
-    none = Grams(
-        context_token=np.zeros(0, np.uint32),
-        context_parent=np.zeros(0, np.uint32),
-        begin=np.zeros(1, np.uint64),
-        token=np.zeros(0, np.uint32),
-    )
-    assert none.find(np.array([0]), np.array([1])).tolist() == [-1]
-    assert none.find_context(np.array([0]), np.array([1])).tolist() == [-1]
-    two = Grams.unigrams(2)
-    assert two.find(np.array([0, -1, 5]), np.array([1, 1, 0])).tolist() == [1, -1, -1]
 
 
 def test_backoffs_of_n_grams_without_continuation_and_of_their_suffixes_stay():

@@ -11,7 +11,7 @@ from support.contexts import fault
 from support.oracle_lm import random_tables
 from support.refusals import assert_named
 
-from rescore.lm.build.backoff import with_backoff
+from rescore.lm.build.estimate import with_backoff
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.model.compile import compile_tables
 from rescore.lm.model.ngram import NGram
@@ -78,32 +78,6 @@ def changed(arrays, name, at, value):
     values = getattr(arrays, name).copy()
     values[at] = value
     return arrays._replace(**{name: values})
-
-
-def test_the_worked_model(trigrams):
-    # states 0 (); 1 (1), 2 (2), 3 (3), as (0) is none; 4 (2 1), 5 (3 1), 6 (1 2), 7 (2 3)
-    assert trigrams.backoff_state.tolist() == [0, 0, 0, 0, 1, 1, 2, 3]
-    assert fault(trigrams, order=3) is None
-
-
-@pytest.mark.parametrize(
-    "name, at, value, named",
-    [
-        ("backoff_state", 4, 4, "state 4"),
-        ("backoff_state", 6, 0, "state 6"),
-        ("backoff_state", 7, 6, "2 tokens"),
-        ("backoff_state", 4, 0, "state 4"),
-        ("backoff_state", 7, 2, "(2 3)"),
-        ("arc_next", 1, 0, "state 1"),
-        ("arc_next", 0, 5, "n-gram 0"),
-        ("arc_next", 0, 1, "state 1"),
-        ("arc_next", slice(1, 3), (2, 1), "state 2"),
-        ("arc_token", 8, 0, "(3 1 0)"),
-        ("arc_next", -1, 1, "(2 3 1)"),
-    ],
-)
-def test_the_twin_names_what_is_wrong(trigrams, name, at, value, named):
-    assert named in fault(changed(trigrams, name, at, value), order=3)
 
 
 def of(arrays, **options) -> NGram:
