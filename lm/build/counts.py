@@ -18,69 +18,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.lattice.short_repr import short_repr
-from rescore.lm.build.windows import checked_ids
-from rescore.lm.model.grams import Grams, check_vocabulary
+from rescore.lm.build.windows import Packing, checked_ids
+from rescore.lm.model.grams import Grams
 
 MAX_COUNT = 1001  # counts of counts are kept for counts 1..MAX_COUNT
 WINDOWS = 1 << 20  # merged at once
 ADJUSTED = ("context_adjusted", "adjusted")  # columns of orders 2..N - 1, for Kneser-Ney
 
 
-class WindowLayout(TypedDict):
-    order: int
-    vocab_size: int
-    end_of_text: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountOptions:
+class CountOptions(Packing):
     """Options of counting.
 
-    order       N, 1..7
-    vocab_size  V; ids are in [0, V)
-    end_of_text id of the end of text
     min_counts  smallest count kept, for orders 1, 2, ..; the last holds for all higher orders. The first is 1, since
                 unigrams stay, and the numbers never fall, so that the context and suffix of a kept n-gram are kept
     """
 
-    order: int
-    vocab_size: int
-    end_of_text: int
     min_counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_vocabulary(self.vocab_size, self.order)
-        if not 0 <= self.end_of_text < self.vocab_size:
-            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.end_of_text}")
-        check_min_counts(self.min_counts, self.order)
-
-    @property
-    def layout(self) -> WindowLayout:
-        """What determines the windows, for the core."""
-        return {"order": self.order, "vocab_size": self.vocab_size, "end_of_text": self.end_of_text}
+        Packing.__post_init__(self)
+        if len(self.min_counts) > self.order:
+            raise ValueError(f"min_counts: expected at most {self.order} orders, got {len(self.min_counts)}")
+        if self.min_counts and (self.min_counts[0] != 1 or list(self.min_counts) != sorted(self.min_counts)):
+            raise ValueError(
+                f"min_counts: expected 1 for unigrams and counts that never fall after it, got {self.min_counts}"
+            )
 
     @property
     def least(self) -> list[int]:
         """The smallest count kept for each order 1..N."""
         given = self.min_counts or (1,)
         return [given[min(n, len(given) - 1)] for n in range(self.order)]
-
-
-def check_min_counts(min_counts: Sequence[int], order: int) -> None:
-    """Raises ValueError unless these are valid cut-offs for a model of this order."""
-    if len(min_counts) > order:
-        raise ValueError(f"min_counts: expected at most {order} orders, got {len(min_counts)}")
-    if min_counts and (min_counts[0] != 1 or list(min_counts) != sorted(min_counts)):
-        raise ValueError(
-            f"min_counts: expected 1 for unigrams and counts that never fall after it, got {tuple(min_counts)}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

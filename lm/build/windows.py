@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import numpy as np
 from msgspec import Meta, structs
@@ -63,11 +63,21 @@ def join(sequences: Iterable[ArrayLike], vocab_size: int, end_of_text: int) -> N
     return np.concatenate(parts)
 
 
+class WindowLayout(TypedDict):
+    order: int
+    vocab_size: int
+    end_of_text: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
     """Packs windows into keys of `words` int64, each with `per_word` tokens of `bits` bits.
 
     The last token is in the lowest bits of the last word.
+
+    order       N, 1..7
+    vocab_size  V; ids are in [0, V)
+    end_of_text id of the end of text
     """
 
     order: int
@@ -78,6 +88,11 @@ class Packing:
         check_vocabulary(self.vocab_size, self.order)
         if not 0 <= self.end_of_text < self.vocab_size:
             raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.end_of_text}")
+
+    @property
+    def layout(self) -> WindowLayout:
+        """What determines the windows, for the core."""
+        return {"order": self.order, "vocab_size": self.vocab_size, "end_of_text": self.end_of_text}
 
     @property
     def bits(self) -> int:

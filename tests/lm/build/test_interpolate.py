@@ -135,7 +135,3 @@ def test_other_vocabularies_are_refused():
 )
 def test_wrong_weights_are_named(options, message):
     refuses(ValueError, lambda: Mixture(**options), *message)
-
-
-def test_weights_are_one_for_each_model():
-    refuses(ValueError, lambda: interpolate(models(1, (2, 2)), Mixture(weights=(1.0,))), "weights", "2", "1")

@@ -65,32 +65,6 @@ def test_properties_are_true(tmp_path_factory, seed, order, failure_label):
         assert pywrapfst.equal(fst, added_arc_by_arc(model, failure_label))
 
 
-def test_costs_of_nothing_are_unweighted():
-    model = small_model(1, 2)
-    arrays = model.arrays
-    free = NGram.from_arrays(
-        arrays._replace(arc_cost=arrays.arc_cost * 0, backoff_cost=arrays.backoff_cost * 0), order=2, vocab_size=6
-    )
-    assert to_fst(free).write_to_string() == added_arc_by_arc(free).write_to_string()
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 10**6), st.integers(1, 4))
-def test_files_of_openfst_are_read(tmp_path_factory, seed, order):
-    """Vector and const, aligned or not, with symbols, with labels of nothing else."""
-    model, path = small_model(seed, order), tmp_path_factory.getbasetemp() / "model.fst"
-    plain = NGram.from_tables(model.to_tables())
-    symbols = pywrapfst.SymbolTable("words")
-    for symbol in ("<eps>", *"abcdef"):
-        symbols.add_symbol(symbol)
-    for fst in (to_fst(model), to_fst(model).set_input_symbols(symbols).set_output_symbols(symbols)):
-        for kind in ("vector", "const"):
-            pywrapfst.convert(fst, kind).write(str(path))
-            assert_same_model(load(path), plain)
-    path.write_bytes(b"".join(const_parts(model.arrays)))
-    assert_same_model(load(path), plain)
-
-
 @settings(max_examples=50)
 @given(st.randoms(use_true_random=False), st.sampled_from(["standard", "log"]), st.booleans())
 def test_acceptors_are_read_as_openfst_reads_them(draw, arc_type, symbols):

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cli
-from support.oracle_lm import from_tables, random_history, random_tables, random_text
+from support.oracle_lm import from_tables, random_history, random_tables
 from support.refusals import refused, refuses
 
-from rescore.lm.build.in_memory import build, build_ngram, prune_model
-from rescore.lm.build.prune import PruneOptions
+from rescore.lm.build.in_memory import build, build_ngram
 from rescore.lm.model import example
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
@@ -82,25 +81,6 @@ def test_the_worked_example(worked):
         "bytes_per_ngram": 42.2,
         "words": True,
     }
-
-
-def test_build_is_count_katz_prune():
-    text = random_text(4, 9, 500)
-    model = build(
-        [text],
-        order=3,
-        vocab_size=9,
-        end_of_text=0,
-        min_counts=(1, 1, 2),
-        shorten=PruneOptions(max_ngrams=40),
-        metadata={"tokenizer": "abc"},
-    )
-    assert model.core.num_arcs <= 40
-    assert model.metadata["end_of_text"] == 0 and model.metadata["tokenizer"] == "abc"
-    assert model.metadata["estimation"]["options"]["min_counts"] == [1, 1, 2]
-    shorter = prune_model(model, PruneOptions(max_ngrams=20))
-    assert shorter.core.num_arcs <= 20 and len(shorter.metadata["pruning"]) == 2
-    assert shorter.metadata["end_of_text"] == 0 and sum(shorter.info()["ngrams"]) == shorter.core.num_arcs
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
@@ -207,18 +187,6 @@ def test_a_history_begins_anew_after_an_id_that_the_model_lacks(model):
         assert wide.start(text[:n]) == model.start(known)
         if text[n] < V:
             assert wide.score(text[n : n + 1], history=text[:n]) == model.score(text[n : n + 1], history=known)
-
-
-@pytest.mark.parametrize("more", [20, 70_000])
-@pytest.mark.parametrize("quantised", [False, True])
-def test_it_is_a_model_like_any_other(model, more, quantised, tmp_path):
-    wide = (model.quantised() if quantised else model).widened(more)
-    wide.save(tmp_path / "wide.ngram")
-    found = NGram.open(tmp_path / "wide.ngram")
-    again = NGram.from_arrays(wide.arrays, order=wide.order, vocab_size=more)
-    for state in range(wide.core.num_states):
-        np.testing.assert_array_equal(found.distribution(state), wide.distribution(state))
-        np.testing.assert_array_equal(again.distribution(state), wide.distribution(state))
 
 
 def test_the_n_grams_are_shared_and_the_view_is_kept(model):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.contexts import fault
 from support.oracle_lm import random_tables
 from support.refusals import assert_named
 
@@ -36,7 +35,6 @@ def test_models_pass(seed, order):
         checks = verify_model(model)
         assert [check.name for check in checks] == ["automaton", "sums to one", "metadata"]
         assert all(check.passed for check in checks), checks
-        assert fault(model.arrays, order=order) is None
 
 
 @settings(max_examples=100)
@@ -47,8 +45,6 @@ def test_no_other_state_passes(seed, order, name, data):
     at = data.draw(st.integers(1 if name == "backoff_state" else 0, len(getattr(arrays, name)) - 1))
     other = data.draw(st.integers(0, len(arrays.backoff_state) - 1))
     wrong = changed(arrays, name, at, other)
-    if other != getattr(arrays, name)[at]:
-        assert fault(wrong, order=order)
     try:
         model = NGram.from_arrays(wrong, order=order, vocab_size=6)
         model.core.check()
