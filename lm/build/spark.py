@@ -186,7 +186,7 @@ def _windows(frame: DataFrame, worker: Worker) -> DataFrame:
 
 
 def _spelled(packing: Packing) -> Column:
-    """`Packing.spell` as Spark expressions, which avoids a second pass through Python."""
+    """The windows of keys, as Spark expressions, which avoids a second pass through Python."""
     tokens = []
     for back in reversed(range(packing.order)):
         word, shift = packing.place(back)

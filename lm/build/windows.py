@@ -121,17 +121,6 @@ class Packing:
             keys[word] |= token.astype(np.int64) << shift
         return keys
 
-    def spell(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The windows of keys [words, n]: offsets int64 [n + 1] and tokens int32, in text order."""
-        rows = np.empty((keys.shape[1], self.order), np.int32)
-        for back in range(self.order):
-            word, shift = self.place(back)
-            rows[:, self.order - 1 - back] = (keys[word] >> shift) & ((1 << self.bits) - 1)
-        starts = np.where(rows[:, :-1] == self.end_of_text, np.arange(self.order - 1), 0).max(axis=1, initial=0)
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(self.order - starts, out=offsets[1:])
-        return offsets, rows[np.arange(self.order) >= starts[:, None]]
-
 
 def group(
     keys: NDArray[np.int64], count: NDArray[np.int64] | None = None

@@ -42,3 +42,14 @@ def windows_as_dict(batches):
             window = tuple(batch.tokens[begin:end].tolist())
             found[window] = found.get(window, 0) + count
     return found
+
+
+def spell_keys(packing, keys):
+    """The windows of keys [words, n] of a `Packing`: offsets int64 [n + 1] and tokens int32, in text order."""
+    rows = np.empty((keys.shape[1], packing.order), np.int32)
+    for back in range(packing.order):
+        word, shift = packing.place(back)
+        rows[:, packing.order - 1 - back] = (keys[word] >> shift) & ((1 << packing.bits) - 1)
+    starts = np.where(rows[:, :-1] == packing.end_of_text, np.arange(packing.order - 1), 0).max(axis=1, initial=0)
+    offsets = np.cumsum([0, *(packing.order - starts)], dtype=np.int64)
+    return offsets, rows[np.arange(packing.order) >= starts[:, None]]

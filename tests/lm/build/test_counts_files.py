@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.counts import windows_as_dict
+from support.counts import spell_keys, windows_as_dict
 from support.refusals import refused, refuses
 
 from rescore.lm.build import counts_files
@@ -40,7 +40,7 @@ def windows(rows):
 def of_stream(stream, order):
     packing = Packing(order=order, vocab_size=V, end_of_text=EOT)
     keys, count = group(packing.keys(np.array(stream, np.uint16)))
-    return Windows(*packing.spell(keys), count)
+    return Windows(*spell_keys(packing, keys), count)
 
 
 def write(folder, rows, header=None, kinds=KINDS, name="a.parquet", **options):

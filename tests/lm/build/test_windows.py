@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle_katz
+from support.counts import spell_keys
 
 from rescore.lm.build.windows import Packing, group, join
 
@@ -30,7 +31,7 @@ def windows(stream, order, end_of_text):
 
 
 def spelled(packing, keys):
-    offsets, tokens = packing.spell(keys)
+    offsets, tokens = spell_keys(packing, keys)
     return [tuple(tokens[a:b].tolist()) for a, b in zip(offsets, offsets[1:])]
 
 
