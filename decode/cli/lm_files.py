@@ -26,12 +26,13 @@ from rescore.decode.cli.options import Misuse, blaming
 from rescore.decode.cli.screen import BuildProgress
 from rescore.decode.cli.values import printable
 from rescore.lattice.unfinished import work_beside
+from rescore.lm.build.counting import Source
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.inputs import TEXT, Piece, ReadOptions, files_of, form_of, plan
 from rescore.lm.build.prune import PruneOptions
-from rescore.lm.build.sources import CountsSource, Sources, TokenSource, is_counts
+from rescore.lm.build.sources import counts_source, is_counts, token_source
 from rescore.lm.build.staged import Resources, StagedBuild
-from rescore.lm.build.tokenize import Numbered, numbered_tokens
+from rescore.lm.build.tokens import Numbered, numbered_tokens
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.arpa import UNK, ArpaOptions, Words
 from rescore.lm.model.arpa_write import ends_sentences, unwritable_word
@@ -144,15 +145,15 @@ def separator(model: NGram, args: IdArgs, tokenizer: TextTokenizer | None) -> in
     return end_of_text
 
 
-def source_of(args: CountingArgs, options: CountOptions, tokenizer: Tokenizer | None) -> Sources:
+def source_of(args: CountingArgs, options: CountOptions, tokenizer: Tokenizer | None) -> Source:
     """The source of all inputs: text, tokens and counts."""
     others = [name for name in args.inputs if not is_counts(name)]
     pieces = pieces_of(others, args, tokenizer, options.vocab_size)
-    tokens = TokenSource(
+    tokens = token_source(
         pieces, vocab_size=options.vocab_size, end_of_text=options.end_of_text, tokenizer=tokenizer, strict=args.strict
     )
     counts = list(counts_of(args.inputs))
-    return Sources([tokens, CountsSource(counts, options, tokenizer.sha256 if tokenizer else None)])
+    return Source.joined([tokens, counts_source(counts, options, tokenizer.sha256 if tokenizer else None)])
 
 
 def counts_of(names: Sequence[str]) -> Iterator[CountsFiles]:

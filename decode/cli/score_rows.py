@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.cli.values import printable
-from rescore.lm.build.tokenize import Numbered
+from rescore.lm.build.tokens import Numbered
 from rescore.lm.model.arpa import LN10
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.perplexity import Scored

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import replacing
-from rescore.lm.build.counts import CountOptions
-from rescore.lm.build.runs import Run, merged, slice_starts
+from rescore.lm.build.counts import CountOptions, Run, Windows, merged, slice_starts
 from rescore.lm.build.work import WorkFolder, expect_bytes
 from rescore.lm.model.tables import ending
 from rescore.lm.model.vocabulary import Skipped
@@ -32,39 +31,48 @@ MOST_TOKENS = 1 << 53  # estimation uses counts in double precision
 Progress = Callable[[int, int], None]  # tokens and pieces so far
 
 
-class Windows(NamedTuple):
-    """Windows counted elsewhere: offsets int64 [n + 1] into tokens int32, counts int64 [n]."""
-
-    offsets: NDArray[np.int64]
-    tokens: NDArray[np.int32]
-    counts: NDArray[np.int64]
-
-
 Content = NDArray[Any] | Windows  # whole documents, each followed by the end of text; or windows
 
 
-class Source(Protocol):
-    """An input of counting, in pieces."""
-
-    tokens: int | None  # number in all pieces, if known
+class SourcePiece(Protocol):
+    """A piece of an input."""
 
     @property
-    def key(self) -> Any:
-        """A JSON value that identifies what all pieces share, such as the tokenizer."""
+    def identity(self) -> Any:
+        """A JSON value that identifies the content: equal for equal content."""
 
-    def __len__(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """The size in any unit, for the progress bar; 0 if unknown."""
 
-    def identity(self, piece: int) -> Any:
-        """A JSON value that identifies a piece's content: equal for equal content."""
+    def read(self) -> Iterable[Content]:
+        """The contents, the same at every call."""
 
-    def size(self, piece: int) -> int:
-        """The size of a piece, in any unit."""
+    def skipped(self) -> dict[str, Any]:
+        """What was skipped, once it has been read: {"documents": number, ..}."""
 
-    def read(self, piece: int) -> Iterable[Content]:
-        """The contents of a piece, the same at every call."""
 
-    def skipped(self, piece: int) -> dict[str, Any]:
-        """What was skipped in a piece that has been read: {"documents": number, ..}."""
+class Source(NamedTuple):
+    """An input of counting, in pieces.
+
+    key     a JSON value that identifies what all pieces share, such as the tokenizer
+    tokens  number in all pieces, if known
+    """
+
+    key: Any
+    pieces: Sequence[SourcePiece]
+    tokens: int | None = None
+
+    @classmethod
+    def joined(cls, sources: Iterable[Source]) -> Source:
+        """Several sources, one after the other; those without pieces are left out."""
+        used = [source for source in sources if source.pieces]
+        tokens = [source.tokens for source in used if source.tokens is not None]
+        return cls(
+            key=[source.key for source in used],
+            pieces=[piece for source in used for piece in source.pieces],
+            tokens=sum(tokens) if len(tokens) == len(used) else None,
+        )
 
 
 @dataclass(slots=True)
@@ -107,14 +115,12 @@ def count_pieces(
     """
     state = work.begin("count", {"options": asdict(options), "source": source.key})
     folder = work.path / "runs"
-    state = _keep_unchanged(
-        work, state, json.loads(json.dumps([source.identity(piece) for piece in range(len(source))]))
-    )
+    state = _keep_unchanged(work, state, json.loads(json.dumps([piece.identity for piece in source.pieces])))
     folder.mkdir(exist_ok=True)
     records = _usable(state, folder)
     state["runs"] = records
     if state["done"]:
-        progress(sum(record["tokens"] for record in records), len(source))
+        progress(sum(record["tokens"] for record in records), len(source.pieces))
         return [_run(folder, record) for record in records]
     with work.timed(state):
         done = sum(record["tokens"] for record in records)
@@ -172,10 +178,10 @@ def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator
     """
     now = Stretch(end=position)
     first, passed = position
-    for piece in range(first, len(source)):
+    for at, piece in enumerate(source.pieces[first:], first):
         before, number = len(now.contents), 0
         try:
-            for number, content in enumerate(source.read(piece), 1):
+            for number, content in enumerate(piece.read(), 1):
                 if number <= passed:
                     continue
                 if now.contents and (
@@ -184,16 +190,16 @@ def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator
                     yield now
                     now, before = Stretch(), 0
                 now.add(content)
-                now.end = (piece, number)
+                now.end = (at, number)
         except Exception:
             del now.contents[before:]
-            now.end = (piece, 0)
+            now.end = (at, 0)
             if now.contents:
                 yield now
             raise
         passed = 0
-        now.end = (piece + 1, 0)
-        now.skipped.append(source.skipped(piece))
+        now.end = (at + 1, 0)
+        now.skipped.append(piece.skipped())
     if now.contents or now.skipped:
         yield now
 
@@ -258,20 +264,12 @@ def _write(
 
 
 def _count(contents: Sequence[Content], options: CountOptions, starts: Sequence[int]) -> Run:
+    """The run of a stretch, which is all tokens or all windows."""
     windows = [content for content in contents if isinstance(content, Windows)]
-    if not windows:
-        return Run.of_tokens(
-            [(content, 0, len(content)) for content in contents if not isinstance(content, Windows)], options, starts
-        )
-    base = np.cumsum([0, *(len(own.tokens) for own in windows)])
-    offsets = [own.offsets[:-1] + start for own, start in zip(windows, base)]
-    return Run.of_windows(
-        np.concatenate([*offsets, base[-1:]]),
-        np.concatenate([own.tokens for own in windows]),
-        np.concatenate([own.counts for own in windows]),
-        options,
-        starts,
-    )
+    if windows:
+        return Run.of_windows(Windows.joined(windows), options, starts)
+    tokens = [(content, 0, len(content)) for content in contents if not isinstance(content, Windows)]
+    return Run.of_tokens(tokens, options, starts)
 
 
 def _usable(state: dict[str, Any], folder: Path) -> list[dict[str, Any]]:

@@ -7,61 +7,56 @@ the next. It is therefore the first or the last token of an n-gram, never inside
 
 Only **windows** are counted: the window of a position is the longest n-gram that ends there, of at most N tokens.
 Windows determine the counts of all orders, and sorting them once puts all orders into context order.
+
+A **run** holds the sorted and counted windows of a part of the text. Every run is cut into the same slices, by the last
+token but one of the windows. The same slice of all runs is merged independently of the others, so n-grams are made
+slice by slice, in parallel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.lattice.short_repr import short_repr
-from rescore.lm.model.grams import Grams, check_vocabulary
-from rescore.lm.model.tables import index_rows
+from rescore.lm.build.windows import Packing, checked_ids
+from rescore.lm.model.grams import Grams
 
 MAX_COUNT = 1001  # counts of counts are kept for counts 1..MAX_COUNT
+WINDOWS = 1 << 20  # merged at once
+ADJUSTED = ("context_adjusted", "adjusted")  # columns of orders 2..N - 1, for Kneser-Ney
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountOptions:
+class CountOptions(Packing):
     """Options of counting.
 
-    order       N, 1..7
-    vocab_size  V; ids are in [0, V)
-    end_of_text id of the end of text
     min_counts  smallest count kept, for orders 1, 2, ..; the last holds for all higher orders. The first is 1, since
                 unigrams stay, and the numbers never fall, so that the context and suffix of a kept n-gram are kept
     """
 
-    order: int
-    vocab_size: int
-    end_of_text: int
     min_counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_vocabulary(self.vocab_size, self.order)
-        if not 0 <= self.end_of_text < self.vocab_size:
-            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.end_of_text}")
-        check_min_counts(self.min_counts, self.order)
+        Packing.__post_init__(self)
+        if len(self.min_counts) > self.order:
+            raise ValueError(f"min_counts: expected at most {self.order} orders, got {len(self.min_counts)}")
+        if self.min_counts and (self.min_counts[0] != 1 or list(self.min_counts) != sorted(self.min_counts)):
+            raise ValueError(
+                f"min_counts: expected 1 for unigrams and counts that never fall after it, got {self.min_counts}"
+            )
 
     @property
     def least(self) -> list[int]:
         """The smallest count kept for each order 1..N."""
         given = self.min_counts or (1,)
         return [given[min(n, len(given) - 1)] for n in range(self.order)]
-
-
-def check_min_counts(min_counts: Sequence[int], order: int) -> None:
-    """Raises ValueError unless these are valid cut-offs for a model of this order."""
-    if len(min_counts) > order:
-        raise ValueError(f"min_counts: expected at most {order} orders, got {len(min_counts)}")
-    if min_counts and (min_counts[0] != 1 or list(min_counts) != sorted(min_counts)):
-        raise ValueError(
-            f"min_counts: expected 1 for unigrams and counts that never fall after it, got {tuple(min_counts)}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,55 +116,204 @@ class Counts:
         return [sum(own) for own in self.of_counts]
 
     @classmethod
-    def from_rows(
+    def of_columns(
         cls,
-        rows: Sequence[NDArray[np.uint32]],
-        count: Sequence[NDArray[np.uint64]],
+        options: CountOptions,
+        sums: SliceSums,
+        columns: Sequence[Mapping[str, NDArray[Any]]],
         *,
-        vocab_size: int,
-        bos: int | None = None,
-        eos: int | None = None,
-        adjusted: bool = False,
+        adjusted: bool,
     ) -> Counts:
-        """Counts from all n-grams seen, as tokens uint32 [n, order] for each order."""
-        levels, counts = [Grams.unigrams(vocab_size)], [np.zeros(vocab_size, np.uint64)]
-        counts[0][rows[0][:, 0]] = count[0]
-        for own, number in zip(rows[1:], count[1:]):
-            level, order, _ = index_rows(levels, own, np.zeros(len(levels[-1]), bool))
-            levels.append(level)
-            counts.append(np.asarray(number, np.uint64)[order])
+        """The counts whose columns of orders 2..N are those of `SlicePart` and `begin`, for all slices; and their sums.
+
+        columns  `context_end` is not needed; `adjusted` and `context_adjusted` are absent where they equal the others
+        """
+        names = ("context_token", "context_parent", "begin", "token")
+        unigrams = sums.unigrams
         return cls(
-            levels=tuple(levels),
-            count=tuple(counts),
-            total=_totals(levels, counts),
-            of_counts=tuple(of_counts(c) for c in counts),
-            bos=bos,
-            eos=eos,
-            adjusted=_adjusted(levels, counts, bos) if adjusted else None,
+            levels=(
+                Grams.unigrams(options.vocab_size),
+                *(Grams(**{name: own[name] for name in names}) for own in columns),
+            ),
+            count=(unigrams[0], *(own["count"] for own in columns)),
+            total=tuple(own["context_total"] for own in columns),
+            of_counts=(of_counts(unigrams[0]), *sums.of_counts[2:]),
+            min_counts=options.min_counts,
+            adjusted=AdjustedCounts(
+                count=(unigrams[1], *(own.get("adjusted", own["count"]) for own in columns)),
+                total=tuple(own.get("context_adjusted", own["context_total"]) for own in columns),
+                of_counts=(of_counts(unigrams[1]), *sums.of_adjusted[2:]),
+            )
+            if adjusted
+            else None,
         )
-
-
-def _totals(levels: Sequence[Grams], counts: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], ...]:
-    return tuple(np.add.reduceat(c, level.begin[:-1].astype(np.int64)) for level, c in zip(levels[1:], counts[1:]))
-
-
-def _adjusted(levels: Sequence[Grams], counts: Sequence[NDArray[np.uint64]], bos: int | None) -> AdjustedCounts:
-    """The adjusted counts of all n-grams seen; n-grams that begin with `bos` keep their counts."""
-    found = []
-    for level, longer, seen in zip(levels, levels[1:], counts):
-        suffix = _core.suffixes(longer.native, level.native, 0, longer.contexts)
-        before = np.bincount(suffix, minlength=len(level)).astype(np.uint64)
-        if bos is not None and len(level.context_token):
-            first = level.context_token[level.context()] == bos
-            before[first] = seen[first]
-        found.append(before)
-    found.append(counts[-1])
-    return AdjustedCounts(
-        count=tuple(found), total=_totals(levels, found), of_counts=tuple(of_counts(own) for own in found)
-    )
 
 
 def of_counts(count: NDArray[np.uint64]) -> list[int]:
     """Counts of counts: [r] is how many counts equal r, r = 1..MAX_COUNT; [0] how many are greater."""
     few = np.bincount(count[count <= MAX_COUNT].astype(np.int64), minlength=MAX_COUNT + 1).tolist()
     return [int((count > MAX_COUNT).sum()), *few[1:]]
+
+
+class Windows(NamedTuple):
+    """Windows and their counts: offsets int64 [n + 1] into tokens int32, counts int64 [n]."""
+
+    offsets: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    counts: NDArray[np.int64]
+
+    def total(self) -> int:
+        """The sum of the counts, each up to 2^46, in two halves since it may exceed 63 bits."""
+        return (int((self.counts >> 23).sum()) << 23) + int((self.counts & ((1 << 23) - 1)).sum())
+
+    @classmethod
+    def joined(cls, parts: Sequence[Windows]) -> Windows:
+        """Concatenates the windows of all parts."""
+        lengths = np.concatenate([np.diff(own.offsets) for own in parts])
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(
+            offsets, np.concatenate([own.tokens for own in parts]), np.concatenate([own.counts for own in parts])
+        )
+
+
+class Run(NamedTuple):
+    """The sorted and counted windows of a part of the text.
+
+    source   its bytes, or the file that holds them
+    slices   the byte where each slice begins, and the end: [number of slices + 1]
+    windows  number of distinct windows
+    tokens   number of tokens counted
+    """
+
+    source: bytes | Path
+    slices: list[int]
+    windows: int
+    tokens: int
+
+    @classmethod
+    def of_tokens(
+        cls, parts: Sequence[tuple[NDArray[Any], int, int]], options: CountOptions, starts: Sequence[int]
+    ) -> Run:
+        """Counts positions begin .. stop - 1 of arrays of tokens, given as (array, begin, stop); see `_core`."""
+        return cls(*_core.count_windows(parts, **options.layout, starts=starts))
+
+    @classmethod
+    def of_windows(cls, windows: Windows, options: CountOptions, starts: Sequence[int]) -> Run:
+        """A run from windows counted elsewhere."""
+        return cls(*_core.run_of_windows(*windows, **options.layout, starts=starts))
+
+    def slice(self, number: int) -> bytes | tuple[str, int, int]:
+        """One slice for the core: its bytes, or (file, begin, end)."""
+        begin, end = self.slices[number : number + 2]
+        return self.source[begin:end] if isinstance(self.source, bytes) else (str(self.source), begin, end)
+
+
+def slice_starts(sample: NDArray[Any], pieces: int) -> list[int]:
+    """The first token of each slice but the first, for slices of about equal size. sample: tokens of the text."""
+    ordered = np.sort(sample)
+    return np.unique(ordered[np.linspace(0, len(ordered), pieces, endpoint=False)[1:].astype(int)]).tolist()
+
+
+def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.RunSlices:
+    """Merges one slice of the runs."""
+    return _core.RunSlices([run.slice(number) for run in runs], **options.layout)
+
+
+@dataclass(slots=True)
+class SlicePart:
+    """A part of what a slice adds to one order; parents and ends count from the slice's beginning.
+
+    context_adjusted and adjusted are the adjusted totals and counts; empty if they are not wanted, and for order N,
+    where they equal the plain ones.
+    """
+
+    context_token: NDArray[np.uint32]
+    context_parent: NDArray[np.uint32]
+    context_total: NDArray[np.uint64]
+    context_end: NDArray[np.uint64]
+    token: NDArray[np.uint32]
+    count: NDArray[np.uint64]
+    context_adjusted: NDArray[np.uint64]
+    adjusted: NDArray[np.uint64]
+
+
+@dataclass(slots=True, kw_only=True)
+class SliceSums:
+    """What a slice adds to the unigram counts, and to the counts of counts 0..MAX_COUNT of each order 0..N.
+
+    unigrams [1, V], or [2, V] with adjusted counts second. of_adjusted: empty lists without adjusted counts.
+    """
+
+    unigrams: NDArray[np.uint64]
+    of_counts: list[list[int]]
+    of_adjusted: list[list[int]]
+
+
+def slice_levels(
+    runs: Sequence[Run],
+    number: int,
+    options: CountOptions,
+    emit: Callable[[list[SlicePart]], None],
+    *,
+    adjusted: bool = False,
+) -> SliceSums:
+    """Makes the n-grams of one slice. Each call of `emit` gets a part for every order 2..N."""
+    builder = _core.LevelBuilder(**options.layout, min_counts=options.least, most=MAX_COUNT, adjusted=adjusted)
+    slices, more = merged(runs, number, options), True
+    while more:
+        more = builder.add(slices, WINDOWS)
+        if not more:
+            builder.finish()
+        emit([SlicePart(*part) for part in builder.take()])
+    unigrams = [builder.unigrams(), *([builder.adjusted_unigrams()] if adjusted else [])]
+    return SliceSums(unigrams=np.stack(unigrams), of_counts=builder.of_counts, of_adjusted=builder.of_adjusted)
+
+
+def count(
+    sequences: Iterable[ArrayLike],
+    *,
+    order: int,
+    vocab_size: int,
+    end_of_text: int,
+    min_counts: tuple[int, ...] = (),
+    adjusted: bool = False,
+) -> Counts:
+    """Counts the n-grams of orders 1..`order` of the sequences, in memory. See `CountOptions` for the other options.
+
+    sequences  integer arrays [n] of ids in [0, V), each of whole documents: an end-of-text is added before the first
+               and after the last token of a sequence if it is missing. The one before the very first document is a
+               context, not an event.
+    adjusted   also compute the adjusted counts of Kneser-Ney
+    """
+    options = CountOptions(order=order, vocab_size=vocab_size, end_of_text=end_of_text, min_counts=min_counts)
+    parts = [
+        (array, 0, len(array))
+        for number, sequence in enumerate(sequences)
+        if len(array := _exact(checked_ids(sequence, number, vocab_size)))
+    ]
+    if not parts:
+        raise ValueError("text to count: expected at least one token, got none")
+    made: list[list[SlicePart]] = []
+    sums = slice_levels([Run.of_tokens(parts, options, [])], 0, options, made.append, adjusted=adjusted)
+    columns = []
+    for n, parts_of_order in enumerate(zip(*made), 2):
+        own = {name: np.concatenate([getattr(part, name) for part in parts_of_order]) for name in SlicePart.__slots__}
+        own["begin"] = np.concatenate([np.zeros(1, np.uint64), own["context_end"]])
+        columns.append({name: array for name, array in own.items() if n < order or name not in ADJUSTED})
+    return Counts.of_columns(options, sums, columns, adjusted=adjusted)
+
+
+def _exact(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Contiguous ids of a dtype that the core accepts: uint16, uint32 or int32."""
+    exact = array.dtype in (np.dtype(np.uint16), np.dtype(np.uint32), np.dtype(np.int32))
+    return np.ascontiguousarray(array) if exact else array.astype(np.uint32)
+
+
+def counted(runs: Sequence[Run], number: int, options: CountOptions) -> Iterator[Windows]:
+    """Yields the windows of one slice of the runs in parts."""
+    slices, more = merged(runs, number, options), True
+    while more:
+        offsets, tokens, counts, more = slices.spell(WINDOWS)
+        if len(counts):
+            yield Windows(offsets, tokens, counts)

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from rescore.lattice.atomic import replacing
 from rescore.lattice.extras import needed_for
-from rescore.lm.build.counts import CountOptions
-from rescore.lm.build.counts_header import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
-from rescore.lm.build.runs import Run, counted
+from rescore.lm.build.counts import CountOptions, Run, Windows, counted
+from rescore.lm.build.windows import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
 
 with needed_for("a folder of counts"):
     import pyarrow as pa
@@ -33,22 +32,6 @@ GROUP_ROWS = 1 << 20
 FILE_ROWS = 1 << 26
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowCounts:
-    """n windows: tokens int32 [offsets[n]] in text order, offsets int32 [n + 1] from 0, count int64 [n]."""
-
-    offsets: NDArray[np.int32]
-    tokens: NDArray[np.int32]
-    count: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.count)
-
-    def total(self) -> int:
-        """The sum of the counts, each up to 2^46, in two halves since it may exceed 63 bits."""
-        return (int((self.count >> 23).sum()) << 23) + int((self.count & ((1 << 23) - 1)).sum())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsFiles:
     """Opened counts: the header, the Parquet files, and whether these are all files of the header's folder."""
@@ -57,7 +40,7 @@ class CountsFiles:
     paths: tuple[Path, ...]
     whole: bool
 
-    def batches(self) -> Iterator[WindowCounts]:
+    def batches(self) -> Iterator[Windows]:
         """Yields all windows in batches of at most 65,536, in bounded memory. ValueError names file and row group."""
         total = 0
         for path in self.paths:
@@ -92,7 +75,7 @@ def open_counts(path: str | os.PathLike[str]) -> CountsFiles:
 
 def write_counts(
     folder: str | os.PathLike[str],
-    batches: Iterable[WindowCounts],
+    batches: Iterable[Windows],
     *,
     order: int,
     vocab_size: int,
@@ -131,54 +114,42 @@ def write_counts(
     return header
 
 
-def windows_of(runs: Sequence[Run], options: CountOptions) -> Iterator[WindowCounts]:
+def windows_of(runs: Sequence[Run], options: CountOptions) -> Iterator[Windows]:
     """Yields all windows of the runs, each once, for `write_counts`."""
     for number in range(len(runs[0].slices) - 1):
-        for offsets, tokens, counts in counted(runs, number, options):
-            yield WindowCounts(offsets=offsets.astype(np.int32), tokens=tokens, count=counts)
+        yield from counted(runs, number, options)
 
 
-def _write_file(stream: object, groups: Iterator[WindowCounts], file_rows: int) -> tuple[int, bool]:
+def _write_file(stream: object, groups: Iterator[Windows], file_rows: int) -> tuple[int, bool]:
     """Writes one file. Returns the sum of its counts, and whether all windows are written."""
     rows = tokens = 0
     with pq.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True) as writer:
         for group in groups:
             ngram = pa.ListArray.from_arrays(
-                pa.array(group.offsets), pa.array(group.tokens), type=SCHEMA.field("ngram").type
+                pa.array(group.offsets.astype(np.int32)), pa.array(group.tokens), type=SCHEMA.field("ngram").type
             )
-            writer.write_table(pa.table([ngram, pa.array(group.count)], SCHEMA))
+            writer.write_table(pa.table([ngram, pa.array(group.counts)], SCHEMA))
             tokens += group.total()
-            rows += len(group)
+            rows += len(group.counts)
             if rows >= file_rows:
                 return tokens, False
     return tokens, True
 
 
-def _groups(batches: Iterable[WindowCounts], header: CountsHeader) -> Iterator[WindowCounts]:
+def _groups(batches: Iterable[Windows], header: CountsHeader) -> Iterator[Windows]:
     """Checks the batches and joins them into row groups of about a million rows."""
-    waiting: list[WindowCounts] = []
+    waiting: list[Windows] = []
     for number, batch in enumerate(batches):
         _check(batch, header, f"batch {number}")
         waiting.append(batch)
-        if sum(map(len, waiting)) >= GROUP_ROWS:
-            yield _concatenate(waiting)
+        if sum(len(own.counts) for own in waiting) >= GROUP_ROWS:
+            yield Windows.joined(waiting)
             waiting = []
     if waiting:
-        yield _concatenate(waiting)
+        yield Windows.joined(waiting)
 
 
-def _concatenate(batches: list[WindowCounts]) -> WindowCounts:
-    lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return WindowCounts(
-        offsets=offsets,
-        tokens=np.concatenate([batch.tokens for batch in batches]),
-        count=np.concatenate([batch.count for batch in batches]),
-    )
-
-
-def _read(path: Path, header: CountsHeader) -> Iterator[WindowCounts]:
+def _read(path: Path, header: CountsHeader) -> Iterator[Windows]:
     try:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file:
             _check_schema(file.schema_arrow)
@@ -189,7 +160,7 @@ def _read(path: Path, header: CountsHeader) -> Iterator[WindowCounts]:
                 for batch in file.iter_batches(READ_ROWS, row_groups=[group], columns=["ngram", "count"]):
                     windows = _windows(batch, where)
                     _check(windows, header, where, row)
-                    row += len(windows)
+                    row += len(windows.counts)
                     yield windows
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError):
@@ -222,19 +193,17 @@ def _check_size(group: pq.RowGroupMetaData, header: CountsHeader, where: str) ->
             )
 
 
-def _windows(batch: pa.RecordBatch, where: str) -> WindowCounts:
+def _windows(batch: pa.RecordBatch, where: str) -> Windows:
     ngram, count = batch.column("ngram"), batch.column("count")
     if ngram.null_count or count.null_count or ngram.flatten().null_count:
         raise ValueError(f"{where}: expected no nulls in ngram and count, got some")
     offsets = ngram.offsets.to_numpy()
-    return WindowCounts(
-        offsets=(offsets - offsets[0]).astype(np.int32), tokens=ngram.flatten().to_numpy(), count=count.to_numpy()
-    )
+    return Windows((offsets - offsets[0]).astype(np.int64), ngram.flatten().to_numpy(), count.to_numpy())
 
 
-def _check(windows: WindowCounts, header: CountsHeader, where: str, first: int = 0) -> None:
+def _check(windows: Windows, header: CountsHeader, where: str, first: int = 0) -> None:
     """Raises ValueError unless these are windows of the header's order, vocabulary and end-of-text, and counts >= 1."""
-    offsets, tokens, count = windows.offsets, windows.tokens, windows.count
+    offsets, tokens, count = windows
     if (
         tokens.dtype != np.int32
         or count.dtype != np.int64

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.build.union import Union
+from rescore.lm.build.interpolate import Union
 from rescore.lm.model.grams import spell_context
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables

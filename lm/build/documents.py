@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.build import parquet
-from rescore.lm.build.inputs import Piece
+from rescore.lm.build.inputs import Piece, parquet_texts
 from rescore.lm.model.compressed import MAX_BYTES, Damaged, lines_before, lines_of, opened
 from rescore.lm.model.tokenizer import Chat, ChatFormat
 from rescore.lm.model.vocabulary import BadText, Skipped
@@ -68,7 +67,7 @@ def documents(piece: Piece, faults: Faults, chats: ChatFormat | None = None) -> 
 
 def _rows(piece: Piece) -> Iterator[tuple[int, bytes | None]]:
     assert piece.field is not None
-    yield from parquet.texts(Path(piece.path), piece.field, piece.begin, piece.end)
+    yield from parquet_texts(Path(piece.path), piece.field, piece.begin, piece.end)
 
 
 def _lines(piece: Piece, faults: Faults) -> Iterator[tuple[int, bytes | None]]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from rescore.lm.build.counts import count
 from rescore.lm.build.estimate import EstimateOptions, estimate_model, needs_adjusted
 from rescore.lm.build.prune import PruneOptions, prune
-from rescore.lm.build.runs import count
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
 

@@ -1,4 +1,4 @@
-"""Divides inputs into pieces that are read independently.
+"""Divides inputs into pieces that are read independently; reads those of Parquet files.
 
 A piece is a file, or a range of one: bytes of plain lines, row groups of Parquet, tokens of flat token files. A
 document belongs to the piece in which it begins. The pieces depend only on the files and the options.
@@ -10,6 +10,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from rescore.lattice.dump_header import FILE_NAME, read_header
+from rescore.lattice.extras import needed_for
 from rescore.lattice.mapped import map_npy
-from rescore.lm.build import parquet
 from rescore.lm.model.compressed import PACKINGS, STDIN
 from rescore.lm.model.tokenizer import Tokenizer
 
@@ -92,6 +93,11 @@ class Piece:
     def name(self) -> str:
         """The file, for messages."""
         return "standard input" if self.path == STDIN else self.path
+
+    @property
+    def length(self) -> int:
+        """Bytes, row groups or tokens, for progress bars; 0 if unknown."""
+        return self.end - self.begin if self.end is not None else self.size or 0
 
     @property
     def is_text(self) -> bool:
@@ -213,7 +219,7 @@ def _of_file(path: Path, form: Form, options: ReadOptions, vocab_size: int) -> I
 
 def _ranges(path: Path, size: int | None, form: Form, common: dict[str, Any]) -> list[tuple[int, int | None]]:
     if form == "parquet":
-        return parquet.ranges(path, common["field"], PIECE_BYTES)
+        return row_groups(path, common["field"], PIECE_BYTES)
     if form == "npy":
         return _split(len(map_npy(path)), PIECE_TOKENS)
     if form == "bin" and size is not None:
@@ -234,3 +240,78 @@ def bin_length(path: str | Path, dtype: np.dtype, size: int) -> int:
             f"{path}: expected {dtype} ids of {dtype.itemsize} bytes, got {size} bytes: truncated, or another --dtype"
         )
     return size // dtype.itemsize
+
+
+ROWS = 64  # of Parquet decoded at once; a row may be as long as a book
+STRINGS = ("string", "large_string", "string_view")
+
+
+def row_groups(path: Path, field: str, most: int) -> list[tuple[int, int | None]]:
+    """Ranges of row groups, each of one group or at most `most` bytes (uncompressed, all columns).
+
+    ValueError if the file is not a Parquet file or has no such column of text.
+    """
+    with _parquet(path) as file:
+        _check_column(path, file, field)
+        # Sizes of row groups, not of columns: reading the latter, pyarrow aborts the process on some damaged files.
+        sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
+    found, begin, size = [], 0, 0
+    for i, own in enumerate(sizes):
+        if i > begin and size + own > most:
+            found.append((begin, i))
+            begin, size = i, 0
+        size += own
+    return [*found, (begin, len(sizes))]
+
+
+def parquet_texts(path: Path, field: str, begin: int, end: int | None) -> Iterator[tuple[int, bytes | None]]:
+    """Yields the rows of row groups begin..end - 1: number in the file, from 1, and unchecked UTF-8 (None for null)."""
+    import pyarrow as pa
+
+    with _parquet(path) as file:
+        _check_column(path, file, field)
+        number = sum(file.metadata.row_group(i).num_rows for i in range(begin))
+        groups = range(begin, file.num_row_groups if end is None else end)
+        for batch in file.iter_batches(ROWS, row_groups=list(groups), columns=[field]):
+            column = batch.column(0)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            for value in column.cast(pa.large_binary()).to_pylist():
+                number += 1
+                yield number, value
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """Opens a Parquet file for reading in small blocks. Raises ValueError in the block if it is damaged."""
+    with needed_for("reading a Parquet file"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+            yield file
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a Parquet file, or damaged: {error}") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise ValueError(f"{path}: not a Parquet file, or damaged: {error}") from None
+
+
+def _check_column(path: Path, file: Any, field: str) -> None:
+    """Raises ValueError unless the file has exactly one such column, of text."""
+    import pyarrow as pa
+
+    schema = file.schema_arrow
+    if schema.names.count(field) != 1:
+        raise ValueError(
+            f"{path}: expected a column {field!r}, got {', '.join(map(repr, schema.names[:20])) or 'none'}; "
+            "name the column of the text with --text-field"
+        )
+    kind = schema.field(field).type
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if str(value) not in STRINGS:
+        raise ValueError(
+            f"{path}: expected text in column {field!r}, got {kind}; name the column of the text with --text-field"
+        )

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import naming
-from rescore.lm.build.counts import AdjustedCounts, CountOptions, Counts, of_counts
-from rescore.lm.build.runs import Run, SlicePart, SliceSums, slice_levels
+from rescore.lm.build.counts import ADJUSTED, CountOptions, Counts, Run, SlicePart, SliceSums, slice_levels
 from rescore.lm.build.work import WorkFolder, expect_bytes
-from rescore.lm.model.grams import NO_CONTEXT, Grams
+from rescore.lm.model.grams import NO_CONTEXT
 from rescore.lm.model.tables import Folder, ending, in_order
 
 TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
@@ -28,7 +27,6 @@ TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
     "context_adjusted": np.uint64,
     "adjusted": np.uint64,
 }
-ADJUSTED = ("context_adjusted", "adjusted")  # columns of orders 2..N - 1, for Kneser-Ney
 COPY_BYTES = 8 << 20
 
 
@@ -194,42 +192,16 @@ def _copy(path: Path, file: BinaryIO, dtype: type[np.unsignedinteger[Any]], base
 
 
 def _counts(state: dict[str, Any], options: CountOptions, columns: Folder, adjusted: bool) -> Counts:
-    unigrams = _unigrams(columns, state["unigrams"], options, adjusted)
-    levels: list[Grams] = [Grams.unigrams(options.vocab_size)]
-    count: list[NDArray[np.uint64]] = [unigrams[0]]
-    total: list[NDArray[np.uint64]] = []
-    adjusted_count, adjusted_total = [unigrams[-1]], []
+    found = []
     for n in range(2, options.order + 1):
         own = {}
         for name in (name for order, name in _names(options.order, adjusted) if order == n):
             expect_bytes(columns.path / f"{n}.{name}", _length(state, n, name) * np.dtype(TYPES[name]).itemsize)
             own[name] = columns.open(f"{n}.{name}", TYPES[name])
-        (begin,) = columns.write(
+        (own["begin"],) = columns.write(
             {f"{n}.begin": np.uint64}, ((part,) for part in (np.zeros(1, np.uint64), own["context_end"]))
         )
-        levels.append(
-            Grams(
-                context_token=own["context_token"],
-                context_parent=own["context_parent"],
-                begin=begin,
-                token=own["token"],
-            )
-        )
-        count.append(own["count"])
-        total.append(own["context_total"])
-        adjusted_count.append(own.get("adjusted", own["count"]))
-        adjusted_total.append(own.get("context_adjusted", own["context_total"]))
-    return Counts(
-        levels=tuple(levels),
-        count=tuple(count),
-        total=tuple(total),
-        of_counts=(of_counts(unigrams[0]), *state["of_counts"][2:]),
-        min_counts=options.min_counts,
-        adjusted=AdjustedCounts(
-            count=tuple(adjusted_count),
-            total=tuple(adjusted_total),
-            of_counts=(of_counts(unigrams[1]), *state["of_adjusted"][2:]),
-        )
-        if adjusted
-        else None,
-    )
+        found.append(own)
+    unigrams = _unigrams(columns, state["unigrams"], options, adjusted)
+    sums = SliceSums(unigrams=unigrams, of_counts=state["of_counts"], of_adjusted=state["of_adjusted"])
+    return Counts.of_columns(options, sums, found, adjusted=adjusted)

@@ -19,14 +19,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.lm.build.backoff import with_backoff
+from rescore.lm.build.estimate import with_backoff
 from rescore.lm.model.grams import NOTHING, Grams
-from rescore.lm.model.tables import Columns, Histories, Memory, Tables, blocks, in_order, links
+from rescore.lm.model.tables import Columns, Histories, Tables, blocks, links, over_contexts
 
 NO_VALUES = np.zeros(0)
 
@@ -65,7 +66,7 @@ def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None)
 
     Unigrams stay. Orders that lose all n-grams are removed, so N may become smaller.
     """
-    columns = columns or Memory()
+    columns = columns or Columns()
     options.check(tables.vocab_size)
     if options.max_ngrams is not None and sum(tables.ngrams) <= options.max_ngrams:
         kept = tables
@@ -85,38 +86,23 @@ def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None)
 
 def scores(tables: Tables, columns: Columns | None = None) -> list[NDArray[np.float64]]:
     """The score of each n-gram of orders 2..N, N - 1 arrays float64 [n]: the largest D of itself and its dependents."""
-    columns = columns or Memory()
+    columns = columns or Columns()
     linked = links(tables.levels, columns)
     logps = _counted_logps(tables.histories, columns) if tables.histories else context_logps(tables, linked, columns)
     score: list[NDArray[np.float64]] = []
     best = NO_VALUES
     for order in range(tables.order, 1, -1):
-        loss = _losses(tables, order, logps[order - 2], columns)
-        own, best = _scores(tables, order, loss, score[-1] if score else NO_VALUES, best, linked, columns)
+        level, below = tables.levels[order - 1], tables.levels[order - 2]
+        costs = (tables.cost[order - 2], tables.cost[order - 1], tables.backoff[order - 2], logps[order - 2])
+        names = {f"{order}.loss": np.float64}
+        (loss,) = over_contexts(columns, names, _core.losses, level, below.native, *costs)
+        above: tuple[Any, ...] = (None, NO_VALUES, NO_VALUES, NOTHING)
+        if order < tables.order:
+            above = (tables.levels[order].native, score[-1], best, linked[order - 1])
+        names = {f"{order}.score": np.float64, f"{order}.best": np.float64}
+        own, best = over_contexts(columns, names, _core.scores, level, loss, *above)
         score.append(own)
     return score[::-1]
-
-
-def _scores(
-    tables: Tables,
-    order: int,
-    loss: NDArray[np.float64],
-    above_score: NDArray[np.float64],
-    above_best: NDArray[np.float64],
-    linked: Sequence[NDArray[np.uint32]],
-    columns: Columns,
-) -> list[NDArray[np.float64]]:
-    """Scores of the n-grams of an order, and the greatest score in each of its contexts."""
-    level, native = tables.levels[order - 1], tables.levels[order - 1].native
-    above = tables.levels[order].native if order < tables.order else None
-    link = linked[order - 1] if order < tables.order else NOTHING
-
-    def part(a: int, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return _core.scores(native, loss, above, above_score, above_best, link, a, b)
-
-    return columns.write(
-        {f"{order}.score": np.float64, f"{order}.best": np.float64}, in_order(columns, part, level.ranges())
-    )
 
 
 def context_logps(tables: Tables, linked: Sequence[NDArray[np.uint32]], columns: Columns) -> list[NDArray[np.float64]]:
@@ -150,17 +136,6 @@ def _counted_logps(histories: Histories, columns: Columns) -> list[NDArray[np.fl
         parts = ((np.log(block / histories.tokens),) for block in blocks(columns, count))
         logps += columns.write({f"{order}.logp": np.float64}, parts)
     return logps
-
-
-def _losses(tables: Tables, order: int, logp: NDArray[np.float64], columns: Columns) -> NDArray[np.float64]:
-    """D of every n-gram of an order."""
-    level, native, below = tables.levels[order - 1], tables.levels[order - 1].native, tables.levels[order - 2].native
-    below_cost, cost, backoff = tables.cost[order - 2], tables.cost[order - 1], tables.backoff[order - 2]
-
-    def part(a: int, b: int) -> tuple[NDArray[np.float64]]:
-        return (_core.losses(native, below, below_cost, cost, backoff, logp, a, b),)
-
-    return columns.write({f"{order}.loss": np.float64}, in_order(columns, part, level.ranges()))[0]
 
 
 def budget_limit(score: Sequence[NDArray[np.float64]], budget: int, columns: Columns) -> float:
@@ -204,12 +179,8 @@ def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, c
     seen: list[NDArray[np.uint64]] = []
     number: NDArray[np.uint32] = np.zeros(1, np.uint32)  # of each context of the order below, among those kept
     for order in range(2, tables.order + 1):
-        level, native = tables.levels[order - 1], tables.levels[order - 1].native
-        own, cost = score[order - 2], tables.cost[order - 1]
-
-        def part(a: int, b: int, native=native, own=own, cost=cost, number=number):
-            return _core.select(native, own, limit, cost, number, a, b)
-
+        level = tables.levels[order - 1]
+        given = (score[order - 2], limit, tables.cost[order - 1], number)
         names = {
             "kept": np.uint32,
             "context_token": np.uint32,
@@ -218,8 +189,8 @@ def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, c
             "token": np.uint32,
             "cost_kept": np.float64,
         }
-        kept, context_token, context_parent, size, token, kept_cost = columns.write(
-            {f"{order}.{name}": dtype for name, dtype in names.items()}, in_order(columns, part, level.ranges())
+        kept, context_token, context_parent, size, token, kept_cost = over_contexts(
+            columns, {f"{order}.{name}": dtype for name, dtype in names.items()}, _core.select, level, *given
         )
         if not len(token):
             break

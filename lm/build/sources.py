@@ -1,157 +1,121 @@
-"""The sources of a build, in pieces: text and token files, and windows counted elsewhere."""
+"""The sources of a build, in pieces: text and token files, text of numbered words, windows counted elsewhere."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rescore.lm.build.counting import Content, Source, Windows
-from rescore.lm.build.counts import CountOptions
-from rescore.lm.build.counts_header import FILE_NAME
-from rescore.lm.build.inputs import Piece
-from rescore.lm.build.tokenize import tokens_of
-from rescore.lm.build.work import PIPED
+from rescore.lattice.atomic import replacing
+from rescore.lm.build.counting import Content, Source
+from rescore.lm.build.counts import CountOptions, Windows
+from rescore.lm.build.documents import Faults, documents
+from rescore.lm.build.inputs import Piece, identity
+from rescore.lm.build.tokens import tokens_of
+from rescore.lm.build.windows import FILE_NAME
+from rescore.lm.build.work import PIPED, WorkFolder
 from rescore.lm.model.tokenizer import Tokenizer
-from rescore.lm.model.vocabulary import Skipped
+from rescore.lm.model.vocabulary import END_OF_TEXT, BadText, GrowingVocabulary, Skipped, Vocabulary
 
 if TYPE_CHECKING:  # needs pyarrow, which only folders of counts require
-    from rescore.lm.build.counts_files import CountsFiles, WindowCounts
+    from rescore.lm.build.counts_files import CountsFiles
 
 
-class TokenSource:
-    """Pieces of text and token files."""
+@dataclass(slots=True)
+class TokenPiece:
+    """A piece of a text or token file, and what was skipped in it.
 
-    def __init__(
-        self,
-        pieces: Sequence[Piece],
-        *,
-        vocab_size: int,
-        end_of_text: int,
-        tokenizer: Tokenizer | None = None,
-        strict: bool = False,
-    ) -> None:
-        """strict  the first bad document is an error; else bad documents are skipped"""
-        self._pieces = pieces
-        self._vocab_size = vocab_size
-        self._eot = end_of_text
-        self._tokenizer = tokenizer
-        self._strict = strict
-        self._skipped: dict[int, Skipped] = {}
-        self._once = secrets.token_hex(4)
+    reading  options of `tokens_of`
+    strict   the first bad document is an error; else bad documents are skipped
+    """
 
-    tokens: int | None = None  # unknown before the pieces are read
+    piece: Piece
+    reading: dict[str, Any]
+    strict: bool
+    found: Skipped = field(default_factory=Skipped)
 
     @property
-    def key(self) -> dict[str, Any]:
-        """Tokenizer and chat template, for JSON. Pipes get a random key, since they cannot be identified."""
-        once = {PIPED: self._once} if any(piece.size is None for piece in self._pieces) else {}
-        chats = getattr(self._tokenizer, "chats", None)
-        template = {"chats": chats.sha256} if chats else {}
-        return {"tokenizer": self._tokenizer.sha256 if self._tokenizer else None, **template, **once}
+    def identity(self) -> dict[str, Any]:
+        return self.piece.to_json()
 
-    def identity(self, piece: int) -> dict[str, Any]:
-        """The piece as JSON (see `Piece`)."""
-        return self._pieces[piece].to_json()
+    @property
+    def size(self) -> int:
+        return self.piece.length
 
-    def __len__(self) -> int:
-        return len(self._pieces)
+    def read(self) -> Iterable[Content]:
+        self.found = Skipped()
+        return tokens_of(self.piece, **self.reading, skipped=None if self.strict else self.found)
 
-    def size(self, piece: int) -> int:
-        """Bytes or tokens of a piece, for the progress bar; 0 if unknown."""
-        own = self._pieces[piece]
-        return own.end - own.begin if own.end is not None else own.size or 0
-
-    def read(self, piece: int) -> Iterable[Content]:
-        """The tokens of a piece (see `tokens_of`)."""
-        self._skipped[piece] = Skipped()
-        return tokens_of(
-            self._pieces[piece],
-            vocab_size=self._vocab_size,
-            end_of_text=self._eot,
-            tokenizer=self._tokenizer,
-            skipped=None if self._strict else self._skipped[piece],
-        )
-
-    def skipped(self, piece: int) -> dict[str, Any]:
-        """What was skipped in a piece that has been read."""
-        return self._skipped.pop(piece).to_json()
+    def skipped(self) -> dict[str, Any]:
+        return self.found.to_json()
 
 
-class CountsSource:
-    """Windows of folders of counts; each file is a piece."""
+def token_source(
+    pieces: Sequence[Piece],
+    *,
+    vocab_size: int,
+    end_of_text: int,
+    tokenizer: Tokenizer | None = None,
+    strict: bool = False,
+) -> Source:
+    """Pieces of text and token files. strict: the first bad document is an error; else bad documents are skipped.
 
-    def __init__(self, folders: Sequence[CountsFiles], options: CountOptions, tokenizer: str | None = None) -> None:
-        """ValueError unless the counts have this vocabulary, end-of-text and tokenizer (hash, if known), and at least
-        this order.
-        """
-        for folder in folders:
-            _check_header(folder, options, tokenizer)
-        self._pieces = [(folder, path) for folder in folders for path in folder.paths]
-        self._order = options.order
-        self.tokens = (
-            sum(folder.header.tokens for folder in folders) if all(folder.whole for folder in folders) else None
-        )
+    The key has the tokenizer and the chat template. Pipes get a random key, since they cannot be identified.
+    """
+    once = {PIPED: secrets.token_hex(4)} if any(piece.size is None for piece in pieces) else {}
+    chats = getattr(tokenizer, "chats", None)
+    template = {"chats": chats.sha256} if chats else {}
+    reading = {"vocab_size": vocab_size, "end_of_text": end_of_text, "tokenizer": tokenizer}
+    return Source(
+        key={"tokenizer": tokenizer.sha256 if tokenizer else None, **template, **once},
+        pieces=[TokenPiece(piece, reading, strict) for piece in pieces],
+    )
 
-    key = "counts"
 
-    def identity(self, piece: int) -> dict[str, Any]:
-        """A file's path, size and modification time, for JSON."""
-        path = self._pieces[piece][1]
+@dataclass(frozen=True, slots=True)
+class CountsPiece:
+    """A file of windows, to be cut to their last `order` tokens."""
+
+    file: CountsFiles
+    order: int
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        (path,) = self.file.paths
         return {"path": str(path), "size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns}
 
-    def __len__(self) -> int:
-        return len(self._pieces)
+    @property
+    def size(self) -> int:
+        return self.file.paths[0].stat().st_size
 
-    def size(self, piece: int) -> int:
-        """Bytes of a piece."""
-        return self._pieces[piece][1].stat().st_size
+    def read(self) -> Iterable[Content]:
+        return (_shortened(batch, self.order) for batch in self.file.batches())
 
-    def read(self, piece: int) -> Iterable[Content]:
-        """Yields the windows of a file in batches."""
-        folder, path = self._pieces[piece]
-        return (_shortened(batch, self._order) for batch in replace(folder, paths=(path,), whole=False).batches())
-
-    def skipped(self, piece: int) -> dict[str, Any]:
+    def skipped(self) -> dict[str, Any]:
         """Nothing: skipped documents were reported when the counts were made."""
         return {"documents": 0}
 
 
-class Sources:
-    """Several sources, concatenated."""
+def counts_source(folders: Sequence[CountsFiles], options: CountOptions, tokenizer: str | None = None) -> Source:
+    """Windows of folders of counts; each file is a piece.
 
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = [source for source in sources if len(source)]
-        self._pieces = [(source, piece) for source in self._sources for piece in range(len(source))]
-        known = [source.tokens for source in self._sources]
-        self.tokens = None if None in known else sum(tokens or 0 for tokens in known)
-
-    @property
-    def key(self) -> list[Any]:
-        return [source.key for source in self._sources]
-
-    def __len__(self) -> int:
-        return len(self._pieces)
-
-    def identity(self, piece: int) -> Any:
-        source, own = self._pieces[piece]
-        return source.identity(own)
-
-    def size(self, piece: int) -> int:
-        source, own = self._pieces[piece]
-        return source.size(own)
-
-    def read(self, piece: int) -> Iterable[Content]:
-        source, own = self._pieces[piece]
-        return source.read(own)
-
-    def skipped(self, piece: int) -> dict[str, Any]:
-        source, own = self._pieces[piece]
-        return source.skipped(own)
+    ValueError unless the counts have this vocabulary, end-of-text and tokenizer (hash, if known), and at least this
+    order.
+    """
+    for folder in folders:
+        _check_header(folder, options, tokenizer)
+    files = [replace(folder, paths=(path,), whole=False) for folder in folders for path in folder.paths]
+    known = all(folder.whole for folder in folders)
+    return Source(
+        key="counts",
+        pieces=[CountsPiece(file, options.order) for file in files],
+        tokens=sum(folder.header.tokens for folder in folders) if known else None,
+    )
 
 
 def is_counts(path: str | Path) -> bool:
@@ -175,10 +139,86 @@ def _check_header(folder: CountsFiles, options: CountOptions, tokenizer: str | N
         raise ValueError(f"{where}: expected counts of tokenizer {tokenizer}, got {header.tokenizer}")
 
 
-def _shortened(batch: WindowCounts, order: int) -> Windows:
+def _shortened(batch: Windows, order: int) -> Windows:
     """The windows cut to their last `order` tokens."""
-    ends = batch.offsets[1:].astype(np.int64)
-    lengths = np.minimum(np.diff(batch.offsets), order).astype(np.int64)
+    ends = batch.offsets[1:]
+    lengths = np.minimum(np.diff(batch.offsets), order)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     at = np.arange(offsets[-1]) + np.repeat(ends - lengths - offsets[:-1], lengths)
-    return Windows(offsets, batch.tokens[at], batch.count)
+    return Windows(offsets, batch.tokens[at], batch.counts)
+
+
+STAGE = "words"
+BATCH = 1 << 20  # ids written at once
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedText:
+    """A text as uint32 ids, each document followed by the end of text, and its vocabulary."""
+
+    piece: Piece
+    vocabulary: Vocabulary
+
+
+def number_words(
+    work: WorkFolder,
+    pieces: Sequence[Piece],
+    *,
+    strict: bool = False,
+    progress: Callable[[int, int], None] = lambda words, pieces: None,
+) -> NumberedText:
+    """Numbers the words of all pieces, or reads the result from the work folder if it exists.
+
+    strict    the first bad document is an error; else bad documents are skipped
+    progress  called with the number of words and finished pieces so far
+    """
+    once = {PIPED: secrets.token_hex(4)} if any(piece.size is None for piece in pieces) else {}
+    state = work.begin(STAGE, {"pieces": [piece.to_json() for piece in pieces], **once})
+    folder = work.path / STAGE
+    ids, words = folder / "ids.bin", folder / "words.txt"
+    if not state["done"]:
+        folder.mkdir(exist_ok=True)
+        skipped, vocabulary = Skipped(), GrowingVocabulary()
+        with work.timed(state):
+            with replacing(ids) as file:
+                for batch in _batches(pieces, vocabulary, None if strict else skipped, progress):
+                    work.check_room(4 * len(batch))
+                    file.write(batch)
+            if not ids.stat().st_size:
+                raise ValueError(skipped.why_nothing())
+            with replacing(words) as file:
+                file.writelines(word + b"\n" for word in vocabulary.words())
+            state["skipped"] = skipped.to_json()
+    size, mtime_ns = identity(ids)
+    piece = Piece(path=str(ids), form="bin", dtype="uint32", end=(size or 0) // 4, size=size, mtime_ns=mtime_ns)
+    spelled = tuple(words.read_text(encoding="utf-8").split("\n")[:-1])
+    return NumberedText(piece, Vocabulary(spelled=spelled, end_of_text=END_OF_TEXT))
+
+
+def _batches(
+    pieces: Sequence[Piece],
+    vocabulary: GrowingVocabulary,
+    skipped: Skipped | None,
+    progress: Callable[[int, int], None],
+) -> Iterator[array[Any]]:
+    """Yields the ids of all pieces in batches."""
+    batch, words = array("I"), 0
+    for number, piece in enumerate(pieces):
+        piece.check_unchanged()
+        faults = Faults(piece, skipped)
+        for line, text in documents(piece, faults):
+            before = len(batch)
+            try:
+                batch.extend(vocabulary.encode(text))
+            except BadText as fault:
+                faults.add(line, fault)
+            if len(batch) > before:
+                batch.append(END_OF_TEXT)
+            if len(batch) >= BATCH:
+                words += len(batch)
+                vocabulary.check()
+                progress(words, number)
+                yield batch
+                batch = array("I")
+    vocabulary.check()
+    yield batch

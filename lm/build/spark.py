@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rescore.lattice.extras import needed_for
-from rescore.lm.build.counts_header import FILE_NAME, CountsHeader
 from rescore.lm.build.spark_worker import Worker
-from rescore.lm.build.windows import Packing
+from rescore.lm.build.windows import FILE_NAME, CountsHeader, Packing
 from rescore.lm.model.tokenizer import TextTokenizer
 from rescore.lm.model.vocabulary import Skipped
 
@@ -187,7 +186,7 @@ def _windows(frame: DataFrame, worker: Worker) -> DataFrame:
 
 
 def _spelled(packing: Packing) -> Column:
-    """`Packing.spell` as Spark expressions, which avoids a second pass through Python."""
+    """The windows of keys, as Spark expressions, which avoids a second pass through Python."""
     tokens = []
     for back in reversed(range(packing.order)):
         word, shift = packing.place(back)

@@ -18,11 +18,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rescore.lm.build.counting import Source, bytes_per_token, count_pieces
-from rescore.lm.build.counts import CountOptions, Counts
+from rescore.lm.build.counts import CountOptions, Counts, Run
 from rescore.lm.build.estimate import EstimateOptions, estimate_model
 from rescore.lm.build.merging import merge_runs
 from rescore.lm.build.prune import PruneOptions, prune
-from rescore.lm.build.runs import Run
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.compile import compile_tables
 from rescore.lm.model.ngram import NGram
@@ -88,7 +87,7 @@ class StagedBuild:
 
     def runs(self, source: Source) -> list[Run]:
         """The sorted and counted windows of the text."""
-        sizes = [source.size(piece) for piece in range(len(source))]
+        sizes = [piece.size for piece in source.pieces]
 
         def tell(tokens: int, pieces: int) -> None:
             self._progress("count", sum(sizes[:pieces]), sum(sizes), tokens, "tokens")

@@ -8,18 +8,24 @@ may be its first or last, never inside. With N = 3:
     windows  [end_of_text a] [end_of_text a b] [a b c] [b c end_of_text] [end_of_text d] [end_of_text d end_of_text]
 
 The count of an n-gram is the number of windows that end in it, so it suffices to exchange counts of windows
-(`counts_files.py`). A window shorter than N always begins with an end-of-text. Padded on the left with further ones it
-is a row of N tokens, which packs into a few 64-bit words and can be unpadded.
+(`counts_files.py`), in a folder whose header, `counts.json`, docs/use/ngram-models-on-a-cluster.md describes. A window
+shorter than N always begins with an end-of-text. Padded on the left with further ones it is a row of N tokens, which
+packs into a few 64-bit words and can be unpadded.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypedDict
 
 import numpy as np
+from msgspec import Meta, structs
 from numpy.typing import ArrayLike, NDArray
 
+from rescore.lattice.checked import Checked, Sha256, checked, of_format, read_object
 from rescore.lm.model.grams import check_vocabulary
 
 
@@ -57,11 +63,21 @@ def join(sequences: Iterable[ArrayLike], vocab_size: int, end_of_text: int) -> N
     return np.concatenate(parts)
 
 
+class WindowLayout(TypedDict):
+    order: int
+    vocab_size: int
+    end_of_text: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
     """Packs windows into keys of `words` int64, each with `per_word` tokens of `bits` bits.
 
     The last token is in the lowest bits of the last word.
+
+    order       N, 1..7
+    vocab_size  V; ids are in [0, V)
+    end_of_text id of the end of text
     """
 
     order: int
@@ -72,6 +88,11 @@ class Packing:
         check_vocabulary(self.vocab_size, self.order)
         if not 0 <= self.end_of_text < self.vocab_size:
             raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.end_of_text}")
+
+    @property
+    def layout(self) -> WindowLayout:
+        """What determines the windows, for the core."""
+        return {"order": self.order, "vocab_size": self.vocab_size, "end_of_text": self.end_of_text}
 
     @property
     def bits(self) -> int:
@@ -100,17 +121,6 @@ class Packing:
             keys[word] |= token.astype(np.int64) << shift
         return keys
 
-    def spell(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The windows of keys [words, n]: offsets int64 [n + 1] and tokens int32, in text order."""
-        rows = np.empty((keys.shape[1], self.order), np.int32)
-        for back in range(self.order):
-            word, shift = self.place(back)
-            rows[:, self.order - 1 - back] = (keys[word] >> shift) & ((1 << self.bits) - 1)
-        starts = np.where(rows[:, :-1] == self.end_of_text, np.arange(self.order - 1), 0).max(axis=1, initial=0)
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(self.order - starts, out=offsets[1:])
-        return offsets, rows[np.arange(self.order) >= starts[:, None]]
-
 
 def group(
     keys: NDArray[np.int64], count: NDArray[np.int64] | None = None
@@ -130,3 +140,41 @@ def group(
     first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
     number = np.diff(np.append(first, keys.shape[1])) if count is None else np.add.reduceat(count, first)
     return keys[:, first], number.astype(np.int64)
+
+
+FORMAT = "rescore-counts"
+VERSION = 1
+FILE_NAME = "counts.json"
+MAX_TOKENS = 1 << 46  # sums of 65,536 counts stay within 63 bits
+MAX_BYTES = 1 << 16
+
+
+class CountsHeader(Checked, frozen=True, kw_only=True):
+    """N, V, the end-of-text id, the sha256 of the tokenizer's file (None: unknown), and the sum of all counts."""
+
+    order: int
+    vocab_size: int
+    end_of_text: int
+    tokenizer: Sha256 | None = None
+    tokens: Annotated[int, Meta(ge=0, le=MAX_TOKENS)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.packing  # noqa: B018  Packing checks order, vocabulary and end-of-text
+
+    @property
+    def packing(self) -> Packing:
+        return Packing(order=self.order, vocab_size=self.vocab_size, end_of_text=self.end_of_text)
+
+    def to_json(self) -> str:
+        """The text of counts.json."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **structs.asdict(self)}, indent=2) + "\n"
+
+
+def read_counts_header(path: Path) -> CountsHeader:
+    """The header of `path`, a counts.json. ValueError or OSError names the file and the field."""
+    value = read_object(path, MAX_BYTES)
+    value = of_format(value, path, FORMAT, (VERSION,), "another version of rescore wrote these counts")
+    if "eot" in value:  # its name in files written before 2026-11-25
+        value["end_of_text"] = value.pop("eot")
+    return checked(value, CountsHeader, path, whole=True)

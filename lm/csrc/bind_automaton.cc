@@ -6,13 +6,14 @@
 #include "encode.h"
 #include "model.h"
 #include "parallel.h"
-#include "walk.h"
 
 namespace rescore {
 
 using namespace nb::literals;
 
 namespace {
+
+using Bytes = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;  // dtype checked at run time
 
 template <typename T>
 Span<T> span(const nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>& array) {
@@ -26,12 +27,10 @@ Span<uint8_t> bytes_of(const char* name, const Bytes& array, bool wide) {
   return {static_cast<const uint8_t*>(array.data()), array.nbytes()};
 }
 
-}  // namespace
-
-Model::Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<uint8_t, 1> arcs, In<float, 1> arc_book,
-             In<uint8_t, 1> contexts, In<float, 1> backoff_book, In<uint32_t, 1> wide, In<uint32_t, 1> first_state,
-             In<uint32_t, 1> jumps, In<uint64_t, 1> backoff_state, uint32_t order, uint32_t vocab_size,
-             uint32_t next_bits) {
+void make_model(Model* self, In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<uint8_t, 1> arcs,
+                In<float, 1> arc_book, In<uint8_t, 1> contexts, In<float, 1> backoff_book, In<uint32_t, 1> wide,
+                In<uint32_t, 1> first_state, In<uint32_t, 1> jumps, In<uint64_t, 1> backoff_state, uint32_t order,
+                uint32_t vocab_size, uint32_t next_bits) {
   expect_size("sizes, of every order", sizes.shape(1), sizeof(Sizes) / sizeof(uint64_t));
   Sections sections;
   sections.sizes = {reinterpret_cast<const Sizes*>(sizes.data()), sizes.shape(0)};
@@ -45,13 +44,10 @@ Model::Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<
   sections.first_state = span(first_state);
   sections.jumps = span(jumps);
   sections.backoff_state = span(backoff_state);
-  automaton_ = std::make_unique<Automaton>(sections, order, vocab_size, next_bits);
   const auto arrays = std::make_tuple(sizes, root_cost, arc_token, arcs, arc_book, contexts, backoff_book, wide,
                                       first_state, jumps, backoff_state);
-  kept_ = std::make_shared<decltype(arrays)>(arrays);
+  new (self) Model(sections, order, vocab_size, next_bits, std::make_shared<decltype(arrays)>(arrays));
 }
-
-namespace {
 
 void expect_token(const Automaton& lm, int64_t token, const char* name, size_t index) {
   if (token < 0 || token >= lm.vocab_size)
@@ -123,12 +119,18 @@ std::tuple<Out<float>, Out<uint8_t>, Out<uint32_t>, uint32_t> walk_text(const Mo
   auto cost = make<float>({count});
   auto order = make<uint8_t>({count});
   auto before = make<uint32_t>({count});
-  uint32_t after;
+  uint32_t at = static_cast<uint32_t>(state);
   {
     nb::gil_scoped_release release;
-    after = walk(lm, static_cast<uint32_t>(state), tokens.data(), count, {cost.data, order.data, before.data});
+    for (size_t i = 0; i < count; ++i) {
+      const Taken taken = lm.take(at, tokens.data()[i]);
+      cost.data[i] = static_cast<float>(taken.cost);
+      order.data[i] = static_cast<uint8_t>(lm.length(taken.state) + 1);
+      before.data[i] = at;
+      at = lm.next(taken.state, taken.arc, tokens.data()[i]);
+    }
   }
-  return {cost.array, order.array, before.array, after};
+  return {cost.array, order.array, before.array, at};
 }
 
 Out<float> distribution(const Model& model, uint64_t state) {
@@ -224,13 +226,11 @@ Out<float> book_of(In<float, 1> cost) {
 
 void bind_automaton(nb::module_& m) {
   nb::class_<Model>(m, "Automaton")
-      .def(nb::init<In<uint64_t, 2>, In<float, 1>, Bytes, In<uint8_t, 1>, In<float, 1>, In<uint8_t, 1>, In<float, 1>,
-                    In<uint32_t, 1>, In<uint32_t, 1>, In<uint32_t, 1>, In<uint64_t, 1>, uint32_t, uint32_t, uint32_t>(),
-           nb::arg("sizes").noconvert(), nb::arg("root_cost").noconvert(), nb::arg("arc_token").noconvert(),
-           nb::arg("arcs").noconvert(), nb::arg("arc_book").noconvert(), nb::arg("contexts").noconvert(),
-           nb::arg("backoff_book").noconvert(), nb::arg("wide").noconvert(), nb::arg("first_state").noconvert(),
-           nb::arg("jumps").noconvert(), nb::arg("backoff_state").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a,
-           "next_bits"_a)
+      .def("__init__", &make_model, nb::arg("sizes").noconvert(), nb::arg("root_cost").noconvert(),
+           nb::arg("arc_token").noconvert(), nb::arg("arcs").noconvert(), nb::arg("arc_book").noconvert(),
+           nb::arg("contexts").noconvert(), nb::arg("backoff_book").noconvert(), nb::arg("wide").noconvert(),
+           nb::arg("first_state").noconvert(), nb::arg("jumps").noconvert(), nb::arg("backoff_state").noconvert(),
+           nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a)
       .def_prop_ro("num_states", [](const Model& model) { return model.lm().num_states; })
       .def_prop_ro("num_arcs", [](const Model& model) { return model.lm().num_arcs; })
       .def_prop_ro("order", [](const Model& model) { return model.lm().order; })

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
+#include <utility>
 #include <variant>
 
 #include "arrays.h"
@@ -41,12 +41,6 @@ auto with_words(const WindowLayout& layout, Body body) {
   }
 }
 
-template <int W, typename Token>
-void append(const Tokens& array, size_t begin, size_t stop, const WindowLayout& layout,
-            std::vector<WindowKey<W>>& keys) {
-  windows_of(Segment<Token>{static_cast<const Token*>(array.data()), array.shape(0), begin, stop}, layout, keys);
-}
-
 void expect_starts(const std::vector<uint32_t>& starts) {
   if (std::adjacent_find(starts.begin(), starts.end(), std::greater_equal<uint32_t>()) != starts.end())
     throw nb::value_error("starts: expected ascending tokens");
@@ -75,14 +69,20 @@ RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab
       constexpr int W = words();
       std::vector<WindowKey<W>> keys;
       keys.reserve(total);
-      for (const auto& [array, begin, stop] : parts) {
-        if (array.dtype() == nb::dtype<uint16_t>()) {
-          append<W, uint16_t>(array, begin, stop, layout, keys);
-        } else if (array.dtype() == nb::dtype<uint32_t>()) {
-          append<W, uint32_t>(array, begin, stop, layout, keys);
-        } else {
-          append<W, int32_t>(array, begin, stop, layout, keys);
-        }
+      for (const Part& part : parts) {
+        const auto append = [&](auto zero) {
+          using Token = decltype(zero);
+          const auto& [array, begin, stop] = part;
+          windows_of(Segment<Token>{static_cast<const Token*>(array.data()), array.shape(0), begin, stop}, layout,
+                     keys);
+        };
+        const auto dtype = std::get<0>(part).dtype();
+        if (dtype == nb::dtype<uint16_t>())
+          append(uint16_t{});
+        else if (dtype == nb::dtype<uint32_t>())
+          append(uint32_t{});
+        else
+          append(int32_t{});
       }
       return make_run<W>(keys, layout, starts);
     });
@@ -136,70 +136,39 @@ RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_
   return as_tuple(run);
 }
 
-// A merged slice of several runs, which can be built into levels, written as a run, or spelled out.
-class Merge {
- public:
-  virtual ~Merge() = default;
-  virtual bool build(LevelBuilder& levels, size_t windows) = 0;
-  virtual bool write(std::vector<uint8_t>& bytes, size_t windows, size_t& written) = 0;
-  virtual bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts,
-                     size_t windows) = 0;
-  virtual uint64_t consumed() const = 0;
-};
-
 template <int W>
-class MergeOf final : public Merge {
- public:
-  MergeOf(const WindowLayout& layout, std::vector<RunBytes> runs) : layout_(layout), merge_(std::move(runs)) {}
-
-  bool build(LevelBuilder& levels, size_t windows) override {
-    return each(windows, [&](const WindowKey<W>& key, uint64_t count) { levels.add(key, count); });
-  }
-  bool write(std::vector<uint8_t>& bytes, size_t windows, size_t& written) override {
-    const bool more = each(windows, [&](const WindowKey<W>& key, uint64_t count) {
-      writer_.add(key, count);
-      ++written;
-    });
-    bytes.swap(writer_.bytes);
-    writer_.bytes.clear();
-    return more;
-  }
-  bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts,
-             size_t windows) override {
-    offsets.push_back(0);
-    return each(windows, [&](const WindowKey<W>& key, uint64_t count) {
-      for (int field = layout_.order - 2; field >= 0; --field)
-        if (const uint32_t code = layout_.field(key, field)) tokens.push_back(static_cast<int32_t>(code) - 1);
-      tokens.push_back(static_cast<int32_t>(layout_.field(key, layout_.order - 1)));
-      offsets.push_back(static_cast<int64_t>(tokens.size()));
-      counts.push_back(static_cast<int64_t>(count));
-    });
-  }
-  uint64_t consumed() const override { return merge_.consumed(); }
-
- private:
-  template <typename Body>
-  bool each(size_t windows, Body body) {
-    WindowKey<W> key;
-    uint64_t count;
-    for (; windows > 0; --windows) {
-      if (!merge_.next(key, count)) return false;
-      if (!layout_.valid(key))
-        throw std::invalid_argument("a run of counts: expected tokens below the vocabulary size; the file is damaged");
-      body(key, count);
-    }
-    return true;
-  }
-
-  const WindowLayout layout_;
-  RunMerge<W> merge_;
-  RunWriter<W> writer_;
+struct Merge {
+  RunMerge<W> merged;
+  RunWriter<W> writer;
 };
 
+// A merged slice of several runs, which can be built into levels, written as a run, or spelled out.
 class RunSlices {
  public:
   RunSlices(const std::vector<Source>& sources, int order, uint32_t vocab_size, uint32_t end_of_text, size_t buffer)
-      : layout_(order, vocab_size, end_of_text) {
+      : layout_(order, vocab_size, end_of_text), merge_(with_words(layout_, [&](auto words) {
+          return AnyMerge(Merge<words()>{RunMerge<words()>(opened(sources, buffer)), {}});
+        })) {}
+  RunSlices(const RunSlices&) = delete;
+
+  const WindowLayout& layout() const { return layout_; }
+  uint64_t consumed() const {
+    return std::visit([](const auto& merge) { return merge.merged.consumed(); }, merge_);
+  }
+  // Calls body(key, count, writer) for up to `windows` of the slice; returns whether more may follow.
+  template <typename Body>
+  bool each(size_t windows, Body body) {
+    return std::visit([&](auto& merge) { return each(merge, windows, body); }, merge_);
+  }
+  // The bytes that each() has written, and none any more.
+  std::vector<uint8_t> taken() {
+    return std::visit([](auto& merge) { return std::exchange(merge.writer.bytes, {}); }, merge_);
+  }
+
+ private:
+  using AnyMerge = std::variant<Merge<1>, Merge<2>, Merge<3>>;
+
+  std::vector<RunBytes> opened(const std::vector<Source>& sources, size_t buffer) {
     std::vector<RunBytes> runs;
     for (const Source& source : sources) {
       if (const auto* bytes = std::get_if<nb::bytes>(&source)) {
@@ -210,73 +179,60 @@ class RunSlices {
         runs.emplace_back(path, begin, end, buffer);
       }
     }
-    merge_ = with_words(layout_, [&](auto words) -> std::unique_ptr<Merge> {
-      return std::make_unique<MergeOf<words()>>(layout_, std::move(runs));
-    });
+    return runs;
+  }
+  template <int W, typename Body>
+  bool each(Merge<W>& merge, size_t windows, Body body) {
+    WindowKey<W> key;
+    uint64_t count;
+    for (; windows > 0; --windows) {
+      if (!merge.merged.next(key, count)) return false;
+      if (!layout_.valid(key))
+        throw std::invalid_argument("a run of counts: expected tokens below the vocabulary size; the file is damaged");
+      body(key, count, merge.writer);
+    }
+    return true;
   }
 
-  const WindowLayout& layout() const { return layout_; }
-  Merge& merge() { return *merge_; }
-
- private:
   WindowLayout layout_;
   std::vector<nb::bytes> held_;
-  std::unique_ptr<Merge> merge_;
+  AnyMerge merge_;
 };
 
 void expect_windows(size_t windows) {
   if (windows == 0) throw nb::value_error("windows: expected at least 1, got 0");
 }
 
-class Levels {
- public:
-  Levels(int order, uint32_t vocab_size, uint32_t end_of_text, const std::vector<uint64_t>& min_counts, uint64_t most,
-         bool adjusted)
-      : builder_(WindowLayout(order, vocab_size, end_of_text), checked(min_counts, order), checked_most(most),
-                 adjusted) {}
+void make_builder(LevelBuilder* self, int order, uint32_t vocab_size, uint32_t end_of_text,
+                  const std::vector<uint64_t>& least, uint64_t most, bool adjusted) {
+  const WindowLayout layout(order, vocab_size, end_of_text);
+  expect_size("min_counts", least.size(), order);
+  for (size_t i = 0; i < least.size(); ++i)
+    if (least[i] < 1 || (i > 0 && least[i] < least[i - 1]))
+      throw nb::value_error("min_counts: expected counts of at least 1 that never fall");
+  if (most < 1 || most > 1 << 20) throw nb::value_error("most: expected 1 to 2^20");
+  new (self) LevelBuilder(layout, least, most, adjusted);
+}
 
-  bool add(RunSlices& slices, size_t windows) {
-    if (!(slices.layout() == builder_.layout()))
-      throw nb::value_error("slices: expected slices of the same order, vocabulary and end of text");
-    expect_windows(windows);
-    nb::gil_scoped_release release;
-    return slices.merge().build(builder_, windows);
-  }
-  void finish() {
-    nb::gil_scoped_release release;
-    builder_.finish();
-  }
-  nb::list take_parts() {
-    nb::list out;
-    for (size_t order = 2; order < builder_.parts.size(); ++order) {
-      LevelPart part = std::move(builder_.parts[order]);
-      builder_.parts[order] = {};
-      out.append(nb::make_tuple(keep(std::move(part.context_token)), keep(std::move(part.context_parent)),
-                                keep(std::move(part.context_total)), keep(std::move(part.context_end)),
-                                keep(std::move(part.token)), keep(std::move(part.count)),
-                                keep(std::move(part.context_adjusted)), keep(std::move(part.adjusted))));
-    }
-    return out;
-  }
-  Out<uint64_t> unigrams() { return keep(std::vector<uint64_t>(builder_.unigrams)); }
-  Out<uint64_t> adjusted_unigrams() { return keep(std::vector<uint64_t>(builder_.adjusted_unigrams)); }
-  const std::vector<std::vector<uint64_t>>& of_counts() const { return builder_.of_counts; }
-  const std::vector<std::vector<uint64_t>>& of_adjusted() const { return builder_.of_adjusted; }
+bool add(LevelBuilder& levels, RunSlices& slices, size_t windows) {
+  if (!(slices.layout() == levels.layout()))
+    throw nb::value_error("slices: expected slices of the same order, vocabulary and end of text");
+  expect_windows(windows);
+  nb::gil_scoped_release release;
+  return slices.each(windows, [&](const auto& key, uint64_t count, auto&) { levels.add(key, count); });
+}
 
- private:
-  static std::vector<uint64_t> checked(const std::vector<uint64_t>& least, int order) {
-    expect_size("min_counts", least.size(), order);
-    for (size_t i = 0; i < least.size(); ++i)
-      if (least[i] < 1 || (i > 0 && least[i] < least[i - 1]))
-        throw nb::value_error("min_counts: expected counts of at least 1 that never fall");
-    return least;
+nb::list take_parts(LevelBuilder& levels) {
+  nb::list out;
+  for (size_t order = 2; order < levels.parts.size(); ++order) {
+    LevelPart part = std::exchange(levels.parts[order], {});
+    out.append(nb::make_tuple(keep(std::move(part.context_token)), keep(std::move(part.context_parent)),
+                              keep(std::move(part.context_total)), keep(std::move(part.context_end)),
+                              keep(std::move(part.token)), keep(std::move(part.count)),
+                              keep(std::move(part.context_adjusted)), keep(std::move(part.adjusted))));
   }
-  static uint64_t checked_most(uint64_t most) {
-    if (most < 1 || most > 1 << 20) throw nb::value_error("most: expected 1 to 2^20");
-    return most;
-  }
-  LevelBuilder builder_;
-};
+  return out;
+}
 
 nb::tuple spell(RunSlices& slices, size_t windows) {
   expect_windows(windows);
@@ -285,20 +241,31 @@ nb::tuple spell(RunSlices& slices, size_t windows) {
   bool more;
   {
     nb::gil_scoped_release release;
-    more = slices.merge().spell(offsets, tokens, counts, windows);
+    const WindowLayout& layout = slices.layout();
+    offsets.push_back(0);
+    more = slices.each(windows, [&](const auto& key, uint64_t count, auto&) {
+      for (int field = layout.order - 2; field >= 0; --field)
+        if (const uint32_t code = layout.field(key, field)) tokens.push_back(static_cast<int32_t>(code) - 1);
+      tokens.push_back(static_cast<int32_t>(layout.field(key, layout.order - 1)));
+      offsets.push_back(static_cast<int64_t>(tokens.size()));
+      counts.push_back(static_cast<int64_t>(count));
+    });
   }
   return nb::make_tuple(keep(std::move(offsets)), keep(std::move(tokens)), keep(std::move(counts)), more);
 }
 
 nb::tuple write(RunSlices& slices, size_t windows) {
   expect_windows(windows);
-  std::vector<uint8_t> bytes;
   size_t written = 0;
   bool more;
   {
     nb::gil_scoped_release release;
-    more = slices.merge().write(bytes, windows, written);
+    more = slices.each(windows, [&](const auto& key, uint64_t count, auto& writer) {
+      writer.add(key, count);
+      ++written;
+    });
   }
+  const std::vector<uint8_t> bytes = slices.taken();
   return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), written, more);
 }
 
@@ -312,19 +279,20 @@ void bind_counting(nb::module_& m) {
   nb::class_<RunSlices>(m, "RunSlices")
       .def(nb::init<const std::vector<Source>&, int, uint32_t, uint32_t, size_t>(), "sources"_a, nb::kw_only(),
            "order"_a, "vocab_size"_a, "end_of_text"_a, "buffer"_a = size_t{1} << 18)
-      .def_prop_ro("consumed", [](RunSlices& slices) { return slices.merge().consumed(); })
+      .def_prop_ro("consumed", &RunSlices::consumed)
       .def("spell", &spell, "windows"_a)
       .def("write", &write, "windows"_a);
-  nb::class_<Levels>(m, "LevelBuilder")
-      .def(nb::init<int, uint32_t, uint32_t, const std::vector<uint64_t>&, uint64_t, bool>(), nb::kw_only(), "order"_a,
-           "vocab_size"_a, "end_of_text"_a, "min_counts"_a, "most"_a, "adjusted"_a = false)
-      .def("add", &Levels::add, "slices"_a, "windows"_a)
-      .def("finish", &Levels::finish)
-      .def("take", &Levels::take_parts)
-      .def("unigrams", &Levels::unigrams)
-      .def("adjusted_unigrams", &Levels::adjusted_unigrams)
-      .def_prop_ro("of_counts", &Levels::of_counts)
-      .def_prop_ro("of_adjusted", &Levels::of_adjusted);
+  nb::class_<LevelBuilder>(m, "LevelBuilder")
+      .def("__init__", &make_builder, nb::kw_only(), "order"_a, "vocab_size"_a, "end_of_text"_a, "min_counts"_a,
+           "most"_a, "adjusted"_a = false)
+      .def("add", &add, "slices"_a, "windows"_a)
+      .def("finish", &LevelBuilder::finish, nb::call_guard<nb::gil_scoped_release>())
+      .def("take", &take_parts)
+      .def("unigrams", [](const LevelBuilder& levels) { return keep(std::vector<uint64_t>(levels.unigrams)); })
+      .def("adjusted_unigrams",
+           [](const LevelBuilder& levels) { return keep(std::vector<uint64_t>(levels.adjusted_unigrams)); })
+      .def_ro("of_counts", &LevelBuilder::of_counts)
+      .def_ro("of_adjusted", &LevelBuilder::of_adjusted);
 }
 
 }  // namespace rescore

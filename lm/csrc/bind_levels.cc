@@ -67,46 +67,46 @@ class PyLevel {
   Level level_{};
 };
 
-Out<uint32_t> py_suffixes(const PyLevel& level, const PyLevel& below, size_t from, size_t to) {
-  const Range range = level.range(from, to);
-  auto out = make<uint32_t>({level.grams(range)});
+// An array that `body` fills.
+template <typename T, typename Body>
+Out<T> filled(size_t size, Body body) {
+  auto out = make<T>({size});
   nb::gil_scoped_release release;
-  suffixes(level.get(), below.get(), range, out.data);
+  body(out.data);
   return out.array;
 }
 
+// Numbers of the n-grams and of the contexts of a range, which `body` fills.
+template <typename Body>
+nb::tuple of_grams_and_contexts(const PyLevel& level, Range range, Body body) {
+  auto of_grams = make<double>({level.grams(range)});
+  auto of_contexts = make<double>({range.to - range.from});
+  {
+    nb::gil_scoped_release release;
+    body(of_grams.data, of_contexts.data);
+  }
+  return nb::make_tuple(of_grams.array, of_contexts.array);
+}
+
+Out<uint32_t> py_suffixes(const PyLevel& level, const PyLevel& below, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  return filled<uint32_t>(level.grams(range), [&](uint32_t* out) { suffixes(level.get(), below.get(), range, out); });
+}
+
+// kDiscounts: how many the method takes, 0 for any number.
+template <auto kEstimate, size_t kDiscounts>
 nb::tuple py_estimate(const PyLevel& level, const PyLevel& below, Values below_cost, Numbers count, Numbers total,
                       Values discount, size_t from, size_t to) {
   const Range range = level.range(from, to);
   expect_size("below_cost", below_cost.shape(0), below.get().grams);
   expect_size("count", count.shape(0), level.get().grams);
   expect_size("total", total.shape(0), level.get().contexts);
+  if (kDiscounts) expect_size("discount", discount.shape(0), kDiscounts);
   if (discount.shape(0) == 0) throw nb::value_error("discount: expected at least one entry, got none");
-  auto cost = make<double>({level.grams(range)});
-  auto backoff = make<double>({to - from});
-  {
-    nb::gil_scoped_release release;
-    estimate(level.get(), below.get(), below_cost.data(),
-             {count.data(), total.data(), discount.data(), discount.shape(0)}, range, cost.data, backoff.data);
-  }
-  return nb::make_tuple(cost.array, backoff.array);
-}
-
-nb::tuple py_kneser_ney(const PyLevel& level, const PyLevel& below, Values below_cost, Numbers count, Numbers total,
-                        Values discount, size_t from, size_t to) {
-  const Range range = level.range(from, to);
-  expect_size("below_cost", below_cost.shape(0), below.get().grams);
-  expect_size("count", count.shape(0), level.get().grams);
-  expect_size("total", total.shape(0), level.get().contexts);
-  expect_size("discount", discount.shape(0), 3);
-  auto cost = make<double>({level.grams(range)});
-  auto backoff = make<double>({to - from});
-  {
-    nb::gil_scoped_release release;
-    kneser_ney(level.get(), below.get(), below_cost.data(), {count.data(), total.data(), discount.data()}, range,
-               cost.data, backoff.data);
-  }
-  return nb::make_tuple(cost.array, backoff.array);
+  const Counted counted{count.data(), total.data(), discount.data(), discount.shape(0)};
+  return of_grams_and_contexts(level, range, [&](double* cost, double* backoff) {
+    kEstimate(level.get(), below.get(), below_cost.data(), counted, range, cost, backoff);
+  });
 }
 
 nb::tuple py_normalise(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, size_t from,
@@ -114,13 +114,9 @@ nb::tuple py_normalise(const PyLevel& level, const PyLevel& below, Values below_
   const Range range = level.range(from, to);
   expect_size("below_cost", below_cost.shape(0), below.get().grams);
   expect_size("cost", cost.shape(0), level.get().grams);
-  auto scaled = make<double>({level.grams(range)});
-  auto backoff = make<double>({to - from});
-  {
-    nb::gil_scoped_release release;
-    normalise(level.get(), below.get(), below_cost.data(), cost.data(), range, scaled.data, backoff.data);
-  }
-  return nb::make_tuple(scaled.array, backoff.array);
+  return of_grams_and_contexts(level, range, [&](double* scaled, double* backoff) {
+    normalise(level.get(), below.get(), below_cost.data(), cost.data(), range, scaled, backoff);
+  });
 }
 
 Out<double> py_sums(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, Values backoff,
@@ -130,19 +126,18 @@ Out<double> py_sums(const PyLevel& level, const PyLevel& below, Values below_cos
   expect_size("cost", cost.shape(0), level.get().grams);
   expect_size("backoff", backoff.shape(0), level.get().contexts);
   expect_size("below_sum", below_sum.shape(0), below.get().contexts);
-  auto out = make<double>({to - from});
-  nb::gil_scoped_release release;
-  sums(level.get(), below.get(), below_cost.data(), cost.data(), backoff.data(), below_sum.data(), range, out.data);
-  return out.array;
+  return filled<double>(to - from, [&](double* out) {
+    sums(level.get(), below.get(), below_cost.data(), cost.data(), backoff.data(), below_sum.data(), range, out);
+  });
 }
 
 Out<uint32_t> py_first_by_last_token(const PyLevel& level, Ids below_first, uint32_t vocab_size) {
-  auto out = make<uint32_t>({size_t{vocab_size} + 1});
   const bool first = below_first.shape(0) == 0;
   level.expect_contexts("level");
   if (!first) expect_size("below_first", below_first.shape(0), size_t{vocab_size} + 1);
-  first_by_last_token(level.get(), first ? nullptr : below_first.data(), vocab_size, out.data);
-  return out.array;
+  return filled<uint32_t>(size_t{vocab_size} + 1, [&](uint32_t* out) {
+    first_by_last_token(level.get(), first ? nullptr : below_first.data(), vocab_size, out);
+  });
 }
 
 Out<uint32_t> py_link(const PyLevel& level, const PyLevel& below, Ids below_link, const PyLevel& above, Ids above_first,
@@ -151,11 +146,10 @@ Out<uint32_t> py_link(const PyLevel& level, const PyLevel& below, Ids below_link
   above.expect_contexts("above");
   expect_size("above_first", above_first.shape(0), cursor.shape(0) + 1);
   if (!level.get().root()) expect_size("below_link", below_link.shape(0), below.get().grams);
-  auto out = make<uint32_t>({level.grams(range)});
-  nb::gil_scoped_release release;
-  link(level.get(), below.get(), below_link.data(), above.get(), above_first.data(),
-       static_cast<uint32_t>(cursor.shape(0)), range, cursor.data(), out.data);
-  return out.array;
+  return filled<uint32_t>(level.grams(range), [&](uint32_t* out) {
+    link(level.get(), below.get(), below_link.data(), above.get(), above_first.data(),
+         static_cast<uint32_t>(cursor.shape(0)), range, cursor.data(), out);
+  });
 }
 
 void py_context_logps(const PyLevel& level, Values cost, Values logp, Ids link, InOut<double> above, size_t from,
@@ -175,10 +169,9 @@ Out<double> py_losses(const PyLevel& level, const PyLevel& below, Values below_c
   expect_size("cost", cost.shape(0), level.get().grams);
   expect_size("backoff", backoff.shape(0), level.get().contexts);
   expect_size("logp", logp.shape(0), level.get().contexts);
-  auto out = make<double>({level.grams(range)});
-  nb::gil_scoped_release release;
-  losses(level.get(), below.get(), below_cost.data(), cost.data(), backoff.data(), logp.data(), range, out.data);
-  return out.array;
+  return filled<double>(level.grams(range), [&](double* out) {
+    losses(level.get(), below.get(), below_cost.data(), cost.data(), backoff.data(), logp.data(), range, out);
+  });
 }
 
 // The children of the contexts from, .., to - 1 in the order above.
@@ -198,15 +191,11 @@ nb::tuple py_scores(const PyLevel& level, Values loss, const PyLevel* above, Val
     expect_size("above_best", above_best.shape(0), above->get().contexts);
     expect_size("link", link.shape(0), level.get().grams);
   }
-  auto score = make<double>({level.grams(range)});
-  auto best = make<double>({to - from});
-  {
-    nb::gil_scoped_release release;
+  return of_grams_and_contexts(level, range, [&](double* score, double* best) {
     Above found{};
     if (above) found = {&above->get(), above_score.data(), above_best.data(), link.data(), children(*above, from, to)};
-    scores(level.get(), loss.data(), found, range, score.data, best.data);
-  }
-  return nb::make_tuple(score.array, best.array);
+    scores(level.get(), loss.data(), found, range, score, best);
+  });
 }
 
 nb::tuple py_select(const PyLevel& level, Values score, double limit, Values cost, Ids below_number, size_t from,
@@ -231,11 +220,9 @@ Out<uint32_t> py_next_states(const PyLevel& level, const PyLevel& below, Ids lin
   const bool longest = link.shape(0) == 0;
   if (!longest) expect_size("link", link.shape(0), level.get().grams);
   if (!level.get().root()) expect_size("below_next", below_next.shape(0), below.get().grams);
-  auto out = make<uint32_t>({level.grams(range)});
-  nb::gil_scoped_release release;
-  next_states(level.get(), below.get(), longest ? nullptr : link.data(), below_next.data(), first_state, range,
-              out.data);
-  return out.array;
+  return filled<uint32_t>(level.grams(range), [&](uint32_t* out) {
+    next_states(level.get(), below.get(), longest ? nullptr : link.data(), below_next.data(), first_state, range, out);
+  });
 }
 
 }  // namespace
@@ -248,10 +235,12 @@ void bind_levels(nb::module_& m) {
       .def(nb::init<Ids, Ids, Numbers, Ids>(), exact("context_token"), exact("context_parent"), exact("begin"),
            exact("token"));
   m.def("suffixes", &py_suffixes, "level"_a, "below"_a, from, to);
-  m.def("estimate", &py_estimate, "level"_a, "below"_a, exact("below_cost"), exact("count"), exact("total"),
-        exact("discount"), from, to);
-  m.def("kneser_ney", &py_kneser_ney, "level"_a, "below"_a, exact("below_cost"), exact("count"), exact("total"),
-        exact("discount"), from, to);
+  const auto estimates = [&](const char* name, auto function) {
+    m.def(name, function, "level"_a, "below"_a, exact("below_cost"), exact("count"), exact("total"), exact("discount"),
+          from, to);
+  };
+  estimates("estimate", &py_estimate<&estimate, 0>);
+  estimates("kneser_ney", &py_estimate<&kneser_ney, 3>);
   m.def("normalise", &py_normalise, "level"_a, "below"_a, exact("below_cost"), exact("cost"), from, to);
   m.def("sums", &py_sums, "level"_a, "below"_a, exact("below_cost"), exact("cost"), exact("backoff"),
         exact("below_sum"), from, to);

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "gallop.h"
+
 namespace rescore {
 namespace {
 
@@ -39,13 +41,7 @@ void with_suffixes(const Level& level, const Level& below, size_t context, Visit
     damaged("begin of context", parent, std::min<uint64_t>(high, below.grams) + 1, low > high ? low : high);
   for (uint64_t gram = level.begin[context]; gram < end; ++gram) {
     const uint32_t token = level.token[gram];
-    uint64_t step = 1, bound = low;
-    while (bound < high && below.token[bound] < token) {
-      low = bound + 1;
-      bound += step;
-      step *= 2;
-    }
-    low = std::lower_bound(below.token + low, below.token + std::min(bound, high), token) - below.token;
+    low = gallop(below.token, low, high, token);
     if (low == high || below.token[low] != token)
       throw std::invalid_argument("n-gram " + std::to_string(gram) +
                                   ": expected its suffix without the first token in the model, got none");
@@ -84,7 +80,7 @@ Balance balance(Left left, double largest_cost) {
 // Logarithms of discounted counts, cached for small counts.
 class DiscountedLogs {
  public:
-  explicit DiscountedLogs(const KatzInput& input) : input_(input) {
+  explicit DiscountedLogs(const Counted& input) : input_(input) {
     for (uint64_t count = 1; count < small_.size(); ++count) small_[count] = compute(count);
   }
   double operator()(uint64_t count) const { return count < small_.size() ? small_[count] : compute(count); }
@@ -92,7 +88,7 @@ class DiscountedLogs {
 
  private:
   double compute(uint64_t count) const { return std::log(discount(count) * static_cast<double>(count)); }
-  const KatzInput& input_;
+  const Counted& input_;
   std::array<double, 256> small_{};
 };
 
@@ -105,7 +101,7 @@ void suffixes(const Level& level, const Level& below, Range range, uint32_t* out
                   [&](uint64_t gram, uint64_t suffix) { out[gram - first] = static_cast<uint32_t>(suffix); });
 }
 
-void estimate(const Level& level, const Level& below, const double* below_cost, const KatzInput& input, Range range,
+void estimate(const Level& level, const Level& below, const double* below_cost, const Counted& input, Range range,
               double* cost, double* backoff) {
   const uint64_t first = level.begin[range.from];
   const DiscountedLogs log_of(input);
@@ -132,8 +128,8 @@ void estimate(const Level& level, const Level& below, const double* below_cost, 
   }
 }
 
-void kneser_ney(const Level& level, const Level& below, const double* below_cost, const KneserNeyInput& input,
-                Range range, double* cost, double* backoff) {
+void kneser_ney(const Level& level, const Level& below, const double* below_cost, const Counted& input, Range range,
+                double* cost, double* backoff) {
   const uint64_t first = level.begin[range.from];
   const auto discount = [&](uint64_t count) { return input.discount[std::min<uint64_t>(count, 3) - 1]; };
   for (size_t context = range.from; context < range.to; ++context) {

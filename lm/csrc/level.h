@@ -38,26 +38,22 @@ struct Range {
 // For each n-gram hw, the index of h'w in the order below.
 void suffixes(const Level& level, const Level& below, Range range, uint32_t* out);
 
-struct KatzInput {
-  const uint64_t* count;   // [grams]
+// What is estimated from.
+struct Counted {
+  const uint64_t* count;   // [grams]; adjusted for Kneser-Ney, as are the totals
   const uint64_t* total;   // [contexts]
-  const double* discount;  // [k + 1], of counts 1, .., k and of all greater ones
-  size_t discounts;        // k + 1
+  const double* discount;  // [discounts], of counts 1, 2, .. and of all greater ones
+  size_t discounts;
 };
 
 // Katz estimates: costs of the n-grams and backoff costs of the contexts. Output arrays begin at the range's first.
-void estimate(const Level& level, const Level& below, const double* below_cost, const KatzInput& input, Range range,
+void estimate(const Level& level, const Level& below, const double* below_cost, const Counted& counted, Range range,
               double* cost, double* backoff);
 
-struct KneserNeyInput {
-  const uint64_t* count;   // [grams], adjusted
-  const uint64_t* total;   // [contexts], adjusted
-  const double* discount;  // [3], of adjusted counts 1, 2 and of all greater ones
-};
-
-// Interpolated modified Kneser-Ney: costs of the n-grams and backoff costs of the contexts, as in `estimate`.
-void kneser_ney(const Level& level, const Level& below, const double* below_cost, const KneserNeyInput& input,
-                Range range, double* cost, double* backoff);
+// Interpolated modified Kneser-Ney with three discounts: costs of the n-grams and backoff costs of the contexts, as in
+// `estimate`.
+void kneser_ney(const Level& level, const Level& below, const double* below_cost, const Counted& counted, Range range,
+                double* cost, double* backoff);
 
 // Makes every context sum to one: computes backoff costs, and rescales costs if a context leaves no mass.
 void normalise(const Level& level, const Level& below, const double* below_cost, const double* cost, Range range,

@@ -3,19 +3,19 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "arrays.h"
 #include "automaton.h"
 
 namespace rescore {
 
-using Bytes = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;  // dtype checked at run time
-
 class Model {
  public:
-  Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<uint8_t, 1> arcs, In<float, 1> arc_book,
-        In<uint8_t, 1> contexts, In<float, 1> backoff_book, In<uint32_t, 1> wide, In<uint32_t, 1> first_state,
-        In<uint32_t, 1> jumps, In<uint64_t, 1> backoff_state, uint32_t order, uint32_t vocab_size, uint32_t next_bits);
+  // kept: what keeps the arrays of `sections` alive.
+  Model(const Sections& sections, uint32_t order, uint32_t vocab_size, uint32_t next_bits,
+        std::shared_ptr<const void> kept)
+      : kept_(std::move(kept)), automaton_(std::make_unique<Automaton>(sections, order, vocab_size, next_bits)) {}
 
   const Automaton& lm() const { return *automaton_; }
 

@@ -71,35 +71,6 @@ struct Run {
   uint64_t tokens = 0;           // counted
 };
 
-// Records where slices begin. starts: the smallest last-but-one token of each slice except the first, ascending.
-template <int W>
-class SliceMarks {
- public:
-  SliceMarks(const WindowLayout& layout, const std::vector<uint32_t>& starts) : layout_(layout), starts_(starts) {}
-
-  // Begins all slices up to the slice of `key`.
-  void enter(const WindowKey<W>& key, RunWriter<W>& writer, Run& run) {
-    if (run.slices.empty()) run.slices.push_back(0);
-    if (layout_.order == 1) return;
-    while (at_ < starts_.size() && layout_.field(key, 0) > starts_[at_]) next(writer, run);
-  }
-  void finish(RunWriter<W>& writer, Run& run) {
-    if (run.slices.empty()) run.slices.push_back(0);
-    while (at_ < starts_.size()) next(writer, run);
-    run.slices.push_back(writer.bytes.size());
-  }
-
- private:
-  void next(RunWriter<W>& writer, Run& run) {
-    ++at_;
-    run.slices.push_back(writer.bytes.size());
-    writer.begin_slice();
-  }
-  const WindowLayout& layout_;
-  const std::vector<uint32_t>& starts_;
-  size_t at_ = 0;
-};
-
 template <int W>
 uint64_t times(const CountedKey<W>& item) {
   return item.count;
@@ -109,7 +80,8 @@ uint64_t times(const WindowKey<W>&) {
   return 1;
 }
 
-// Sorts windows and sums the counts of equal ones.
+// Sorts windows and sums the counts of equal ones. starts: the smallest last-but-one token of each slice except the
+// first, ascending.
 template <int W, typename Item>
 Run make_run(std::vector<Item>& items, const WindowLayout& layout, const std::vector<uint32_t>& starts) {
   {
@@ -117,19 +89,27 @@ Run make_run(std::vector<Item>& items, const WindowLayout& layout, const std::ve
     radix_sort(items, spare, layout.order * layout.bits);
   }
   Run run;
+  run.slices.push_back(0);
   RunWriter<W> writer;
   writer.bytes.reserve(items.size() * 4);
-  SliceMarks<W> marks(layout, starts);
+  auto start = starts.begin();
+  const auto begin_slices = [&](uint64_t until) {  // those whose first token is below `until`
+    for (; start != starts.end() && until > *start; ++start) {
+      run.slices.push_back(writer.bytes.size());
+      writer.begin_slice();
+    }
+  };
   for (size_t i = 0; i < items.size();) {
     const WindowKey<W> key = key_of(items[i]);
     uint64_t count = 0;
     for (; i < items.size() && key_of(items[i]) == key; ++i) count += times(items[i]);
-    marks.enter(key, writer, run);
+    if (layout.order > 1) begin_slices(layout.field(key, 0));
     writer.add(key, count);
     ++run.windows;
     run.tokens += count;
   }
-  marks.finish(writer, run);
+  begin_slices(UINT64_MAX);
+  run.slices.push_back(writer.bytes.size());
   run.bytes = std::move(writer.bytes);
   return run;
 }

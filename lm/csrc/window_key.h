@@ -13,7 +13,6 @@
 
 namespace rescore {
 
-constexpr int kMaxWords = 3;                         // for 7 fields, which hold 0..2^24
 constexpr uint64_t kMostTokens = uint64_t{1} << 53;  // estimation uses counts in double precision
 
 // Most significant word first, so that keys compare word by word.
@@ -26,7 +25,6 @@ struct WindowKey {
       if (a.word[i] != b.word[i]) return false;
     return true;
   }
-  friend bool operator!=(const WindowKey& a, const WindowKey& b) { return !(a == b); }
   friend bool operator<(const WindowKey& a, const WindowKey& b) {
     for (int i = 0; i < W - 1; ++i)
       if (a.word[i] != b.word[i]) return a.word[i] < b.word[i];

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rescore import _core
 from rescore.lm.model.grams import NO_CONTEXT, NOTHING, Grams
-from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Columns, Memory, Tables, blocks, in_order, links
+from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Columns, Tables, blocks, links, over_contexts
 
 
 class Arrays(NamedTuple):
@@ -31,7 +31,7 @@ class Arrays(NamedTuple):
 
 def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
     """The automaton of a model."""
-    columns = columns or Memory()
+    columns = columns or Columns()
     levels = tables.levels
     first = np.cumsum([0, *(level.contexts for level in levels)])  # the first state of each context length
     if first[-1] >= NO_CONTEXT:
@@ -72,13 +72,9 @@ def next_states(levels: tuple[Grams, ...], first: NDArray[np.int64], columns: Co
     found: list[NDArray[np.uint32]] = []
     linked = [*links(levels, columns), NOTHING]
     for n, level in enumerate(levels):
-        native, below = level.native, levels[max(n - 1, 0)].native
         link, shorter, base = linked[n], found[-1] if found else NOTHING, int(first[min(n + 1, len(levels))])
-
-        def part(a: int, b: int, native=native, below=below, link=link, shorter=shorter, base=base):
-            return (_core.next_states(native, below, link, shorter, base, a, b),)
-
-        found += columns.write({f"{n + 1}.next": np.uint32}, in_order(columns, part, level.ranges()))
+        given = (levels[max(n - 1, 0)].native, link, shorter, base)
+        found += over_contexts(columns, {f"{n + 1}.next": np.uint32}, _core.next_states, level, *given)
     return found
 
 
@@ -94,51 +90,27 @@ def check_costs(arrays: Arrays) -> None:
 
 
 def decompile(arrays: Arrays, order: int) -> Tables:
-    """The tables of an automaton. ValueError unless it has the layout of `compile_tables`."""
-    begin = arrays.arc_begin.astype(np.int64)
-    vocab_size = int(begin[1])
-    _check_bounds(arrays, begin, vocab_size)
+    """The tables of an automaton that is closed and in canonical order (`_core.Automaton.check`)."""
     check_costs(arrays)
-    levels, first = [Grams.unigrams(vocab_size)], [0, 1]
+    begin = arrays.arc_begin.astype(np.int64)
+    levels, first = [Grams.unigrams(int(begin[1]))], [0, 1]
     for n in range(2, order + 1):
         # The contexts of this order back off to those of the order below, and are reached from its n-grams.
         last = int(np.searchsorted(arrays.backoff_state, first[-1])) if n < order else len(begin) - 1
         levels.append(_level(arrays, begin, levels[-1], first[-2], first[-1], max(last, first[-1])))
         first.append(max(last, first[-1]))
     bounds = [0, *(int(begin[at]) for at in first[1:])]
-    tables = Tables(
+    return Tables(
         levels=tuple(levels),
         cost=tuple(arrays.arc_cost[a:b].astype(np.float64) for a, b in zip(bounds, bounds[1:])),
         backoff=tuple(arrays.backoff_cost[a:b].astype(np.float64) for a, b in zip(first[1:], first[2:])),
     )
-    for name, mine, given in zip(Arrays._fields, compile_tables(tables), arrays):
-        if not np.array_equal(mine, given):
-            raise ValueError(f"automaton: {name}: expected a closed backoff model in context order")
-    return tables
-
-
-def _check_bounds(arrays: Arrays, begin: NDArray[np.int64], vocab_size: int) -> None:
-    """Checks what the native core relies on: the arrays may come from an unverified file."""
-    wrong = {
-        "arc_begin": (np.diff(begin) < 0).any() or begin[0] != 0 or begin[-1] != len(arrays.arc_token),
-        "arc_token": (arrays.arc_token >= vocab_size).any(),
-        "backoff_state": (arrays.backoff_state[1:] < arrays.backoff_state[:-1]).any()
-        or (arrays.backoff_state[1:] >= np.arange(1, len(begin) - 1)).any(),
-    }
-    if name := next((name for name, is_wrong in wrong.items() if is_wrong), None):
-        raise ValueError(f"automaton: {name}: expected a closed backoff model in context order")
 
 
 def _level(arrays: Arrays, begin: NDArray[np.int64], below: Grams, parents: int, first: int, last: int) -> Grams:
     """The order whose contexts are the states first .. last - 1; those of the order below are parents .. first - 1."""
     reached = arrays.arc_next[begin[parents] : begin[first]].astype(np.int64) - first
     gram = np.flatnonzero((reached >= 0) & (reached < last - first))
-    if last > first and arrays.backoff_state[last - 1] >= first:
-        raise ValueError("automaton: backoff_state: expected a closed backoff model in context order")
-    if len(gram) != last - first or len(np.unique(reached[gram])) != len(gram):
-        raise ValueError(
-            f"automaton: expected one n-gram of the order below to lead to each of the states {first}..{last - 1}"
-        )
     token = np.empty(last - first, np.uint32)
     oldest = below.token if not len(below.context_token) else below.context_token[below.context()]
     token[reached[gram]] = oldest[gram]
@@ -221,27 +193,16 @@ class Compact(NamedTuple):
         """
         check_costs(arrays)
         next_bits = 7 if quantise else 15  # a code is one or two bytes: these bits and a flag
-        sizes, token, arcs, arc_book, contexts, backoff_book, wide, first_state, jumps, backoff_state = _core.encode(
+        found = _core.encode(
             *arrays,
             order=order,
             vocab_size=vocab_size,
             next_bits=next_bits,
             choose_book=(lambda cost: codebook(cost, BINS)) if quantise else _core.exact_book,
         )
-        return cls(
-            sizes=sizes.reshape(order, 6),
-            root_cost=np.ascontiguousarray(arrays.arc_cost[:vocab_size]),
-            arc_token=token.view(np.uint16) if vocab_size <= 1 << 16 else token,
-            arcs=arcs,
-            arc_book=arc_book,
-            contexts=contexts,
-            backoff_book=backoff_book,
-            wide=wide,
-            first_state=first_state,
-            jumps=jumps,
-            backoff_state=backoff_state,
-            next_bits=next_bits,
-        )
+        token = found[1].view(np.uint16) if vocab_size <= 1 << 16 else found[1]
+        root_cost = np.ascontiguousarray(arrays.arc_cost[:vocab_size])
+        return cls(found[0].reshape(order, 6), root_cost, token, *found[2:], next_bits)
 
     def widened(self, vocab_size: int) -> Compact:
         """The same automaton over more ids: impossible at the root, and in no context."""

@@ -1,4 +1,4 @@
-"""Converts models to and from OpenFst.
+"""Converts models to and from OpenFst, and writes the symbols of their labels.
 
 Label = token id + 1, as 0 is epsilon. The failure arc has label 0 or a label of the caller's choice; every state is
 final. Files are read and written without OpenFst; only `to_fst` and `from_fst`, which use objects of `pywrapfst`, need
@@ -11,13 +11,14 @@ import itertools
 import os
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import replacing
 from rescore.lm.model import fst_read as layout
+from rescore.lm.model.arpa_write import unwritable_word
 from rescore.lm.model.compile import Arrays, check_costs
 from rescore.lm.model.fst_read import (
     ARC,
@@ -191,3 +192,25 @@ def _properties(arrays: Arrays, failure_label: int) -> int:
 def _header(kind: str, version: int, properties: int, start: int, states: int, arcs: int) -> bytes:
     names = b"".join(struct.pack("<i", len(name)) + name.encode() for name in (kind, "standard"))
     return layout.MAGIC + names + struct.pack(layout.HEADER, version, 0, properties, start, states, arcs)
+
+
+EPSILON, FAILURE = "<epsilon>", "<phi>"
+
+
+def save_symbols(
+    model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "ids"], failure_label: int = 0
+) -> None:
+    """Writes the symbols of `save_fst`'s labels atomically: 0 is <epsilon>, another failure label is <phi>.
+
+    words  "text": the model's words; "ids": decimal token ids. ValueError for words that a line cannot hold, as in
+           `write_arpa`
+    """
+    names = list(model.words or ()) if words == "text" else list(map(str, range(model.vocab_size)))
+    special = [EPSILON, *([FAILURE] if failure_label else [])]
+    if why := unwritable_word([*names, *special]):
+        raise ValueError(f"symbols: {why}; write decimal ids (words='ids')")
+    lines = [f"{name}\t{label}\n" for label, name in enumerate([EPSILON, *names])]
+    if failure_label:
+        lines.append(f"{FAILURE}\t{failure_label}\n")
+    with replacing(path) as file:
+        file.write("".join(lines).encode())

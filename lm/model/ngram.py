@@ -14,7 +14,7 @@ from rescore import _core
 from rescore.lattice.tree import token_ids
 from rescore.lm.model import ngram_file
 from rescore.lm.model.compile import BINS, Arrays, Compact, compile_tables, decompile
-from rescore.lm.model.grams import check_vocabulary
+from rescore.lm.model.grams import Grams, check_vocabulary
 from rescore.lm.model.tables import Tables
 
 
@@ -146,17 +146,8 @@ class NGram:
     @classmethod
     def uniform(cls, vocab_size: int) -> NGram:
         """The uniform model: order 1, every id equally probable."""
-        none, cost = np.zeros(1, np.uint32), np.full(vocab_size, np.log(vocab_size), np.float32)
-        tokens = np.arange(vocab_size)
-        arrays = Arrays(
-            arc_begin=np.array([0, vocab_size], np.uint64),
-            arc_token=tokens.astype(np.uint16) if vocab_size <= 1 << 16 else tokens.astype(np.uint32),
-            arc_cost=cost,
-            arc_next=np.zeros(vocab_size, np.uint32),
-            backoff_state=none,
-            backoff_cost=np.zeros(1, np.float32),
-        )
-        return cls.from_arrays(arrays, order=1, vocab_size=vocab_size)
+        cost = np.full(vocab_size, np.log(vocab_size))
+        return cls.from_tables(Tables(levels=(Grams.unigrams(vocab_size),), cost=(cost,), backoff=()))
 
     @classmethod
     def from_tables(
@@ -187,17 +178,11 @@ class NGram:
 
     def to_tables(self) -> Tables:
         """The n-grams of each order with their stored costs (float32)."""
+        self.core.check()
         tables = decompile(self.arrays, self.order)
         # A model made from these tables may have other n-grams, and its costs are not quantised.
         metadata = {name: value for name, value in self.metadata.items() if name not in ("ngrams", "quantised")}
-        return Tables(
-            levels=tables.levels,
-            cost=tables.cost,
-            backoff=tables.backoff,
-            bos=self._special("bos"),
-            eos=self._special("eos"),
-            metadata=metadata,
-        )
+        return replace(tables, bos=self._special("bos"), eos=self._special("eos"), metadata=metadata)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], verify: bool | None = None, *, resident: bool = False) -> NGram:

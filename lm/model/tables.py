@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from mmap import MADV_DONTNEED
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -125,28 +125,14 @@ Parts = Iterable[Sequence[NDArray[Any]]]
 Result = TypeVar("Result")
 
 
-class Columns(Protocol):
-    """A store of named arrays."""
-
-    threads: int
-
-    def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
-        """Concatenates parts, each with one array per name, into read-only columns."""
-
-    def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
-        """A column filled by `body`, which must write every entry, in any order."""
-
-    def release(self) -> None:
-        """Frees pages of memory; call it between parts of long work."""
-
-
-class Memory:
-    """Columns in memory."""
+class Columns:
+    """A store of named arrays, in memory."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
 
-    def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
+    def write(self, names: Mapping[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
+        """Concatenates parts, each with one array per name, into columns that are only read."""
         every = list(parts)
         return [
             np.concatenate([np.zeros(0, dtype), *(part[i] for part in every)], dtype=dtype)
@@ -154,15 +140,16 @@ class Memory:
         ]
 
     def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
+        """A column filled by `body`, which must write every entry, in any order."""
         array = np.empty(length, dtype)
         body(array)
         return array
 
     def release(self) -> None:
-        pass
+        """Frees pages of memory; call it between parts of long work."""
 
 
-class Folder:
+class Folder(Columns):
     """Columns as files NAME of raw little-endian numbers in a folder."""
 
     def __init__(
@@ -181,12 +168,13 @@ class Folder:
         growing   called before each part is written, with its bytes; may raise if there is no room
         whole     called after each completed column
         """
-        self.path, self.threads, self._growing, self._whole = path, threads, growing, whole
+        super().__init__(threads)
+        self.path, self._growing, self._whole = path, growing, whole
         self._finished = {} if finished is None else finished
         self._maps = [] if maps is None else maps
         path.mkdir(parents=True, exist_ok=True)
 
-    def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
+    def write(self, names: Mapping[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
         if not self._are_finished(*names):
             with ending(parts), naming(self.path), ExitStack() as stack:
                 files = [stack.enter_context(open(self.path / name, "wb")) for name in names]
@@ -272,6 +260,22 @@ def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequ
         finally:
             for future in ahead:
                 future.cancel()
+
+
+def over_contexts(
+    columns: Columns, names: Mapping[str, DTypeLike], work: Callable[..., Any], level: Grams, *given: Any
+) -> list[NDArray[Any]]:
+    """Columns of what `work`, a function of the core, returns for ranges of a level's contexts: one array or several.
+
+    It is called with the level, `given` and the range.
+    """
+
+    def part(a: int, b: int) -> Sequence[NDArray[Any]]:
+        found = work(native, *given, a, b)
+        return found if isinstance(found, tuple) else (found,)
+
+    native = level.native
+    return columns.write(names, in_order(columns, part, level.ranges()))
 
 
 # The cost of an impossible event, such as <s>; ARPA files write log10 -99 for it.
@@ -425,29 +429,23 @@ class Tables:
 
 def links(levels: Sequence[Grams], columns: Columns | None = None) -> list[NDArray[np.uint32]]:
     """The index of each n-gram of orders 1..N-1 among the next order's contexts, or NO_CONTEXT: uint32 [n] each."""
-    columns = columns or Memory()
+    columns = columns or Columns()
     found: list[NDArray[np.uint32]] = []
     first = NOTHING
     for n, (level, above) in enumerate(zip(levels, levels[1:]), 1):
         below = levels[max(n - 2, 0)]
         first = _core.first_by_last_token(above.native, first, len(levels[0]))
         below_link = found[-1] if found else NOTHING
-        found += columns.write({f"{n}.link": np.uint32}, _linked(level, below, below_link, above, first, columns))
+        cursor = first[:-1].copy()
+
+        def parts(level=level, given=(below.native, below_link, above.native, first, cursor)):
+            native = level.native
+            for a, b in level.ranges():
+                yield (_core.link(native, *given, a, b),)
+                columns.release()
+
+        found += columns.write({f"{n}.link": np.uint32}, parts())
     return found
-
-
-def _linked(
-    level: Grams,
-    below: Grams,
-    below_link: NDArray[np.uint32],
-    above: Grams,
-    first: NDArray[np.uint32],
-    columns: Columns,
-):
-    native, native_below, native_above, cursor = level.native, below.native, above.native, first[:-1].copy()
-    for a, b in level.ranges():
-        yield (_core.link(native, native_below, below_link, native_above, first, cursor, a, b),)
-        columns.release()
 
 
 def _ids(rows: NDArray[Any], order: int, vocab_size: int) -> NDArray[np.uint32]:

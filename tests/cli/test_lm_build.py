@@ -10,9 +10,8 @@ from support import cli, dumps
 from support.models import assert_same_model
 from support.refusals import assert_named
 
+from rescore.lm.build.estimate import KatzOptions, KneserNeyOptions
 from rescore.lm.build.in_memory import build, prune_model
-from rescore.lm.build.katz import KatzOptions
-from rescore.lm.build.kneser_ney import KneserNeyOptions
 from rescore.lm.build.prune import PruneOptions
 from rescore.lm.model.arpa import ArpaOptions
 from rescore.lm.model.formats import load

@@ -95,7 +95,7 @@ def test_the_end_of_a_text_may_be_another_token_than_that_of_an_answer(model, ca
 
 def test_many_lines_are_read_on_all_threads(model, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("rescore.lm.build.inputs.PIECE_BYTES", 2000)
-    monkeypatch.setattr("rescore.lm.build.tokenize.BATCH", 300)
+    monkeypatch.setattr("rescore.lm.build.tokens.BATCH", 300)
     lines = (chat() + text([9, 8, 7]) + chat(SAID[:2])) * 40
     want = [ids_of(), [9, 8, 7], ids_of(SAID[:2])] * 40
     found = built(capsys, tmp_path, lines, "--threads", 4)

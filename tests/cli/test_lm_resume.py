@@ -13,7 +13,7 @@ import pytest
 from support import cli
 from support.refusals import assert_named
 
-from rescore.lm.build.tokenize import tokens_of
+from rescore.lm.build.tokens import tokens_of
 from rescore.lm.build.work import WorkFolder
 
 IDS = ("--vocab-size", 2000, "--end-of-text", 0)

@@ -11,7 +11,7 @@ from rescore.decode.engines.sglang.rows import draft_row
 from rescore.decode.engines.text_drafter import DraftRow
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lm.build.runs import count
+from rescore.lm.build.counts import count
 from rescore.lm.model import example
 from rescore.lm.model.tables import Tables
 

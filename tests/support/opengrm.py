@@ -8,6 +8,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+from support.counts import counts_of_rows
 
 from rescore.lm.build.counts import Counts
 from rescore.lm.model.tables import NEVER, Tables
@@ -62,7 +63,7 @@ def rows_by_order(ngrams, ids):
 def read_counts(path: Path, ids) -> Counts:
     rows, weights = rows_by_order(read_fst(path)[0], ids)
     counts = [np.rint(np.exp(-own)).astype(np.uint64) for own in weights]
-    return Counts.from_rows(rows, counts, vocab_size=len(ids), bos=BOS, eos=ids["</s>"])
+    return counts_of_rows(rows, counts, vocab_size=len(ids), bos=BOS, eos=ids["</s>"])
 
 
 def read_model(path: Path, ids, unseen_cost: float = 1000.0) -> Tables:

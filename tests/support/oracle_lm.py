@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescore.lm.build.katz import KatzOptions, katz
-from rescore.lm.build.runs import count
+from rescore.lm.build.counts import count
+from rescore.lm.build.estimate import KatzOptions, estimate_model
 from rescore.lm.model.tables import Tables
 
 
@@ -72,7 +72,7 @@ def random_text(seed: int, vocab_size: int, tokens: int, end_of_text: int = 0) -
 def random_tables(seed: int, order: int, vocab_size: int = 9, tokens: int = 120, min_counts=(), **options) -> Tables:
     """A Katz model of random text."""
     text = random_text(seed, vocab_size, tokens)
-    return katz(
+    return estimate_model(
         count([text], order=order, vocab_size=vocab_size, end_of_text=0, min_counts=min_counts), KatzOptions(**options)
     )
 

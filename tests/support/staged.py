@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 from support.oracle_lm import random_text
 
-from rescore.lm.build.counting import Content, Windows
-from rescore.lm.build.counts import CountOptions
-from rescore.lm.build.estimate import EstimateOptions, estimate_model, needs_adjusted
-from rescore.lm.build.katz import KatzOptions
+from rescore.lm.build.counting import Content
+from rescore.lm.build.counts import CountOptions, Run, Windows, count, counted
+from rescore.lm.build.estimate import EstimateOptions, KatzOptions, estimate_model, needs_adjusted
 from rescore.lm.build.prune import PruneOptions, prune
-from rescore.lm.build.runs import Run, count, counted
 from rescore.lm.build.staged import Resources, StagedBuild
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.ngram import NGram
@@ -22,29 +20,33 @@ EOT = 0
 
 
 class ListSource:
-    """Pieces, each a list of contents."""
+    """Pieces, each a list of contents, that count how often they are read."""
 
     tokens = None
 
     def __init__(self, pieces: Sequence[Sequence[Content]], key: str = "text", bad: Sequence[int] = ()) -> None:
-        self.pieces, self.key, self.bad, self.reads = pieces, key, bad or [0] * len(pieces), 0
+        self.key, self.reads = key, 0
+        self.pieces = [ListPiece(self, i, own, [*bad, *[0] * len(pieces)][i]) for i, own in enumerate(pieces)]
 
-    def __len__(self) -> int:
-        return len(self.pieces)
 
-    def identity(self, piece: int) -> int:
-        return piece
+@dataclass
+class ListPiece:
+    source: ListSource
+    identity: int
+    contents: Sequence[Content]
+    bad: int
 
-    def size(self, piece: int) -> int:
-        return len(self.pieces[piece])
+    @property
+    def size(self) -> int:
+        return len(self.contents)
 
-    def read(self, piece: int) -> Iterator[Content]:
-        for content in self.pieces[piece]:
-            self.reads += 1
+    def read(self) -> Iterator[Content]:
+        for content in self.contents:
+            self.source.reads += 1
             yield content
 
-    def skipped(self, piece: int) -> dict:
-        return {"documents": self.bad[piece], "reasons": {"not JSON": self.bad[piece]}, "examples": [f"piece {piece}"]}
+    def skipped(self) -> dict:
+        return {"documents": self.bad, "reasons": {"not JSON": self.bad}, "examples": [f"piece {self.identity}"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +77,7 @@ def text_pieces(seed: int, vocab_size: int, tokens: int, pieces: int = 3, spread
 def windows_of(contents: Sequence[np.ndarray], options: CountOptions) -> Windows:
     """The windows of a text, as counted on another machine."""
     run = Run.of_tokens([(content, 0, len(content)) for content in contents], options, [])
-    parts = list(counted([run], 0, options))
-    base = np.cumsum([0, *(len(tokens) for _, tokens, _ in parts)])
-    offsets = [own[:-1] + start for (own, _, _), start in zip(parts, base)]
-    return Windows(
-        np.concatenate([*offsets, base[-1:]]),
-        np.concatenate([tokens for _, tokens, _ in parts]),
-        np.concatenate([counts for _, _, counts in parts]),
-    )
+    return Windows.joined(list(counted([run], 0, options)))
 
 
 def in_memory(

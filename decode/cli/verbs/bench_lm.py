@@ -109,7 +109,7 @@ def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
     import numpy as np
 
     from rescore.lm.build.inputs import plan
-    from rescore.lm.build.tokenize import tokens_of
+    from rescore.lm.build.tokens import tokens_of
 
     found, count = [np.zeros(0, np.int32)], 0
     for piece in plan([path], vocab_size=model.vocab_size):

@@ -17,9 +17,9 @@ from rescore.decode.cli.values import Written, float_between, something
 
 if TYPE_CHECKING:
     from rescore.decode.cli.screen import BuildProgress
+    from rescore.lm.build.counting import Source
     from rescore.lm.build.counts import CountOptions
     from rescore.lm.build.estimate import EstimateOptions
-    from rescore.lm.build.sources import Sources
     from rescore.lm.build.work import WorkFolder
     from rescore.lm.model.ngram import NGram
     from rescore.lm.model.tokenizer import TextTokenizer, Tokenizer
@@ -188,25 +188,24 @@ def of_model(args: LmBuildArgs, model: str) -> tuple[TextTokenizer, LmBuildArgs]
     return replace(tokenizer, chats=ChatFormat(render=render, sha256=digest)), args
 
 
-def numbered(args: LmBuildArgs, work: WorkFolder, progress: BuildProgress) -> tuple[Sources, Vocabulary]:
+def numbered(args: LmBuildArgs, work: WorkFolder, progress: BuildProgress) -> tuple[Source, Vocabulary]:
     """The text of all inputs as word ids, and the vocabulary."""
     from rescore.decode.cli import lm_files
-    from rescore.lm.build.numbering import number_words
-    from rescore.lm.build.sources import Sources, TokenSource
+    from rescore.lm.build.counting import Source
+    from rescore.lm.build.sources import number_words, token_source
     from rescore.lm.model.grams import MAX_VOCABULARY
-    from rescore.lm.model.vocabulary import END_OF_TEXT, Vocabulary
+    from rescore.lm.model.vocabulary import Vocabulary
 
     pieces = lm_files.pieces_of(args.inputs, args, Vocabulary.empty(), MAX_VOCABULARY)
-    text = TokenSource(pieces, vocab_size=MAX_VOCABULARY, end_of_text=END_OF_TEXT)
-    sizes = [text.size(piece) for piece in range(len(text))]
+    sizes = [piece.length for piece in pieces]
 
     def tell(words: int, done: int) -> None:
         progress("words", sum(sizes[:done]), sum(sizes), words, "words")
 
     found = number_words(work, pieces, strict=args.strict, progress=tell)
     vocabulary = found.vocabulary
-    tokens = TokenSource([found.piece], vocab_size=vocabulary.vocab_size, end_of_text=vocabulary.end_of_text)
-    return Sources([tokens]), vocabulary
+    tokens = token_source([found.piece], vocab_size=vocabulary.vocab_size, end_of_text=vocabulary.end_of_text)
+    return Source.joined([tokens]), vocabulary
 
 
 def shown(report: dict[str, Any]) -> list[Part]:
@@ -224,8 +223,7 @@ def shown(report: dict[str, Any]) -> list[Part]:
 
 def estimation(args: LmBuildArgs) -> EstimateOptions:
     """The estimation options. Misuse for an option of the other method."""
-    from rescore.lm.build.katz import KatzOptions
-    from rescore.lm.build.kneser_ney import KneserNeyOptions
+    from rescore.lm.build.estimate import KatzOptions, KneserNeyOptions
 
     if args.method == "katz":
         if args.discount_fallback is not None:

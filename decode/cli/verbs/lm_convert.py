@@ -99,7 +99,7 @@ def write_fst(model: NGram, args: LmConvertArgs) -> dict[str, Any]:
     """Saves the model as OpenFst, and --symbols. Returns the report."""
     from rescore.decode.cli import lm_files
     from rescore.lm.model.formats import save
-    from rescore.lm.model.fst_symbols import save_symbols
+    from rescore.lm.model.fst import save_symbols
 
     save(model, args.out, failure_label=args.failure_label)
     label = f"{args.failure_label} (failure)" if args.failure_label else "0 (epsilon)"

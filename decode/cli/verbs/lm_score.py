@@ -64,8 +64,7 @@ class LmScoreArgs(LmModelArgs, InputArgs, ReportedArgs):
 
 def run(args: LmScoreArgs) -> Result:
     from rescore.decode.cli import lm_files, screen
-    from rescore.lm.model.perplexity import Perplexity, scored
-    from rescore.lm.model.sentence_marks import with_sentence_marks
+    from rescore.lm.model.perplexity import Perplexity, scored, with_sentence_marks
     from rescore.lm.model.vocabulary import Skipped, Vocabulary
 
     output.check_stdin(args.model, *args.inputs)

@@ -8,94 +8,49 @@ from support import oracle_katz, oracle_kneser_ney
 from support.counts import counts_as_dict
 from support.refusals import refuses
 
-from rescore.lm.build.runs import count
+from rescore.lm.build.counts import count
 from rescore.lm.model.grams import spell
 
 
-@settings(max_examples=150)
-@given(st.lists(st.lists(st.integers(1, 5), max_size=12), min_size=1, max_size=5), st.integers(1, 5))
-def test_counts_are_those_of_the_definition(documents, order):
-    stream = [0]
-    for document in documents:
-        stream += [*document, 0]
-    counts = count([stream], order=order, vocab_size=7, end_of_text=0)
-    assert counts_as_dict(counts) == dict(oracle_katz.count(documents, order, 0))
-    for n in range(2, order + 1):
-        rows = spell(counts.levels, n)
-        assert rows.tolist() == sorted(rows.tolist(), key=lambda gram: (gram[-2::-1], gram[-1]))  # context order
-        for context, total in enumerate(counts.total[n - 2].tolist()):
-            assert total == counts.count[n - 1][counts.levels[n - 1].context() == context].sum()
-
-
-@settings(max_examples=60)
+@settings(max_examples=200)
 @given(
-    st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=3),
-    st.integers(1, 4),
-    st.sampled_from([(), (1, 1, 2), (1, 2)]),
+    st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=4),
+    st.integers(1, 5),
+    st.sampled_from([(), (1, 1, 2), (1, 2), (1, 2, 2, 3), (1, 1, 1, 1)]),
+    st.booleans(),
 )
-def test_adjusted_counts_are_those_of_the_definition(documents, order, min_counts):
-    stream = [0]
-    for document in documents:
-        stream += [*document, 0]
-    counts = count([stream], order=order, vocab_size=4, end_of_text=0, min_counts=min_counts[:order], adjusted=True)
+def test_counts_are_those_of_the_definition(documents, order, min_counts, adjusted):
+    """Cut-offs drop the rare, but not their counts."""
+    stream = [0, *(token for document in documents for token in (*document, 0))]
+    options = {"order": order, "vocab_size": 5, "end_of_text": 0, "min_counts": min_counts[:order]}
+    counts = count([stream], **options, adjusted=adjusted)
     every = oracle_katz.count(documents, order, 0)
-    full = oracle_kneser_ney.adjusted(every, order, 0)
-    kept = counts_as_dict(counts)
-    assert counts_as_dict(dataclasses.replace(counts, count=counts.adjusted.count)) == {
-        gram: full[gram] for gram in kept
-    }
-    for n in range(1, order + 1):
-        own = [c for gram, c in full.items() if len(gram) == n]
-        assert [counts.adjusted.of_counts[n - 1][r] for r in range(1, 9)] == [own.count(r) for r in range(1, 9)]
-    for n in range(2, order + 1):
-        for gram, context in zip(spell(counts.levels, n).tolist(), counts.levels[n - 1].context()):
-            assert counts.adjusted.total[n - 2][context] == sum(
-                c for other, c in full.items() if len(other) == n and other[:-1] == tuple(gram[:-1])
-            )
+    least = [*(min_counts or (1,)), *[(min_counts or (1,))[-1]] * 5]
+    kept = {gram for gram, c in every.items() if c >= least[len(gram) - 1]}
+    assert counts.seen == [sum(len(gram) == n for gram in every) for n in range(1, order + 1)]
+    assert_same(counts, every, kept)
+    assert (counts.adjusted is not None) == adjusted
+    if adjusted:
+        full = oracle_kneser_ney.adjusted(every, order, 0)
+        assert_same(dataclasses.replace(counts, **fields(counts.adjusted)), full, kept)
 
 
-@settings(max_examples=100)
-@given(
-    st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=3),
-    st.sampled_from([(1, 1, 2), (1, 2), (1, 2, 2, 3), (1, 1, 1, 1)]),
-)
-def test_cut_offs_drop_the_rare_but_not_their_counts(documents, min_counts):
-    stream = [0]
-    for document in documents:
-        stream += [*document, 0]
-    counts = count([stream], order=4, vocab_size=4, end_of_text=0, min_counts=min_counts)
-    every = oracle_katz.count(documents, 4, 0)
-    least = [*min_counts, *[min_counts[-1]] * 4]
-    assert counts_as_dict(counts) == {gram: c for gram, c in every.items() if c >= least[len(gram) - 1]}
-    for n in range(1, 5):
-        own = [c for gram, c in every.items() if len(gram) == n]
-        assert counts.seen[n - 1] == len(own)
-        assert [counts.of_counts[n - 1][r] for r in range(1, 9)] == [own.count(r) for r in range(1, 9)]
-    for n in range(2, 5):
-        for gram, context in zip(spell(counts.levels, n).tolist(), counts.levels[n - 1].context()):
-            assert counts.total[n - 2][context] == sum(
-                c for other, c in every.items() if len(other) == n and other[:-1] == tuple(gram[:-1])
-            )
+def fields(adjusted):
+    return {name: getattr(adjusted, name) for name in ("count", "total", "of_counts")}
 
 
-def test_the_example_of_the_module():
-    a, b, c, end_of_text = 1, 2, 3, 0
-    found = counts_as_dict(
-        count([[end_of_text, a, b, end_of_text, c, end_of_text]], order=3, vocab_size=4, end_of_text=end_of_text)
-    )
-    assert {g for g in found if len(g) == 2} == {
-        (end_of_text, a),
-        (a, b),
-        (b, end_of_text),
-        (end_of_text, c),
-        (c, end_of_text),
-    }
-    assert {g for g in found if len(g) == 3} == {
-        (end_of_text, a, b),
-        (a, b, end_of_text),
-        (end_of_text, c, end_of_text),
-    }
-    assert found[(end_of_text,)] == 2  # the first one is a context alone
+def assert_same(counts, expected, kept):
+    """Counts of the kept n-grams in context order, totals of all, counts of counts of all."""
+    assert counts_as_dict(counts) == {gram: expected[gram] for gram in kept}
+    for n, of_counts in enumerate(counts.of_counts, 1):
+        own = [c for gram, c in expected.items() if len(gram) == n]
+        assert of_counts[1:9] == [own.count(r) for r in range(1, 9)]
+    for n, total in enumerate(counts.total, 2):
+        rows = spell(counts.levels, n).tolist()
+        assert rows == sorted(rows, key=lambda gram: (gram[-2::-1], gram[-1]))
+        for gram, context in zip(rows, counts.levels[n - 1].context()):
+            own = [c for other, c in expected.items() if len(other) == n and other[:-1] == tuple(gram[:-1])]
+            assert total[context] == sum(own)
 
 
 def test_whole_documents_may_come_in_any_number_of_sequences():
@@ -104,13 +59,6 @@ def test_whole_documents_may_come_in_any_number_of_sequences():
         assert counts_as_dict(count(map(np.array, parts), order=3, vocab_size=4, end_of_text=0)) == counts_as_dict(
             one
         ), parts
-
-
-def test_a_vocabulary_beyond_16_bits():
-    top = (1 << 24) - 1
-    counts = count([np.array([5, top, 5, 70000], np.int64)], order=3, vocab_size=1 << 24, end_of_text=0)
-    assert counts_as_dict(counts)[(5, top, 5)] == 1
-    assert counts.tokens == 5
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.counts import windows_as_dict
+from support.counts import spell_keys, windows_as_dict
 from support.refusals import refused, refuses
 
 from rescore.lm.build import counts_files
-from rescore.lm.build.counts_files import WindowCounts, open_counts, write_counts
-from rescore.lm.build.counts_header import read_counts_header
+from rescore.lm.build.counts import Windows
+from rescore.lm.build.counts_files import open_counts, write_counts
 from rescore.lm.build.windows import Packing, group
 
 V, EOT = 6, 0
@@ -31,19 +31,16 @@ HEADER = {
 
 def windows(rows):
     """{window: count} as a batch."""
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
-    return WindowCounts(
-        offsets=offsets,
-        tokens=np.array([t for row in rows for t in row], np.int32),
-        count=np.array(list(rows.values()), np.int64),
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Windows(
+        offsets, np.array([t for row in rows for t in row], np.int32), np.array(list(rows.values()), np.int64)
     )
 
 
 def of_stream(stream, order):
     packing = Packing(order=order, vocab_size=V, end_of_text=EOT)
     keys, count = group(packing.keys(np.array(stream, np.uint16)))
-    offsets, tokens = packing.spell(keys)
-    return WindowCounts(offsets=offsets.astype(np.int32), tokens=tokens, count=count)
+    return Windows(*spell_keys(packing, keys), count)
 
 
 def write(folder, rows, header=None, kinds=KINDS, name="a.parquet", **options):
@@ -80,7 +77,7 @@ def test_files_and_row_groups_are_split(tmp_path, monkeypatch):
     write_counts(tmp_path / "c", batches, order=3, vocab_size=V, end_of_text=EOT, file_rows=8)
     opened = open_counts(tmp_path / "c")
     assert [pq.ParquetFile(path).metadata.num_row_groups for path in opened.paths] == [2, 2, 2, 1]
-    assert max(map(len, opened.batches())) == 3 and windows_as_dict(opened.batches()) == rows
+    assert max(len(batch.counts) for batch in opened.batches()) == 3 and windows_as_dict(opened.batches()) == rows
 
 
 def test_other_writers(tmp_path):
@@ -168,12 +165,6 @@ def test_headers_refused(tmp_path, changes, message):
     refuses(ValueError, lambda: open_counts(folder), "counts.json", *message)
 
 
-def test_the_older_name_of_the_end_of_text_is_read(tmp_path):
-    older = {("eot" if name == "end_of_text" else name): value for name, value in HEADER.items()}
-    (tmp_path / "counts.json").write_text(json.dumps(older))
-    assert read_counts_header(tmp_path / "counts.json").end_of_text == HEADER["end_of_text"]
-
-
 def test_headers_that_are_no_json(tmp_path):
     folder = write(tmp_path / "c", [((0, 1), 2)])
     missing = {name: value for name, value in HEADER.items() if name != "end_of_text"}
@@ -189,7 +180,7 @@ def test_nothing_stays_of_what_fails(tmp_path):
     with refused(ValueError, "1", "0", "3"):
         write_counts(folder, [good, bad], order=3, vocab_size=V, end_of_text=EOT, file_rows=1)
     assert not list(folder.iterdir())
-    wide = WindowCounts(offsets=good.offsets, tokens=good.tokens.astype(np.int64), count=good.count)
+    wide = good._replace(tokens=good.tokens.astype(np.int64))
     with refused(ValueError, "batch 0", "int32", "int64"):
         write_counts(folder, [wide], order=3, vocab_size=V, end_of_text=EOT)
     (folder / "mine").touch()

@@ -16,9 +16,9 @@ from support.refusals import refused, refuses
 from rescore.lm.build import documents as documents_module
 from rescore.lm.build import inputs
 from rescore.lm.build.documents import Faults, documents
-from rescore.lm.build.inputs import Piece, ReadOptions, plan
+from rescore.lm.build.inputs import ReadOptions, plan
 from rescore.lm.model import compressed
-from rescore.lm.model.vocabulary import BadText, Skipped
+from rescore.lm.model.vocabulary import Skipped
 
 ANY_TOKENIZER = object()  # plan only asks whether there is one
 
@@ -215,22 +215,3 @@ def test_pipes(tmp_path):
     writer.join()
     os.mkfifo(tmp_path / "a.parquet")
     refuses(ValueError, lambda: read(tmp_path / "a.parquet"), "a.parquet")
-
-
-def test_skipped_in_json():
-    skipped = Skipped()
-    piece = Piece(path="a.jsonl", form="jsonl", field="text")
-    faults = Faults(piece, skipped)
-    for number in range(8):
-        faults.add(number + 1, BadText("short", f"fault {number}"))
-    assert Skipped.from_json(json.loads(json.dumps(skipped.to_json()))) == skipped
-    assert skipped.to_json() == {
-        "documents": 8,
-        "reasons": {"short": 8},
-        "examples": [f"a.jsonl, line {n + 1}: fault {n}" for n in range(5)],
-        "notes": [],
-    }
-    both = Skipped()
-    both.extend(skipped)
-    both.extend(skipped)
-    assert both.reasons == {"short": 16} and both.examples == skipped.examples

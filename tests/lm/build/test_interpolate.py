@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from support.oracle_lm import from_tables, random_tables
 from support.refusals import refuses
 
-from rescore.lm.build.backoff import with_backoff
+from rescore.lm.build.estimate import with_backoff
 from rescore.lm.build.interpolate import Mixture, check_alike, interpolate, merge_models
-from rescore.lm.build.union import Union
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import NEVER, Tables
 
@@ -65,32 +64,6 @@ def test_merged_models_are_their_mixtures(seed, orders, shares, log_linear):
         unseen = [token for token in range(V) if (*history, token) not in merged.cost]
         rest = sum(math.exp(-merged.of(history, token)) for token in unseen)
         assert rest == pytest.approx(expected[history][unseen].sum(), abs=1e-9) or history not in merged.backoff
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 10**6), orders, st.booleans())
-def test_one_weight_alone_is_its_model(seed, orders, log_linear):
-    made = models(seed, orders)
-    merged = interpolate(made, Mixture(weights=(1.0, *[0.0] * (len(made) - 1)), log_linear=log_linear))
-    assert merged.ngrams == made[0].ngrams
-    for mine, theirs in zip((*merged.cost, *merged.backoff), (*made[0].cost, *made[0].backoff)):
-        np.testing.assert_allclose(mine, theirs, atol=1e-9)
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 10**6), orders)
-def test_the_union_gives_every_models_scores(seed, orders):
-    made = models(seed, orders)
-    union = Union.of(made)
-    slow = [from_tables(model) for model in made]
-    for n, (cost, backoff) in enumerate(union.costs(made), 1):
-        level = union.levels[n - 1]
-        spelled = Tables(levels=union.levels, cost=(), backoff=()).spell(n).tolist()
-        assert len(set(map(tuple, spelled))) == len(spelled)
-        assert sorted(map(tuple, spelled)) == sorted({gram for model in slow for gram in model.cost if len(gram) == n})
-        for j, model in enumerate(slow):
-            np.testing.assert_allclose(cost[j], [model.of(gram[:-1], gram[-1]) for gram in spelled], atol=1e-9)
-        assert backoff.shape == (len(made), level.contexts)
 
 
 @pytest.mark.parametrize("log_linear", [False, True])
@@ -162,7 +135,3 @@ def test_other_vocabularies_are_refused():
 )
 def test_wrong_weights_are_named(options, message):
     refuses(ValueError, lambda: Mixture(**options), *message)
-
-
-def test_weights_are_one_for_each_model():
-    refuses(ValueError, lambda: interpolate(models(1, (2, 2)), Mixture(weights=(1.0,))), "weights", "2", "1")

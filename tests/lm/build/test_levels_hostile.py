@@ -13,9 +13,9 @@ from support.oracle_lm import random_text
 from support.refusals import refused, refuses
 
 from rescore import _core
-from rescore.lm.build.katz import katz
+from rescore.lm.build.counts import count
+from rescore.lm.build.estimate import estimate_model
 from rescore.lm.build.prune import PruneOptions, prune
-from rescore.lm.build.runs import count
 from rescore.lm.model.grams import NO_CONTEXT, NOTHING
 from rescore.lm.model.tables import links
 
@@ -28,7 +28,7 @@ NONE = np.zeros(0)
 def healthy() -> dict[str, np.ndarray]:
     """All arrays of a 4-gram model: those of its levels, and what is computed of them."""
     counts = count([random_text(5, VOCAB, 150)], order=4, vocab_size=VOCAB, end_of_text=0)
-    tables = katz(counts)
+    tables = estimate_model(counts)
     found = {}
     for n, level in enumerate(tables.levels, 1):
         found |= {f"{n}.{name}": np.array(getattr(level, name)) for name in NAMES}
@@ -42,6 +42,43 @@ def healthy() -> dict[str, np.ndarray]:
     for n, own in enumerate(links(tables.levels), 1):
         found[f"{n}.link"] = np.array(own)
     found["4.link"] = np.full(len(tables.levels[3]), NO_CONTEXT, np.uint32)
+    return found
+
+
+def level(arrays: dict[str, np.ndarray], n: int) -> _core.Level:
+    return _core.Level(*(arrays[f"{n}.{name}"] for name in NAMES))
+
+
+def calls(arrays: dict[str, np.ndarray], levels, n: int) -> list[tuple]:
+    """Every function on order n, with its arguments before the range, and whether it takes one."""
+
+    def of(order: int, *names: str) -> list[np.ndarray]:
+        return [arrays[f"{order}.{name}"] for name in names]
+
+    def each_context(order: int, value, dtype=np.float64) -> np.ndarray:
+        return np.full(len(arrays[f"{order}.begin"]) - 1, value, dtype)
+
+    below, own, above = levels[n - 2], levels[n - 1], levels[n] if n < 4 else None
+    (below_cost,), (cost, link) = of(n - 1, "cost"), of(n, "cost", "link")
+    counted = (below_cost, *of(n, "count", "total"))
+    found = [
+        (_core.suffixes, own, below),
+        (_core.estimate, own, below, *counted, np.array([0.5, 0.9])),
+        (_core.kneser_ney, own, below, *counted, np.full(3, 0.5)),
+        (_core.normalise, own, below, below_cost, cost),
+        (_core.sums, own, below, below_cost, cost, *of(n, "backoff"), each_context(n - 1, 1)),
+        (_core.losses, own, below, below_cost, cost, *of(n, "backoff", "logp")),
+        (_core.scores, own, cost, None, NONE, NONE, NOTHING),
+        (_core.select, own, cost, 0.5, cost, each_context(n - 1, 0, np.uint32)),
+        (_core.next_states, own, below, link, np.zeros(len(below_cost), np.uint32), 7),
+    ]
+    if above is not None:
+        (first,) = of(n + 1, "first")
+        found += [
+            (_core.link, own, below, *of(n - 1, "link"), above, first, first[:-1].copy()),
+            (_core.context_logps, own, cost, *of(n, "logp"), link, each_context(n + 1, 0)),
+            (_core.scores, own, cost, above, *of(n + 1, "cost"), each_context(n + 1, 0), link),
+        ]
     return found
 
 
@@ -59,71 +96,15 @@ def use(arrays: dict[str, np.ndarray]) -> int:
             return None
 
     for n in range(2, 5):
-        own = {
-            name: arrays[f"{n}.{name}"]
-            for name in (*NAMES, "cost", "count", "backoff", "total", "first", "logp", "link")
-        }
-        levels = [attempt(_core.Level, *(arrays[f"{order}.{name}"] for name in NAMES)) for order in range(1, 5)]
-        below, level, above = levels[n - 2], levels[n - 1], levels[n] if n < 4 else None
-        if level is None or below is None:
+        levels = [attempt(level, arrays, order) for order in range(1, 5)]
+        if levels[n - 1] is None or levels[n - 2] is None:
             continue
-        contexts, grams = len(own["begin"]) - 1, len(own["token"])
-        below_cost, below_link = arrays[f"{n - 1}.cost"], arrays[f"{n - 1}.link"]
+        first = arrays[f"{n - 1}.first"] if n > 2 else NOTHING
+        attempt(_core.first_by_last_token, levels[n - 1], first, VOCAB)
+        contexts = len(arrays[f"{n}.begin"]) - 1
         for a, b in ((0, contexts), (contexts // 3, contexts // 2)):
-            attempt(_core.suffixes, level, below, a, b)
-            attempt(_core.estimate, level, below, below_cost, own["count"], own["total"], np.array([0.5, 0.9]), a, b)
-            attempt(_core.kneser_ney, level, below, below_cost, own["count"], own["total"], np.full(3, 0.5), a, b)
-            attempt(_core.normalise, level, below, below_cost, own["cost"], a, b)
-            attempt(
-                _core.sums,
-                level,
-                below,
-                below_cost,
-                own["cost"],
-                own["backoff"],
-                np.ones(len(arrays[f"{n - 1}.begin"]) - 1),
-                a,
-                b,
-            )
-            attempt(_core.losses, level, below, below_cost, own["cost"], own["backoff"], own["logp"], a, b)
-            attempt(_core.scores, level, own["cost"], None, NONE, NONE, NOTHING, a, b)
-            attempt(
-                _core.select,
-                level,
-                own["cost"],
-                0.5,
-                own["cost"],
-                np.zeros(len(arrays[f"{n - 1}.begin"]) - 1, np.uint32),
-                a,
-                b,
-            )
-            attempt(_core.next_states, level, below, own["link"], np.zeros(len(below_cost), np.uint32), 7, a, b)
-            attempt(_core.first_by_last_token, level, arrays[f"{n - 1}.first"] if n > 2 else NOTHING, VOCAB)
-            if above is not None:
-                attempt(
-                    _core.link,
-                    level,
-                    below,
-                    below_link,
-                    above,
-                    arrays[f"{n + 1}.first"],
-                    arrays[f"{n + 1}.first"][:-1].copy(),
-                    a,
-                    b,
-                )
-                attempt(
-                    _core.context_logps,
-                    level,
-                    own["cost"],
-                    own["logp"],
-                    own["link"],
-                    np.zeros(len(arrays[f"{n + 1}.begin"]) - 1),
-                    a,
-                    b,
-                )
-                above_loss, above_best = arrays[f"{n + 1}.cost"], np.zeros(len(arrays[f"{n + 1}.begin"]) - 1)
-                attempt(_core.scores, level, own["cost"], above, above_loss, above_best, own["link"], a, b)
-        assert grams == len(own["cost"])
+            for function, *args in calls(arrays, levels, n):
+                attempt(function, *args, a, b)
     return refused
 
 
@@ -149,10 +130,6 @@ def test_damaged_levels():
     draw = np.random.default_rng(3)
     refused = [use(mutate(draw, good)) for _ in range(MUTATIONS)]
     assert 0 < sum(map(bool, refused)) < MUTATIONS
-
-
-def level(good, n):
-    return _core.Level(*(good[f"{n}.{name}"] for name in NAMES))
 
 
 @pytest.mark.parametrize(
@@ -217,49 +194,25 @@ def test_errors_name_the_entry(change, body, message):
 
 def test_arrays_of_other_sizes_and_types_are_refused():
     good = healthy()
-    own, below, above = level(good, 3), level(good, 2), level(good, 4)
     contexts = len(good["3.begin"]) - 1
-    calls = [
-        (_core.Level, [good[f"3.{name}"] for name in NAMES], []),
-        (_core.estimate, [own, below, good["2.cost"], good["3.count"], good["3.total"], np.ones(2)], [0, contexts]),
-        (_core.normalise, [own, below, good["2.cost"], good["3.cost"]], [0, contexts]),
-        (_core.sums, [own, below, good["2.cost"], good["3.cost"], good["3.backoff"], np.ones(VOCAB)], [0, contexts]),
-        (_core.link, [own, below, good["2.link"], above, good["4.first"], good["4.first"][:-1].copy()], [0, contexts]),
-        (
-            _core.context_logps,
-            [own, good["3.cost"], good["3.logp"], good["3.link"], np.zeros(len(good["4.begin"]) - 1)],
-            [0, contexts],
-        ),
-        (_core.losses, [own, below, good["2.cost"], good["3.cost"], good["3.backoff"], good["3.logp"]], [0, contexts]),
-        (
-            _core.scores,
-            [own, good["3.cost"], above, good["4.cost"], np.zeros(len(good["4.begin"]) - 1), good["3.link"]],
-            [0, contexts],
-        ),
-        (_core.next_states, [own, below, good["3.link"], np.zeros(len(good["2.cost"]), np.uint32), 7], [0, contexts]),
-    ]
-    for function, arrays, rest in calls:
-        function(*arrays, *rest)
-        for at, array in enumerate(arrays):
-            if not isinstance(array, np.ndarray):
+    every = calls(good, [level(good, n) for n in range(1, 5)], 3)
+    for function, *args in [(_core.Level, *(good[f"3.{name}"] for name in NAMES)), *every]:
+        rest = [] if function is _core.Level else [0, contexts]
+        function(*args, *rest)
+        for at, array in enumerate(args):
+            if not isinstance(array, np.ndarray) or not len(array):
                 continue
-            for wrong in (
-                array.astype(np.float32),
-                array.astype(np.int64),
-                np.tile(array, 2)[::2],
-                array.reshape(1, -1),
-                array.tolist(),
-                None,
-            ):
+            strided = np.tile(array, 2)[::2]
+            others = (array.astype(np.float32), array.astype(np.int64), strided, array.reshape(1, -1), array.tolist())
+            for wrong in (*others, None):
                 with pytest.raises(TypeError):
-                    function(*arrays[:at], wrong, *arrays[at + 1 :], *rest)
-            if function is _core.estimate and at == 5:
-                continue  # any number of discounts
-            with refused(ValueError):
-                function(*arrays[:at], array[:-1].copy(), *arrays[at + 1 :], *rest)
-            if rest:
-                with refused(ValueError, "range"):
-                    function(*arrays, 0, contexts + 1)
+                    function(*args[:at], wrong, *args[at + 1 :], *rest)
+            if not (function is _core.estimate and at == 5):  # any number of discounts
+                with refused(ValueError):
+                    function(*args[:at], array[:-1].copy(), *args[at + 1 :], *rest)
+        if rest:
+            with refused(ValueError, "range"):
+                function(*args, 0, contexts + 1)
 
 
 def test_an_order_without_ngrams():
@@ -268,6 +221,6 @@ def test_an_order_without_ngrams():
     good = healthy()
     assert len(_core.suffixes(empty, level(good, 4), 0, 0)) == 0
     assert _core.first_by_last_token(empty, good["4.first"], VOCAB).tolist() == [0] * (VOCAB + 1)
-    tables = katz(count([[1]], order=5, vocab_size=VOCAB, end_of_text=0))
+    tables = estimate_model(count([[1]], order=5, vocab_size=VOCAB, end_of_text=0))
     assert tables.ngrams == (9, 2, 1, 0, 0)
     assert prune(tables, PruneOptions(theta=0.0)).ngrams[0] == VOCAB

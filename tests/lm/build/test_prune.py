@@ -88,7 +88,3 @@ def test_opengrm_relative_entropy(shared):
 )
 def test_wrong_options_are_named(options, message):
     refuses(ValueError, lambda: PruneOptions(**options), *message)
-
-
-def test_a_budget_below_the_unigrams_is_refused():
-    refuses(ValueError, lambda: prune(random_tables(1, 2), PruneOptions(max_ngrams=8)), "max_ngrams", "9", "8")

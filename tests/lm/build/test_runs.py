@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from support.refusals import refused, refuses
 
 from rescore import _core
-from rescore.lm.build.counts import CountOptions
-from rescore.lm.build.runs import Run, counted, merged, slice_levels, slice_starts
+from rescore.lm.build.counts import CountOptions, Run, Windows, counted, merged, slice_levels, slice_starts
 
 EOT = 0
 texts = st.lists(st.lists(st.integers(1, 5), max_size=9), min_size=1, max_size=5)
@@ -59,12 +58,9 @@ def test_merged_runs_are_the_windows_of_the_definition(documents, order, vocab_s
     assert sum(run.tokens for run in halves) == expected.total() == len(text)
     rows = list(expected)
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    tokens = np.array([t for row in rows for t in row], np.int32)
     again = Run.of_windows(
-        offsets,
-        np.array([t for row in rows for t in row], np.int32),
-        np.array([expected[row] for row in rows], np.int64),
-        options,
-        starts,
+        Windows(offsets, tokens, np.array([expected[row] for row in rows], np.int64)), options, starts
     )
     assert (again.tokens, again.windows) == (len(text), len(rows))
     assert spelled([again], options, len(starts) + 1) == expected

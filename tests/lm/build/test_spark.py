@@ -15,8 +15,8 @@ from support.counts import counts_as_dict, windows_as_dict
 from support.refusals import assert_named, refused, refuses
 from support.tools import load_tool
 
+from rescore.lm.build.counts import count
 from rescore.lm.build.counts_files import open_counts
-from rescore.lm.build.runs import count
 
 if not shutil.which("java"):
     pytest.skip("Spark needs Java: no `java` in the path", allow_module_level=True)
@@ -99,18 +99,6 @@ def test_json_lines_are_counted_as_by_the_definition(spark, tokenizer, tmp_path,
     assert found.header.tokens == sum(map(len, DOCUMENTS)) + len(DOCUMENTS)
 
 
-def test_a_column_of_text(spark, tokenizer, tmp_path):
-    (tmp_path / "in").mkdir()
-    for number, part in enumerate(TEXTS):
-        pq.write_table(pa.table({"body": [*part, None]}), tmp_path / "in" / f"{number}.parquet")
-    options = SparkOptions(order=3, field="body", form="parquet")
-    found = count_windows(
-        spark, [str(tmp_path / "in")], str(tmp_path / "out"), tokenizer_json=tokenizer, options=options
-    )
-    assert all_orders(counted(tmp_path / "out")) == oracle_katz.count(DOCUMENTS, 3, 0)
-    assert found.skipped.reasons == {"no text": 2}
-
-
 @pytest.mark.parametrize("vocab_size, order", [(65536, 4), (70000, 4), (1 << 24, 5), (1 << 24, 7)])
 def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
     """One to four words a window, the highest ids among them; rows with and without their ends of text."""
@@ -128,14 +116,6 @@ def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
     assert found.documents == expected[(top,)] and found.header.tokenizer is None
     assert found.skipped.reasons == {"no text": 1}
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
-
-
-def test_a_frame_of_tokens(spark, tmp_path):
-    frame = spark.createDataFrame([([1, 2],), ([0, 3, 0],)], "ids array<smallint>")
-    count_windows(
-        spark, frame, str(tmp_path / "out"), vocab_size=4, end_of_text=0, options=SparkOptions(order=2, field="ids")
-    )
-    assert counted(tmp_path / "out") == {(0, 1): 1, (1, 2): 1, (2, 0): 1, (0, 3): 1, (3, 0): 1}
 
 
 MALFORMED = {
@@ -164,17 +144,6 @@ def test_strictly_they_are_errors(spark, tokenizer, tmp_path):
             spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer, options=SparkOptions(strict=True)
         )
     refuses(ValueError, lambda: open_counts(tmp_path / "out"), tmp_path / "out")
-
-
-def test_output_that_exists(spark, tokenizer, tmp_path):
-    inputs = write_json(tmp_path / "in")
-    for overwrite in (False, True):
-        count_windows(
-            spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer, options=SparkOptions(overwrite=overwrite)
-        )
-    assert all_orders(counted(tmp_path / "out")) == oracle_katz.count(DOCUMENTS, 4, 0)
-    with refused(ValueError, tmp_path / "out"):
-        count_windows(spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer)
 
 
 def test_damaged_archives_are_errors(spark, tokenizer, tmp_path):

@@ -7,10 +7,10 @@ import pytest
 from support import cli
 from support.refusals import refused, refuses
 
-from rescore.lm.build import numbering, tokenize
+from rescore.lm.build import sources, tokens
 from rescore.lm.build.inputs import plan
-from rescore.lm.build.numbering import number_words
-from rescore.lm.build.tokenize import tokens_of
+from rescore.lm.build.sources import number_words
+from rescore.lm.build.tokens import tokens_of
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model import vocabulary
 from rescore.lm.model.tokenizer import TextTokenizer
@@ -42,16 +42,11 @@ def write(path, texts) -> None:
 
 @pytest.mark.parametrize("batch", [1, 50, 1 << 20])
 def test_documents_keep_their_order(tmp_path, tokenizer, monkeypatch, batch):
-    monkeypatch.setattr(tokenize, "BATCH", batch)
+    monkeypatch.setattr(tokens, "BATCH", batch)
     write(tmp_path / "a.jsonl", [f"w{i % 49 + 1} w2" if i % 5 else " " * (i % 2) for i in range(600)])
     arrays = read(tmp_path / "a.jsonl", tokenizer)
     assert np.concatenate(arrays).tolist() == [token for i in range(600) if i % 5 for token in (i % 49 + 1, 2, 0)]
     assert all(array.dtype == np.uint16 and array[-1] == 0 for array in arrays)
-
-
-def test_nothing(tmp_path, tokenizer):
-    write(tmp_path / "a.jsonl", ["", " "])
-    assert read(tmp_path / "a.jsonl", tokenizer) == []
 
 
 def test_ids_beyond_16_bits(tmp_path):
@@ -86,7 +81,7 @@ def test_tokenizers_that_fail(tmp_path):
 
 def test_errors_of_later_lines(tmp_path, tokenizer, monkeypatch):
     """What was encoded before the bad line is under way when it is met."""
-    monkeypatch.setattr(tokenize, "BATCH", 1)
+    monkeypatch.setattr(tokens, "BATCH", 1)
     (tmp_path / "a.jsonl").write_text('{"text": "w1"}\n' * 20 + "bad\n")
     refuses(ValueError, lambda: read(tmp_path / "a.jsonl", tokenizer), "bad", "a.jsonl", "21")
 
@@ -97,15 +92,6 @@ def test_refused(tmp_path, tokenizer):
     refuses(ValueError, lambda: list(tokens_of(piece, vocab_size=50, end_of_text=0)), "a.jsonl", "--tokenizer")
     with refused(ValueError, "a.jsonl", "50", "49"):
         list(tokens_of(piece, vocab_size=49, end_of_text=0, tokenizer=tokenizer))
-
-
-def test_a_reader_that_leaves(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr(tokenize, "BATCH", 1)
-    write(tmp_path / "a.jsonl", ["w1"] * 50)
-    (piece,) = plan([tmp_path / "a.jsonl"], vocab_size=50, tokenizer=tokenizer)
-    arrays = tokens_of(piece, vocab_size=50, end_of_text=0, tokenizer=tokenizer)
-    assert next(arrays).tolist() == [1, 0]
-    arrays.close()
 
 
 def test_real_text(shared, tmp_path):
@@ -144,7 +130,7 @@ def test_words_are_numbered_as_they_come(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("the cat\n\n  \nthe <unk> dog\n")
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": "dog\nand é"}) + "\n")
     for batch in (1, 1 << 20):
-        monkeypatch.setattr(numbering, "BATCH", batch)
+        monkeypatch.setattr(sources, "BATCH", batch)
         found, ids, skipped = numbered(tmp_path, "a.txt", "b.jsonl")
         assert found.spelled == ("<unk>", "</s>", "the", "cat", "dog", "and", "é")
         assert ids == [2, 3, 1, 2, 0, 4, 1, 4, 5, 6, 1]
@@ -169,7 +155,7 @@ def test_lines_that_hold_boundaries_are_skipped(tmp_path):
 def test_what_was_numbered_is_not_read_again(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("a b\n")
     first = numbered(tmp_path, "a.txt")[:2]
-    monkeypatch.setattr(numbering, "documents", None)
+    monkeypatch.setattr(sources, "documents", None)
     again = numbered(tmp_path, "a.txt")[:2]
     assert (first[0].spelled, first[1]) == (again[0].spelled, again[1])
     (tmp_path / "a.txt").write_text("a b c\n")
@@ -184,10 +170,3 @@ def test_too_many_words(tmp_path, monkeypatch):
     (tmp_path / "more").mkdir()
     (tmp_path / "b.txt").rename(tmp_path / "more" / "b.txt")
     refuses(ValueError, lambda: numbered(tmp_path / "more", "b.txt"), "words", "4", "--tokenizer")
-
-
-def test_words_are_looked_up():
-    found = Vocabulary(spelled=("a", "<unk>", "</s>", "b"), end_of_text=2)
-    one, two, none = found.encode(["b a zebra", "a </s> <s>", " "])
-    assert one.tolist() == [3, 0, 1] and two.tolist() == [0, 2, 2] and none.tolist() == []
-    assert (found.vocab_size, found.unknown, found.words(5)) == (4, 1, ("a", "<unk>", "</s>", "b", ""))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.oracle_lm import from_tables, random_tables, random_text
 from support.refusals import refuses
 
-from rescore.lm.build.heldout import HeldOut
 from rescore.lm.build.interpolate import interpolate
 from rescore.lm.build.tuning import tune_mixture
 from rescore.lm.model.ngram import NGram
@@ -42,25 +41,6 @@ def unigrams(p) -> NGram:
     )
 
 
-def test_known_optimum_linear():
-    """Text drawn exactly as 0.3 of one model and 0.7 of another."""
-    a, b = [0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.2, 0.6]
-    text = np.repeat(np.arange(4), np.round(1000 * (0.3 * np.array(a) + 0.7 * np.array(b))).astype(int))
-    found = tune_mixture([unigrams(a), unigrams(b)], [text])
-    assert found.mixture.weights == pytest.approx((0.3, 0.7), abs=1e-4)
-    assert sum(found.mixture.weights) == pytest.approx(1, abs=1e-12)
-    assert found.tokens == 1000 and found.nats < found.equal < min(found.alone)
-
-
-def test_known_optimum_log_linear():
-    """Text drawn exactly in proportion to p_a ** 1.5 * p_b ** 0.25: then the gradient is 0 there."""
-    a, b = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.1, 0.2, 0.6])
-    mixed = a**1.5 * b**0.25
-    text = np.repeat(np.arange(4), np.round(10**6 * mixed / mixed.sum()).astype(int))
-    found = tune_mixture([unigrams(a), unigrams(b)], [text], log_linear=True)
-    assert found.mixture.weights == pytest.approx((1.5, 0.25), abs=5e-3)
-
-
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.booleans())
 def test_no_other_weights_are_better(seed, log_linear):
@@ -76,35 +56,11 @@ def test_no_other_weights_are_better(seed, log_linear):
             assert dynamic_nats(made, other, text, log_linear) > found.nats - 1e-3 * len(text)
 
 
-@settings(max_examples=10)
-@given(st.integers(0, 10**6))
-def test_slope_and_curve_are_those_of_differences(seed):
-    made, text, small = models(seed, 3), random_text(seed + 5, V, 60), 1e-5
-    total = np.array([model.score(text).astype(float).sum() for model in made])
-    held = HeldOut.of([model.to_tables() for model in made], total, [text], None)
-    at = np.array([0.5, 0.2, 0.7])
-    found = held.nats(at)
-    moved = [(held.nats(at + step), held.nats(at - step)) for step in small * np.eye(3)]
-    np.testing.assert_allclose(
-        found.slope, [(up.value - down.value) / (2 * small) for up, down in moved], rtol=1e-4, atol=1e-4
-    )
-    np.testing.assert_allclose(
-        found.curve, [(up.slope - down.slope) / (2 * small) for up, down in moved], rtol=1e-4, atol=1e-4
-    )
-
-
 def test_log_linear_nats_are_those_of_the_merged_model():
     made, text = models(4), random_text(9, V, 80)
     found = tune_mixture(made, [text], end_of_text=0, log_linear=True)
     merged = NGram.from_tables(interpolate([model.to_tables() for model in made], found.mixture))
     assert found.nats == pytest.approx(perplexity(merged, [text], end_of_text=0).overall()["nats"], rel=1e-5)
-
-
-def test_the_same_model_twice():
-    made, text = models(4)[:1] * 2, random_text(9, V, 80)
-    assert sorted(tune_mixture(made, [text]).mixture.weights) == [0, 1]
-    found = tune_mixture(made, [text], log_linear=True)
-    assert found.nats <= found.equal and all(weight >= 0 for weight in found.mixture.weights)
 
 
 def test_a_useless_model_gets_no_weight():

@@ -3,11 +3,10 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle_katz
-from support.refusals import refuses
+from support.counts import spell_keys
 
 from rescore.lm.build.windows import Packing, group, join
 
@@ -32,7 +31,7 @@ def windows(stream, order, end_of_text):
 
 
 def spelled(packing, keys):
-    offsets, tokens = packing.spell(keys)
+    offsets, tokens = spell_keys(packing, keys)
     return [tuple(tokens[a:b].tolist()) for a, b in zip(offsets, offsets[1:])]
 
 
@@ -59,48 +58,7 @@ def test_counts_of_all_orders_follow(documents, order):
     assert found == oracle_katz.count(documents, order, 0)
 
 
-def test_the_example_of_the_module():
-    a, b, c, d, end_of_text = 1, 2, 3, 4, 0
-    packing = Packing(order=3, vocab_size=5, end_of_text=end_of_text)
-    found = spelled(packing, packing.keys(np.array([end_of_text, a, b, c, end_of_text, d, end_of_text])))
-    assert found == [
-        (end_of_text, a),
-        (end_of_text, a, b),
-        (a, b, c),
-        (b, c, end_of_text),
-        (end_of_text, d),
-        (end_of_text, d, end_of_text),
-    ]
-
-
-@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-2, 2), st.integers(1, 9))), st.integers(1, 2))
-def test_group(rows, words):
-    keys = np.array([row[:words] for row in rows], np.int64).reshape(-1, words).T
-    expected = Counter(map(tuple, keys.T.tolist()))
-    distinct, count = group(keys)
-    assert list(map(tuple, distinct.T.tolist())) == sorted(expected)
-    assert count.tolist() == [expected[key] for key in sorted(expected)]
-    summed = Counter()
-    for row in rows:
-        summed[row[:words]] += row[2]
-    distinct, count = group(keys, np.array([row[2] for row in rows], np.int64))
-    assert dict(zip(map(tuple, distinct.T.tolist()), count.tolist())) == summed
-
-
 def test_join():
     assert join([], 5, 0).tolist() == [0]
     assert join([[1], [], [0, 2, 0], [0], [3, 0, 0]], 5, 0).tolist() == [0, 1, 0, 2, 0, 3, 0, 0]
     assert join([[1]], 1 << 16, 0).dtype == np.uint16 and join([[1]], (1 << 16) + 1, 0).dtype == np.uint32
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(order=8), ["1..7", "8"]),
-        (dict(vocab_size=(1 << 24) + 1), ["vocabulary size", "1..16777216", "16777217"]),
-        (dict(end_of_text=5), ["0..4", "5"]),
-        (dict(end_of_text=-1), ["0..4", "-1"]),
-    ],
-)
-def test_packings_refused(options, message):
-    refuses(ValueError, lambda: Packing(**{"order": 3, "vocab_size": 5, "end_of_text": 0, **options}), *message)

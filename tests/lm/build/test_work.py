@@ -15,11 +15,10 @@ from support.staged import EOT, ListSource, assert_equal, build, in_memory, text
 from support.tiny_disk import tiny_disk
 
 from rescore.lattice import unfinished
-from rescore.lm.build import work
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model import tables as columns
-from rescore.lm.model.tables import Folder, Memory, in_order
+from rescore.lm.model.tables import Columns, Folder, in_order
 
 OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
 
@@ -121,22 +120,6 @@ def test_room_is_measured_while_files_come_and_go(tmp_path):
     own.close()
 
 
-def test_seconds_are_those_of_the_stage_alone(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(work.time, "monotonic", lambda: now[0])
-    own = WorkFolder(tmp_path / "w")
-    state = own.begin("count", {})
-    with own.timed(state):
-        now[0] = 3.0
-    now[0] = 10.0
-    own.save()
-    assert own.seconds() == {"count": 3.0}
-    with own.timed(state):  # gone on with
-        now[0] = 12.0
-    assert own.seconds() == {"count": 5.0}
-    own.close()
-
-
 def test_a_full_disk(tmp_path, capsys):
     """A line that names the place, after a note of what is kept; exit status 1. With more room the build goes on."""
     rng = np.random.default_rng(1)
@@ -168,7 +151,7 @@ def parts(number, length=5):
 
 def test_columns_in_folders_are_those_in_memory(tmp_path):
     names = {"a": np.uint32, "b": np.float64}
-    in_memory = Memory().write(names, parts(4))
+    in_memory = Columns().write(names, parts(4))
     finished: dict = {}
     for _ in range(2):  # written, then found
         for mine, other in zip(
@@ -182,7 +165,7 @@ def test_columns_in_folders_are_those_in_memory(tmp_path):
         array[:] = np.arange(7)
 
     filled = Folder(tmp_path / "c", finished=finished)
-    np.testing.assert_array_equal(filled.fill("f", np.uint16, 7, body), Memory().fill("f", np.uint16, 7, body))
+    np.testing.assert_array_equal(filled.fill("f", np.uint16, 7, body), Columns().fill("f", np.uint16, 7, body))
     assert len(filled.fill("none", np.uint16, 0, lambda array: None)) == 0
     filled.release()
     np.testing.assert_array_equal(filled.open("f", np.uint16), np.arange(7))
@@ -210,9 +193,9 @@ def test_work_ahead_comes_in_order_and_ends_with_the_reader():
         begun.append(number)
         return number
 
-    assert list(in_order(Memory(threads=3), slow, ((i,) for i in range(50)))) == list(range(50))
+    assert list(in_order(Columns(threads=3), slow, ((i,) for i in range(50)))) == list(range(50))
     begun.clear()
-    made = in_order(Memory(threads=2), slow, ((i,) for i in range(50)))
+    made = in_order(Columns(threads=2), slow, ((i,) for i in range(50)))
     with pytest.raises(KeyError), columns.ending(made):
         next(made)
         raise KeyError
@@ -225,7 +208,7 @@ def test_pages_are_given_back_while_one_item_is_worked_on():
     """An item may read far more than memory should hold."""
     released = threading.Semaphore(0)
 
-    class Counting(Memory):
+    class Counting(Columns):
         def release(self) -> None:
             released.release()
 

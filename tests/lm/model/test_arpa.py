@@ -13,7 +13,6 @@ from support.oracle_lm import random_history, random_tables
 from support.refusals import refused, refuses
 
 from rescore.lm.model import arpa as arpa_text
-from rescore.lm.model import example
 from rescore.lm.model.arpa import LN10, ArpaOptions, read_arpa
 from rescore.lm.model.arpa_write import write_arpa
 from rescore.lm.model.ngram import NGram
@@ -111,21 +110,6 @@ def test_we_give_the_scores_of_kenlm(shared, name):
         for bos in (False, True):
             mine = model.score(model.ids(words), history=model.ids(["<s>"] if bos else []))
             np.testing.assert_allclose(mine, kenlm_costs(peer, words, bos=bos), atol=1e-4)
-
-
-def test_kenlm_reads_the_worked_example(tmp_path):
-    model = example.model()
-    write_arpa(model, tmp_path / "model.arpa")
-    theirs = kenlm_costs(kenlm_model(tmp_path / "model.arpa"), ["Lionel", "Messi", "scored", "Lionel", "Ronaldo"])
-    np.testing.assert_allclose(np.exp(-np.array(theirs)), [0.1, 0.8, 0.9, 0.1, 0.1 * 0.2 / 0.9], rtol=1e-5)
-
-
-def test_a_model_of_sentences_keeps_its_boundaries(arpa, tmp_path):
-    model = read_arpa(arpa(SMALL))
-    write_arpa(model, tmp_path / "again.arpa")
-    again = read_arpa(tmp_path / "again.arpa")
-    assert_same_model(again, model)
-    assert again.words == model.words and again.metadata == model.metadata
 
 
 def test_suffixes_that_are_missing_are_backed_off_to(arpa):

@@ -1,7 +1,6 @@
 """ARPA files of sentences: the end of text as <s> and </s>, by KenLM's scores and read back."""
 
 import io
-import math
 
 import numpy as np
 import pytest
@@ -54,42 +53,6 @@ def test_kenlm_scores_sentences_as_we_score_documents(tmp_path, order, words):
         text = " ".join(WORDS[i] if words == "text" else str(i) for i in ids)
         theirs = [-p * LN10 for p, _, _ in peer.full_scores(text, bos=True, eos=True)]
         np.testing.assert_allclose(model.score([*ids, EOT], history=[EOT]), theirs, atol=1e-4)
-
-
-def test_without_them_kenlm_finds_no_end(tmp_path):
-    import kenlm
-
-    write_arpa(model_of(1, 3), tmp_path / "m.arpa", sentence_ends=False)
-    *_, (end, _, _) = kenlm.Model(str(tmp_path / "m.arpa")).full_scores("w1 w2", bos=True, eos=True)
-    assert end < -90
-
-
-def test_a_small_file_by_hand(tmp_path):
-    """p(end_of_text) = 0.5 and p(a | end_of_text) = 0.75, so bow(end_of_text) = 0.25 / 0.5."""
-    tables = Tables.from_ngrams(
-        {(0,): (0.5, 0.5), (1,): (0.5, 0.5), (0, 1): (0.75, 1.0), (1, 0): (0.75, 1.0)}, vocab_size=2
-    )
-    model = NGram.from_tables(tables, words=["</s>", "a"], metadata={"end_of_text": 0})
-    write_arpa(model, tmp_path / "m.arpa")  # </s> is its word, so it ends sentences
-    half, most = (f"{float(np.float32(-math.log(p))) / -math.log(10):.9g}" for p in (0.5, 0.75))
-    assert (tmp_path / "m.arpa").read_text().split("\n") == [
-        "\\data\\",
-        "ngram 1=4",
-        "ngram 2=2",
-        "",
-        "\\1-grams:",
-        "-99\t<unk>",
-        f"-99\t<s>\t{half}",
-        f"{half}\t</s>",
-        f"{half}\ta\t{half}",
-        "",
-        "\\2-grams:",
-        f"{most}\t<s> a",
-        f"{most}\ta </s>",
-        "",
-        "\\end\\",
-        "",
-    ]
 
 
 def test_a_context_whose_backoff_weight_is_one_is_read(tmp_path):

@@ -12,8 +12,7 @@ from rescore.lm.model.arpa import read_arpa
 from rescore.lm.model.arpa_write import unwritable_word, write_arpa
 from rescore.lm.model.formats import is_model_file, load
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.perplexity import scored
-from rescore.lm.model.sentence_marks import with_sentence_marks
+from rescore.lm.model.perplexity import scored, with_sentence_marks
 from rescore.lm.model.vocabulary import GrowingVocabulary, Vocabulary
 
 SENTENCES = ("zebra", "a", "a zebra a", "zebra zebra", "<UNK>", "<unk>", "<Unk>", "<S>")

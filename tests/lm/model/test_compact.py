@@ -1,22 +1,17 @@
 """The compact form of an automaton against the plain arrays that it was made of, whatever the number of low bits."""
 
-import random
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.oracle import models
-from support.oracle_lm import from_tables, random_history, random_tables, random_text
+from support.oracle_lm import random_tables, random_text
 from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.arpa import ArpaOptions, read_arpa
-from rescore.lm.model.arpa_write import write_arpa
 from rescore.lm.model.compile import Arrays, Compact, codebook, compile_tables
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.tables import Tables
 
 
 def automaton(
@@ -43,14 +38,6 @@ def assert_same(mine, theirs) -> None:
         assert a.dtype == b.dtype and np.array_equal(a, b), name
 
 
-def widened(tables: Tables, step: int, vocab_size: int) -> Tables:
-    """The same n-grams over larger ids."""
-    rows = [tables.spell(n) * step for n in range(1, tables.order + 1)]
-    return Tables.from_rows(
-        rows, tables.cost, list(map(np.nan_to_num, tables.gram_backoffs())), vocab_size=vocab_size, unseen_cost=20.0
-    )
-
-
 @settings(max_examples=80)
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 9), st.sampled_from([1, 2, 3, 5, 7, 8, 15]))
 def test_plain_arrays_come_back(seed, order, vocab_size, next_bits):
@@ -60,20 +47,6 @@ def test_plain_arrays_come_back(seed, order, vocab_size, next_bits):
     lm.check()
 
 
-@settings(max_examples=10)
-@given(st.integers(0, 10**6), st.integers(2, 5), st.sampled_from([65536, 65537, 70_000]))
-def test_wide_tokens_come_back(seed, order, vocab_size):
-    tables = widened(random_tables(seed, order, tokens=80), 7000, vocab_size)
-    arrays, model, slow = compile_tables(tables), NGram.from_tables(tables), from_tables(tables)
-    assert_same(model.core.plain(), arrays)
-    model.core.check()
-    draw = random.Random(seed)
-    history, tokens = (random_history(draw, 9, 8) * 7000 for _ in range(2))
-    text = [*history.tolist(), *tokens.tolist()]
-    expected = [slow.of(text[: 8 + i], token) for i, token in enumerate(tokens.tolist())]
-    np.testing.assert_allclose(model.score(tokens, history=history), expected, rtol=1e-5, atol=1e-5)
-
-
 @settings(max_examples=60)
 @given(models(5), st.integers(1, 3))
 def test_contexts_without_arcs_come_back(lm, next_bits):
@@ -81,16 +54,6 @@ def test_contexts_without_arcs_come_back(lm, next_bits):
     made = automaton(arrays, lm.order, lm.vocab_size, next_bits)
     assert_same(made.plain(), arrays)
     made.check()
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 10**6), st.integers(2, 4))
-def test_arpa_models_come_back(tmp_path_factory, seed, order):
-    path = tmp_path_factory.mktemp("arpa") / "model.arpa"
-    write_arpa(NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=60)), path)
-    model = read_arpa(path, ArpaOptions(vocab_size=6))
-    model.core.check()
-    assert_same(model.arrays, compile_tables(model.to_tables()))
 
 
 @pytest.mark.parametrize("next_bits", [1, 3, 7, 8, 15])

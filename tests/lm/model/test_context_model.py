@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.refusals import refused, refuses
-from support.running_text import LEAST, PROMPT, Text
+from support.running_text import LEAST, Text
 
 from rescore._core import ContextModel
 
@@ -99,36 +99,6 @@ def test_evidence_of_another_text_counts_nothing(both, other):
         assert one == pytest.approx(twin.evidence(tuple(other[:at]), token), rel=1e-5)
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 40])
-def test_however_a_text_comes(pieces):
-    draw = np.random.default_rng(pieces)
-    text = draw.integers(0, VOCAB, 200)
-    whole, parts = model_of(SHARES), model_of(SHARES)
-    whole.extend(array(text))
-    for piece in np.array_split(array(text), pieces):
-        parts.extend(piece)
-    for draft in ((), (1,), (3, 2)):
-        mine, other = (one.mixture(array(draft), ALL) for one in (whole, parts))
-        assert mine[0].tobytes() == other[0].tobytes() and mine[1] == other[1]
-
-
-def test_worked_example():
-    """a b a, a in the prompt: after a there is b once; a was seen 0.3 + 1 times, b once."""
-    model = ContextModel(shares=np.array([[0.0, 1.0, -1.0]] * 2), predicted=np.array([[0.0, 0.0, 0.0]] * 2))
-    model.extend(array([0]), prompt=True)
-    model.extend(array([1, 0]))
-    share, rest = model.mixture(ALL[:0], array([0, 1]))
-    # Unigrams: total 2.3 of 2 tokens, s = 2.3 / 4.3. After a: total 1 of one token, s = 1 / 2.
-    assert rest == pytest.approx(2 / 4.3 / 2)
-    assert share.tolist() == pytest.approx([1.3 / 4.3 / 2, 1 / 4.3 / 2 + 1 / 2])
-    model.foresee(ALL[:0], array([0, 1]), np.array([0.6, 0.2], np.float32))
-    # What was predicted has half of it, at both lengths: unigrams (1.3, 1) / 8.6 + (3, 1) / 8, and so on.
-    share, rest = model.mixture(ALL[:0], array([0, 1]))
-    a, b = 1.3 / 8.6 + 3 / 8, 1 / 8.6 + 1 / 8
-    assert share.tolist() == pytest.approx([a / 4 + 3 / 8, (b / 2 + 1 / 2) / 2 + 1 / 8])
-    assert rest == pytest.approx(2 / 8.6 / 4)
-
-
 def test_predictions_that_do_not_count():
     """Less than 0.01, as a single-precision number, and none at all."""
     model = model_of(SHARES, PREDICTED)
@@ -145,11 +115,11 @@ def test_predictions_that_do_not_count():
 def test_long_texts():
     """Tables grow; what came once each, and one token alone."""
     draw = np.random.default_rng(0)
-    text = draw.integers(0, 3000, 20_000).astype(np.int32)
-    model, vocab = model_of(SHARES), np.arange(3000, dtype=np.int32)
+    text = draw.integers(0, 800, 5_000).astype(np.int32)
+    model, vocab = model_of(SHARES), np.arange(800, dtype=np.int32)
     model.extend(text)
     share, _ = model.mixture(text[:0], vocab)
-    wanted = Text(text.tolist(), SHARES).distribution((), np.zeros(3000))
+    wanted = Text(text.tolist(), SHARES).distribution((), np.zeros(800))
     assert share == pytest.approx(wanted, rel=1e-6, abs=1e-12)
     assert model.bytes < 70 * 4 * len(text)
     again = model_of([(0.0, 1.0, -1.0)] * 4)
@@ -179,15 +149,6 @@ def test_many_predictions():
     assert model.bytes < 1000 * size
 
 
-def test_absurd_shares_leave_probabilities():
-    """No token is certain or impossible, however large the weights are."""
-    for constant in (-1e4, 1e4):
-        model = model_of([(constant, 1e4, -1e4)] * 3)
-        model.extend(array([1, 2, 1, 2, 3, 1]))
-        share, rest = model.mixture(array([2]), ALL)
-        assert 0 < rest <= 1 and share.sum() + rest == pytest.approx(1, abs=1e-6) and (share >= 0).all()
-
-
 def test_more_tokens_than_a_float_counts():
     model = ContextModel(shares=np.array([[0.0, 1.0, -1.0]]), predicted=np.zeros((1, 3)))
     model.extend(np.tile(array([0, 1, 2]), 7_000_000))
@@ -209,12 +170,6 @@ def test_misuse():
     assert model.size == 0 and model.mixture(ALL[:0], ALL)[1] == 1  # nothing of what was refused
     with pytest.raises(TypeError):
         model.extend(np.array([1], np.int64))
-
-
-def test_a_prompt_counts_less():
-    model = model_of(SHARES)
-    model.extend(array([2]), prompt=True)
-    assert model.evidence(array([2]))[0, 0, 0].tolist() == pytest.approx([PROMPT, PROMPT, 1])
 
 
 @settings(max_examples=60)

@@ -58,17 +58,6 @@ def test_best_path_of_a_string_is_its_score():
     assert float(distance[paths.start()]) == pytest.approx(model.score(tokens, history=example.HISTORY).sum(), abs=1e-5)
 
 
-def test_files(tmp_path):
-    model = NGram.from_tables(random_tables(11, 3))
-    for suffix in (".ngram", ".arpa", ".arpa.gz", ".fst"):
-        save(model, tmp_path / f"model{suffix}")
-        assert_same_model(load(tmp_path / f"model{suffix}"), model)
-    refuses(ValueError, lambda: save(model, tmp_path / "model.bin"), "model.bin", "arpa.gz")
-    refuses(ValueError, lambda: load(tmp_path / "model.bin"), "name")
-    (tmp_path / "wrong.fst").write_bytes(b"no fst")
-    refuses(ValueError, lambda: load(tmp_path / "wrong.fst"), "wrong.fst")
-
-
 def test_opengrm_models_are_read(shared):
     folder = shared / "reference" / "opengrm"
     ids = opengrm.read_symbols(folder / "earnest.sym")

@@ -15,7 +15,7 @@ from support.refusals import refused, refuses
 
 from rescore.lm.model import example
 from rescore.lm.model import fst as fst_module
-from rescore.lm.model.formats import load, save
+from rescore.lm.model.formats import load
 from rescore.lm.model.fst import const_parts, from_fst, load_fst, save_fst, to_fst, vector_parts
 from rescore.lm.model.fst_read import read
 from rescore.lm.model.ngram import NGram
@@ -63,32 +63,6 @@ def test_properties_are_true(tmp_path_factory, seed, order, failure_label):
         claimed, found = (fst.properties(pywrapfst.FstProperties.FST_PROPERTIES, test).value for test in (False, True))
         assert claimed and claimed & found == claimed
         assert pywrapfst.equal(fst, added_arc_by_arc(model, failure_label))
-
-
-def test_costs_of_nothing_are_unweighted():
-    model = small_model(1, 2)
-    arrays = model.arrays
-    free = NGram.from_arrays(
-        arrays._replace(arc_cost=arrays.arc_cost * 0, backoff_cost=arrays.backoff_cost * 0), order=2, vocab_size=6
-    )
-    assert to_fst(free).write_to_string() == added_arc_by_arc(free).write_to_string()
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 10**6), st.integers(1, 4))
-def test_files_of_openfst_are_read(tmp_path_factory, seed, order):
-    """Vector and const, aligned or not, with symbols, with labels of nothing else."""
-    model, path = small_model(seed, order), tmp_path_factory.getbasetemp() / "model.fst"
-    plain = NGram.from_tables(model.to_tables())
-    symbols = pywrapfst.SymbolTable("words")
-    for symbol in ("<eps>", *"abcdef"):
-        symbols.add_symbol(symbol)
-    for fst in (to_fst(model), to_fst(model).set_input_symbols(symbols).set_output_symbols(symbols)):
-        for kind in ("vector", "const"):
-            pywrapfst.convert(fst, kind).write(str(path))
-            assert_same_model(load(path), plain)
-    path.write_bytes(b"".join(const_parts(model.arrays)))
-    assert_same_model(load(path), plain)
 
 
 @settings(max_examples=50)
@@ -200,25 +174,6 @@ def test_damage_of_const_is_named():
             read(damaged)
 
 
-@settings(max_examples=300)
-@given(drawn=st.data())
-def test_damaged_files_are_models_or_refused(drawn, tmp_path_factory):
-    """Any bytes changed, any end cut off: one ValueError with the name of the file, or a model."""
-    path = tmp_path_factory.getbasetemp() / "damaged.fst"
-    model = example.model()
-    whole = drawn.draw(st.sampled_from([to_fst(model).write_to_string(), b"".join(const_parts(model.arrays))]))
-    raw = bytearray(whole[: drawn.draw(st.integers(0, len(whole)))] if drawn.draw(st.booleans()) else whole)
-    for _ in range(drawn.draw(st.integers(0, 3))):
-        at = drawn.draw(st.integers(0, max(len(raw) - 1, 0)))
-        new = drawn.draw(st.sampled_from([b"\xff" * 8, b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\1", b"\x80"]))
-        raw[at : at + len(new)] = new[: len(raw) - at]
-    path.write_bytes(raw)
-    try:
-        load(path)
-    except ValueError as error:
-        assert str(error).startswith(f"{path}: ")
-
-
 @pytest.mark.parametrize("kind", ["vector", "const"])
 def test_damage_of_any_kind_is_told(tmp_path, kind):
     model, path, refused = small_model(7), tmp_path / "damaged.fst", 0
@@ -257,11 +212,3 @@ def test_reference_files_are_refused(shared):
     }.items():
         with refused(ValueError, f"{path}.fst", *message):
             load(shared / "reference" / "hostile" / f"{path}.fst")
-
-
-def test_nothing_is_left_of_a_failure(tmp_path):
-    (tmp_path / "model.fst").write_bytes(b"old")
-    with refused(ValueError, "failure_label", "0"):
-        save_fst(example.model(), tmp_path / "model.fst", failure_label=1)
-    save(example.model(), tmp_path / "model.fst")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.fst"]

@@ -52,29 +52,6 @@ def test_counts_are_the_probabilities_of_the_model(model, tmp_path):
         assert sum(counts.values()) == pytest.approx(SCALE, abs=len(counts))
 
 
-def test_a_draft_is_a_trigram_that_the_model_gives_half_of_all(model, tmp_path):
-    """llama.cpp drafts the greatest count if it has half of the sum."""
-    save(model, tmp_path / "lm.lookup.bin")
-    tables, drafted = model.to_tables(), 0
-    grams, found = tables.levels[2], read(tmp_path / "lm.lookup.bin")
-    for context, tokens in enumerate(np.split(grams.token, grams.begin[1:-1].astype(int))):
-        counts = found[(*spell_contexts(tables.levels, 3)[context].tolist(), -1, -1)]
-        p = np.exp(-tables.cost[2][grams.begin[context] : grams.begin[context + 1]])
-        token = max(counts, key=counts.get)
-        if abs(p.max() - 0.5) > 0.001:
-            assert (2 * counts[token] >= sum(counts.values())) == (p.max() > 0.5)
-        if p.max() > 0.501:
-            assert token == tokens[p.argmax()]
-            drafted += 1
-    assert drafted > 10
-
-
-def test_a_context_that_lists_nearly_all_tokens(tmp_path):
-    draw = np.random.default_rng(0)
-    save(build([draw.integers(0, 4, 3000)], order=3, vocab_size=4, end_of_text=0), tmp_path / "lm.lookup.bin")
-    assert len(read(tmp_path / "lm.lookup.bin")) == 12  # contexts begin with no end of text: 4 x 3
-
-
 def test_a_model_without_trigrams(tmp_path):
     refuses(ValueError, lambda: save(NGram.uniform(5), tmp_path / "lm.lookup.bin"), "3", "1")
     assert not list(tmp_path.iterdir())

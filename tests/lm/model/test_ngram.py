@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cli
-from support.oracle_lm import from_tables, random_history, random_tables, random_text
+from support.oracle_lm import from_tables, random_history, random_tables
 from support.refusals import refused, refuses
 
-from rescore.lm.build.in_memory import build, build_ngram, prune_model
-from rescore.lm.build.prune import PruneOptions
+from rescore.lm.build.in_memory import build, build_ngram
 from rescore.lm.model import example
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
@@ -66,12 +65,6 @@ def test_scores_are_those_of_backing_off(seed, order):
         assert np.exp(-row.astype(float)).sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_every_state_sums_to_one_after_rounding():
-    model = NGram.from_tables(random_tables(8, 4, vocab_size=40, tokens=4000))
-    for state in range(model.core.num_states):
-        assert np.exp(-model.distribution(state).astype(float)).sum() == pytest.approx(1, abs=1e-5)
-
-
 def test_the_worked_example(worked):
     p = np.exp(-worked.score([example.LIONEL, example.MESSI, example.SCORED], history=example.HISTORY))
     np.testing.assert_allclose(p, [0.1, 0.8, 0.9], rtol=1e-6)
@@ -90,25 +83,6 @@ def test_the_worked_example(worked):
     }
 
 
-def test_build_is_count_katz_prune():
-    text = random_text(4, 9, 500)
-    model = build(
-        [text],
-        order=3,
-        vocab_size=9,
-        end_of_text=0,
-        min_counts=(1, 1, 2),
-        shorten=PruneOptions(max_ngrams=40),
-        metadata={"tokenizer": "abc"},
-    )
-    assert model.core.num_arcs <= 40
-    assert model.metadata["end_of_text"] == 0 and model.metadata["tokenizer"] == "abc"
-    assert model.metadata["estimation"]["options"]["min_counts"] == [1, 1, 2]
-    shorter = prune_model(model, PruneOptions(max_ngrams=20))
-    assert shorter.core.num_arcs <= 20 and len(shorter.metadata["pruning"]) == 2
-    assert shorter.metadata["end_of_text"] == 0 and sum(shorter.info()["ngrams"]) == shorter.core.num_arcs
-
-
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_of_order_is_the_model_estimated_at_that_order(order):
     rng = np.random.default_rng(order)
@@ -120,23 +94,6 @@ def test_of_order_is_the_model_estimated_at_that_order(order):
         np.testing.assert_array_equal(ours, theirs)
     text = rng.integers(0, 9, 200).tolist()
     np.testing.assert_array_equal(cut.score(text), expected.score(text))
-
-
-def test_of_order_of_a_pruned_model_is_a_distribution():
-    rng = np.random.default_rng(0)
-    texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
-    cut = build(texts, order=4, vocab_size=9, end_of_text=0, shorten=PruneOptions(max_ngrams=150)).of_order(3)
-    for state in range(cut.core.num_states):
-        assert np.exp(-cut.core.distribution(state).astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
-    for order in (0, 4):
-        with refused(ValueError, "order", "1..3", order):
-            cut.of_order(order)
-
-
-def test_what_is_made_of_a_quantised_model_is_not_quantised():
-    model = NGram.from_tables(random_tables(5, 3)).quantised()
-    assert model.metadata["quantised"] == 256
-    assert "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata
 
 
 def test_a_model_with_another_tokenizer_is_refused(worked):
@@ -230,18 +187,6 @@ def test_a_history_begins_anew_after_an_id_that_the_model_lacks(model):
         assert wide.start(text[:n]) == model.start(known)
         if text[n] < V:
             assert wide.score(text[n : n + 1], history=text[:n]) == model.score(text[n : n + 1], history=known)
-
-
-@pytest.mark.parametrize("more", [20, 70_000])
-@pytest.mark.parametrize("quantised", [False, True])
-def test_it_is_a_model_like_any_other(model, more, quantised, tmp_path):
-    wide = (model.quantised() if quantised else model).widened(more)
-    wide.save(tmp_path / "wide.ngram")
-    found = NGram.open(tmp_path / "wide.ngram")
-    again = NGram.from_arrays(wide.arrays, order=wide.order, vocab_size=more)
-    for state in range(wide.core.num_states):
-        np.testing.assert_array_equal(found.distribution(state), wide.distribution(state))
-        np.testing.assert_array_equal(again.distribution(state), wide.distribution(state))
 
 
 def test_the_n_grams_are_shared_and_the_view_is_kept(model):

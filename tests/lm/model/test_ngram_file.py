@@ -15,7 +15,6 @@ from support.oracle_lm import random_tables
 from support.refusals import refuses
 
 from rescore.lm.model import example, ngram_file
-from rescore.lm.model.compile import Compact
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.ngram_file import HEADER, SECTION
 from rescore.lm.model.tables import Tables
@@ -80,23 +79,6 @@ def test_token_width_follows_the_vocabulary(tmp_path, vocab_size):
     assert NGram.open(tmp_path / "wide.ngram").score([5, vocab_size - 1]).tolist() == [12.0, 1.0]
 
 
-def test_the_same_model_gives_the_same_bytes(model, path, tmp_path):
-    NGram.open(path).save(tmp_path / "again.ngram")
-    assert (tmp_path / "again.ngram").read_bytes() == path.read_bytes()
-
-
-def test_layout(path):
-    data = path.read_bytes()
-    assert len(data) % 64 == 0 and struct.unpack_from("<Q", data, 16)[0] == len(data)
-    found = sections(data)
-    assert list(found) == [*Compact._fields[:-1], "metadata", "word_ends", "words"]
-    for name, (_, (_, _, crc32, offset, size)) in found.items():
-        assert offset % 64 == 0, name
-        assert zlib.crc32(data[offset : offset + size]) == crc32
-    _, (_, _, _, offset, size) = found["arc_token"]
-    assert np.frombuffer(data[offset : offset + size], "<u2").tolist() == [1, 4, 3, 4]
-
-
 def test_a_failed_write_leaves_the_old_file(model, path):
     before = path.read_bytes()
     with pytest.raises(TypeError):
@@ -106,11 +88,6 @@ def test_a_failed_write_leaves_the_old_file(model, path):
     assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
     (path.parent / f".{path.name}.{os.getpid()}.part").touch()
     refuses(FileExistsError, lambda: model.save(path), "another")
-
-
-def test_metadata_have_a_limit(model, path):
-    long = NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"long": "x" * (16 << 20)})
-    refuses(ValueError, lambda: long.save(path), "metadata", "16777216")
 
 
 def put(at, text):

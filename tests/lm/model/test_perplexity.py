@@ -11,7 +11,7 @@ from support.refusals import refuses
 
 from rescore.lm.model import perplexity as module
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.perplexity import Perplexity, perplexity
+from rescore.lm.model.perplexity import perplexity
 
 
 def hit(slow, history, token) -> int:
@@ -67,21 +67,6 @@ def test_walks_are_steps():
         assert cost == pytest.approx(expected, rel=1e-6)
     assert walk.after == state
     assert (walk.cost.dtype, walk.order.dtype, walk.state.dtype) == (np.float32, np.uint8, np.uint32)
-
-
-def test_nothing_and_beyond_any_number():
-    nothing = Perplexity.nothing(2)
-    assert nothing.to_json()["by_order"][1] == {
-        "order": 2,
-        "tokens": 0,
-        "nats": 0.0,
-        "nats_per_token": None,
-        "perplexity": None,
-        "share": None,
-    }
-    never = nothing + Perplexity(hits=np.array([2, 1]), nats=np.array([2000.0, 1.0]))
-    assert never.overall() == {"tokens": 3, "nats": 2001.0, "nats_per_token": 667.0, "perplexity": math.exp(667)}
-    assert never.to_json()["by_order"][0]["perplexity"] is None
 
 
 def test_what_is_no_text_is_refused():

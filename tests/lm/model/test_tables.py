@@ -8,8 +8,7 @@ from support.models import assert_same_tables
 from support.oracle_lm import Backoff, from_tables, random_history, random_tables
 from support.refusals import refused, refuses
 
-from rescore.lm.model.compile import Arrays, compile_tables, decompile
-from rescore.lm.model.grams import Grams
+from rescore.lm.model.compile import compile_tables, decompile
 from rescore.lm.model.tables import Tables
 
 
@@ -67,19 +66,6 @@ def test_rows_that_fit_no_model_are_named():
         Tables.from_rows([np.array([[0], [1], [1]], np.uint32)], zero[:1], [], vocab_size=3)
 
 
-def test_find_in_an_order_without_rows_and_with_a_lost_context():
-    none = Grams(
-        context_token=np.zeros(0, np.uint32),
-        context_parent=np.zeros(0, np.uint32),
-        begin=np.zeros(1, np.uint64),
-        token=np.zeros(0, np.uint32),
-    )
-    assert none.find(np.array([0]), np.array([1])).tolist() == [-1]
-    assert none.find_context(np.array([0]), np.array([1])).tolist() == [-1]
-    two = Grams.unigrams(2)
-    assert two.find(np.array([0, -1, 5]), np.array([1, 1, 0])).tolist() == [1, -1, -1]
-
-
 def test_backoffs_of_n_grams_without_continuation_and_of_their_suffixes_stay():
     ngrams = {
         (0,): (0.5, 1.0),
@@ -95,28 +81,3 @@ def test_backoffs_of_n_grams_without_continuation_and_of_their_suffixes_stay():
     assert model.backoff[(0, 1)] == pytest.approx(-np.log(0.5))  # though nothing follows it, nor (1)
     assert model.of((0, 1), 1) == pytest.approx(-np.log(0.5 * 0.4))
     assert from_tables(decompile(compile_tables(tables), 3)).backoff == pytest.approx(model.backoff)
-
-
-def test_an_automaton_in_another_order_has_no_tables():
-    arrays = compile_tables(random_tables(2, 3))
-    swapped = arrays.arc_next.copy()
-    swapped[[0, 1]] = swapped[[1, 0]]
-    refuses(ValueError, lambda: decompile(arrays._replace(arc_next=swapped), 3), "arc_next")
-    shorter = arrays.backoff_state.copy()
-    shorter[-1] = 0
-    refuses(ValueError, lambda: decompile(arrays._replace(backoff_state=shorter), 3), "backoff_state")
-
-
-def test_an_automaton_without_a_suffix_has_no_tables():
-    # contexts 0, 1 and 0 1; 0 1 0 is a trigram, 1 0 is not
-    arrays = Arrays(
-        arc_begin=np.array([0, 2, 3, 4, 5], np.uint64),
-        arc_token=np.array([0, 1, 1, 1, 0], np.uint16),
-        arc_cost=np.ones(5, np.float32),
-        arc_next=np.array([1, 2, 3, 2, 1], np.uint32),
-        backoff_state=np.array([0, 0, 0, 2], np.uint32),
-        backoff_cost=np.zeros(4, np.float32),
-    )
-    refuses(ValueError, lambda: decompile(arrays, 3), "0")
-    lost = arrays._replace(arc_next=np.array([1, 2, 0, 2, 1], np.uint32))
-    refuses(ValueError, lambda: decompile(lost, 3), "3..3")

@@ -87,12 +87,6 @@ def test_tokenizers_refused(tmp_path):
         TextTokenizer.open(tmp_path / "none.json")
 
 
-def test_text_that_cannot_be_encoded(tmp_path):
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"</s>": 0, "a": 1}, unk_token="missing"))
-    tokenizer.save(str(tmp_path / "t.json"))
-    refuses(ValueError, lambda: TextTokenizer.open(tmp_path / "t.json").encode(["a", "b"]), "tokenizer")
-
-
 def test_digits_are_an_id():
     """Also where the vocabulary has a token of these digits, as byte-level BPE has."""
     vocab = {"<|endoftext|>": 0, "2": 1, "<|im_end|>": 2}

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.contexts import fault
 from support.oracle_lm import random_tables
 from support.refusals import assert_named
 
-from rescore.lm.build.backoff import with_backoff
+from rescore.lm.build.estimate import with_backoff
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.model.compile import compile_tables
 from rescore.lm.model.ngram import NGram
@@ -36,7 +35,6 @@ def test_models_pass(seed, order):
         checks = verify_model(model)
         assert [check.name for check in checks] == ["automaton", "sums to one", "metadata"]
         assert all(check.passed for check in checks), checks
-        assert fault(model.arrays, order=order) is None
 
 
 @settings(max_examples=100)
@@ -47,8 +45,6 @@ def test_no_other_state_passes(seed, order, name, data):
     at = data.draw(st.integers(1 if name == "backoff_state" else 0, len(getattr(arrays, name)) - 1))
     other = data.draw(st.integers(0, len(arrays.backoff_state) - 1))
     wrong = changed(arrays, name, at, other)
-    if other != getattr(arrays, name)[at]:
-        assert fault(wrong, order=order)
     try:
         model = NGram.from_arrays(wrong, order=order, vocab_size=6)
         model.core.check()
@@ -78,32 +74,6 @@ def changed(arrays, name, at, value):
     values = getattr(arrays, name).copy()
     values[at] = value
     return arrays._replace(**{name: values})
-
-
-def test_the_worked_model(trigrams):
-    # states 0 (); 1 (1), 2 (2), 3 (3), as (0) is none; 4 (2 1), 5 (3 1), 6 (1 2), 7 (2 3)
-    assert trigrams.backoff_state.tolist() == [0, 0, 0, 0, 1, 1, 2, 3]
-    assert fault(trigrams, order=3) is None
-
-
-@pytest.mark.parametrize(
-    "name, at, value, named",
-    [
-        ("backoff_state", 4, 4, "state 4"),
-        ("backoff_state", 6, 0, "state 6"),
-        ("backoff_state", 7, 6, "2 tokens"),
-        ("backoff_state", 4, 0, "state 4"),
-        ("backoff_state", 7, 2, "(2 3)"),
-        ("arc_next", 1, 0, "state 1"),
-        ("arc_next", 0, 5, "n-gram 0"),
-        ("arc_next", 0, 1, "state 1"),
-        ("arc_next", slice(1, 3), (2, 1), "state 2"),
-        ("arc_token", 8, 0, "(3 1 0)"),
-        ("arc_next", -1, 1, "(2 3 1)"),
-    ],
-)
-def test_the_twin_names_what_is_wrong(trigrams, name, at, value, named):
-    assert named in fault(changed(trigrams, name, at, value), order=3)
 
 
 def of(arrays, **options) -> NGram:

@@ -73,19 +73,6 @@ def test_ids_are_those_of_the_package(package, drawn):
             assert_same(words.encode(valid), encode(valid))
 
 
-def test_words_are_encoded_once(package):
-    seen = []
-
-    def encode(texts):
-        seen.extend(texts)
-        return encoder(package)(texts)
-
-    words = WordIds(encode, package.get_vocab())
-    for _ in range(2):
-        words.encode(["one two three two", "two one"])
-    assert seen == [" one", " two", " three", "one", "two", "one", "two"]  # a document's first has no space
-
-
 def test_threads_share_the_words(package):
     encode = encoder(package)
     words = WordIds(encode, package.get_vocab())

@@ -1,4 +1,4 @@
-"""Kneser-Ney models: the slow twin against lmplz, ours against the twin."""
+"""Katz and Kneser-Ney models: against slow twins, OpenGrm's model, and lmplz's, with which the twin is compared too."""
 
 import math
 import random
@@ -7,22 +7,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import lmplz, oracle_katz, oracle_kneser_ney
+from support import lmplz, opengrm, oracle_katz, oracle_kneser_ney
 from support.models import assert_same_costs, assert_sums_to_one
 from support.oracle_lm import from_tables, random_history, random_text
 from support.refusals import refuses
 
-from rescore.lm.build.counts import Counts
-from rescore.lm.build.in_memory import build
-from rescore.lm.build.kneser_ney import KneserNeyOptions, kneser_ney, modified_discounts
+from rescore.lm.build.counts import count
+from rescore.lm.build.estimate import KatzOptions, KneserNeyOptions, estimate_model, good_turing
 from rescore.lm.build.prune import PruneOptions, prune
-from rescore.lm.build.runs import count
 from rescore.lm.model.arpa import LN10
 from rescore.lm.model.arpa_write import write_arpa
 from rescore.lm.model.ngram import NGram
 
 FALLBACK = (0.5, 1.0, 1.5)
-CUT_OFFS = [(), (1, 1, 2, 2, 2), (1, 1, 2, 3, 3), (1, 2, 2, 4, 4)]
+CUT_OFFS = [(), (1, 1, 2, 2, 2, 2, 2), (1, 1, 2, 3, 3, 3, 4), (1, 2, 2, 2, 4, 4, 4)]
 
 
 def documents_of(text):
@@ -32,7 +30,79 @@ def documents_of(text):
 
 def small_model(text, order, vocab_size, *, min_counts=(), fallback=FALLBACK):
     counts = count([text], order=order, vocab_size=vocab_size, end_of_text=0, min_counts=min_counts, adjusted=True)
-    return kneser_ney(counts, KneserNeyOptions(discount_fallback=fallback))
+    return estimate_model(counts, KneserNeyOptions(discount_fallback=fallback))
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.integers(1, 7), st.booleans(), st.sampled_from(CUT_OFFS))
+def test_katz_is_that_of_the_definition(seed, order, textbook, min_counts):
+    text, min_counts = random_text(seed, 9, 150), min_counts[:order]
+    counts = count([text], order=order, vocab_size=12, end_of_text=0, min_counts=min_counts)
+    tables = estimate_model(counts, KatzOptions(textbook=textbook))
+    assert_sums_to_one(tables)
+    if textbook:
+        return  # contexts without mass are scaled, which the definition does not say
+    slow = oracle_katz.count(documents_of(text), order, 0)
+    assert_same_costs(tables, oracle_katz.katz(slow, order, 12, min_counts=min_counts), 1e-9)
+
+
+@settings(max_examples=80)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from(CUT_OFFS), st.sampled_from([20, 150, 600]))
+def test_kneser_ney_is_that_of_the_definition(seed, order, min_counts, tokens):
+    text, min_counts = random_text(seed, 9, tokens), min_counts[:order]
+    tables = small_model(text, order, 12, min_counts=min_counts)
+    assert_sums_to_one(tables)
+    counts = oracle_katz.count(documents_of(text), order, 0)
+    twin = oracle_kneser_ney.kneser_ney(counts, order, 12, 0, fallback=FALLBACK, min_counts=min_counts)
+    assert_same_costs(tables, twin, 1e-9)
+
+
+@pytest.mark.parametrize("textbook", [False, True])
+@pytest.mark.parametrize("unseen_cost", [None, 1000.0])
+def test_contexts_sum_to_one_even_where_nothing_is_left(textbook, unseen_cost):
+    # after 1 every token that was ever seen, far more often than k: no mass for others, above or below
+    text = [0] + [1, 2, 1, 3, 1, 1, 0] * 20
+    counts = count([text], order=3, vocab_size=4, end_of_text=0)
+    tables = estimate_model(counts, KatzOptions(textbook=textbook, unseen_cost=unseen_cost))
+    assert_sums_to_one(tables)
+    assert all(np.isfinite(cost).all() for cost in (*tables.cost, *tables.backoff))
+
+
+def test_discounts_by_hand():
+    # n_1..n_6 = 100, 40, 20, 12, 8, 5: g = 6 * 5 / 100, r* = 2 * 40 / 100, ..
+    d = good_turing([100, 40, 20, 12, 8, 5], KatzOptions())
+    assert d["d"][0] == pytest.approx((0.8 / 1 - 0.3) / 0.7)
+    assert d["d"][1] == pytest.approx((60 / 40 / 2 - 0.3) / 0.7)
+    assert d["d"][5] == 0.999 and d["fallbacks"] == []
+    zero = good_turing([100, 40, 0, 12, 8, 0], KatzOptions())  # no n_6: g = 0; n_3 is left out of r*
+    assert zero["d"][0] == pytest.approx(0.8)
+    assert zero["d"][1] == pytest.approx(3 / 40 / 2)
+    assert zero["fallbacks"] == [3] and zero["d"][2] == 0.999  # 4 * 12 / 3 > 1
+    assert good_turing([100, 40, 0, 12, 8, 0], KatzOptions(textbook=True))["d"][2] == 1.0
+    assert good_turing([6, 1, 1, 1, 1, 1], KatzOptions())["fallbacks"] == [1, 2, 3, 4, 5]  # g = 1
+
+
+def test_unseen_ids_share_what_was_seen_once():
+    counts = count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=10, end_of_text=0)  # 0 ends it: 0, 3, 4 were seen once
+    p = np.exp(-estimate_model(counts).cost[0])
+    np.testing.assert_allclose(p, [1 / 11, 3 / 11, 2 / 11, 1 / 11, 1 / 11, *[3 / 5 / 11] * 5])
+    p = np.exp(-estimate_model(count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=6, end_of_text=0)).cost[0])
+    assert p[5] == pytest.approx(1 / 9)  # not more than an id seen once
+    cost = estimate_model(counts, KatzOptions(unseen_cost=1000.0)).cost[0]
+    assert cost[9] == 1000.0 and cost[1] == pytest.approx(-math.log(3 / 8))
+
+
+def test_opengrm_katz(shared):
+    folder = shared / "reference" / "opengrm"
+    ids = opengrm.read_symbols(folder / "earnest.sym")
+    tables = estimate_model(opengrm.read_counts(folder / "earnest.cnts.txt.gz", ids), KatzOptions(unseen_cost=1000.0))
+    reference = opengrm.read_model(folder / "earnest-katz.mod.txt.gz", ids)
+    assert tables.ngrams == reference.ngrams == (2307, 10319, 14796, 15218, 14170)
+    for n in range(1, 6):
+        assert np.array_equal(tables.spell(n), reference.spell(n))
+        np.testing.assert_allclose(tables.cost[n - 1], reference.cost[n - 1], atol=1e-5)
+    for mine, theirs in zip(tables.backoff, reference.backoff, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -66,50 +136,6 @@ def test_lmplz(name, lines, vocab_size, options):
             assert model.backoff.get(context, 0.0) == pytest.approx(cost, abs=1e-5), context
 
 
-@settings(max_examples=80)
-@given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from(CUT_OFFS), st.sampled_from([20, 150, 600]))
-def test_kneser_ney_is_that_of_the_definition(seed, order, min_counts, tokens):
-    text, min_counts = random_text(seed, 9, tokens), min_counts[:order]
-    tables = small_model(text, order, 12, min_counts=min_counts)
-    assert_sums_to_one(tables)
-    counts = oracle_katz.count(documents_of(text), order, 0)
-    twin = oracle_kneser_ney.kneser_ney(counts, order, 12, 0, fallback=FALLBACK, min_counts=min_counts)
-    assert_same_costs(tables, twin, 1e-9)
-
-
-def as_sentences(counts, bos):
-    """Counts in which the end of text that begins an n-gram is <s>, rows and numbers by order."""
-    named = {(bos, *gram[1:]) if len(gram) > 1 and gram[0] == 0 else gram: c for gram, c in counts.items()}
-    orders = range(1, max(map(len, named)) + 1)
-    rows = [np.array([gram for gram in named if len(gram) == n], np.uint32) for n in orders]
-    return rows, [np.array([c for gram, c in named.items() if len(gram) == n], np.uint64) for n in orders]
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 10**6), st.integers(2, 5))
-def test_a_begin_of_sentence_is_a_context_and_no_event(seed, order):
-    bos, size = 12, 13
-    text = random_text(seed, 9, 200)
-    counts = oracle_katz.count(documents_of(text), order, 0)
-    rows, numbers = as_sentences(counts, bos)
-    counted = Counts.from_rows(rows, numbers, vocab_size=size, bos=bos, eos=0, adjusted=True)
-    tables = kneser_ney(counted, KneserNeyOptions(discount_fallback=FALLBACK))
-    assert_sums_to_one(tables)
-    twin = oracle_kneser_ney.kneser_ney(counts, order, size - 1, 0, fallback=FALLBACK)
-    mine = from_tables(tables)
-    for gram, cost in twin.cost.items():
-        named = (bos, *gram[1:]) if len(gram) > 1 and gram[0] == 0 else gram
-        assert mine.cost[named] == pytest.approx(cost, abs=1e-9)
-    assert len(mine.cost) == len(twin.cost) + 1 and mine.cost[(bos,)] > 200
-
-
-def test_discounts_by_hand():
-    # n_1..n_4 = 100, 40, 20, 12: Y = 100 / 180
-    assert modified_discounts([100, 40, 20, 12]) == pytest.approx(
-        (1 - 2 * 100 / 180 * 0.4, 2 - 3 * 100 / 180 * 0.5, 3 - 4 * 100 / 180 * 0.6)
-    )
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -136,20 +162,9 @@ def test_discounts_out_of_range():
     refuses(ValueError, lambda: small_model(text, 2, 64, fallback=None), "D1", "D2", "D3", "0", "-2")
 
 
-def test_ids_never_seen_share_the_uniform_term():
-    tables = small_model(random_text(1, 9, 200), 3, 12)
-    p = np.exp(-tables.cost[0])
-    np.testing.assert_allclose(p[9:], p[9])
-    assert 0 < p[9] < p[:9].min()
-
-
 def test_counts_without_adjusted_ones():
-    refuses(ValueError, lambda: kneser_ney(count([[1, 2]], order=2, vocab_size=3, end_of_text=0)), "adjusted")
-
-
-@pytest.mark.parametrize("fallback", [(0.5, 1.0), (0.0, 1.0, 1.0), (0.5, 2.1, 1.0), (0.5, 1.0, math.nan)])
-def test_wrong_options_are_named(fallback):
-    refuses(ValueError, lambda: KneserNeyOptions(discount_fallback=fallback), "discount_fallback", "0", "D1")
+    counts = count([[1, 2]], order=2, vocab_size=3, end_of_text=0)
+    refuses(ValueError, lambda: estimate_model(counts, KneserNeyOptions()), "adjusted")
 
 
 @settings(max_examples=25)
@@ -190,11 +205,17 @@ def test_kenlm_gives_our_scores(tmp_path, seed):
         np.testing.assert_allclose(model.score(tokens), theirs, atol=1e-4)
 
 
-def test_build_in_memory():
-    text = random_text(2, 9, 400)
-    method = KneserNeyOptions(discount_fallback=FALLBACK)
-    model = build([text], order=3, vocab_size=9, end_of_text=0, min_counts=(1, 1, 2), estimate=method)
-    assert model.metadata["estimation"]["method"] == "kneser-ney"
-    assert model.metadata["estimation"]["options"] == {"discount_fallback": FALLBACK, "min_counts": [1, 1, 2]}
-    expected = NGram.from_tables(small_model(text, 3, 9, min_counts=(1, 1, 2)))
-    np.testing.assert_array_equal(model.score(text[1:], history=[0]), expected.score(text[1:], history=[0]))
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (lambda: KatzOptions(k=0), ["1..1000"]),
+        (lambda: KatzOptions(unseen_cost=math.inf), ["unseen_cost", "inf", "0..2302585"]),
+        (lambda: KatzOptions(unseen_cost=-1.0), ["unseen_cost", "0..2302585", "-1.0"]),
+        *(
+            (lambda d=d: KneserNeyOptions(discount_fallback=d), ["discount_fallback", "0", "D1"])
+            for d in [(0.5, 1.0), (0.0, 1.0, 1.0), (0.5, 2.1, 1.0), (0.5, 1.0, math.nan)]
+        ),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    refuses(ValueError, options, *message)
