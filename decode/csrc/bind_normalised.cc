@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include <atomic>
+#include <type_traits>
 
 #include "batch.h"
 #include "batch_trees.h"
@@ -44,7 +45,7 @@ class Normalised {
     if (local) {
       for (size_t b = 0; b < batch_.rows; ++b) {
         batch_.sausage(b);  // checks its ids
-        starts_.push_back(batch_.states(b));
+        starts_.push_back(batch_.starts(b));
       }
     } else {
       push_all(transitions, threads);
@@ -96,7 +97,13 @@ class Normalised {
   nb::object trees(int nodes, int threads) const {
     expect_range("threads", threads, 1, 1024);
     return rescore::trees(batch_.rows, nodes, nb::none(), [&](const Trees& trees) {
-      parallel_for(batch_.rows, threads, [&](int64_t b) { trees.counts[b] = tree(b, trees.of(b)); });
+      parallel_for(batch_.rows, threads, [&](int64_t b) {
+        const Sausage sausage = batch_.sausage(b);
+        with_walk(b, sausage, [&](const auto& walk) {
+          NormalisedTreeSearch<std::decay_t<decltype(walk)>> search;
+          trees.counts[b] = search.run(walk, sausage, trees.of(b));
+        });
+      });
     });
   }
 
@@ -110,14 +117,13 @@ class Normalised {
   }
 
  private:
-  int tree(int64_t b, TreeOutput out) const {
-    const Sausage sausage = batch_.sausage(b);
-    if (local_) {
-      thread_local Caches caches;
-      LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, caches);
-      return NormalisedTreeSearch<LocalWalk>().run(LocalWalk(lattice), sausage, out);
-    }
-    return NormalisedTreeSearch<PushedWalk>().run(PushedWalk(pushed_[b], sausage), sausage, out);
+  // Calls visit(walk) with the path through a lattice that has taken no token yet.
+  template <typename Visit>
+  void with_walk(int64_t b, const Sausage& sausage, Visit visit) const {
+    if (!local_) return visit(PushedWalk(pushed_[b], sausage));
+    thread_local Compositions compositions;
+    LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, compositions);
+    visit(LocalWalk(lattice));
   }
 
   void push_all(size_t transitions, int threads) {
@@ -138,13 +144,9 @@ class Normalised {
     nb::gil_scoped_release release;
     parallel_for(batch_.rows, threads, [&](int64_t b) {
       const Sausage sausage = batch_.sausage(b);
-      if (local_) {
-        thread_local Caches caches;
-        LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, caches);
-        for (size_t i = 0; i < paths; ++i) visit(LocalWalk(lattice), sausage, b * paths + i);
-      } else {
-        for (size_t i = 0; i < paths; ++i) visit(PushedWalk(pushed_[b], sausage), sausage, b * paths + i);
-      }
+      with_walk(b, sausage, [&](const auto& walk) {
+        for (size_t i = 0; i < paths; ++i) visit(walk, sausage, b * paths + i);
+      });
     });
   }
 
@@ -185,7 +187,7 @@ class Normalised {
   std::vector<nb::object> kept_;  // the models, the acceptor
   const double temperature_;
   const bool local_;
-  std::vector<States> starts_;         // if local
+  std::vector<Starts> starts_;         // if local
   std::vector<PushedLattice> pushed_;  // unless local
 };
 

@@ -179,8 +179,8 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
     using Sources = std::array<TextSource, TextBlend::kMaxTexts>;
     const auto begin = [&](OpenTreeSearch& search, int64_t b, Sources& sources, const ReadTexts& read) {
       const int count = read.of(b, batch, sources.data());
-      search.begin(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count, read.expected(b),
-                   depth, least, trees.of(b), few);
+      search.begin(lm, lm.state(batch.starts(b)[0]), batch.sausage(b), of_slots, open, sources.data(), count,
+                   read.expected(b), depth, least, trees.of(b), few);
     };
     if (allowed.is_none()) {
       const ReadTexts read(texts, memories, expected, lm.vocab_size);

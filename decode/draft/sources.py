@@ -7,14 +7,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.drafter import Lattices
+from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 
 if TYPE_CHECKING:
-    from rescore.decode.draft.static_tree import StaticTree
+    from rescore.decode.draft.lattice_drafters import StaticTree
     from rescore.decode.draft.text_memory import TextMemory
     from rescore.decode.models.target import Target
     from rescore.lm.model.ngram import NGram

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.tensor_rescorer import TensorRescorer
+from rescore.decode.draft.heads_lattice import HeadsLattice, TensorRescorer
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.heads import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.oracle import padded, padded_histories
+from support.core_trees import prefixes
+from support.oracle import models, sausages
 from support.oracle_normalised import Enumerated, normalise, strings
 from support.paths import ROOT
-from support.problems import problems, temperatures
+from support.problems import VOCAB, problems, temperatures
+from support.refusals import refuses
 
-from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lm.model import example
@@ -117,36 +118,6 @@ def test_worked_example(worked):
         assert f"{figure:.4f}" in page
 
 
-@settings(max_examples=100)
-@given(problems())
-def test_agrees_with_the_searches(problem):
-    """Globally ln q is -cost - log_mass of the best strings; locally it is that of the trees."""
-    lms, batch, alphas, histories, _ = problem
-    ids, cost = padded(batch)
-    automata = [lm.automaton() for lm in lms]
-    call = (
-        automata,
-        padded_histories(histories),
-        ids,
-        cost,
-        np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]),
-    )
-    pushed, local = _core.Normalised(*call), _core.Normalised(*call, local=True)
-    tokens, path_cost, count = _core.best_paths(*call, paths=256)
-    logq = pushed.logq(tokens)
-    for b, n in enumerate(count):
-        assert logq[b, :n] == pytest.approx(-path_cost[b, :n].astype(float) - pushed.log_mass[b], rel=1e-6, abs=1e-5)
-    tokens, parents, depths, tree_logq, count = _core.best_tree(*call, nodes=400)
-    drafts = np.full((len(batch), 400, ids.shape[1]), -1, np.int32)
-    for b, n in enumerate(count):
-        for node in range(n):
-            drafts[b, node, : depths[b, node] - 1] = drafts[b, parents[b, node], : depths[b, node] - 1]
-            drafts[b, node, depths[b, node] - 1] = tokens[b, node]
-    logq = local.logq(drafts)
-    for b, n in enumerate(count):
-        assert logq[b, :n] == pytest.approx(tree_logq[b, :n].astype(float), rel=1e-6, abs=1e-5)
-
-
 @settings(max_examples=50)
 @given(problems(most_models=1))
 def test_without_a_model_global_and_local_are_the_heads(problem):
@@ -183,3 +154,78 @@ def test_batch_equals_single_calls(worked):
             assert np.array_equal(one.rows(single.tokens), single.q)
         if not local:
             assert together.log_mass.shape == together.states.shape == (12,)
+
+
+def tree_search(problem, temperature, local, nodes, **options):
+    """The tree of every lattice as (logq, depth, tokens), parents checked."""
+    lms, batch, alphas, histories, _ = problem
+    columns = normalise(lms, batch, alphas, histories, temperature=temperature, local=local).trees(
+        nodes=nodes, **options
+    )
+    return [prefixes(*(column[b] for column in columns)) for b in range(len(batch))]
+
+
+@settings(max_examples=400)
+@given(problems(), temperatures, st.booleans(), st.integers(1, 300))
+def test_trees_equal_enumeration(problem, temperature, local, nodes):
+    lms, batch, alphas, histories, _ = problem
+    every, _ = strings(batch)
+    for b, found in enumerate(tree_search(problem, temperature, local, nodes)):
+        sausage = batch[b]
+        slow = Enumerated(sausage, lms, alphas, histories[b], temperature, local=local)
+        ranks = {string[:t] for string in every[b] for t in range(1, len(string) + 1)}
+        mass = {
+            tuple(sausage[t][rank][0] for t, rank in enumerate(prefix)): slow.log_mass_of(prefix) for prefix in ranks
+        }
+        assert len(found) == min(nodes, len(mass)) and len({tokens for *_, tokens in found}) == len(found)
+        rounding = slow.rounding + len(sausage) * 2.0**-32  # of the sums, and of every step to a multiple of 2^-32 nats
+        for (logq, _, tokens), best in zip(found, sorted(mass.values(), reverse=True)):
+            assert abs(mass[tokens] - best) <= 2 * rounding  # as probable as the one enumerated in its place
+            assert abs(logq - mass[tokens]) <= rounding + 1e-6 * abs(best)
+
+
+@settings(max_examples=100)
+@given(problems(), st.integers(1, 40))
+def test_trees_are_nested_and_threads_do_not_matter(problem, nodes):
+    small = tree_search(problem, 1.0, False, nodes)
+    assert small == [tree[:nodes] for tree in tree_search(problem, 1.0, False, nodes + 1, threads=2)]
+
+
+def test_misuse_of_trees(worked):
+    model, sausage = worked
+    batch = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
+    lattice = Rescorer(model, alpha=1.0).normalise(batch, np.array([example.HISTORY], np.int32))
+    refuses(TypeError, lambda: lattice.tree(3), "tree", "batch", "[T, K]")
+    refuses(ValueError, lambda: lattice.trees(0), "nodes", "1", "4096")
+    assert len(lattice.trees(3)) == 1
+
+
+@settings(max_examples=60)
+@given(
+    models(VOCAB),
+    sausages(VOCAB, most_slots=3).filter(bool),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.lists(st.integers(0, VOCAB - 1), max_size=3),
+)
+def test_equals_openfst(lm, sausage, alpha, history):
+    """OpenFst composes the sausage with the model, every token an arc of every state, weights rounded as ours, and
+    pushes it in the log semiring.
+    """
+    pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+    from support.log_fsts import exact, log_model, log_sausage
+
+    pushed = pywrapfst.push(
+        pywrapfst.compose(log_sausage(sausage), log_model(lm, alpha, history)),
+        push_weights=True,
+        remove_total_weight=True,
+        delta=1e-15,
+    )
+    every, drafts = strings([sausage])
+    rows = normalise([lm], [sausage], [[alpha] * len(sausage)], [history]).rows(drafts)[0]
+    for i, string in enumerate(every[0]):
+        state = pushed.start()
+        for t, rank in enumerate(string):
+            arcs = {arc.ilabel - 1: (exact(arc.weight), arc.nextstate) for arc in pushed.arcs(state)}
+            wanted = [math.exp(-arcs[token][0]) for token, _ in sausage[t]]
+            assert rows[i, t, : len(wanted)] == pytest.approx(wanted, abs=1e-12)
+            state = arcs[sausage[t][rank][0]][1]

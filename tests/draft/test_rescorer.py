@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
-from rescore.decode.draft.calibration import DEFAULT
-from rescore.decode.draft.ngram_drafter import propose_trees
+from rescore.decode.draft.calibration import DEFAULT, propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Trees
@@ -71,13 +70,6 @@ def test_batch_equals_single_calls(lm):
         assert np.array_equal(tree.tokens, trees[b].tokens) and np.array_equal(tree.parents, trees[b].parents)
         assert np.exp(model_trees[b].logq[model_trees[b].depths == 1]).sum() <= 1 + 1e-5
     assert len(trees) == 20
-
-
-def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
-    split = Rescorer([lm, lm], alpha=[0.25, 0.5]).paths(sausage, example.HISTORY, 8)
-    whole = Rescorer(lm, alpha=0.75).paths(sausage, example.HISTORY, 8)
-    assert np.array_equal(split.tokens, whole.tokens)
-    assert split.cost == pytest.approx(whole.cost, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,3 @@ def test_threads_add_and_save_at_once(tmp_path):
     kept = [text.tolist() for text in memory.texts()]
     assert sorted(kept) == sorted(text for own in texts for text in own)
     same_counts(memory, kept)
-
-
-def test_by_default_it_holds_as_many_tokens_as_its_page_says():
-    assert memory_of().most == 2**20

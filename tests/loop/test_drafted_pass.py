@@ -6,9 +6,8 @@ import torch
 from support.refusals import refused
 from support.tiny_blockwise import END, V, text, trained, untrained
 
-from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.heads_lattice import HeadsLattice, TensorRescorer
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate

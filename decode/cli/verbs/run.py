@@ -14,7 +14,7 @@ from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, MEMORY, RescoringArg
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import int_between
-from rescore.decode.draft.names import bounded, sized, split
+from rescore.decode.draft.registry import bounded, sized, split
 
 if TYPE_CHECKING:
     from rescore.decode.draft.settings import Settings
