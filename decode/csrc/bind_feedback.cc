@@ -163,8 +163,8 @@ void bind_feedback(nb::module_& m) {
         "factors"_a.noconvert());
   m.def("count_accepted", &count_accepted, "counts"_a.noconvert(), "edges"_a.noconvert(), "logq"_a.noconvert(),
         "parents"_a.noconvert(), "accepted"_a);
-  m.def("foresee_rejected", &foresee_rejected, "text"_a, nb::arg("drafted").noconvert(), nb::arg("parents").noconvert(),
-        nb::arg("accepted").noconvert(), nb::arg("ids").noconvert(), nb::arg("p").noconvert());
+  m.def("foresee_rejected", &foresee_rejected, "text"_a, "drafted"_a.noconvert(), "parents"_a.noconvert(),
+        "accepted"_a.noconvert(), "ids"_a.noconvert(), "p"_a.noconvert());
 }
 
 }  // namespace rescore

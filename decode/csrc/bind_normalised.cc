@@ -59,12 +59,6 @@ class Normalised {
     return out.array;
   }
 
-  Out<int64_t> states() const {
-    auto out = make<int64_t>({pushed_.size()});
-    for (size_t b = 0; b < pushed_.size(); ++b) out.data[b] = pushed_[b].nodes;
-    return out.array;
-  }
-
   std::tuple<Out<int32_t>, Out<double>, Out<double>, Out<int32_t>> sample(In<double, 3> uniforms, int threads) const {
     const size_t paths = expect_paths("uniforms", uniforms, threads);
     for (size_t i = 0; i < uniforms.size(); ++i)
@@ -197,15 +191,14 @@ void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
       .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool,
                     const nb::object&, size_t, int>(),
-           "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
-           nb::arg("alpha").noconvert(), nb::kw_only(), "temperature"_a = 1.0, "local"_a = false,
-           "acceptor"_a = nb::none(), "transitions"_a = kMostTransitions, "threads"_a = 1)
+           "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(), "alpha"_a.noconvert(),
+           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "acceptor"_a = nb::none(),
+           "transitions"_a = kMostTransitions, "threads"_a = 1)
       .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
-      .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)
-      .def("sample", &Normalised::sample, nb::arg("uniforms").noconvert(), nb::kw_only(), "threads"_a = 1)
-      .def("rows", &Normalised::rows, nb::arg("drafts").noconvert(), nb::kw_only(), "threads"_a = 1)
+      .def("sample", &Normalised::sample, "uniforms"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
+      .def("rows", &Normalised::rows, "drafts"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
       .def("trees", &Normalised::trees, nb::kw_only(), "nodes"_a, "threads"_a = 1)
-      .def("logq", &Normalised::logq, nb::arg("drafts").noconvert(), nb::kw_only(), "threads"_a = 1);
+      .def("logq", &Normalised::logq, "drafts"_a.noconvert(), nb::kw_only(), "threads"_a = 1);
 }
 
 }  // namespace rescore

@@ -63,7 +63,6 @@ void Pushing::layer(int t, PushedLattice& out) {
   layer_rows(lattice_, t, out.width, rows_, arcs, [&](uint32_t node, const double* shorter, double* row) {
     out.row(node, slot.count, shorter, row);
     out.of_node[node] = log_sum(row, out.width);
-    ++out.nodes;
   });
 }
 

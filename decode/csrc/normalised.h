@@ -24,7 +24,6 @@ struct PushedLattice {
   std::vector<double> of_arc;   // an arc together with all its completions
   std::vector<double> of_node;  // all completions of a node
   std::vector<uint8_t> place;   // [slots, width]: place of each candidate, by rank, among its slot's tokens
-  size_t nodes = 0;             // with arcs
 
   // ln of the sum of exp(-cost / temperature) over all drafts; -inf if none is possible.
   double log_mass() const { return of_node.empty() ? 0 : -of_node[lattice.start]; }

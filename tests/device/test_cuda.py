@@ -23,7 +23,6 @@ from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
-from rescore.decode.verify import block, greedy_block, token
 from rescore.decode.verify.block import BlockVerification
 from rescore.decode.verify.greedy_block import GreedyBlockVerification
 from rescore.decode.verify.recursive import RecursiveRejection
@@ -94,17 +93,6 @@ def test_drawn_drafts_are_verified_on_the_gpu(rule, work):
     options = Options(max_tokens=24, shaping=Shaping(sampling=Sampling(temperature=0.7, seed=3)), rule=rule)
     out = generate(BlockwiseTarget(models["cuda"]), prompts, drafter, options)
     assert all(len(one.tokens) == 24 for one in out) and sum(sum(one.statistics.accepted) for one in out) > 20
-
-
-@pytest.mark.parametrize("rule", [token, block, greedy_block], ids=lambda rule: rule.__name__.split(".")[-1])
-def test_rules_agree_on_both_devices(rule):
-    draw = np.random.default_rng(0)
-    p, q = draw.dirichlet(np.ones(7), 4), draw.dirichlet(np.ones(7), 3)
-    for _ in range(50):
-        draft, uniforms = [int(draw.choice(7, p=row)) for row in q], draw.random(4)
-        assert rule.verify(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verify(
-            p, q, draft, uniforms
-        )
 
 
 class Captured:

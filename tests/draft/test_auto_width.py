@@ -111,8 +111,8 @@ def chain(*p):
         (TIMES, trees_of(), 1, {"room": 1}),
         (TIMES, trees_of(), 0, {"room": 0}),
         # Trees of 3 nodes of 0.1 bring 1.3 tokens in 13.1 ms: 99 a second, with a hundredth more for each node 102.
-        (times((1, 0.010), (2, 0.011), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 0, {}),
-        (times((1, 0.010), (2, 0.011), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 3, {"later": 0.01}),
+        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 0, {}),
+        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 3, {"later": 0.01}),
         # Chains of 0, 1 and 2 tokens bring 1, 1.6 and 1.9 tokens in 10, 11 and 12 ms: 100, 145, 158 a second.
         (BY_TOKEN, chain(0.6, 0.3), 2, {}),
         # With recurrent state 0.4 and 0.7 + 0.3 tokens are expected to be read again later: 100, 140, 146.
@@ -149,16 +149,6 @@ def test_what_is_not_accepted_makes_trees_smaller():
     for _ in range(5000):
         session.begin([passed(0, ())])
     assert size(session, trees_of()) == 3  # doubt fades
-
-
-def test_what_is_accepted_beyond_expectation_makes_them_larger():
-    """A node of 0.4 is not worth a pass that costs 1.5 times as much, until it came nearly always."""
-    session = WidthSession(Pace(times((1, 0.02), (2, 0.03))), 1)
-    node = siblings(np.log(np.array([[0.4]], np.float32)))
-    assert size(session, node) == 0
-    for _ in range(60):
-        session.begin([passed(1, (0,), np.resize(node.logq, 7))])
-    assert size(session, node) == 1
 
 
 def test_searches_in_vain_take_a_bounded_share_of_the_time():

@@ -20,7 +20,7 @@ from support.oracle import (
     unigrams,
 )
 from support.problems import VOCAB, problems
-from support.refusals import refused, refuses
+from support.refusals import refuses
 
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
@@ -131,6 +131,7 @@ def test_largest_sizes(data):
         ({"paths": 1025}, ValueError, ["paths p", "1024", "1025"]),
         ({"threads": 0}, ValueError, ["threads", "1024"]),
         ({"ids": np.zeros((1, 33, 2), np.int32)}, ValueError, ["slots T", "1", "32", "33"]),
+        ({"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
         ({"ids": np.zeros((1, 2, 65), np.int32)}, ValueError, ["candidates K", "1", "64", "65"]),
         ({"ids": np.zeros((1, 2, 2), np.int64)}, TypeError, ["incompatible"]),
         ({"ids": np.full((1, 1, 1), 99, np.int32)}, ValueError, ["0", "7", "99"]),
@@ -149,8 +150,13 @@ def test_misuse(change, error, message):
         **change,
     }
     call["cost"] = np.zeros(call["ids"].shape, np.float32)
-    with refused(error, *message):
-        _core.best_paths([lm], call.pop("histories"), call.pop("ids"), call.pop("cost"), call.pop("alpha"), **call)
+    arrays = [call.pop(name) for name in ("histories", "ids", "cost", "alpha")]
+    size = {"nodes": call.pop("nodes", 1)}
+    if "nodes" not in change:
+        refuses(error, lambda: _core.best_paths([lm], *arrays, **call), *message)
+    if "paths" not in change:
+        call.pop("paths")
+        refuses(error, lambda: _core.best_tree([lm], *arrays, **call, **size), *message)
 
 
 def batch_of(lattices: int) -> tuple[Sausage, np.ndarray]:
@@ -261,24 +267,6 @@ def test_trees_equal_enumeration(problem, nodes):
         assert found == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
 
 
-@settings(max_examples=200)
-@given(problems(), st.integers(1, 40))
-def test_trees_are_nested(problem, nodes):
-    lms, batch, alphas, histories, _ = problem
-    small = local_trees(lms, batch, alphas, histories, nodes)
-    assert small == [tree[:nodes] for tree in local_trees(lms, batch, alphas, histories, nodes + 1, threads=2)]
-
-
-@settings(max_examples=200)
-@given(problems(), st.integers(1, 40), st.integers(1, 3))
-def test_trees_do_not_depend_on_which_take_turns(problem, nodes, threads):
-    lms, batch, alphas, histories, _ = problem
-    assert (
-        local_trees(lms, batch * 5, alphas, histories * 5, nodes, threads=threads)
-        == local_trees(lms, batch, alphas, histories, nodes) * 5
-    )
-
-
 def test_nothing_is_left_of_the_lattice_before():
     """A lattice without candidates has no tree; nothing is read by the tokens of a larger model, which sanitizers would
     see.
@@ -293,13 +281,6 @@ def test_nothing_is_left_of_the_lattice_before():
     assert counts.tolist() == [0, 0, 1, 0, 0]
 
 
-def test_misuse_of_trees():
-    lm = unigrams([1.0] * VOCAB)
-    refuses(ValueError, lambda: local_trees([lm], [[[(0, 1.0)]]], [[1.0]], [[]], 0), "nodes", "1", "4096")
-    with refused(ValueError, "slots T", "1", "32", "33"):
-        local_trees([lm], [[[(0, 1.0)]] * 33], [[1.0] * 33], [[]], 1)
-
-
 @settings(max_examples=50)
 @given(problems())
 def test_trees_that_are_trusted_would_pass_the_checks(problem):
@@ -311,3 +292,12 @@ def test_trees_that_are_trusted_would_pass_the_checks(problem):
     for lattice in range(len(batch)):
         tree = found[lattice]
         TokenTree(tokens=tree.tokens, parents=tree.parents, depths=tree.depths, logq=tree.logq)
+
+
+@settings(max_examples=200)
+@given(problems(), st.integers(1, 40), st.integers(1, 3))
+def test_trees_are_nested_and_do_not_depend_on_which_take_turns(problem, nodes, threads):
+    lms, batch, alphas, histories, _ = problem
+    small = local_trees(lms, batch, alphas, histories, nodes)
+    larger = local_trees(lms, batch * 5, alphas, histories * 5, nodes + 1, threads=threads)
+    assert [tree[:nodes] for tree in larger] == small * 5

@@ -52,13 +52,6 @@ def test_one_token_repeated():
         assert (share > -1e-6).all() and share.max() < 10 / length
 
 
-@pytest.mark.parametrize("nodes", [9, 36])
-def test_a_long_prompt_of_one_token(nodes):
-    prompt = np.full(1500, 5, np.int64)
-    (one,) = both(small(11, 1600), [prompt], Options(max_tokens=40), nodes=nodes)
-    assert one.statistics.drafted[0] == nodes
-
-
 @pytest.mark.parametrize("given", [False, True], ids=["text", "lm"])
 @pytest.mark.parametrize("nodes", NODES)
 def test_a_large_vocabulary(given, nodes):
