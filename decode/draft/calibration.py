@@ -7,7 +7,7 @@ the tree holds the n most probable prefixes over the whole vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, structs
@@ -20,9 +20,6 @@ from rescore.lattice.structure import Bounds, State
 from rescore.lattice.tree import token_ids
 from rescore.lattice.trees import Trees
 from rescore.lm.model.ngram import NGram
-
-if TYPE_CHECKING:
-    from rescore.decode.draft.text_memory import TextMemory
 
 MAX_WEIGHT = 1e4  # limit of a weight's magnitude
 TOP = 8  # tokens per prediction that are read
@@ -142,7 +139,7 @@ def propose_trees(
     depth: int | None = None,
     open: bool = True,
     texts: Sequence[_core.ContextModel] = (),
-    memories: Sequence[TextMemory | None] = (),
+    memories: Sequence[Any] = (),  # each a TextMemory or None
     expected: Sequence[_core.EditModel | None] = (),
     structures: Sequence[State | None] = (),
     least: float = 0.0,
@@ -195,7 +192,7 @@ class CalibratedTrees:
         model: NGram,
         calibration: Calibration | None = None,
         *,
-        memory: TextMemory | None = None,
+        memory: Any = None,  # a TextMemory
         least: float = 0.0,
         threads: int = 1,
     ):
@@ -233,7 +230,7 @@ class CalibratedTrees:
         n: int = 64,
         *,
         texts: Sequence[_core.ContextModel] | None = None,
-        memories: Sequence[TextMemory | None] = (),
+        memories: Sequence[Any] = (),  # each a TextMemory or None
         expected: Sequence[_core.EditModel | None] = (),
         depth: int | None = None,
         structures: Sequence[State | None] = (),
