@@ -13,7 +13,7 @@ from support.tiny_blockwise import END, V, text, trained, write_prompts, write_s
 
 from rescore.decode.bench import decoding as bench
 from rescore.decode.cost import model_shape
-from rescore.decode.draft import names
+from rescore.decode.draft import registry
 from rescore.decode.loop.request import Statistics
 from rescore.decode.replay.table import Lines, read_table
 from rescore.decode.report.sections.summary import measured_speed
@@ -223,7 +223,7 @@ def test_lines_of_the_rounds(world, capsys, tmp_path):
     (engines,) = [row["engines"] for row in report["results"]]
     found = {}
     for group, lines in read_table(path):
-        name = names.sized(group["drafter"], group["budget"])
+        name = registry.sized(group["drafter"], group["budget"])
         assert group["dump"] == str(world / "prompts.jsonl") and group["batch"] == 1
         assert np.isfinite(lines.seconds).all() and (lines.tokens >= 1).all()
         for s in np.unique(lines.sequence):
