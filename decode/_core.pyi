@@ -407,10 +407,6 @@ class Normalised:
     def log_mass(self) -> NDArray[np.float64]:
         """ln of the sum of exp(-cost / temperature) over all drafts [B], -inf if none is possible; [0] if local."""
 
-    @property
-    def states(self) -> NDArray[np.int64]:
-        """Nodes of the compositions [B]; [0] if local."""
-
     def sample(
         self, uniforms: NDArray[np.float64], *, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:

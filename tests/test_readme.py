@@ -12,7 +12,7 @@ from support.paths import ROOT
 from rescore.decode.cli import main, parser
 from rescore.decode.conformance.checks import CHECKS
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.names import sized
+from rescore.decode.draft.registry import sized
 from rescore.decode.draft.settings import KINDS, ModelFile, PathWeights, Settings, TreeWeights
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump

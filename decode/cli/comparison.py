@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from rescore.decode.cli import screen
 from rescore.decode.cli.decoders import Decoder, NamedDrafter
 from rescore.decode.cli.groups import DecodingArgs
-from rescore.decode.draft.auto_width import forget
-from rescore.decode.draft.pace import PassCosts
+from rescore.decode.draft.pace import PassCosts, forget
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.explanation import Explanation, Totals

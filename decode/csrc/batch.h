@@ -79,7 +79,6 @@ struct Batch {
     }
     return starts;
   }
-  States states(int64_t b) const { return models.states(starts(b)); }
 };
 
 }  // namespace rescore

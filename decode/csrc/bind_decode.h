@@ -7,9 +7,8 @@ namespace rescore {
 
 void bind_searches(nanobind::module_& m);    // best_paths, best_tree, open_tree
 void bind_normalised(nanobind::module_& m);  // Normalised
-void bind_foresee(nanobind::module_& m);     // foresee_rejected
 void bind_slot_cache(nanobind::module_& m);  // move_slots
-void bind_acceptance(nanobind::module_& m);  // acceptance, count_accepted
+void bind_feedback(nanobind::module_& m);    // acceptance, count_accepted, foresee_rejected
 void bind_edit_model(nanobind::module_& m);  // EditModel
 
 }  // namespace rescore

@@ -65,16 +65,16 @@ void bind_edit_model(nb::module_& m) {
             new (self) EditModel(tokens.data(), tokens.shape(0), {arcs[0], arcs[1], arcs[2], arcs[3], arcs[4]},
                                  {share[0], share[1]});
           },
-          nb::arg("tokens").noconvert(), nb::kw_only(), "arcs"_a, "share"_a)
+          "tokens"_a.noconvert(), nb::kw_only(), "arcs"_a, "share"_a)
       .def(
           "extend",
           [](EditModel& model, In<int32_t, 1> tokens) {
             expect_tokens("tokens", tokens);
             for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i]);
           },
-          nb::arg("tokens").noconvert())
-      .def("evidence", &evidence, nb::arg("tokens").noconvert())
-      .def("mixture", &mixture, nb::arg("draft").noconvert(), nb::arg("tokens").noconvert());
+          "tokens"_a.noconvert())
+      .def("evidence", &evidence, "tokens"_a.noconvert())
+      .def("mixture", &mixture, "draft"_a.noconvert(), "tokens"_a.noconvert());
 }
 
 }  // namespace rescore

@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include <atomic>
+#include <type_traits>
 
 #include "batch.h"
 #include "batch_trees.h"
@@ -44,7 +45,7 @@ class Normalised {
     if (local) {
       for (size_t b = 0; b < batch_.rows; ++b) {
         batch_.sausage(b);  // checks its ids
-        starts_.push_back(batch_.states(b));
+        starts_.push_back(batch_.starts(b));
       }
     } else {
       push_all(transitions, threads);
@@ -55,12 +56,6 @@ class Normalised {
   Out<double> log_mass() const {
     auto out = make<double>({pushed_.size()});
     for (size_t b = 0; b < pushed_.size(); ++b) out.data[b] = pushed_[b].log_mass();
-    return out.array;
-  }
-
-  Out<int64_t> states() const {
-    auto out = make<int64_t>({pushed_.size()});
-    for (size_t b = 0; b < pushed_.size(); ++b) out.data[b] = pushed_[b].nodes;
     return out.array;
   }
 
@@ -96,7 +91,13 @@ class Normalised {
   nb::object trees(int nodes, int threads) const {
     expect_range("threads", threads, 1, 1024);
     return rescore::trees(batch_.rows, nodes, nb::none(), [&](const Trees& trees) {
-      parallel_for(batch_.rows, threads, [&](int64_t b) { trees.counts[b] = tree(b, trees.of(b)); });
+      parallel_for(batch_.rows, threads, [&](int64_t b) {
+        const Sausage sausage = batch_.sausage(b);
+        with_walk(b, sausage, [&](const auto& walk) {
+          NormalisedTreeSearch<std::decay_t<decltype(walk)>> search;
+          trees.counts[b] = search.run(walk, sausage, trees.of(b));
+        });
+      });
     });
   }
 
@@ -110,14 +111,13 @@ class Normalised {
   }
 
  private:
-  int tree(int64_t b, TreeOutput out) const {
-    const Sausage sausage = batch_.sausage(b);
-    if (local_) {
-      thread_local Caches caches;
-      LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, caches);
-      return NormalisedTreeSearch<LocalWalk>().run(LocalWalk(lattice), sausage, out);
-    }
-    return NormalisedTreeSearch<PushedWalk>().run(PushedWalk(pushed_[b], sausage), sausage, out);
+  // Calls visit(walk) with the path through a lattice that has taken no token yet.
+  template <typename Visit>
+  void with_walk(int64_t b, const Sausage& sausage, Visit visit) const {
+    if (!local_) return visit(PushedWalk(pushed_[b], sausage));
+    thread_local Compositions compositions;
+    LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, compositions);
+    visit(LocalWalk(lattice));
   }
 
   void push_all(size_t transitions, int threads) {
@@ -138,13 +138,9 @@ class Normalised {
     nb::gil_scoped_release release;
     parallel_for(batch_.rows, threads, [&](int64_t b) {
       const Sausage sausage = batch_.sausage(b);
-      if (local_) {
-        thread_local Caches caches;
-        LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, caches);
-        for (size_t i = 0; i < paths; ++i) visit(LocalWalk(lattice), sausage, b * paths + i);
-      } else {
-        for (size_t i = 0; i < paths; ++i) visit(PushedWalk(pushed_[b], sausage), sausage, b * paths + i);
-      }
+      with_walk(b, sausage, [&](const auto& walk) {
+        for (size_t i = 0; i < paths; ++i) visit(walk, sausage, b * paths + i);
+      });
     });
   }
 
@@ -185,7 +181,7 @@ class Normalised {
   std::vector<nb::object> kept_;  // the models, the acceptor
   const double temperature_;
   const bool local_;
-  std::vector<States> starts_;         // if local
+  std::vector<Starts> starts_;         // if local
   std::vector<PushedLattice> pushed_;  // unless local
 };
 
@@ -195,15 +191,14 @@ void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
       .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool,
                     const nb::object&, size_t, int>(),
-           "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
-           nb::arg("alpha").noconvert(), nb::kw_only(), "temperature"_a = 1.0, "local"_a = false,
-           "acceptor"_a = nb::none(), "transitions"_a = kMostTransitions, "threads"_a = 1)
+           "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(), "alpha"_a.noconvert(),
+           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "acceptor"_a = nb::none(),
+           "transitions"_a = kMostTransitions, "threads"_a = 1)
       .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
-      .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)
-      .def("sample", &Normalised::sample, nb::arg("uniforms").noconvert(), nb::kw_only(), "threads"_a = 1)
-      .def("rows", &Normalised::rows, nb::arg("drafts").noconvert(), nb::kw_only(), "threads"_a = 1)
+      .def("sample", &Normalised::sample, "uniforms"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
+      .def("rows", &Normalised::rows, "drafts"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
       .def("trees", &Normalised::trees, nb::kw_only(), "nodes"_a, "threads"_a = 1)
-      .def("logq", &Normalised::logq, nb::arg("drafts").noconvert(), nb::kw_only(), "threads"_a = 1);
+      .def("logq", &Normalised::logq, "drafts"_a.noconvert(), nb::kw_only(), "threads"_a = 1);
 }
 
 }  // namespace rescore

@@ -179,8 +179,8 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
     using Sources = std::array<TextSource, TextBlend::kMaxTexts>;
     const auto begin = [&](OpenTreeSearch& search, int64_t b, Sources& sources, const ReadTexts& read) {
       const int count = read.of(b, batch, sources.data());
-      search.begin(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count, read.expected(b),
-                   depth, least, trees.of(b), few);
+      search.begin(lm, lm.state(batch.starts(b)[0]), batch.sausage(b), of_slots, open, sources.data(), count,
+                   read.expected(b), depth, least, trees.of(b), few);
     };
     if (allowed.is_none()) {
       const ReadTexts read(texts, memories, expected, lm.vocab_size);
@@ -217,16 +217,16 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
 }  // namespace
 
 void bind_searches(nb::module_& m) {
-  m.def("best_paths", &best_paths, "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
-        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "acceptor"_a = nb::none(),
-        "threads"_a = 1, "out"_a = nb::none());
-  m.def("best_tree", &best_tree, "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
-        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::kw_only(), "nodes"_a, "acceptor"_a = nb::none(),
-        "threads"_a = 1, "out"_a = nb::none());
-  m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
-        nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(),
-        "open"_a, "texts"_a, "memories"_a = nb::list(), "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a,
-        "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a, "threads"_a = 1);
+  m.def("best_paths", &best_paths, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
+        "alpha"_a.noconvert(), nb::kw_only(), "paths"_a, "acceptor"_a = nb::none(), "threads"_a = 1,
+        "out"_a = nb::none());
+  m.def("best_tree", &best_tree, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
+        "alpha"_a.noconvert(), nb::kw_only(), "nodes"_a, "acceptor"_a = nb::none(), "threads"_a = 1,
+        "out"_a = nb::none());
+  m.def("open_tree", &open_tree, "model"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
+        "alpha"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "open"_a, "texts"_a, "memories"_a = nb::list(),
+        "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a,
+        "threads"_a = 1);
 }
 
 }  // namespace rescore

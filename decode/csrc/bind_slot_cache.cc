@@ -42,8 +42,8 @@ void move_slots(const std::vector<Store>& stores, In<int64_t, 1> rows, In<int64_
 }  // namespace
 
 void bind_slot_cache(nb::module_& m) {
-  m.def("move_slots", &move_slots, "stores"_a.noconvert(), nb::arg("rows").noconvert(), nb::arg("sources").noconvert(),
-        nb::arg("targets").noconvert());
+  m.def("move_slots", &move_slots, "stores"_a.noconvert(), "rows"_a.noconvert(), "sources"_a.noconvert(),
+        "targets"_a.noconvert());
 }
 
 }  // namespace rescore

@@ -18,9 +18,6 @@ using States = std::array<uint32_t, kMaxModels + 1>;
 // The suffixes of a history that are states, for every model.
 using Starts = std::array<Suffixes, kMaxModels>;
 
-// The arc that a token takes in every model.
-using TakenArcs = std::array<uint64_t, kMaxModels>;
-
 struct Models {
   std::array<const Automaton*, kMaxModels> lm;
   int count = 0;
@@ -32,22 +29,6 @@ struct Models {
   const double* weights(int j) const { return alpha + static_cast<size_t>(j) * slots; }
   double weight(int j, int t) const { return weights(j)[t]; }
   int components() const { return count + (acceptor != nullptr); }  // of a tuple of states
-  bool allows(const States& state, uint32_t token) const {
-    return !acceptor || acceptor->next(state[count], token) != Acceptor::kNowhere;
-  }
-  States states(const Starts& starts) const {
-    States states{};
-    for (int j = 0; j < size(); ++j) states[j] = lm[j]->state(starts[j]);
-    if (acceptor) states[count] = acceptor->start;
-    return states;
-  }
-  // Precondition: the token is allowed.
-  States next(const States& state, const TakenArcs& arc, uint32_t token) const {
-    States states;
-    for (int j = 0; j < size(); ++j) states[j] = lm[j]->next(state[j], arc[j], token);
-    if (acceptor) states[count] = acceptor->next(state[count], token);
-    return states;
-  }
 };
 
 }  // namespace rescore

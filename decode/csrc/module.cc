@@ -44,8 +44,7 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_top(m);
   bind_searches(m);
   bind_normalised(m);
-  bind_foresee(m);
   bind_slot_cache(m);
-  bind_acceptance(m);
+  bind_feedback(m);
   bind_edit_model(m);
 }

@@ -63,7 +63,6 @@ void Pushing::layer(int t, PushedLattice& out) {
   layer_rows(lattice_, t, out.width, rows_, arcs, [&](uint32_t node, const double* shorter, double* row) {
     out.row(node, slot.count, shorter, row);
     out.of_node[node] = log_sum(row, out.width);
-    ++out.nodes;
   });
 }
 
@@ -82,20 +81,32 @@ void PushedWalk::take(int t, int rank) {
   lattice_.lattice.find(node_, place, [this](const FailureLattice::Arc& arc, Fixed) { node_ = arc.target; });
 }
 
-LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const States& start, double temperature,
-                           Caches& caches)
-    : models(models), sausage(sausage), start(start), temperature(temperature), caches(caches) {
+LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const Starts& starts, double temperature,
+                           Compositions& compositions)
+    : models(models), sausage(sausage), temperature(temperature), compositions(compositions) {
   read_slots(sausage, slots);
-  for (int j = 0; j < models.size(); ++j) caches[j].clear();
+  for (int j = 0; j < models.size(); ++j)
+    start[j] = compositions[j].start(*models.lm[j], slots, row_size(sausage.width), starts[j]);
+  if (models.acceptor) start[models.size()] = models.acceptor->start;
 }
 
 const double* LocalWalk::row(int t) {
+  const Models& models = lattice_.models;
   const Slot& slot = lattice_.slots[t];
-  expand(lattice_.models, lattice_.sausage, slot, t, states_, lattice_.caches, expansion_);
-  std::array<double, kMaxCandidates> cost;
+  std::array<double, kMaxCandidates> nats, cost;
+  for (int i = 0; i < slot.count; ++i) nats[i] = lattice_.sausage.slot_cost(t)[slot.rank[i]];
+  for (int j = 0; j < models.size(); ++j) {
+    LazyComposition& composition = lattice_.compositions[j];
+    composition.find_lists();
+    composition.match_lists();
+    composition.read_costs();
+    const double* of_model = composition.costs(at_[j]);
+    for (int i = 0; i < slot.count; ++i) nats[i] += models.weight(j, t) * of_model[i];
+  }
   cost.fill(kImpossibleCost);
-  for (int rank = 0; rank < slot.count; ++rank)
-    cost[rank] = scaled(to_fixed(expansion_.cost[rank]), lattice_.temperature);
+  for (int i = 0; i < slot.count; ++i)
+    if (!models.acceptor || models.acceptor->next(at_[models.size()], slot.tokens[i]) != Acceptor::kNowhere)
+      cost[slot.rank[i]] = scaled(to_fixed(nats[i]), lattice_.temperature);
   const double all = log_sum(cost.data(), slot.count);
   for (int rank = 0; rank < slot.count; ++rank) logq_[rank] = logq(all, cost[rank]);
   return logq_.data();
@@ -103,7 +114,9 @@ const double* LocalWalk::row(int t) {
 
 void LocalWalk::take(int t, int rank) {
   const Models& models = lattice_.models;
-  states_ = models.next(states_, expansion_.arcs(rank, models.size()), lattice_.sausage.slot_ids(t)[rank]);
+  for (int j = 0; j < models.size(); ++j) at_[j] = lattice_.compositions[j].next(at_[j], lattice_.slots[t].place(rank));
+  if (models.acceptor)
+    at_[models.size()] = models.acceptor->next(at_[models.size()], lattice_.sausage.slot_ids(t)[rank]);
 }
 
 }  // namespace rescore

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "layer_rows.h"
+#include "lazy_composition.h"
 #include "product_lattice.h"
 
 namespace rescore {
@@ -23,7 +24,6 @@ struct PushedLattice {
   std::vector<double> of_arc;   // an arc together with all its completions
   std::vector<double> of_node;  // all completions of a node
   std::vector<uint8_t> place;   // [slots, width]: place of each candidate, by rank, among its slot's tokens
-  size_t nodes = 0;             // with arcs
 
   // ln of the sum of exp(-cost / temperature) over all drafts; -inf if none is possible.
   double log_mass() const { return of_node.empty() ? 0 : -of_node[lattice.start]; }
@@ -66,30 +66,33 @@ class PushedWalk {
   std::array<double, kMaxCandidates> logq_;
 };
 
+// A sausage composed with every model, on demand.
+using Compositions = std::array<LazyComposition, kMaxModels>;
+
 // The part of a locally normalised lattice that its paths share.
 struct LocalLattice {
-  LocalLattice(const Models& models, const Sausage& sausage, const States& start, double temperature, Caches& caches);
+  LocalLattice(const Models& models, const Sausage& sausage, const Starts& starts, double temperature,
+               Compositions& compositions);
 
   const Models& models;
   const Sausage& sausage;
-  const States start;
   const double temperature;
-  Caches& caches;
+  Compositions& compositions;
   Slots slots;
+  States start{};  // nodes of the compositions, then the acceptor's state
 };
 
 // A path through it, with the interface of PushedWalk.
 class LocalWalk {
  public:
-  explicit LocalWalk(LocalLattice& lattice) : lattice_(lattice), states_(lattice.start) {}
+  explicit LocalWalk(LocalLattice& lattice) : lattice_(lattice), at_(lattice.start) {}
 
   const double* row(int t);
   void take(int t, int rank);
 
  private:
   LocalLattice& lattice_;
-  States states_;
-  Expansion expansion_;
+  States at_;
   std::array<double, kMaxCandidates> logq_;
 };
 

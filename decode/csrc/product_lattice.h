@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "expansion.h"
 #include "failure_lattice.h"
 #include "layers.h"
 

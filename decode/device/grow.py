@@ -11,63 +11,95 @@ import torch
 import triton
 import triton.language as tl
 
-from rescore.decode.device.launch import (
+from rescore.decode.device.models import ResidentModels, keep_chain, match, start
+from rescore.decode.device.pool import (
     EXACT,
     IMPOSSIBLE,
     MOST_LANES,
     Room,
+    add_children,
+    best_children,
+    out_of,
+    pool_of,
+    pool_room,
     power_of_two,
     rounded,
     to_fixed,
     to_nats,
+    tree_out,
     warps,
+    write_tree,
 )
-from rescore.decode.device.look_up import keep_chain, match
-from rescore.decode.device.pool import add_children, best_children, out_of, pool_of, pool_room, tree_out, write_tree
-from rescore.decode.device.resident import ResidentModels
-from rescore.decode.device.slots import DeviceLattices, keep_starts, lattice_of, length_of, slot_of
 from rescore.lattice.tensors import TensorTrees
 
 
-@triton.jit
-def expand(
-    models,
-    lattice,
-    t,
-    token,
-    head,
-    listed,
-    at,
-    here,
-    chain,
-    owed,
-    stride,
-    state_out,
-    state_stride,
-    J: tl.constexpr,
-    DEPTH: tl.constexpr,
-    K_PAD: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Costs of slot t's candidates after the states stored at `at` [R]: float64 [R, K_PAD], nats, rounded; +inf if
-    impossible.
+class DeviceLattices(NamedTuple):
+    """Pointers to one lattice, or to the first of a batch (before `lattice_of`), and its weights."""
 
-    PARTS: round part by part (`match`), not the sum. Stores the states after them, int32 [J, state_stride], at the
-    place of (state, rank).
+    ids: Any  # int32 [T, K], padding -1
+    cost: Any  # float32 [T, K]
+    head: Any  # float32 [T]
+    alpha: Any  # float64 [J, T]
+    history: Any  # int32 [length], padding -1 in front
+    slots: Any  # T
+    width: Any  # K
+    length: Any
+
+
+@triton.jit
+def precedes(t, end):
+    """Whether t < end, as a block of one, for masks: the interpreter turns `mask & scalar` into integers."""
+    return tl.full((1,), t, tl.int32) < end
+
+
+@triton.jit
+def lattice_of(batch, b):
+    """Lattice b of a batch."""
+    at = b * batch.slots * batch.width
+    history = batch.history + b * batch.length
+    return DeviceLattices(
+        batch.ids + at, batch.cost + at, batch.head, batch.alpha, history, batch.slots, batch.width, batch.length
+    )
+
+
+@triton.jit
+def slot_of(lattice, t, vocab_size, K_PAD: tl.constexpr):
+    """Slot t's tokens int32 [1, K_PAD], head costs float64, which are listed, and how many tokens no model has.
+
+    Candidates end at the first padding. A token outside the vocabulary is counted, not listed.
     """
-    # [R, K_PAD] int32
-    edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
-    # [R, K_PAD] float64
-    cost = (rounded(head) if PARTS else head) + tl.zeros(edge.shape, tl.float64)
-    for j in tl.static_range(J):
-        kept = j * DEPTH * stride
-        alpha = tl.load(lattice.alpha + j * lattice.slots + t)
-        # [R, K_PAD] float64, int32
-        own, state = match(models, j, alpha, chain + kept, owed + kept, stride, at, here, token, listed, DEPTH, PARTS)
-        # [R, K_PAD] float64
-        cost += own
-        tl.store(state_out + j * state_stride + edge, state, mask=here)
-    return tl.where(listed, cost if PARTS else rounded(cost), float("inf"))
+    # [1, K_PAD] int32
+    rank = tl.arange(0, K_PAD)[None, :]
+    at = t * lattice.width + rank
+    token = tl.load(lattice.ids + at, mask=rank < lattice.width, other=-1)
+    # [1, K_PAD] bool
+    inside = rank < tl.min(tl.where(token == -1, rank, K_PAD), axis=1)[:, None]
+    listed = inside & (token >= 0) & (token < vocab_size)
+    # [1, K_PAD] float32
+    cost = tl.load(lattice.cost + at, mask=listed, other=0.0) * tl.load(lattice.head + t)
+    return tl.where(listed, token, 0), cost.to(tl.float64), listed, tl.sum((inside & (listed == 0)).to(tl.int32))
+
+
+@triton.jit
+def length_of(lattice):
+    """Number of slots before the first empty one."""
+    t = 0
+    while (t < lattice.slots) & (tl.load(lattice.ids + tl.minimum(t, lattice.slots - 1) * lattice.width) != -1):
+        t += 1
+    return t
+
+
+@triton.jit
+def keep_starts(models, lattice, chain, owed, stride, J: tl.constexpr, J_PAD: tl.constexpr, DEPTH: tl.constexpr):
+    """Stores the states of the history in every model at 0; returns how many of its tokens no model has."""
+    wrong = 0
+    if J > 0:
+        # [J_PAD, 1] int32
+        model = tl.arange(0, J_PAD)[:, None]
+        # [J_PAD, 1] int32; a scalar
+        state, wrong = start(models, tl.minimum(model, J - 1), lattice.history, lattice.length, DEPTH)
+        keep_chain(models, chain, owed, stride, model * DEPTH * stride, state, model < J, DEPTH)
+    return wrong
 
 
 class LiveStates(NamedTuple):
@@ -92,7 +124,10 @@ def weigh_children(
     K_PAD: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Computes costs and states of the live prefixes' children; returns how many tokens of the slot no model has."""
+    """Computes costs and states of the live prefixes' children; returns how many tokens of the slot no model has.
+
+    Their states, int32 [J, N_PAD, K_PAD], are those after (prefix, rank).
+    """
     # [1, K_PAD] int32, float64, bool; a scalar
     token, head, listed, wrong = slot_of(lattice, t, models.vocab_size, K_PAD)
     for first in range(0, live, ROWS):
@@ -100,26 +135,21 @@ def weigh_children(
         at = first + tl.arange(0, ROWS)
         # [ROWS, 1] bool
         here = (at < live)[:, None]
+        # [ROWS, K_PAD] int32
+        edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
         # [ROWS, K_PAD] float64
-        cost = expand(
-            models,
-            lattice,
-            t,
-            token,
-            head,
-            listed,
-            at,
-            here,
-            states.chain,
-            states.owed,
-            N_PAD,
-            states.child,
-            N_PAD * K_PAD,
-            J,
-            DEPTH,
-            K_PAD,
-            False,
-        )
+        cost = head + tl.zeros(edge.shape, tl.float64)
+        for j in tl.static_range(J):
+            kept = j * DEPTH * N_PAD
+            alpha = tl.load(lattice.alpha + j * lattice.slots + t)
+            # [ROWS, K_PAD] float64, int32
+            own, state = match(
+                models, j, alpha, states.chain + kept, states.owed + kept, N_PAD, at, here, token, listed, DEPTH
+            )
+            # [ROWS, K_PAD] float64
+            cost += own
+            tl.store(states.child + j * N_PAD * K_PAD + edge, state, mask=here)
+        cost = tl.where(listed, rounded(cost), float("inf"))
         # [ROWS, K_PAD] int64
         weight = tl.where(here, to_fixed(cost), IMPOSSIBLE)
         # [ROWS, K_PAD] bool
@@ -132,10 +162,7 @@ def weigh_children(
         step = above + to_fixed(rounded(tl.log(tl.where(total > 0, total, 1.0))))[:, None]
         # [ROWS, 1] int64
         before = tl.load(pool.live_cost + at, mask=at < live, other=0)[:, None]
-        tl.store(
-            pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :],
-            tl.where(possible, before + step, IMPOSSIBLE),
-        )
+        tl.store(pool.child_cost + edge, tl.where(possible, before + step, IMPOSSIBLE))
     return wrong
 
 
@@ -182,16 +209,8 @@ def grow_trees(
             for j in tl.static_range(J):
                 # [ROWS] int32
                 state = tl.load(states.child + j * N_PAD * K_PAD + edge, mask=here, other=-1)
-                keep_chain(
-                    models,
-                    states.chain + j * DEPTH * N_PAD,
-                    states.owed + j * DEPTH * N_PAD,
-                    N_PAD,
-                    at,
-                    state,
-                    here,
-                    DEPTH,
-                )
+                own = j * DEPTH * N_PAD
+                keep_chain(models, states.chain + own, states.owed + own, N_PAD, at, state, here, DEPTH)
         tl.debug_barrier()
         size += count
         live = count

@@ -9,9 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.device.grow import grow
-from rescore.decode.device.resident import resident_models
-from rescore.decode.device.slots import DeviceLattices
+from rescore.decode.device.grow import DeviceLattices, grow
+from rescore.decode.device.models import resident_models
 from rescore.lattice.tensors import TensorSausage, TensorTrees
 from rescore.lm.model.ngram import NGram
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
 from rescore.decode.draft.drafter import Lattices
+from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing, Options
 from rescore.decode.draft.text_memory import TextMemory

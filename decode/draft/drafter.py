@@ -87,30 +87,23 @@ class Drafter(Protocol):
         """prompts: the target's. shaping: how the target's logits become its distribution."""
 
 
-@runtime_checkable
-class Fitted(Protocol):
-    """A drafter with sources that may know fewer ids than the target, such as n-gram models."""
-
-    def fitted(self, vocab_size: int) -> Drafter:
-        """Returns this drafter for a target of `vocab_size` ids. ValueError if its sources know more."""
-
-
-def fitted(drafter: Drafter, vocab_size: int) -> Drafter:
-    """The drafter for a target of `vocab_size` ids. What its sources do not know, they neither draft nor build on."""
-    return drafter.fitted(vocab_size) if isinstance(drafter, Fitted) else drafter
-
-
 Rescored = TypeVar("Rescored", bound="Rescoring")
 
 
 class Rescoring:
-    """A drafter whose n-gram models are those of a rescorer."""
+    """A drafter whose n-gram models are those of a rescorer, and may know fewer ids than the target."""
 
     rescorer: Rescorer
 
     def fitted(self: Rescored, vocab_size: int) -> Rescored:
+        """This drafter for a target of `vocab_size` ids. ValueError if its models know more."""
         rescorer, own = self.rescorer.widened(vocab_size), self
         if rescorer is not self.rescorer:
             own = copy(self)
             own.rescorer = rescorer
         return own
+
+
+def fitted(drafter: Drafter, vocab_size: int) -> Drafter:
+    """The drafter for a target of `vocab_size` ids. What its sources do not know, they neither draft nor build on."""
+    return drafter.fitted(vocab_size) if isinstance(drafter, Rescoring) else drafter

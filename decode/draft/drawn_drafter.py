@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.draft.drafter import Proposed, Rescoring
+from rescore.decode.draft.lattice_drafters import LatticeDrafter, check_paths
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing, Options
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
-from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import SampledDrafts
 
@@ -69,7 +69,7 @@ class _Again:
         return self.lattices.rows(every)[self.row]
 
 
-class DrawnDrafter(Rescoring):
+class DrawnDrafter(LatticeDrafter, Rescoring):
     """Draws p drafts independently from q of the rescored lattice (docs/reference/concepts.md, q), merged by prefix.
 
     temperature  of q: costs are divided by it
@@ -85,30 +85,17 @@ class DrawnDrafter(Rescoring):
         temperature: float = 1.0,
         local: bool = False,
     ):
-        if not 1 <= paths <= 1024:
-            raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
+        check_paths(paths)
         self.lattice, self.rescorer, self.drawn = lattice, rescorer or Rescorer(), paths
         self.temperature, self.local = temperature, local
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
-        return _Session(self, self.lattice.open(len(prompts)))
-
-
-class _Session:
-    def __init__(self, drafter: DrawnDrafter, lattices: HeadsLatticeSession):
-        self.drafter, self.lattices = drafter, lattices
-
-    def propose(self, step: DraftStep) -> Proposed:
-        drafter, sausages = self.drafter, self.lattices.sausages(step)
-        histories = step.contexts(drafter.rescorer.context)
-        found = drafter.rescorer.normalise(sausages, histories, temperature=drafter.temperature, local=drafter.local)
-        drawn = found.sample(np.stack([random.random((drafter.drawn, sausages.slots)) for random in step.random]))
+    def draft(self, lattices: HeadsLatticeSession, step: DraftStep) -> Proposed:
+        sausages, histories = lattices.sausages(step), step.contexts(self.rescorer.context)
+        found = self.rescorer.normalise(sausages, histories, temperature=self.temperature, local=self.local)
+        drawn = found.sample(np.stack([random.random((self.drawn, sausages.slots)) for random in step.random]))
         device = None if step.hidden is None else step.hidden.device
-        agains = [_Again(found, row, self.lattices.vocab_size, device) for row in range(len(step.random))]
+        agains = [_Again(found, row, lattices.vocab_size, device) for row in range(len(step.random))]
         return [_draft(drawn, row, again, room) for row, (again, room) in enumerate(zip(agains, step.room))]
-
-    def select(self, rows: Sequence[int]) -> None:
-        self.lattices.select(rows)
 
 
 def _draft(drawn: SampledDrafts, row: int, again: _Again, room: int) -> Draft:

@@ -17,7 +17,7 @@ from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Drafts, Trees
+from rescore.lattice.trees import Trees
 
 
 class Beam:
@@ -27,16 +27,11 @@ class Beam:
     """
 
     def __init__(self, lattices: int, paths: int, device: torch.device):
-        self.tokens = torch.full((lattices, paths, 0), -1, dtype=torch.int64, device=device)
         self.cost = torch.full((lattices, paths), torch.inf, dtype=torch.float64, device=device)
         self.cost[:, 0] = 0.0
         self._sources: list[Tensor] = []
         self._nodes: list[Tensor] = []
-
-    @property
-    def last(self) -> Tensor:
-        """int64 [B * p], the last token of each prefix; arbitrary for prefixes that have ended."""
-        return self.tokens[:, :, -1].clamp(min=0).flatten()
+        self.last: Tensor  # int64 [B * p], the last token of each prefix; arbitrary for prefixes that have ended
 
     @property
     def rows(self) -> Tensor | None:
@@ -60,21 +55,9 @@ class Beam:
         source = torch.where(going_on, chosen // width, torch.arange(paths, device=chosen.device))
         token = torch.where(going_on, candidates.flatten(1).gather(1, chosen), -1)
         self.cost = torch.where(going_on, total.gather(1, chosen), self.cost)
-        before = self.tokens.gather(1, source[:, :, None].expand(-1, -1, self.tokens.shape[2]))
-        self.tokens = torch.cat((before, token[:, :, None]), dim=2)
+        self.last = token.clamp(min=0).flatten()
         self._sources.append(source)
         self._nodes.append(torch.where(self.cost < torch.inf, token, -1))
-
-    def drafts(self, slots: int) -> Drafts:
-        """The remaining prefixes as drafts of `slots` tokens, padding -1."""
-        cost, order = self.cost.sort(dim=1, stable=True)
-        tokens = self.tokens.gather(1, order[:, :, None].expand_as(self.tokens))
-        tokens = torch.where(cost[:, :, None] < torch.inf, tokens, -1)
-        tokens = torch.nn.functional.pad(tokens, (0, slots - tokens.shape[2]), value=-1)
-        count = (cost < torch.inf).sum(dim=1)
-        return Drafts(
-            tokens=tokens.int().cpu().numpy(), cost=cost.float().cpu().numpy(), count=count.int().cpu().numpy()
-        )
 
     def trees(self) -> Trees:
         """The prefixes of all slots, in the order of slots; logq is NaN."""
@@ -109,7 +92,7 @@ class NeuralRescorer:
     model       shares the tokenizer of the lattices, whose vocabulary has `vocab_size` ids (`Reader` says how sizes may
                 differ)
     alpha       one weight, or one for each slot [T], from 0 to 1000
-    paths       p, drafts per lattice and the width of the beam; 1 is greedy
+    paths       p, the width of the beam; 1 is greedy
     """
 
     def __init__(self, model: Target, *, vocab_size: int, alpha: ArrayLike = 1.0, paths: int = 1):
@@ -126,25 +109,16 @@ class NeuralRescorer:
         """Opens a reader of texts that begin with these prompts, with T slots to rescore after each."""
         return Reader(self.model, prompts, ahead=slots - 1, copies=self.paths, vocab_size=self.vocab_size)
 
-    def drafts(self, reader: Reader, sausages: Sausage, histories: Sequence[NDArray[np.integer]]) -> Drafts:
-        """At most p drafts of each of B lattices [B, T, K], by cost; ties by the ranks of the candidates, first slot
-        first.
+    @torch.inference_mode()
+    def trees(self, reader: Reader, sausages: Sausage, histories: Sequence[NDArray[np.integer]]) -> Trees:
+        """All prefixes that the beam held at any slot of B lattices [B, T, K], at most p T nodes, slot by slot; logq is
+        NaN. Held are the p best by cost, ties by the ranks of the candidates, first slot first.
 
         reader     from `open`, for the same B requests in the same order
         histories  the tokens before each lattice, the root token last
+
+        Whole drafts differ mostly in their last slots; the prefixes dropped on the way are worth more to a verifier.
         """
-        return self._searched(reader, sausages, histories).drafts(sausages.slots)
-
-    def trees(self, reader: Reader, sausages: Sausage, histories: Sequence[NDArray[np.integer]]) -> Trees:
-        """All prefixes that the beam held at any slot, at most p T nodes, slot by slot; logq is NaN. Arguments as in
-        `drafts`.
-
-        The p drafts differ mostly in their last slots; the prefixes dropped on the way are worth more to a verifier.
-        """
-        return self._searched(reader, sausages, histories).trees()
-
-    @torch.inference_mode()
-    def _searched(self, reader: Reader, sausages: Sausage, histories: Sequence[NDArray[np.integer]]) -> Beam:
         alpha = alpha_of_slots(self.alpha, sausages.slots)[0].tolist()
         device = self.model.device
         ids = torch.from_numpy(sausages.ids).to(device, torch.int64)
@@ -158,7 +132,7 @@ class NeuralRescorer:
                 cost = cost - alpha[t] * logp.gather(2, candidates.clamp(min=0)).double()
             # Tokens that the model cannot read are never chosen, whatever the weight.
             beam.step(candidates, torch.where(candidates < self.model.vocab_size, cost, torch.inf))
-        return beam
+        return beam.trees()
 
 
 class NeuralDrafter:

@@ -35,17 +35,6 @@ class NormalisedLattice:
             raise ValueError("log_mass: a locally normalised lattice has none; normalise with local=False")
         return self._of_batch(self._core.log_mass)
 
-    @property
-    def states(self) -> NDArray[np.int64]:
-        """Nodes of the composition, int64 [B]: the distinct (slot, states of the models) reached; with one model, also
-        the states that these back off to. ValueError if normalised locally.
-        """
-        if self.local:
-            raise ValueError(
-                "states: a locally normalised lattice is not expanded in advance; normalise with local=False"
-            )
-        return self._of_batch(self._core.states)
-
     def sample(self, uniforms: ArrayLike) -> SampledDrafts:
         """Samples p drafts of each lattice. uniforms: float64 [B, p, T] in [0, 1), one for each token.
 

@@ -1,12 +1,20 @@
 """All drafters by name, a line each: commands offer them, explain them and make them from this table.
 
 A new drafter is a file in this folder, with a function `of_sources(sources, options)` that makes it, and a line here.
+A row of tables, JSON and reports has a drafter's name, then what it drafts with, then its budget:
+
+    blend 16                    16 nodes or paths
+    blend tuned 16              with the weights of settings; "tuned by task": with those of its task
+    blend tuned with memory 16  with earlier texts as a further source
+
+"oracle" is no drafter but the best choice in the lattice, "neural beam" is `neural` with several paths.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +22,26 @@ if TYPE_CHECKING:
     from rescore.decode.draft.drafter import Drafter
     from rescore.decode.draft.sources import DraftSources, Options
 
-PATHS = 16
-LATTICE: dict[str, Any] = {"top_k": None}
-WEIGHTED = {"lm": (), "alpha": None, **LATTICE}
-BLENDED = {"settings": None, "lm": (), "memory": None, "nodes": "auto", "top_k": None, "ahead": None}
+# Homes of several drafters.
+LATTICES, BASELINES = "decode.draft.lattice_drafters", "decode.draft.baselines"
+TREES, BLEND = "decode.draft.tree_drafter", "decode.draft.blended_drafter"
+# Options that drafters share.
+TOP_K, TUNED, AUTO, MANY = {"top_k": None}, {"settings": None}, {"nodes": "auto"}, {"paths": 16}
+WEIGHTED: dict[str, Any] = {"lm": (), "alpha": None, **TOP_K}
+BLENDED = {**TUNED, "lm": (), "memory": None, **AUTO, **TOP_K, "ahead": None}
+HEADS = ("heads",)
+PAPER: dict[str, Any] = {"needs": (*HEADS, "lm"), "cites": "Kim et al. 2024, section 7.2"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Spec:
     """A drafter.
 
     name      its only spelling, in commands, JSON and tables
-    title     what it drafts
     home      the module of its `of_sources`
+    title     what it drafts
     options   of a command line that it uses, by their names there, and their defaults
-    fixed     further arguments of `of_sources`
+    fixed     further arguments of `of_sources`, beside the name
     needs     of "heads", "lm", "counts", "neural", "draft_model" and "temperature", what it cannot do without
     leaves    of its drafts, at most; None: as many as paths, or nodes
     nested    whether its draft of n nodes is the beginning of a larger one
@@ -37,9 +50,10 @@ class Spec:
     """
 
     name: str
-    title: str
     home: str
+    title: str
     options: Mapping[str, Any]
+    _: KW_ONLY
     fixed: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     leaves: int | None = None
@@ -61,166 +75,123 @@ class Spec:
         `TreeDrafter`. `Missing` if it lacks a source.
         """
         of_sources = import_module(f"rescore.{self.home}").of_sources
-        return of_sources(sources, {**self.options, **self.fixed, **options})
-
-
-def _spec(name: str, home: str, title: str, options: Mapping[str, Any], **more: Any) -> Spec:
-    return Spec(name=name, title=title, home=home, options=options, **more)
+        return of_sources(sources, {"name": self.name, **self.options, **self.fixed, **options})
 
 
 SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
-        _spec("base", "decode.draft.path_drafter", "each head's first candidate", LATTICE, needs=("heads",), leaves=1),
-        _spec(
-            "parallel-base",
-            "decode.draft.path_drafter",
-            "the P best paths of the heads' lattice",
-            {"paths": PATHS, **LATTICE},
-            needs=("heads",),
+        Spec("base", LATTICES, "each head's first candidate", TOP_K, needs=HEADS, leaves=1),
+        Spec("parallel-base", LATTICES, "the P best paths of the heads' lattice", {**MANY, **TOP_K}, needs=HEADS),
+        Spec(
+            "rescored", LATTICES, "the best path of the heads' lattice, rescored by --lm", WEIGHTED, **PAPER, leaves=1
         ),
-        _spec(
-            "rescored",
-            "decode.draft.path_drafter",
-            "the best path of the heads' lattice, rescored by --lm",
-            WEIGHTED,
-            needs=("heads", "lm"),
-            cites="Kim et al. 2024, section 7.2",
-            leaves=1,
-        ),
-        _spec(
-            "parallel-rescored",
-            "decode.draft.path_drafter",
-            "its P best paths",
-            {**WEIGHTED, "settings": None, "paths": PATHS},
-            needs=("heads", "lm"),
-            cites="Kim et al. 2024, section 7.2",
-        ),
-        _spec(
+        Spec("parallel-rescored", LATTICES, "its P best paths", {**WEIGHTED, **TUNED, **MANY}, **PAPER),
+        Spec(
             "drawn",
             "decode.draft.drawn_drafter",
             "P paths sampled from the lattice (temperature above 0)",
             {**WEIGHTED, "paths": 1},
-            needs=("heads", "temperature"),
+            needs=(*HEADS, "temperature"),
             replayed=False,
         ),
-        _spec(
+        Spec(
             "neural",
             "decode.draft.neural_drafter",
             "P paths of the lattice, rescored by a small model",
-            {"neural": None, "alpha": None, "paths": 1, **LATTICE},
-            needs=("heads", "neural"),
+            {"neural": None, "alpha": None, "paths": 1, **TOP_K},
+            needs=(*HEADS, "neural"),
             replayed=False,
             cites="Kim et al. 2024, section 7.1",
         ),
-        _spec(
+        Spec(
             "medusa-tree",
-            "decode.draft.lattice_tree_drafter",
+            LATTICES,
             "the tree of ranks that a dump's text most often follows (--counts)",
-            {"nodes": 64, "counts": None, **LATTICE},
-            needs=("heads", "counts"),
+            {"nodes": 64, "counts": None, **TOP_K},
+            needs=(*HEADS, "counts"),
             cites="Cai et al. 2024, Medusa",
         ),
-        _spec(
+        Spec(
             "eagle-2-tree",
-            "decode.draft.lattice_tree_drafter",
+            LATTICES,
             "a tree grown layer by layer from the heads' probabilities",
-            {"nodes": 64, **LATTICE},
-            needs=("heads",),
+            {"nodes": 64, **TOP_K},
+            needs=HEADS,
             cites="Li et al. 2024, EAGLE-2",
         ),
-        _spec(
-            "heads-tree",
-            "decode.draft.tree_drafter",
-            "the N most probable prefixes of the heads' lattice",
-            {"nodes": "auto", **LATTICE},
-            needs=("heads",),
-        ),
-        _spec(
+        Spec("heads-tree", TREES, "the N most probable prefixes of the heads' lattice", {**AUTO, **TOP_K}, needs=HEADS),
+        Spec(
             "tree",
-            "decode.draft.tree_drafter",
+            TREES,
             "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
-            {**WEIGHTED, "settings": None, "nodes": "auto"},
-            needs=("heads", "lm"),
+            {**WEIGHTED, **TUNED, **AUTO},
+            needs=(*HEADS, "lm"),
         ),
-        _spec(
+        Spec(
             "pushed-tree",
-            "decode.draft.tree_drafter",
+            TREES,
             "the same, under the q of whole paths",
             {**WEIGHTED, "nodes": 64},
             fixed={"pushed": True},
-            needs=("heads", "lm"),
+            needs=(*HEADS, "lm"),
         ),
-        _spec(
+        Spec(
             "lm-alone",
             "decode.draft.ngram_drafter",
             "a tree from --lm alone",
             {"lm": (), "nodes": 16, "ahead": None},
             needs=("lm",),
         ),
-        _spec(
+        Spec(
             "prompt-lookup",
-            "decode.draft.prompt_lookup",
+            BASELINES,
             "what follows the first earlier occurrence of the last tokens, at most 10",
             {"ahead": 10},
             cites="Saxena 2023",
             leaves=1,
         ),
-        _spec(
+        Spec(
             "token-recycling",
-            "decode.draft.token_recycling",
+            BASELINES,
             "the published tree, of 80, of the model's last predictions after each token; with --nodes the best one",
             {"nodes": None},
             leaves=80,
             cites="Luo et al. 2024",
         ),
-        _spec(
+        Spec(
             "suffix-decoding",
-            "decode.draft.suffix_decoding",
+            BASELINES,
             "the most frequent continuations of what matches the end of the text",
             {"nodes": 16},
             nested=False,  # the match that it follows depends on the size
             cites="Oliaro et al. 2024",
         ),
-        _spec(
+        Spec(
             "logit-spec",
-            "decode.draft.logit_spec",
+            BASELINES,
             "what followed the end of the text, or a token that the last logits find probable",
             {"nodes": 64},
             cites="Liu et al. 2025",
         ),
-        _spec(
+        Spec(
             "racer",
-            "decode.draft.racer",
+            BASELINES,
             "the most frequent continuations of what matches the end of the text, then the model's last predictions",
             {"nodes": 64},
             nested=False,  # nodes that several matches share count towards the size more than once
             cites="Zhang et al. 2026",
         ),
-        _spec(
-            "blend-without-lm",
-            "decode.draft.blended_drafter",
-            "blend without --lm",
-            BLENDED,
-            fixed={"without": "lm"},
-            needs=("lm",),
-        ),
-        _spec(
-            "blend-without-heads",
-            "decode.draft.blended_drafter",
-            "blend without the heads",
-            BLENDED,
-            fixed={"without": "heads"},
-            needs=("heads",),
-        ),
-        _spec(
+        Spec("blend-without-lm", BLEND, "blend without --lm", BLENDED, fixed={"without": "lm"}, needs=("lm",)),
+        Spec("blend-without-heads", BLEND, "blend without the heads", BLENDED, fixed={"without": "heads"}, needs=HEADS),
+        Spec(
             "blend",
-            "decode.draft.blended_drafter",
+            BLEND,
             "the N most probable continuations under all sources: the running text, the model's predictions after "
             "rejected drafts, --lm, and heads if there are any",
             BLENDED,
         ),
-        _spec(
+        Spec(
             "draft-model",
             "decode.draft.draft_model_drafter",
             "the continuation that a small model generates",
@@ -230,6 +201,22 @@ SPECS: dict[str, Spec] = {
             needs=("draft_model",),
             leaves=1,
         ),
-        _spec("none", "decode.draft.sources", "plain decoding, one token per pass", {}, leaves=1, replayed=False),
+        Spec("none", "decode.draft.sources", "plain decoding, one token per pass", {}, leaves=1, replayed=False),
     )
 }
+
+
+def bounded(name: str) -> bool:
+    """Whether a drafter's drafts are of the heads' candidates alone, so that the oracle bounds what they gain."""
+    return not name.startswith(("blend", "lm-alone"))
+
+
+def sized(name: str, budget: int | None) -> str:
+    """The name of a row: "tree tuned 16". budget: nodes or paths; None for the drafter's own."""
+    return name if budget is None else f"{name} {budget}"
+
+
+def split(name: str) -> tuple[str, int | None]:
+    """Splits off the budget: ("tree tuned", 16) for "tree tuned 16"; None if the name has no budget."""
+    match = re.fullmatch(r"(.*?) (\d+)", name)
+    return (match[1], int(match[2])) if match else (name, None)

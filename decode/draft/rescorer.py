@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.calibrated import CalibratedTrees
-from rescore.decode.draft.calibration import Calibration
+from rescore.decode.draft.calibration import CalibratedTrees, Calibration
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage

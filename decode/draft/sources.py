@@ -7,14 +7,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.drafter import Lattices
+from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 
 if TYPE_CHECKING:
-    from rescore.decode.draft.static_tree import StaticTree
     from rescore.decode.draft.text_memory import TextMemory
     from rescore.decode.models.target import Target
     from rescore.lm.model.ngram import NGram
@@ -78,8 +77,8 @@ class DraftSources(ABC):
         """The small model that an option names."""
 
     @abstractmethod
-    def counted(self, counts: Any, nodes: int, top_k: int | None) -> StaticTree:
-        """Medusa's tree, counted on a dump that an option names, of its first top_k candidates."""
+    def counted(self, counts: Any, nodes: int, top_k: int | None) -> Any:
+        """Medusa's tree (`StaticTree`), counted on a dump that an option names, of its first top_k candidates."""
 
     @abstractmethod
     def memory(self, memory: Any) -> TextMemory | None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.auto_width import AutoWidth, WidthSession
+from rescore import _core
+from rescore.decode.draft.calibration import TOP, CalibratedTrees
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Lattices, LatticeSession, Proposed, Rescoring
+from rescore.decode.draft.pace import AutoWidth, WidthSession
+from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Options
-from rescore.decode.draft.tree_search import CalibratedSearch, ChainSearch, PlainSearch, TreeSearch
-from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.sausage import blank
+from rescore.lattice.trees import Trees
 
 MOST_NODES = 1024
+NODES = 64  # of the trees from which chains are selected
 
 
 class TreeDrafter(Rescoring):
@@ -59,18 +64,11 @@ class TreeDrafter(Rescoring):
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         lattices = self.lattice.open(len(prompts)) if self.lattice else None
-        search: TreeSearch
-        if self.rescorer.calibrated is not None:
-            search = CalibratedSearch(self.rescorer.calibrated, depth=self.depth, rejected=self.rejected)
-        else:
-            search = PlainSearch(self.rescorer, pushed=self.pushed)
-        if self.chains:
-            search = ChainSearch(search)
         if isinstance(self.nodes, int):
-            return _TreeSession(lattices, search, self.nodes)
+            return TreeSession(self, lattices, self.nodes)
         calibrated = self.rescorer.calibrated
         learns = self.rejected and calibrated is not None and calibrated.reads_text
-        return _AutoSession(lattices, search, self.nodes.open(len(prompts), max(map(len, prompts)), learns=learns))
+        return AutoSession(self, lattices, self.nodes.open(len(prompts), max(map(len, prompts)), learns=learns))
 
 
 def check_nodes(nodes: int) -> None:
@@ -78,30 +76,73 @@ def check_nodes(nodes: int) -> None:
         raise ValueError(f"nodes: expected trees of 1..{MOST_NODES} nodes, got {nodes}")
 
 
-class _TreeSession:
-    """A search, and the heads' lattices if there are any."""
+class TreeSession:
+    """The trees of one call, step by step, from the heads' lattices if there are any.
 
-    def __init__(self, lattices: LatticeSession | None, search: TreeSearch, nodes: int):
-        self.lattices, self.search, self.nodes = lattices, search, nodes
+    A calibrated q reads each request's text, if it uses it, and what it is expected to be.
+    """
+
+    def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | None, nodes: int):
+        self.drafter, self.lattices, self.nodes = drafter, lattices, nodes
+        self.calibrated, self._texts = drafter.rescorer.calibrated, None
+        if self.calibrated is not None and self.calibrated.reads_text:
+            self._texts = RunningTexts(self.calibrated, rejected=drafter.rejected)
+        self._expected = ExpectedTexts()
 
     def propose(self, step: DraftStep) -> Proposed:
-        self.search.read(step)
-        return self.search.trees(self.lattices, step, step.nodes or self.nodes)
+        self.read(step)
+        return self.trees(step, step.nodes or self.nodes)
+
+    def read(self, step: DraftStep) -> None:
+        """Reads the tokens of a step that drafts, and of the steps before it that did not."""
+        if self._texts:
+            self._texts.read(step)
+        if self.calibrated is not None:
+            self._expected.read(step)
+
+    def trees(self, step: DraftStep, n: int) -> Trees:
+        """Trees of n nodes, or their best chains of at most n tokens."""
+        if not self.drafter.chains:
+            return self.searched(step, n)
+        trees = self.searched(step, max(n, NODES))
+        return Trees.joined([trees[b].best_chain(most=min(n, room)) for b, room in enumerate(step.room)])
+
+    def searched(self, step: DraftStep, n: int) -> Trees:
+        rescorer, lattices = self.drafter.rescorer, self.lattices
+        if self.calibrated is None:
+            assert lattices is not None
+            if not self.drafter.pushed:
+                return lattices.trees(rescorer, step, n)
+            return rescorer.normalise(lattices.sausages(step), step.contexts(rescorer.context)).trees(n)
+        longest = max((memory.context for memory in step.memories if memory), default=0)
+        return self.calibrated.trees(
+            lattices.sausages(step) if lattices else blank(len(step.histories)),
+            step.contexts(max(self.calibrated.context, longest)),
+            n,
+            texts=[self._texts.texts[request] for request in step.requests] if self._texts else [],
+            memories=step.memories,
+            expected=self._expected.of(step.requests),
+            depth=self.drafter.depth,
+            structures=step.structures,
+        )
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
-        self.search.ended(history, start)
+        if self.calibrated is not None and self.calibrated.memory:
+            self.calibrated.memory.remember(history, start)
 
     def select(self, rows: Sequence[int]) -> None:
         if self.lattices:
             self.lattices.select(rows)
-        self.search.select(rows)
+        if self._texts:
+            self._texts.select(rows)
+        self._expected.select(rows)
 
 
-class _AutoSession(_TreeSession):
+class AutoSession(TreeSession):
     """Drafts trees of the best size for each step."""
 
-    def __init__(self, lattices: LatticeSession | None, search: TreeSearch, width: WidthSession):
-        super().__init__(lattices, search, width.wanted)
+    def __init__(self, drafter: TreeDrafter, lattices: LatticeSession | None, width: WidthSession):
+        super().__init__(drafter, lattices, width.wanted)
         self.width = width
         self._proposed = True  # whether the last search found anything to draft
 
@@ -116,8 +157,8 @@ class _AutoSession(_TreeSession):
         if getattr(self.lattices, "may_rest", True) and not forced and self.width.pace.rests():
             return [Draft(tree=EMPTY, rested=self._proposed) for _ in step.histories]
         began = time.perf_counter()
-        self.search.read(step)
-        trees = self.search.trees(self.lattices, step, self.width.wanted)
+        self.read(step)
+        trees = self.trees(step, self.width.wanted)
         n = self.width.size(trees, step.room, time.perf_counter() - began)
         self._proposed = bool(trees.count.any())
         rested = self._proposed and not n
@@ -126,6 +167,59 @@ class _AutoSession(_TreeSession):
     def select(self, rows: Sequence[int]) -> None:
         super().select(rows)
         self.width.select(rows)
+
+
+class RunningTexts:
+    """One text per request, extended at the steps that draft; those of a group share their counts.
+
+    rejected  whether predictions after rejected nodes count. Without them, a replay of a dump drafts the same.
+    """
+
+    def __init__(self, rescorer: CalibratedTrees, *, rejected: bool = True):
+        self.texts: dict[int, _core.ContextModel] = {}
+        self._rescorer, self._rejected = rescorer, rejected
+
+    def read(self, step: DraftStep) -> None:
+        """Reads all tokens added since the last call, and what was predicted after the nodes rejected in the last pass.
+        The drafts of passes in between are not known.
+        """
+        new = [place for place, request in enumerate(step.requests) if request not in self.texts]
+        self.texts |= zip([step.requests[place] for place in new], self._behind_prompts(step, new))
+        texts = [self.texts[request] for request in step.requests]
+        added = [np.ascontiguousarray(history[text.size :], np.int32) for history, text in zip(step.histories, texts)]
+        if step.predictions is None or not self._rejected or not any(last.tree.size for last in step.last):
+            for text, tokens in zip(texts, added):
+                text.extend(tokens)
+            return
+        for text, tokens, last, read in zip(texts, added, step.last, step.predictions(TOP)):
+            _read_pass(text, tokens, last, read)
+
+    def _behind_prompts(self, step: DraftStep, places: Sequence[int]) -> Iterator[_core.ContextModel]:
+        """A text behind the prompt of each request. Groups share counts, in which a prompt counts once."""
+        prompts = [np.ascontiguousarray(step.histories[place][:-1], np.int32) for place in places]
+        given = [step.groups[place] if step.groups else None for place in places]
+        groups = [prompt.tobytes() if group is None else group for prompt, group in zip(prompts, given)]
+        read: dict[Hashable, dict[bytes, _core.ContextModel]] = {}
+        for prompt, group in zip(prompts, groups):
+            if groups.count(group) == 1:
+                yield self._rescorer.text(prompt)
+                continue
+            behind = read.setdefault(group, {b"": self._rescorer.text()})
+            if (key := prompt.tobytes()) not in behind:
+                behind[key] = behind[b""].sibling()
+                behind[key].extend(prompt, prompt=True)
+            yield behind[key].sibling()
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.texts = {place: self.texts[row] for place, row in enumerate(rows) if row in self.texts}
+
+
+def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass, read: Read) -> None:
+    tree, accepted = last.tree, np.array(last.accepted, np.int32)
+    before = len(tokens) - 1 - len(accepted)  # tokens of the steps that did not draft
+    text.extend(tokens[:before])
+    _core.foresee_rejected(text, tree.tokens, tree.parents, accepted, read.ids[1:], read.p[1:])
+    text.extend(tokens[before:])
 
 
 def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:

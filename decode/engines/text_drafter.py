@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.decode.draft.calibration import HEADLESS, Calibration
-from rescore.decode.draft.ngram_drafter import propose_trees
+from rescore.decode.draft.calibration import HEADLESS, Calibration, propose_trees
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_search import NODES
+from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines.chain_pace import ChainPace, FixedCost
 from rescore.decode.engines.text_store import NOTHING, KnownText, Prompts, TextStore
 from rescore.decode.models.draft_step import last_tokens

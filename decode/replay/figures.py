@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.names import sized
+from rescore.decode.draft.registry import sized
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
 RESAMPLES = 2000

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from rescore.decode.draft.drafter import Drafter
-from rescore.decode.draft.names import sized
-from rescore.decode.draft.path_drafter import PathDrafter
-from rescore.decode.draft.registry import SPECS, Spec
+from rescore.decode.draft.lattice_drafters import PathDrafter, StaticTree
+from rescore.decode.draft.registry import SPECS, Spec, sized
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.sources import DraftSources, Missing
-from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.replay.recorded import RecordedHeads, fitted_models

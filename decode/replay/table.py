@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from rescore.decode.draft.names import split
+from rescore.decode.draft.registry import split
 from rescore.decode.replay.replay import Outcome
 from rescore.lattice.checked import checked, parse_object
 from rescore.lattice.dump import Dump

@@ -9,7 +9,7 @@ from typing import Any
 
 from rescore.decode.cost.cost_model import CostOptions, Roofline
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.draft.names import sized
+from rescore.decode.draft.registry import sized
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.analyses.efficiency import EfficiencyTable, compare_orders, oracle_efficiency

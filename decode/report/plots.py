@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rescore.decode.draft.names import sized, split
+from rescore.decode.draft.registry import sized, split
 from rescore.decode.replay.figures import EQUAL, Interval
 from rescore.decode.report.content import Curve
 

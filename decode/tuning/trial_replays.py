@@ -10,7 +10,7 @@ import numpy as np
 
 from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.names import sized
+from rescore.decode.draft.registry import sized
 from rescore.decode.draft.settings import HEADLESS_KINDS, PathWeights
 from rescore.decode.replay import rows
 from rescore.decode.replay.replay import OracleReplay, Replay

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rescore.decode.draft.names import sized
+from rescore.decode.draft.registry import sized
 from rescore.decode.draft.settings import PathWeights
 from rescore.decode.replay.analyses.weights import GRID
 from rescore.decode.replay.run import DumpResult

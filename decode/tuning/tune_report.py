@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.names import sized, split
+from rescore.decode.draft.registry import sized, split
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.figures import Resampled, pair

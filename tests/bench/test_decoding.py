@@ -12,7 +12,7 @@ from support.refusals import assert_named
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_settings
 
 from rescore.decode.bench import decoding as bench
-from rescore.decode.draft import names
+from rescore.decode.draft import registry
 from rescore.decode.loop.request import Statistics
 from rescore.decode.replay.table import Lines, read_table
 from rescore.decode.report.sections.summary import measured_speed
@@ -192,7 +192,7 @@ def test_lines_of_the_rounds(world, capsys, tmp_path):
     (engines,) = [row["engines"] for row in report["results"]]
     found = {}
     for group, lines in read_table(path):
-        name = names.sized(group["drafter"], group["budget"])
+        name = registry.sized(group["drafter"], group["budget"])
         assert group["dump"] == str(world / "prompts.jsonl") and group["batch"] == 1
         assert np.isfinite(lines.seconds).all() and (lines.tokens >= 1).all()
         for s in np.unique(lines.sequence):

@@ -13,12 +13,11 @@ from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.heads_lattice import HeadsLattice, TensorRescorer
+from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.draft.ngram_drafter import NGramDrafter
-from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout

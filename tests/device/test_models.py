@@ -13,8 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 from support.device_rescorer import DEVICE
 
-from rescore.decode.device.look_up import EMPTY, WAYS, bucket_of
-from rescore.decode.device.resident import LOAD, ResidentModels, _shared, resident_models
+from rescore.decode.device.models import EMPTY, LOAD, WAYS, ResidentModels, _shared, bucket_of, resident_models
 from rescore.lm.model.compile import Arrays
 from rescore.lm.model.ngram import NGram
 
@@ -76,19 +75,6 @@ def test_look_ups_take_few_reads(demo):
     assert len(stored) == model.core.num_arcs - model.vocab_size and len(resident.keys) < len(stored) / LOAD + 64
     full = (resident.keys.reshape(-1, WAYS) != EMPTY).all(dim=1)
     assert full.float().mean() < 0.2  # a search for what is not there reads on behind these alone
-
-
-def test_models_together_have_their_own_roots():
-    a, b = (unigram_model(costs) for costs in ([1.0, 2.0], [3.0, 4.0]))
-    resident = ResidentModels([a, b], DEVICE)
-    assert [[cost_of(int(packed)) for packed in row] for row in resident.roots] == [[1.0, 2.0], [3.0, 4.0]]
-    assert resident.depth == 0 and resident.pointers.vocab_size == 2
-
-
-def unigram_model(costs):
-    from support.oracle import unigrams
-
-    return unigrams(costs).ngram()
 
 
 def test_models_are_copied_once_while_somebody_has_them(worked):

@@ -77,17 +77,6 @@ def test_tokens_that_no_model_has_are_left_out_and_told():
     ]
 
 
-def test_masks_and_positions(demo):
-    block = next(Dump.open(demo / "sampled").blocks())
-    sausages, histories = block.sausages()[np.array([7, 40])], block.histories(np.array([7, 40]), 3)
-    found = device_rescorer(Rescorer()).trees(*on_device(sausages, histories), 20)
-    for mask, tree in zip(found.ancestor_mask().cpu().numpy(), found.host()):
-        assert np.array_equal(mask, tree.ancestor_mask())
-    assert np.array_equal(
-        found.position_ids(torch.tensor([10, 20], device=DEVICE)).cpu().numpy(), found.host().depths + [[10], [20]]
-    )
-
-
 @pytest.mark.parametrize(
     "change, error, message",
     [

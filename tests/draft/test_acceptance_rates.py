@@ -27,10 +27,6 @@ def corrected(rates, tree):
 TREE = tree_of([-1, 0, -1, 1], [0.55, 0.87, 0.25, 0.9999])
 
 
-def test_before_anything_is_known_q_is_believed():
-    assert corrected(AcceptanceRates(), TREE) == pytest.approx([0.55, 0.55 * 0.87, 0.25, 0.55 * 0.87 * 0.9999])
-
-
 def test_several_trees_and_padding():
     rates, other = AcceptanceRates(), tree_of([-1, -1], [0.9, 0.05])
     columns = [
@@ -42,46 +38,6 @@ def test_several_trees_and_padding():
     p = rates.corrected(*columns)
     assert p[0] == pytest.approx(corrected(rates, TREE))
     assert p[1] == pytest.approx([*corrected(rates, other), 0, 0])
-
-
-def test_what_was_accepted_is_learned():
-    """By hand: 40 trees, of which node 0 is accepted in 30 and its child in 10 of those; node 2 never."""
-    rates = AcceptanceRates()
-    for number in range(40):
-        rates.note([TREE], [[0, 1] if number < 10 else [0] if number < 30 else []])
-    p = corrected(rates, TREE)
-    assert p[0] == pytest.approx(0.55 * (CREDIT + 30) / (CREDIT + 40 * 0.55))
-    assert p[1] / p[0] == pytest.approx(0.87 * (CREDIT + 10) / (CREDIT + 30 * 0.87))
-    assert p[2] == pytest.approx(0.25 * CREDIT / (CREDIT + 40 * 0.25))
-    assert p[3] / p[1] == pytest.approx(0.9999 * CREDIT / (CREDIT + 10 * 0.9999))  # its parent was accepted ten times
-
-
-def test_no_probability_exceeds_one():
-    rates, sure = AcceptanceRates(), tree_of([-1], [0.9])
-    for _ in range(1000):
-        rates.note([sure], [[0]])
-    assert corrected(rates, tree_of([-1, 0], [0.9, 0.94])) == pytest.approx([0.999, 1], abs=2e-3)
-
-
-def test_several_trees_are_noted_as_one_after_the_other():
-    together, alone, empty = AcceptanceRates(), AcceptanceRates(), TokenTree.from_parents([], [])
-    chain = tree_of([-1, 0, 1], [0.9, 0.5, 0.1])
-    trees, accepted = [TREE, empty, chain, TREE], [[0, 1], [], [0, 1, 2], []]
-    together.note(trees, accepted)
-    for tree, path in zip(trees, accepted):
-        alone.note([tree], [path])
-    for tree in (TREE, chain):
-        assert corrected(together, tree).tolist() == corrected(alone, tree).tolist()
-
-
-def test_tokens_behind_rejected_ones_say_nothing():
-    rates = AcceptanceRates()
-    before = corrected(rates, TREE)
-    for _ in range(100):
-        rates.note([TREE], [[]])
-    after = corrected(rates, TREE)
-    assert after[0] < 0.3 * before[0]
-    assert after[1] / after[0] == pytest.approx(before[1] / before[0])
 
 
 def test_what_was_learned_fades():
@@ -96,12 +52,6 @@ def test_what_was_learned_fades():
     for _ in range(20 * half):
         rates.fade()
     assert corrected(rates, TREE) == pytest.approx(before, rel=1e-3)
-
-
-def test_an_empty_tree():
-    empty = TokenTree.from_parents([], [])
-    assert corrected(AcceptanceRates(), empty).shape == (0,)
-    AcceptanceRates().note([empty], [[]])
 
 
 def conditional_q(tree, node):

@@ -12,11 +12,22 @@ pytest.importorskip("torch")
 
 from support.tiny_blockwise import text, trained
 
-from rescore.decode.draft import auto_width, pace
-from rescore.decode.draft.auto_width import SIZES, AutoWidth, WidthSession
+from rescore.decode.draft import pace
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.pace import AGEING, LONGEST_REST, PRIOR, SURE, VAIN, AcceptanceRates, Pace, PassTimes
-from rescore.decode.draft.tree_search import CalibratedSearch
+from rescore.decode.draft.pace import (
+    AGEING,
+    LONGEST_REST,
+    PRIOR,
+    SIZES,
+    SURE,
+    VAIN,
+    AcceptanceRates,
+    AutoWidth,
+    Pace,
+    PassTimes,
+    WidthSession,
+)
+from rescore.decode.draft.tree_drafter import TreeSession
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass
@@ -71,6 +82,7 @@ def times(*pairs):
 
 # Passes over 1, 2, 4 and 8 tokens take 10, 10, 12 and 20 ms: 2 ms more for each token above 4, 1 ms between 2 and 4.
 TIMES = times((1, 0.010), (2, 0.010), (4, 0.012), (8, 0.020))
+BY_TOKEN = times((1, 0.010), (101, 0.110))  # 9 ms and 1 ms a token
 
 
 def test_a_worked_example():
@@ -86,25 +98,36 @@ def test_a_worked_example():
     assert size(trusting(TIMES), trees_of()) == 3
 
 
-def test_drafting_makes_wide_passes_cheaper():
-    """With 100 ms for the draft the passes' own time hardly counts: 2.32 / 120 is more than 2.1 / 112."""
-    assert size(trusting(TIMES), trees_of(), 0.1) == 7
+def chain(*p):
+    return trees_of(np.log(np.array([p])), np.arange(-1, len(p) - 1), np.arange(1, len(p) + 1))
 
 
-def test_nodes_beyond_the_room_bring_nothing():
-    """Without depth 2, trees of 1 and 3 nodes bring 1.6 and 1.9 tokens in 10 and 12 ms: 160, 158 a second."""
-    assert size(trusting(TIMES), trees_of(), room=1) == 1
-    assert size(trusting(TIMES), trees_of(), room=0) == 0
-
-
-def test_what_rejected_nodes_bring_later_counts():
-    """Trees of 1 and 3 nodes of 0.1 bring 1.1 and 1.3 tokens in 11 and 13.1 ms: 100 and 99 a second; plain passes 100.
-
-    With a hundredth of a token more for each node: 101, 102.
-    """
-    costs, nodes = times((1, 0.010), (2, 0.011), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1)))
-    assert size(trusting(costs), nodes) <= 1
-    assert size(trusting(costs, later=0.01), nodes) == 3
+@pytest.mark.parametrize(
+    "costs, trees, wanted, more",
+    [
+        # 100 ms for the draft, beside which the passes' own time hardly counts: 2.32 / 120 is more than 2.1 / 112.
+        (TIMES, trees_of(), 7, {"drafting": 0.1}),
+        # Without depth 2, trees of 1 and 3 nodes bring 1.6 and 1.9 tokens in 10 and 12 ms: 160, 158 a second.
+        (TIMES, trees_of(), 1, {"room": 1}),
+        (TIMES, trees_of(), 0, {"room": 0}),
+        # Trees of 3 nodes of 0.1 bring 1.3 tokens in 13.1 ms: 99 a second, with a hundredth more for each node 102.
+        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 0, {}),
+        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 3, {"later": 0.01}),
+        # Chains of 0, 1 and 2 tokens bring 1, 1.6 and 1.9 tokens in 10, 11 and 12 ms: 100, 145, 158 a second.
+        (BY_TOKEN, chain(0.6, 0.3), 2, {}),
+        # With recurrent state 0.4 and 0.7 + 0.3 tokens are expected to be read again later: 100, 140, 146.
+        (BY_TOKEN, chain(0.6, 0.3), 2, {"tail": 0}),
+        # With a tail of 20 tokens 30, 11 + 20 + 0.4 * 21 and 12 + 20 + 0.7 * 21 + 0.3 ms: 33.3, 40.6, 40.4.
+        (BY_TOKEN, chain(0.6, 0.3), 1, {"tail": 20}),
+        # 1.3 tokens in 11 + 0.7 ms are more than 1 in 10; in 11 + 20 + 0.7 * 21 less than 1 in 30.
+        (BY_TOKEN, chain(0.3), 1, {"tail": 0}),
+        (BY_TOKEN, chain(0.3), 0, {"tail": 20}),
+    ],
+)
+def test_sizes_by_hand(costs, trees, wanted, more):
+    session = trusting(costs, later=more.get("later", 0.0))
+    session.begin(tail=more.get("tail"))
+    assert size(session, trees, more.get("drafting", 0.0), more.get("room", 16)) == wanted
 
 
 def test_a_batch_pays_for_all_rows():
@@ -113,42 +136,6 @@ def test_a_batch_pays_for_all_rows():
     assert size(session, trees_of(np.repeat(LOGQ[:, :3], 2, axis=0))) == 1
     session.select([1])  # one is left, in a pass that is its own again
     assert size(session, trees_of(LOGQ[:, :3])) == 3
-
-
-def chain(*p):
-    return trees_of(np.log(np.array([p])), np.arange(-1, len(p) - 1), np.arange(1, len(p) + 1))
-
-
-def test_tokens_that_are_read_again_make_chains_shorter():
-    """A pass costs 9 ms and 1 ms a token. Chains of 0, 1 and 2 tokens bring 1, 1.6 and 1.9 tokens, in 10, 11 and 12 ms
-    for models with attention alone: 100, 145, 158 a second.
-
-    With recurrent state and nothing to read again, 0.4 and 0.7 + 0.3 tokens are expected to be read again later:
-    100, 140, 146. With a tail of 20 tokens: 30, 11 + 20 + 0.4 * 21 and 12 + 20 + 0.7 * 21 + 0.3 ms: 33.3, 40.6, 40.4.
-    """
-    session, tokens = trusting(times((1, 0.010), (101, 0.110))), chain(0.6, 0.3)
-    sizes = []
-    for tail in (None, 0, 20):
-        session.begin(tail=tail)
-        sizes.append(size(session, tokens))
-    assert sizes == [2, 2, 1]
-
-
-def test_a_long_tail_is_ended_by_a_plain_pass():
-    """One token of 0.3: 1.3 tokens in 11 + 0.7 ms are more than 1 in 10; in 11 + 20 + 0.7 * 21 less than 1 in 30."""
-    session = trusting(times((1, 0.010), (101, 0.110)))
-    session.begin(tail=0)
-    assert size(session, chain(0.3)) == 1
-    session.begin(tail=20)
-    assert size(session, chain(0.3)) == 0
-
-
-def test_passes_are_noted_with_the_tokens_that_they_read_again():
-    session = trusting(PassTimes(), 2)
-    session.begin(tail=3)
-    session.end(4)
-    session.begin()
-    assert session.pace.times.known() == [2 * (1 + 3 + 4)]
 
 
 def test_what_is_not_accepted_makes_trees_smaller():
@@ -164,16 +151,6 @@ def test_what_is_not_accepted_makes_trees_smaller():
     assert size(session, trees_of()) == 3  # doubt fades
 
 
-def test_what_is_accepted_beyond_expectation_makes_them_larger():
-    """A node of 0.4 is not worth a pass that costs 1.5 times as much, until it came nearly always."""
-    session = WidthSession(Pace(times((1, 0.02), (2, 0.03))), 1)
-    node = siblings(np.log(np.array([[0.4]], np.float32)))
-    assert size(session, node) == 0
-    for _ in range(60):
-        session.begin([passed(1, (0,), np.resize(node.logq, 7))])
-    assert size(session, node) == 1
-
-
 def test_searches_in_vain_take_a_bounded_share_of_the_time():
     """A search of 0.5 ms in vain is repeated once plain passes of 10 ms have taken a hundred times as long."""
     hopeless = siblings(np.full((1, 7), -9.0))
@@ -184,11 +161,6 @@ def test_searches_in_vain_take_a_bounded_share_of_the_time():
         while session.pace.rests():
             rested += 1
         assert rested == rest and (rest == LONGEST_REST or drafting < VAIN * 0.010 * (rest + 1))
-
-
-def test_no_step_rests_after_a_draft():
-    session = trusting(TIMES)
-    assert size(session, trees_of(), 0.01) and not session.pace.rests()
 
 
 def test_the_fastest_of_the_last_passes_counts():
@@ -224,15 +196,6 @@ def test_what_seemed_dear_is_tried_again():
     assert found.costs(1).at(16) == pytest.approx(prior, rel=1e-3)
     found.note(16, 0.03)
     assert found.costs(1).at(16) == pytest.approx(0.03)
-
-
-def test_a_text_that_repeats_itself_is_drafted_at_once():
-    """However long nothing was worth a pass, and whatever a cold process measured at first."""
-    found = times((1, 0.01), (8, 0.03))
-    for _ in range(500):
-        found.note(1, 0.01)
-    copy = siblings(np.log(np.array([[0.95] * 7], np.float32)))
-    assert size(trusting(found), copy, 1e-4) == 7
 
 
 def test_a_width_that_is_being_noted_is_not_looked_at():
@@ -300,10 +263,10 @@ def test_times_are_remembered_for_each_target():
     assert one is AutoWidth(targets[0]).open(3).pace.times and one is not other
     near, far = (times_of(targets[0], length) for length in (900, 1100))
     assert times_of(targets[0], 600) is near is not far  # long texts have times of their own
-    known = len(auto_width._times)
+    known = len(pace._times)
     del targets, one, other
     gc.collect()
-    assert len(auto_width._times) == known - 2
+    assert len(pace._times) == known - 2
     refuses(ValueError, lambda: AutoWidth(BlockwiseTarget(trained()), most=0), "most", "1..1024")
 
 
@@ -322,10 +285,10 @@ def test_what_was_learned_can_be_forgotten():
     target = BlockwiseTarget(trained())
     before = AutoWidth(target).open(1).pace
     before.times.note(1, 1.0)
-    auto_width.forget(target)
+    pace.forget(target)
     after = AutoWidth(target).open(1).pace
     assert after.times is not before.times and after.rates is not before.rates and not after.times.known()
-    auto_width.forget(BlockwiseTarget(trained()))  # nothing to forget
+    pace.forget(BlockwiseTarget(trained()))  # nothing to forget
 
 
 @pytest.mark.parametrize("found, sizes", [(3, [3, 0]), (0, [0])])
@@ -335,7 +298,7 @@ def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
     left = iter(sizes)
     monkeypatch.setattr(WidthSession, "size", lambda *_: next(left))
     monkeypatch.setattr(Pace, "rests", lambda _: not left.__length_hint__())
-    monkeypatch.setattr(CalibratedSearch, "trees", lambda *_: trees)
+    monkeypatch.setattr(TreeSession, "searched", lambda *_: trees)
     target = BlockwiseTarget(trained())
     (one,) = generate(target, [text(9, seed=1)], BlendedDrafter(target), Options(max_tokens=12))
     steps = len(one.statistics.drafted)

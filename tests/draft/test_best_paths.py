@@ -1,4 +1,4 @@
-"""p best paths of the native core against the enumeration of all paths."""
+"""p best paths and best-first trees of the native core against the enumeration of all paths and prefixes."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -7,13 +7,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.oracle import FIXED_ONE, Backoff, best_strings, costs, failure_cost, padded, padded_histories, unigrams
+from support.core_trees import local_trees
+from support.oracle import (
+    FIXED_ONE,
+    Backoff,
+    best_prefixes,
+    best_strings,
+    costs,
+    failure_cost,
+    padded,
+    padded_histories,
+    unigrams,
+)
 from support.problems import VOCAB, problems
-from support.refusals import refused, refuses
+from support.refusals import refuses
 
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Drafts, Trees
 from rescore.lm.model.ngram import NGram
 
@@ -91,22 +103,6 @@ def test_laws(problem):
     assert search(lms, batch, silent, histories, paths) == search([], batch, [], histories, paths)
 
 
-@settings(max_examples=200)
-@given(problems(most_models=1))
-def test_cost_is_head_cost_plus_score(problem):
-    lms, batch, alphas, histories, paths = problem
-    lm = lms[0].automaton()
-    for sausage, history, found in zip(batch, histories, search(*problem)):
-        state = lm.start(np.array(history, np.int32))
-        for cost, tokens in found:
-            score, _ = lm.score(
-                np.array(tokens, np.int32), np.array([0, len(tokens)], np.int64), np.array([state], np.uint32)
-            )
-            head = [dict(slot)[token] for slot, token in zip(sausage, tokens)]
-            total = sum(h + a * s for h, a, s in zip(head, alphas[0], score.tolist()))
-            assert cost == pytest.approx(total, abs=1e-4)
-
-
 @settings(max_examples=20)
 @given(st.data())
 def test_largest_sizes(data):
@@ -135,6 +131,7 @@ def test_largest_sizes(data):
         ({"paths": 1025}, ValueError, ["paths p", "1024", "1025"]),
         ({"threads": 0}, ValueError, ["threads", "1024"]),
         ({"ids": np.zeros((1, 33, 2), np.int32)}, ValueError, ["slots T", "1", "32", "33"]),
+        ({"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
         ({"ids": np.zeros((1, 2, 65), np.int32)}, ValueError, ["candidates K", "1", "64", "65"]),
         ({"ids": np.zeros((1, 2, 2), np.int64)}, TypeError, ["incompatible"]),
         ({"ids": np.full((1, 1, 1), 99, np.int32)}, ValueError, ["0", "7", "99"]),
@@ -153,8 +150,13 @@ def test_misuse(change, error, message):
         **change,
     }
     call["cost"] = np.zeros(call["ids"].shape, np.float32)
-    with refused(error, *message):
-        _core.best_paths([lm], call.pop("histories"), call.pop("ids"), call.pop("cost"), call.pop("alpha"), **call)
+    arrays = [call.pop(name) for name in ("histories", "ids", "cost", "alpha")]
+    size = {"nodes": call.pop("nodes", 1)}
+    if "nodes" not in change:
+        refuses(error, lambda: _core.best_paths([lm], *arrays, **call), *message)
+    if "paths" not in change:
+        call.pop("paths")
+        refuses(error, lambda: _core.best_tree([lm], *arrays, **call, **size), *message)
 
 
 def batch_of(lattices: int) -> tuple[Sausage, np.ndarray]:
@@ -254,3 +256,48 @@ def test_threads_of_python_share_the_pool():
     if child == 0:
         os._exit(0 if (rescorer.paths(*batches[2], 5).tokens == expected[2]).all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@settings(max_examples=1000)
+@given(problems(), st.integers(1, 512))
+def test_trees_equal_enumeration(problem, nodes):
+    lms, batch, alphas, histories, _ = problem
+    for found, sausage, history in zip(local_trees(lms, batch, alphas, histories, nodes), batch, histories):
+        wanted = best_prefixes(sausage, nodes, lms, alphas, [tuple(history)] * len(lms))
+        assert found == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
+
+
+def test_nothing_is_left_of_the_lattice_before():
+    """A lattice without candidates has no tree; nothing is read by the tokens of a larger model, which sanitizers would
+    see.
+    """
+    large, small = unigrams([1.0] * 5000), unigrams([1.0] * VOCAB)
+    assert len(local_trees([large], [[[(4999, 1.0)]]], [[1.0]], [[]], 4)[0]) == 1
+    ids, cost = np.full((5, 1, 1), -1, np.int32), np.full((5, 1, 1), np.inf, np.float32)
+    ids[2], cost[2] = 3, 1
+    counts = _core.best_tree([small.automaton()], np.full((5, 4), -1, np.int32), ids, cost, np.ones((1, 1)), nodes=4)[
+        -1
+    ]
+    assert counts.tolist() == [0, 0, 1, 0, 0]
+
+
+@settings(max_examples=50)
+@given(problems())
+def test_trees_that_are_trusted_would_pass_the_checks(problem):
+    lms, batch, alphas, histories, nodes = problem
+    ids, cost = padded(batch)
+    rows = np.array([[-1] * (4 - len(history)) + history for history in histories], np.int32)
+    rescorer = Rescorer([lm.ngram() for lm in lms], alpha=np.array(alphas) if lms else 1.0)
+    found = rescorer.trees(Sausage(ids=ids, cost=cost), rows, nodes)
+    for lattice in range(len(batch)):
+        tree = found[lattice]
+        TokenTree(tokens=tree.tokens, parents=tree.parents, depths=tree.depths, logq=tree.logq)
+
+
+@settings(max_examples=200)
+@given(problems(), st.integers(1, 40), st.integers(1, 3))
+def test_trees_are_nested_and_do_not_depend_on_which_take_turns(problem, nodes, threads):
+    lms, batch, alphas, histories, _ = problem
+    small = local_trees(lms, batch, alphas, histories, nodes)
+    larger = local_trees(lms, batch * 5, alphas, histories * 5, nodes + 1, threads=threads)
+    assert [tree[:nodes] for tree in larger] == small * 5

@@ -8,14 +8,10 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.calibrated import CalibratedTrees
-from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.draft.drafter import drafts_of
-from rescore.decode.draft.ngram_drafter import NGramDrafter, propose_trees
+from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.request import Finish, Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget
-from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
@@ -53,13 +49,6 @@ def test_one_token_repeated():
         assert trees.tokens[0].tolist() == [7] * 15 and trees.depths[0].tolist() == list(range(1, 16))
         share = -np.diff(trees.logq[0], prepend=0)
         assert (share > -1e-6).all() and share.max() < 10 / length
-
-
-@pytest.mark.parametrize("nodes", [9, 36])
-def test_a_long_prompt_of_one_token(nodes):
-    prompt = np.full(1500, 5, np.int64)
-    (one,) = both(small(11, 1600), [prompt], Options(max_tokens=40), nodes=nodes)
-    assert one.statistics.drafted[0] == nodes
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["text", "lm"])
@@ -160,15 +149,6 @@ def test_rows_that_end_at_different_times(nodes):
 
 
 @pytest.mark.parametrize("nodes", NODES)
-def test_drawn_texts_are_those_of_their_seeds(nodes):
-    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
-    sampling = Sampling(temperature=0.7, top_p=0.9, seed=11)
-    options = Options(max_tokens=25, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset({END})))
-    drafted = both(BlockwiseTarget(trained()), PROMPTS, options, nodes=nodes, lm=lm)
-    assert sum(sum(one.statistics.accepted) for one in drafted) > 0 or nodes is None
-
-
-@pytest.mark.parametrize("nodes", NODES)
 def test_a_text_may_be_left_and_another_begun(nodes):
     """What one call counted is not the next one's."""
     target = BlockwiseTarget(trained())
@@ -182,25 +162,3 @@ def test_a_text_may_be_left_and_another_begun(nodes):
     if nodes is not None:
         fresh = generate(target, PROMPTS[::-1], BlendedDrafter(target, nodes=nodes), options)
         assert [one.statistics.accepted for one in other] == [one.statistics.accepted for one in fresh]
-
-
-WORDS = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=0)
-
-
-def test_trees_are_the_models_own_and_no_deeper_than_the_room():
-    histories = [np.array([3], np.int32), text(9, seed=1).astype(np.int32)]
-    nothing = torch.zeros(2, 1)
-    step = DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * 2, room=[2, 9], random=[])
-    drafts = drafts_of(NGramDrafter(WORDS, slots=4, nodes=12).open([], Shaping()).propose(step), step.room)
-    contexts = np.array([[-1, 3], histories[1][-2:]], np.int32)
-    trees = propose_trees(WORDS, contexts, n=12, depth=4)
-    assert drafts[1].tree.tokens.tolist() == trees[1].tokens.tolist()
-    kept = trees[0].depths <= 2
-    assert not kept.all() and drafts[0].tree.tokens.tolist() == trees[0].tokens[kept].tolist()
-    assert drafts[0].distribution is None and drafts[0].draws == ()
-
-
-def test_messages():
-    for name in ("slots", "nodes"):
-        with refused(ValueError, name, "1"):
-            NGramDrafter(WORDS, **{"slots": 4, "nodes": 8, name: 0})

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from msgspec import to_builtins
 from support import dumps
 from support.refusals import refused, refuses
 
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
-from rescore.lattice.checked import checked
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
@@ -75,14 +73,6 @@ def test_without_candidates_an_open_lattice_is_the_model_alone(lm):
     assert np.exp(tree.logq[top]) == pytest.approx(np.sort(first)[::-1][: top.sum()], abs=1e-6)
 
 
-def test_without_heads_no_lattice_counts(lm):
-    control = Rescorer(lm, calibration=FORMS["open"].without_heads())
-    sure, unsure = (Sausage.from_topk([[1, 2]] * 3, np.log([[p, 1 - p]] * 3)) for p in (0.999, 0.6))
-    one, other = (control.tree(heads, [0], 30) for heads in (sure, unsure))
-    assert one.tokens.tolist() == other.tokens.tolist() and one.parents.tolist() == other.parents.tolist()
-    np.testing.assert_array_equal(one.logq, other.logq)
-
-
 def test_no_lattices(lm):
     none = Sausage(ids=np.zeros((0, 2, 1), np.int32), cost=np.ones((0, 2, 1), np.float32))
     assert Rescorer(lm).trees(none, np.zeros((0, 2), np.int32), 5).tokens.shape == (0, 5)
@@ -140,27 +130,3 @@ def test_misuse(lm):
 def test_calibrations_that_are_refused(changes, message):
     with refused(ValueError, *message):
         Calibration(**changes)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_calibrations_as_json(form):
-    assert checked(to_builtins(FORMS[form]), Calibration) == FORMS[form]
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda value: value.pop("head"), ["head"]),
-        (lambda value: value.update(more=1), ["'more'"]),
-        (lambda value: value.update(open=1), ["open", "1"]),
-        (lambda value: value.update(head="x"), ["head", "'x'"]),
-        (lambda value: value.update(head=["x"]), ["head[0]", "'x'"]),
-        (lambda value: value.update(text=[1.0, 2.0]), ["text[0]", "1.0"]),
-        (lambda value: value.update(text=[["x", 0, 0]]), ["text[0]", "'x'"]),
-    ],
-)
-def test_json_that_is_refused(change, message):
-    value = to_builtins(Calibration())
-    change(value)
-    with refused(ValueError, *message):
-        checked(value, Calibration, whole=True)

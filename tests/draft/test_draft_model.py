@@ -16,7 +16,6 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
 
@@ -189,19 +188,6 @@ def test_a_draft_model_that_is_the_target_is_always_right(gamma):
         assert one.tokens.tolist() == other.tokens.tolist()
         n = len(one.tokens)
         assert other.statistics.passes == 1 + -(-(n - 1) // (gamma + 1))
-
-
-@pytest.mark.parametrize(
-    "rule", [TokenVerification(), BlockVerification(), GreedyBlockVerification()], ids=lambda rule: type(rule).__name__
-)
-def test_its_drawn_drafts_are_always_right_too(rule):
-    drafter = DraftModelDrafter(BlockwiseTarget(trained()), gamma=3, vocab_size=V, drawn=True)
-    shaping = Shaping(sampling=Sampling(temperature=0.8, top_p=0.9, seed=2), repetition_penalty=1.2)
-    for one in generate(
-        BlockwiseTarget(trained()), PROMPTS, drafter, Options(max_tokens=30, shaping=shaping, rule=rule)
-    ):
-        # What is left for the last pass may be less than gamma.
-        assert one.statistics.accepted[:-1] == [3] * (len(one.statistics.accepted) - 1) and len(one.tokens) == 30
 
 
 def test_messages():

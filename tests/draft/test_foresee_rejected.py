@@ -52,7 +52,7 @@ def test_what_is_refused():
     }
     untouched = text().mixture(np.array([4], np.int32), np.arange(V, dtype=np.int32))
     for name, value, message in (
-        ("drafted", [4, -2], ["drafted", "0"]),
+        ("drafted", [4, -2], ["drafted[1]", "-2"]),
         ("parents", [-1, 1], ["parents", "-1", "0"]),
         ("parents", [-1], ["parents", "2", "1"]),
         ("accepted", [2], ["accepted", "0", "1", "2"]),

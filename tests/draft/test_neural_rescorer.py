@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
-from rescore.decode.draft.path_drafter import PathDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
@@ -42,17 +42,6 @@ def greedy_by_hand(sausage: Sausage, history, alpha) -> list[int]:
         costs = [cost + alpha[t] * neural[token] for token, cost in zip(sausage.ids[t], sausage.cost[t]) if token >= 0]
         draft.append(int(sausage.ids[t, int(np.argmin(costs))]))
     return draft
-
-
-def all_strings(sausage: Sausage, history, alpha) -> list[tuple[float, list[int]]]:
-    """Every string of a lattice with its cost, best first."""
-    slots = [[(int(i), float(c)) for i, c in zip(ids, cost) if i >= 0] for ids, cost in zip(sausage.ids, sausage.cost)]
-    found = []
-    for path in itertools.product(*slots[: int(sausage.lengths)]):
-        tokens = [token for token, _ in path]
-        cost = sum(c + alpha[t] * cost_after([*history, *tokens[:t]])[token] for t, (token, c) in enumerate(path))
-        found.append((cost, tokens))
-    return sorted(found)
 
 
 def paths_of(tree: TokenTree) -> list[tuple[int, ...]]:
@@ -98,34 +87,19 @@ def padded_to(sausages: Sausage, slots: int) -> Sausage:
 def test_one_path_is_the_greedy_choice_of_algorithm_2(case, alpha):
     sausages, histories = padded_to(case[0], 3), case[1]
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha)
-    drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
     trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
-    assert drafts.tokens.shape == (len(histories), 1, 3) and drafts.tokens.dtype == np.int32
     for b, history in enumerate(histories):
         expected = greedy_by_hand(sausages[b], history, alpha)
-        assert drafts.tokens[b, 0].tolist() == expected + [-1] * (3 - len(expected))
         assert trees[b].tokens.tolist() == expected and trees[b].parents.tolist() == list(range(-1, len(expected) - 1))
-        cost = {tuple(tokens): cost for cost, tokens in all_strings(sausages[b], history, alpha)}
-        assert drafts.cost[b, 0] == pytest.approx(cost[tuple(expected)], abs=1e-4)
 
 
-@settings(max_examples=15)
-@given(lattices(), alphas)
-def test_a_beam_that_holds_everything_finds_all_strings_in_order(case, alpha):
-    sausages, histories = padded_to(case[0], 3), case[1]
-    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha, paths=27)
-    drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
-    trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
-    for b, history in enumerate(histories):
-        strings = all_strings(sausages[b], history, alpha)
-        assert drafts.count[b] == len(strings)
-        np.testing.assert_allclose(drafts.cost[b, : len(strings)], [cost for cost, _ in strings], atol=1e-4)
-        assert (drafts.cost[b, len(strings) :] == np.inf).all() and (drafts.tokens[b, len(strings) :] == -1).all()
-        cost = {tuple(tokens): cost for cost, tokens in strings}
-        got = [tuple(token for token in draft if token >= 0) for draft in drafts.tokens[b, : len(strings)].tolist()]
-        assert set(got) == set(cost)
-        assert sorted(paths_of(trees[b])) == sorted({path[:n] for path in cost for n in range(1, len(path) + 1)})
-        np.testing.assert_allclose([cost[draft] for draft in got], drafts.cost[b, : len(strings)], atol=1e-4)
+def test_a_beam_that_holds_everything_finds_all_prefixes():
+    sausages = Sausage.from_topk([[[3, 1, 5], [7, 2, -1], [5, 4, 2]]], np.log([[[0.5, 0.3, 0.1]] * 3]))
+    histories = [np.array([1, 2], np.int32)]
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.5, paths=27)
+    found = paths_of(rescorer.trees(rescorer.open(histories, 3), sausages, histories)[0])
+    every = itertools.product([3, 1, 5], [7, 2], [5, 4, 2])
+    assert len(found) == 3 + 6 + 18 and set(found) == {path[:n] for path in every for n in (1, 2, 3)}
 
 
 def test_a_narrow_beam_keeps_the_best_prefixes_of_each_slot():
@@ -134,7 +108,6 @@ def test_a_narrow_beam_keeps_the_best_prefixes_of_each_slot():
     sausages = Sausage.from_topk(np.argsort(random.random((4, 3, V)), axis=-1)[..., :5], logp)
     histories = [text(5 + b, seed=b).astype(np.int32) for b in range(4)]
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.7, paths=3)
-    drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
     trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
     for b, history in enumerate(histories):
         beam: list[tuple[float, list[int]]] = [(0.0, [])]
@@ -146,38 +119,25 @@ def test_a_narrow_beam_keeps_the_best_prefixes_of_each_slot():
                 for token, c in zip(sausages.ids[b, t], sausages.cost[b, t])
             )[:3]
             held += [tuple(tokens) for _, tokens in beam]
-        assert drafts.tokens[b].tolist() == [tokens for _, tokens in beam]
-        np.testing.assert_allclose(drafts.cost[b], [cost for cost, _ in beam], atol=1e-4)
         assert sorted(paths_of(trees[b])) == sorted(held) and trees.count[b] == 9
 
 
-@pytest.mark.parametrize("paths", [1, 3, 16])
-def test_ties_are_broken_by_rank_first_slot_first(paths):
-    """Without weight every string of these heads costs the same."""
-    sausages = Sausage.from_topk([[[3, 1], [7, 2], [5, 4]]], np.full((1, 3, 2), -1.0))
-    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.0, paths=paths)
-    history = [np.array([1, 2], np.int32)]
-    drafts = rescorer.drafts(rescorer.open(history, 3), sausages, history)
-    expected = list(itertools.product([3, 1], [7, 2], [5, 4]))[:paths]
-    assert drafts.count[0] == len(expected)
-    assert [tuple(draft) for draft in drafts.tokens[0, : len(expected)].tolist()] == expected
-
-
-@pytest.mark.parametrize("paths", [2, 5, 8])
-def test_ties_between_prefixes_of_different_costs_are_broken_by_rank(paths):
-    """1 + 5 + 1 and 2 + 1 + 4 are equal; the cheaper prefix is not that of the better ranks."""
-    costs = [[1.0, 2.0], [1.0, 5.0], [1.0, 4.0]]
+@pytest.mark.parametrize("paths", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("costs", [[[1.0, 1.0]] * 3, [[1.0, 2.0], [1.0, 5.0], [1.0, 4.0]]])
+def test_ties_are_broken_by_rank_first_slot_first(costs, paths):
+    """Of strings that all cost the same, and of 1 + 5 + 1 and 2 + 1 + 4, where the cheaper prefix is not that of the
+    better ranks.
+    """
     sausages = Sausage.from_topk([[[3, 1], [7, 2], [5, 4]]], -np.array([costs]))
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.0, paths=paths)
     history = [np.array([1, 2], np.int32)]
-    drafts = rescorer.drafts(rescorer.open(history, 3), sausages, history)
-    ranks = sorted(
-        itertools.product(range(2), repeat=3),
-        key=lambda path: (sum(costs[t][rank] for t, rank in enumerate(path)), path),
-    )
-    expected = [[int(sausages.ids[0, t, rank]) for t, rank in enumerate(path)] for path in ranks]
-    # A beam of 5 has dropped none of the 5 best prefixes here, one of 2 goes on from the two best.
-    assert drafts.tokens[0].tolist() == (expected[:paths] if paths > 2 else [[3, 7, 5], [1, 7, 5]])
+    found = paths_of(rescorer.trees(rescorer.open(history, 3), sausages, history)[0])
+    held = [()]
+    for t in range(3):
+        grown = [(*path, rank) for path in held for rank in range(2)]
+        held = sorted(grown, key=lambda path: (sum(costs[t][rank] for t, rank in enumerate(path)), path))[:paths]
+        wanted = {tuple(int(sausages.ids[0, t, rank]) for t, rank in enumerate(path)) for path in held}
+        assert {path for path in found if len(path) == t + 1} == wanted
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
@@ -185,13 +145,11 @@ def test_a_candidate_that_the_model_cannot_write_is_not_chosen(alpha):
     sausages = Sausage.from_topk([[[V, 1]], [[V, V + 1]]], [[[-0.1, -2.0]], [[-0.1, -2.0]]])
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V + 2, alpha=alpha)
     histories = [np.array([1, 2], np.int32)] * 2
-    drafts = rescorer.drafts(rescorer.open(histories, 1), sausages, histories)
-    assert drafts.tokens.tolist() == [[[1]], [[-1]]] and drafts.count.tolist() == [1, 0]
-    assert rescorer.trees(rescorer.open(histories, 1), sausages, histories).count.tolist() == [1, 0]
+    trees = rescorer.trees(rescorer.open(histories, 1), sausages, histories)
+    assert trees.count.tolist() == [1, 0] and trees.tokens.tolist() == [[1], [-1]]
     nothing = Sausage(ids=np.full((2, 1, 2), -1, np.int32), cost=np.full((2, 1, 2), np.inf, np.float32))
     trees = rescorer.trees(rescorer.open(histories, 1), nothing, histories)
     assert trees.count.tolist() == [0, 0] and trees[1].size == 0
-    assert rescorer.drafts(rescorer.open(histories, 1), nothing, histories).tokens.tolist() == [[[-1]], [[-1]]]
 
 
 PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
@@ -223,4 +181,4 @@ def test_messages():
             NeuralRescorer(model, vocab_size=V, alpha=[0.5, value])
     rescorer = NeuralRescorer(model, vocab_size=V, alpha=[0.5, 1.0])
     with refused(ValueError, "alpha", "1", "2"):
-        rescorer.drafts(rescorer.open([np.array([1])], 1), Sausage.from_topk([[[1]]], [[[0.0]]]), [np.array([1])])
+        rescorer.trees(rescorer.open([np.array([1])], 1), Sausage.from_topk([[[1]]], [[[0.0]]]), [np.array([1])])

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.oracle import padded, padded_histories
+from support.core_trees import prefixes
+from support.oracle import Backoff, models, sausages, unigrams
 from support.oracle_normalised import Enumerated, normalise, strings
 from support.paths import ROOT
-from support.problems import problems, temperatures
+from support.problems import VOCAB, problems, temperatures
+from support.refusals import refused, refuses
 
 from rescore import _core
+from rescore.decode.draft.normalised import dense_rows
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lm.model import example
@@ -94,7 +97,6 @@ def test_worked_example(worked):
     after_cristiano = 0.5 * 0.8 * after_ronaldo + 0.4 * (2 / 9 * 0.1) * after_messi
     mass = 0.5 * 0.1 * after_lionel + 0.4 * 0.1 * after_cristiano
     assert float(lattice.log_mass) == pytest.approx(math.log(mass), abs=1e-6)
-    assert int(lattice.states) == 7  # the start; Lionel, Cristiano, the root; Lionel Messi, Messi, the root
     draft = np.array([[example.LIONEL, example.MESSI, example.SCORED]], np.int32)
     rows = lattice.rows(draft)[0]
     assert rows[0] == pytest.approx([0.05 * after_lionel / mass, 0.04 * after_cristiano / mass], abs=1e-6)
@@ -117,51 +119,6 @@ def test_worked_example(worked):
         assert f"{figure:.4f}" in page
 
 
-@settings(max_examples=100)
-@given(problems())
-def test_agrees_with_the_searches(problem):
-    """Globally ln q is -cost - log_mass of the best strings; locally it is that of the trees."""
-    lms, batch, alphas, histories, _ = problem
-    ids, cost = padded(batch)
-    automata = [lm.automaton() for lm in lms]
-    call = (
-        automata,
-        padded_histories(histories),
-        ids,
-        cost,
-        np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]),
-    )
-    pushed, local = _core.Normalised(*call), _core.Normalised(*call, local=True)
-    tokens, path_cost, count = _core.best_paths(*call, paths=256)
-    logq = pushed.logq(tokens)
-    for b, n in enumerate(count):
-        assert logq[b, :n] == pytest.approx(-path_cost[b, :n].astype(float) - pushed.log_mass[b], rel=1e-6, abs=1e-5)
-    tokens, parents, depths, tree_logq, count = _core.best_tree(*call, nodes=400)
-    drafts = np.full((len(batch), 400, ids.shape[1]), -1, np.int32)
-    for b, n in enumerate(count):
-        for node in range(n):
-            drafts[b, node, : depths[b, node] - 1] = drafts[b, parents[b, node], : depths[b, node] - 1]
-            drafts[b, node, depths[b, node] - 1] = tokens[b, node]
-    logq = local.logq(drafts)
-    for b, n in enumerate(count):
-        assert logq[b, :n] == pytest.approx(tree_logq[b, :n].astype(float), rel=1e-6, abs=1e-5)
-
-
-@settings(max_examples=50)
-@given(problems(most_models=1))
-def test_without_a_model_global_and_local_are_the_heads(problem):
-    lms, batch, _, histories, _ = problem
-    _, drafts = strings(batch)
-    silent = [[0.0] * drafts.shape[2]]
-    rows = [
-        normalise(*call, local=local).rows(drafts)
-        for local in (False, True)
-        for call in ((lms, batch, silent, histories), ([], batch, [], histories))
-    ]
-    for other in rows[1:]:
-        assert np.abs(rows[0] - other).max(initial=0) <= 1e-12
-
-
 def test_batch_equals_single_calls(worked):
     lm, _ = worked
     draw = np.random.default_rng(1)
@@ -182,4 +139,255 @@ def test_batch_equals_single_calls(worked):
                 assert np.array_equal(getattr(single, name), getattr(drafts, name)[b]), name
             assert np.array_equal(one.rows(single.tokens), single.q)
         if not local:
-            assert together.log_mass.shape == together.states.shape == (12,)
+            assert together.log_mass.shape == (12,)
+
+
+def tree_search(problem, temperature, local, nodes, **options):
+    """The tree of every lattice as (logq, depth, tokens), parents checked."""
+    lms, batch, alphas, histories, _ = problem
+    columns = normalise(lms, batch, alphas, histories, temperature=temperature, local=local).trees(
+        nodes=nodes, **options
+    )
+    return [prefixes(*(column[b] for column in columns)) for b in range(len(batch))]
+
+
+@settings(max_examples=400)
+@given(problems(), temperatures, st.booleans(), st.integers(1, 300))
+def test_trees_equal_enumeration(problem, temperature, local, nodes):
+    lms, batch, alphas, histories, _ = problem
+    every, _ = strings(batch)
+    for b, found in enumerate(tree_search(problem, temperature, local, nodes)):
+        sausage = batch[b]
+        slow = Enumerated(sausage, lms, alphas, histories[b], temperature, local=local)
+        ranks = {string[:t] for string in every[b] for t in range(1, len(string) + 1)}
+        mass = {
+            tuple(sausage[t][rank][0] for t, rank in enumerate(prefix)): slow.log_mass_of(prefix) for prefix in ranks
+        }
+        assert len(found) == min(nodes, len(mass)) and len({tokens for *_, tokens in found}) == len(found)
+        rounding = slow.rounding + len(sausage) * 2.0**-32  # of the sums, and of every step to a multiple of 2^-32 nats
+        for (logq, _, tokens), best in zip(found, sorted(mass.values(), reverse=True)):
+            assert abs(mass[tokens] - best) <= 2 * rounding  # as probable as the one enumerated in its place
+            assert abs(logq - mass[tokens]) <= rounding + 1e-6 * abs(best)
+
+
+@settings(max_examples=100)
+@given(problems(), st.integers(1, 40))
+def test_trees_are_nested_and_threads_do_not_matter(problem, nodes):
+    small = tree_search(problem, 1.0, False, nodes)
+    assert small == [tree[:nodes] for tree in tree_search(problem, 1.0, False, nodes + 1, threads=2)]
+
+
+def test_misuse_of_trees(worked):
+    model, sausage = worked
+    batch = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
+    lattice = Rescorer(model, alpha=1.0).normalise(batch, np.array([example.HISTORY], np.int32))
+    refuses(TypeError, lambda: lattice.tree(3), "tree", "batch", "[T, K]")
+    refuses(ValueError, lambda: lattice.trees(0), "nodes", "1", "4096")
+    assert len(lattice.trees(3)) == 1
+
+
+@settings(max_examples=60)
+@given(
+    models(VOCAB),
+    sausages(VOCAB, most_slots=3).filter(bool),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.lists(st.integers(0, VOCAB - 1), max_size=3),
+)
+def test_equals_openfst(lm, sausage, alpha, history):
+    """OpenFst composes the sausage with the model, every token an arc of every state, weights rounded as ours, and
+    pushes it in the log semiring.
+    """
+    pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+    from support.log_fsts import exact, log_model, log_sausage
+
+    pushed = pywrapfst.push(
+        pywrapfst.compose(log_sausage(sausage), log_model(lm, alpha, history)),
+        push_weights=True,
+        remove_total_weight=True,
+        delta=1e-15,
+    )
+    every, drafts = strings([sausage])
+    rows = normalise([lm], [sausage], [[alpha] * len(sausage)], [history]).rows(drafts)[0]
+    for i, string in enumerate(every[0]):
+        state = pushed.start()
+        for t, rank in enumerate(string):
+            arcs = {arc.ilabel - 1: (exact(arc.weight), arc.nextstate) for arc in pushed.arcs(state)}
+            wanted = [math.exp(-arcs[token][0]) for token, _ in sausage[t]]
+            assert rows[i, t, : len(wanted)] == pytest.approx(wanted, abs=1e-12)
+            state = arcs[sausage[t][rank][0]][1]
+
+
+def test_prefixes_and_tokens_that_are_no_candidates(worked):
+    lm, sausage = worked
+    for local in (False, True):
+        lattice = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY, local=local)
+        whole = lattice.rows(np.array([[0, 1, 4]]))[0]
+        prefix, stranger, late = lattice.rows(np.array([[0, -1, -1], [3, 1, 4], [0, 1, 2]]))
+        assert np.array_equal(prefix[:2], whole[:2]) and not prefix[2:].any()
+        assert np.array_equal(stranger[:1], whole[:1]) and not stranger[1:].any()
+        assert np.array_equal(late, whole)
+        logq = lattice.logq(np.array([[-1, -1, -1], [0, -1, -1], [3, 1, 4], [0, 1, 2]]))
+        assert logq.tolist() == [0, pytest.approx(math.log(whole[0, 0]), abs=1e-12), -math.inf, -math.inf]
+
+
+def test_empty_slots_end_a_lattice():
+    batch = [[], [[(0, 1.0), (2, 1.0)]], [[(1, 0.5)], [(3, 0.25), (1, 2.0)]]]
+    lm = unigrams([1.0] * VOCAB)
+    for local in (False, True):
+        lattice = normalise([lm], batch, [[1.0, 1.0]], [[]] * 3, local=local)
+        tokens, q, logq, lengths = lattice.sample(np.full((3, 1, 2), 0.75))
+        assert lengths[:, 0].tolist() == [0, 1, 2] and tokens[:, 0].tolist() == [[-1, -1], [2, -1], [1, 3]]
+        assert q[:, 0].sum(axis=-1) == pytest.approx(np.array([[0, 0], [1, 0], [1, 1]]))
+        assert logq[0, 0] == 0
+        assert lattice.logq(np.array([[[0, -1]], [[0, 1]], [[1, 1]]], np.int32))[:2, 0].tolist() == [
+            -math.inf,
+            -math.inf,
+        ]
+        if not local:
+            assert lattice.log_mass[0] == 0
+
+
+def test_impossible_candidates():
+    """After token 0 the model allows nothing: no whole draft has it, and a local path that drew it ends there."""
+    never, alpha = 2e6, [[10.0, 10.0]]  # together above 2^24 nats
+    lm = Backoff(2, 2, {(): {0: 1.0, 1: 1.0}, (0,): {0: never, 1: never}}, {(): 0.0, (0,): 0.0})
+    slot = [(0, 0.5), (1, 0.5)]
+    uniforms = np.array([[[0.0, 0.0], [0.25, 0.75]]])
+    pushed, local = (normalise([lm], [[slot, slot]], alpha, [[]], local=local) for local in (False, True))
+    tokens, q, logq, lengths = pushed.sample(uniforms)
+    assert tokens.tolist() == [[[1, 0], [1, 1]]] and q[0, 0] == pytest.approx(np.array([[0, 1], [0.5, 0.5]]))
+    assert logq[0] == pytest.approx([math.log(0.5)] * 2) and lengths.tolist() == [[2, 2]]
+    assert pushed.logq(np.array([[[0, 1]]], np.int32))[0, 0] == -math.inf
+    assert not pushed.rows(np.array([[[0, 1]]], np.int32))[0, 0, 1].any()
+    tokens, q, logq, lengths = local.sample(uniforms)
+    assert tokens.tolist() == [[[0, -1], [0, -1]]] and q[0, 0] == pytest.approx(np.array([[0.5, 0.5], [0, 0]]))
+    assert lengths.tolist() == [[1, 1]]
+    dead = normalise([unigrams([never, never])], [[slot, slot]], alpha, [[]])
+    tokens, q, logq, lengths = dead.sample(uniforms)
+    assert dead.log_mass.tolist() == [-math.inf] and (tokens == -1).all() and not q.any() and not lengths.any()
+    assert not logq.any()
+    assert normalise([unigrams([never, 1.0])], [[slot]], [[1.0]], [[]]).sample(np.zeros((1, 1, 1)))[0].tolist() == [
+        [[1]]
+    ]
+
+
+def test_ln_q_beyond_float64_probabilities():
+    lattice = normalise([], [[[(0, 0.0), (1, 900.0)]] * 2], [], [[]])
+    assert lattice.logq(np.array([[[1, 1]]], np.int32))[0, 0] == -1800
+    assert lattice.rows(np.array([[[1, 1]]], np.int32))[0, 0].tolist() == [[1, 0], [1, 0]]
+
+
+def test_the_largest_uniform_draws_a_candidate_with_mass():
+    lattice = normalise([], [[[(0, 0.0), (1, 0.1), (2, 0.2), (3, 800.0)]] * 8], [], [[]], local=True)
+    tokens, *_ = lattice.sample(np.full((1, 1, 8), np.nextafter(1, 0)))
+    assert (tokens == 2).all()
+
+
+def test_the_arrays_are_copied_and_the_models_kept():
+    lm = unigrams([1.0, 2.0]).automaton()
+    ids, cost = np.array([[[0, 1]]], np.int32), np.zeros((1, 1, 2), np.float32)
+    histories, alpha = np.zeros((1, 0), np.int32), np.ones((1, 1))
+    for local in (False, True):
+        lattice = _core.Normalised([lm], histories, ids.copy(), cost, alpha, local=local)
+        other = ids.copy()
+        changed = _core.Normalised([unigrams([1.0, 2.0]).automaton()], histories, other, cost, alpha, local=local)
+        other[:] = 10**6
+        draft = np.array([[[1]]], np.int32)
+        assert np.array_equal(changed.rows(draft), lattice.rows(draft))
+
+
+def test_dense_rows(worked):
+    lm, sausage = worked
+    drafts = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY).sample(np.random.default_rng(0).random((4, 3)))
+    rows = dense_rows(drafts.q, drafts.ids, 6)
+    assert rows.shape == (4, 3, 6) and np.allclose(rows.sum(-1), 1)
+    for t, slot in enumerate(example.IDS):
+        assert np.array_equal(rows[:, t, slot], drafts.q[:, t])
+    ragged = dense_rows(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[2, 0], [1, -1]], np.int32), 3)
+    assert ragged.tolist() == [[0.5, 0, 0.5], [0, 1, 0]]
+    with refused(ValueError, "q", "[..., T, K]", "[T, K]", "[4, 3]", "[3, 2]"):
+        dense_rows(drafts.logq[:, None].repeat(3, 1), drafts.ids, 6)
+    refuses(ValueError, lambda: dense_rows(drafts.q, drafts.ids, 4), "ids", "vocab_size", "4", "5")
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda r, s: r.normalise(s, [0], temperature=0), ValueError, ["temperature", "0.000001", "1000000"]),
+        (
+            lambda r, s: r.normalise(s, [0], temperature=math.nan),
+            ValueError,
+            ["temperature", "nan", "0.000001", "1000000"],
+        ),
+        (lambda r, s: r.normalise(s, [[0], [1]]), ValueError, ["history", "1"]),
+        (lambda r, s: r.normalise(s, [0]).sample(np.zeros((1, 2))), ValueError, ["uniforms", "[1, p, 3]", "[1, 1, 2]"]),
+        (lambda r, s: r.normalise(s, [0]).sample(np.zeros(3)), ValueError, ["uniforms", "[p, T]", "[3]"]),
+        (
+            lambda r, s: r.normalise(Sausage.batch([s]), [[0]]).sample(np.zeros((1, 3))),
+            ValueError,
+            ["uniforms", "[B, p, T]", "[1, 3]"],
+        ),
+        (lambda r, s: r.normalise(s, [0]).sample([[0, 0, 0], [0, 1, 0]]), ValueError, ["uniforms[0, 1, 1]", "1.0"]),
+        (lambda r, s: r.normalise(s, [0]).sample([[0, math.nan, 0]]), ValueError, ["nan", "uniforms[0, 0, 1]"]),
+        (lambda r, s: r.normalise(s, [0]).sample([[0, -0.5, 0]]), ValueError, ["uniforms[0, 0, 1]", "-0.5"]),
+        (lambda r, s: r.normalise(s, [0]).rows([[0, -1, 4]]), ValueError, ["drafts[0, 0, 2]", "-1", "4"]),
+        (lambda r, s: r.normalise(s, [0]).logq([[0, 1, -2]]), ValueError, ["drafts[0, 0, 2]", "-1", "-2"]),
+        (lambda r, s: r.normalise(s, [0]).logq([[0.0, 1.0, 4.0]]), TypeError, ["drafts", "float64"]),
+        (lambda r, s: r.normalise(s, [0]).logq([[0, 1, 2**32]]), ValueError, ["drafts", "0..2147483647", "4294967296"]),
+        (lambda r, s: r.normalise(s, [0], local=True).log_mass, ValueError, ["log_mass"]),
+    ],
+)
+def test_misuse(worked, call, error, message):
+    lm, sausage = worked
+    refuses(error, lambda: call(Rescorer(lm), sausage), *message)
+
+
+def test_misuse_of_the_core():
+    lm = unigrams([1.0] * VOCAB).automaton()
+    arrays = {
+        "histories": np.zeros((2, 0), np.int32),
+        "ids": np.zeros((2, 3, 1), np.int32),
+        "cost": np.zeros((2, 3, 1), np.float32),
+        "alpha": np.ones((1, 3)),
+    }
+    for local in (False, True):
+        with refused(ValueError, "1", "0", "7", "99"):
+            _core.Normalised(
+                [lm], **{**arrays, "ids": np.repeat(np.array([[[0]], [[99]]], np.int32), 3, 1)}, local=local
+            )
+    refuses(ValueError, lambda: _core.Normalised([lm], **arrays, transitions=2), "2")
+    refuses(ValueError, lambda: _core.Normalised([lm], **arrays, transitions=5), "5")
+    _core.Normalised([lm], **arrays, transitions=6)
+    _core.Normalised([lm], **arrays, transitions=0, local=True)
+    refuses(ValueError, lambda: _core.Normalised([lm], **arrays, threads=0), "threads", "1024")
+    with pytest.raises(TypeError):
+        _core.Normalised([None], **arrays)
+    for wrong in (np.zeros((2, 1, 3), np.float32), np.zeros((2, 1, 3), np.int64)):
+        with pytest.raises(TypeError):
+            _core.Normalised([lm], **arrays).sample(wrong)
+        with pytest.raises(TypeError):
+            _core.Normalised([lm], **arrays).rows(wrong)
+
+
+def test_a_history_outside_the_vocabulary_is_named():
+    lm = Backoff(3, 2, {(): {0: 1.0, 1: 1.0, 2: 1.0}, (0,): {1: 0.5}}, {(): 0.0, (0,): 0.25}).ngram()
+    batch = Sausage(ids=np.zeros((2, 1, 1), np.int32), cost=np.zeros((2, 1, 1), np.float32))
+    rescorer = Rescorer(lm, alpha=1.0)
+    calls = [rescorer.paths, rescorer.trees, rescorer.normalise, lambda *call: rescorer.normalise(*call, local=True)]
+    for call in calls:
+        with refused(ValueError, "1", "history[0]", "3"):
+            call(batch, [[2], [3]])
+
+
+def test_no_paths_and_no_lattices():
+    lm = unigrams([1.0] * VOCAB)
+    lattice = normalise([lm], [[[(0, 1.0)]]], [[1.0]], [[]])
+    assert lattice.sample(np.zeros((1, 0, 1)))[1].shape == (1, 0, 1, 1)
+    empty = _core.Normalised(
+        [lm.automaton()],
+        np.zeros((0, 0), np.int32),
+        np.zeros((0, 2, 3), np.int32),
+        np.zeros((0, 2, 3), np.float32),
+        np.ones((1, 2)),
+    )
+    assert empty.log_mass.shape == (0,) and empty.rows(np.zeros((0, 4, 2), np.int32)).shape == (0, 4, 2, 3)

@@ -156,19 +156,20 @@ GAINING = (
 )
 
 
+def assert_best(columns, wanted, nodes, row=0):
+    """A row's tree holds the n best of all prefixes, with their ln q."""
+    found = prefixes(*(column[row] for column in columns))
+    assert len(found) == min(nodes, len(wanted)) and len({tokens for *_, tokens in found}) == len(found)
+    assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
+    best = sorted(wanted.values(), reverse=True)[: len(found)]
+    assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+
+
 @settings(max_examples=600, deadline=None)
 @given(problems(), st.integers(1, 40))
 @example(GAINING, 3)
 def test_equals_enumeration(problem, nodes):
-    columns = search(problem, nodes)
-    found = prefixes(*(column[0] for column in columns))
-    wanted = enumerated(problem)
-    assert len(found) == min(nodes, len(wanted))
-    assert len({tokens for *_, tokens in found}) == len(found)
-    for logq, _, tokens in found:
-        assert logq == pytest.approx(wanted[tokens], abs=1e-4)
-    best = sorted(wanted.values(), reverse=True)[: len(found)]
-    assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+    assert_best(search(problem, nodes), enumerated(problem), nodes)
 
 
 class Acceptor:
@@ -227,11 +228,8 @@ def test_under_a_structure(problem, nodes, seed, few):
     acceptor = Acceptor(seed, copies=2)
     columns = search(problem, nodes, copies=2, allowed=acceptor, few=few)
     wanted = enumerated(problem, steps=bounded_steps(acceptor, few))
-    best = sorted(wanted.values(), reverse=True)[:nodes]
     for row in range(2):
-        found = prefixes(*(column[row] for column in columns))
-        assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
-        assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
+        assert_best(columns, wanted, nodes, row)
 
 
 @settings(max_examples=300, deadline=None)
@@ -260,13 +258,8 @@ def test_memory_stands_between_the_text_and_the_model(problem, texts, shares, no
         memory.extend(np.array(text, np.int32))
     columns = search(problem, nodes, copies=2, threads=2, memories=[memory] * 2)
     wanted = enumerated(problem, Earlier(texts, shares))
-    for b in range(2):
-        found = prefixes(*(column[b] for column in columns))
-        assert len(found) == min(nodes, len(wanted))
-        for logq, _, tokens in found:
-            assert logq == pytest.approx(wanted[tokens], abs=1e-4)
-        best = sorted(wanted.values(), reverse=True)[: len(found)]
-        assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+    for row in range(2):
+        assert_best(columns, wanted, nodes, row)
 
 
 @settings(max_examples=300, deadline=None)
@@ -283,11 +276,7 @@ def test_memory_stands_between_the_text_and_the_model(problem, texts, shares, no
     st.integers(1, 40),
 )
 def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nodes):
-    found = prefixes(*(column[0] for column in search(problem, nodes, foreseen=foreseen)))
-    wanted = enumerated(problem, foreseen=foreseen)
-    assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
-    best = sorted(wanted.values(), reverse=True)[: len(found)]
-    assert len(found) == min(nodes, len(wanted)) and [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+    assert_best(search(problem, nodes, foreseen=foreseen), enumerated(problem, foreseen=foreseen), nodes)
 
 
 @settings(max_examples=400, deadline=None)
@@ -304,10 +293,7 @@ def test_a_text_that_is_expected_stands_before_all_others(problem, expected, tex
     model.extend(np.array(text, np.int32))
     wanted = enumerated(problem, steps=partial(steps, edits=Edits(expected, arcs, share, text)))
     columns = search(problem, nodes, copies=2, expected=[None, model])
-    found = prefixes(*(column[1] for column in columns))
-    assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
-    best = sorted(wanted.values(), reverse=True)[: len(found)]
-    assert len(found) == min(nodes, len(wanted)) and [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+    assert_best(columns, wanted, nodes, row=1)
     free = search(problem, nodes)
     assert all(np.array_equal(mine[0], other[0]) for mine, other in zip(columns, free))
 
@@ -354,10 +340,7 @@ def test_long_lists_of_followers(seed, nodes, tied, exponent):
     wanted = {(w,): first[w] for w in range(vocab)}
     for w in np.argsort(-first)[:nodes].tolist():
         wanted |= {(w, v): first[w] + x for v, x in enumerate(np.log(twin.distribution((w,), np.exp(-costs))))}
-    found = {tokens: logq for logq, _, tokens in prefixes(*(column[0] for column in out))}
-    assert len(found) == nodes
-    assert found == pytest.approx({tokens: wanted[tokens] for tokens in found}, abs=1e-4)
-    assert sorted(found.values()) == pytest.approx(sorted(wanted.values())[-nodes:], abs=1e-4)
+    assert_best(out, wanted, nodes)
 
 
 @pytest.mark.parametrize("depth, nodes", [(64, 64), (33, 64), (100, 150), (4096, 200)])
@@ -381,23 +364,6 @@ def test_copies_run_on(seed, depth, nodes):
                 heapq.heappush(queue, (cost + steps[w], (*prefix, w)))
     assert len(found) == nodes and max(at for _, at, _ in found) == min(depth, max(map(len, wanted))) > 32
     assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
-
-
-def test_q_sums_to_one_over_the_vocabulary():
-    lm = unigrams([-math.log(p) for p in (0.4, 0.3, 0.15, 0.1, 0.05)])
-    problem = (
-        lm,
-        [[(2, 0.5), (0, 2.0)]],
-        ([0.7], [0.8], [0.3], [-1.0]),
-        [1, 2, 1],
-        [(-0.7, 1.0, -1.0), WITTEN_BELL],
-        True,
-        1,
-    )
-    logq = search(problem, VOCAB)[3][0]
-    assert np.exp(logq.astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
-    closed = search((*problem[:-2], False, 1), VOCAB)
-    assert closed[4] == 2 and set(closed[3][0, :2]) <= set(logq)  # the same q, among the candidates alone
 
 
 @pytest.mark.parametrize("unseen_cost", [40.0, 1000.0])

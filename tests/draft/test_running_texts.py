@@ -10,12 +10,10 @@ torch = pytest.importorskip("torch")
 from support.running_text import Text
 from support.tiny_blockwise import V, predicted, text, trained
 
-from rescore.decode.draft.calibrated import CalibratedTrees
-from rescore.decode.draft.calibration import HEADLESS, PREDICTED, TOP
+from rescore.decode.draft.calibration import HEADLESS, PREDICTED, TOP, CalibratedTrees
 from rescore.decode.draft.drafter import EMPTY
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.draft.tree_search import RunningTexts
+from rescore.decode.draft.tree_drafter import RunningTexts, TreeDrafter
 from rescore.decode.loop.generate import Options, generate, top_predictions
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
@@ -32,14 +30,13 @@ class Watched(TreeDrafter):
 
     def open(self, prompts, shaping):
         session, self.steps = super().open(prompts, shaping), []
-        search = session.search
-        self.texts, read = search._texts, search.read
+        self.texts, read = session._texts, session.read
 
         def keep(step):
             self.steps.append(step)
             read(step)
 
-        search.read = keep
+        session.read = keep
         return session
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.refusals import refused, refuses
 
-from rescore.decode.draft.prompt_lookup import prompt_lookup
+from rescore.decode.draft.baselines import prompt_lookup
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.sglang.rows import draft_row

@@ -22,12 +22,10 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList
 from rescore import Drafting, NGram, Rescorer, TextMemory
 from rescore.decode.conformance import conforms
 from rescore.decode.conformance.huggingface import HuggingFace, logits_of
-from rescore.decode.draft.auto_width import MAX_NODES
+from rescore.decode.draft.baselines import PromptLookupDrafter, SuffixDrafter, TokenRecyclingDrafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.ngram_drafter import NGramDrafter
-from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
-from rescore.decode.draft.suffix_decoding import SuffixDrafter
-from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
+from rescore.decode.draft.pace import MAX_NODES
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads

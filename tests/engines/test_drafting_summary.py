@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 from support import tiny_transformers
 
 from rescore import Drafting, NGram
-from rescore.decode.draft.auto_width import AutoWidth
+from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.models.causal_lm import CausalLMTarget
 
 torch.set_num_threads(1)

@@ -8,11 +8,10 @@ import pytest
 from support.refusals import refused, refuses
 
 from rescore.decode.draft import pace as pace_module
-from rescore.decode.draft.calibrated import CalibratedTrees
-from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
 from rescore.decode.draft.pace import LONGEST_REST, PRIOR, SURE, AcceptanceRates
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_search import NODES
+from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter

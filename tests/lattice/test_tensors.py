@@ -5,8 +5,8 @@ import pytest
 import torch
 from support.refusals import refused, refuses
 
+from rescore.decode.draft.heads_lattice import TensorRescorer
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage, TensorTrees
 from rescore.lattice.tree import TokenTree

@@ -5,13 +5,11 @@ import pytest
 import torch
 from support.bita import target_of
 
-from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.lattice_tree_drafter import LatticeTreeDrafter
-from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.lattice_drafters import LatticeTreeDrafter, PathDrafter, StaticTree
+from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.static_tree import StaticTree
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout

@@ -10,7 +10,7 @@ from support.scripted import Scripted
 from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate, stream

@@ -10,7 +10,7 @@ from support.tools import load_tool
 
 from rescore.decode.cli import main
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.open import open_model

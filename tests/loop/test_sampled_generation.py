@@ -17,7 +17,7 @@ from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.path_drafter import PathDrafter
+from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate

@@ -5,9 +5,8 @@ import pytest
 import torch
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.heads_lattice import HeadsLattice, TensorRescorer
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout

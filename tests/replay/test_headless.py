@@ -9,15 +9,17 @@ from support import cli
 from support.tiny_blockwise import END, V, text, untrained, write_prompts, write_tokenizer
 
 from rescore.decode.cli import main
+from rescore.decode.draft.baselines import (
+    LogitSpecDrafter,
+    PromptLookupDrafter,
+    RacerDrafter,
+    SuffixDrafter,
+    TokenRecyclingDrafter,
+)
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.logit_spec import LogitSpecDrafter
 from rescore.decode.draft.ngram_drafter import NGramDrafter
-from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
-from rescore.decode.draft.racer import RacerDrafter
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.suffix_decoding import SuffixDrafter
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.token_recycling import TokenRecyclingDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer

@@ -5,7 +5,7 @@ import pytest
 from support import dumps
 from support.refusals import refuses
 
-from rescore.decode.draft.ngram_drafter import propose_trees
+from rescore.decode.draft.calibration import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.replay import OracleReplay, visited_rows

@@ -11,7 +11,7 @@ import pytest
 from support import dumps
 from support.refusals import refused, refuses
 
-from rescore.decode.draft import names
+from rescore.decode.draft import registry
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows, table
 from rescore.decode.replay.measures import Tally
@@ -147,7 +147,7 @@ def test_measures_are_sums_over_the_lines(passes):
     assert all(list(line) == list(PASSES) for line in lines)
     for task in result.tasks:
         for name, tally in task.tallies.items():
-            stem, budget = names.split(name)
+            stem, budget = registry.split(name)
             own = [
                 one
                 for one in lines
@@ -172,7 +172,7 @@ def test_read_again(passes, tmp_path, monkeypatch, suffix):
     found = defaultdict(list)
     for group, own in read_table(path):
         assert set(group) == {"dump", "task", "drafter", "budget"}
-        found[group["task"], names.sized(group["drafter"], group["budget"])].append(Tally.of_lines(own))
+        found[group["task"], registry.sized(group["drafter"], group["budget"])].append(Tally.of_lines(own))
     for task in result.tasks:
         for name, tally in task.tallies.items():
             again = Tally.joined(found[task.task, name])

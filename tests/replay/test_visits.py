@@ -8,9 +8,9 @@ import pytest
 from support import every_row
 from support.refusals import refused
 
-from rescore.decode.draft.auto_width import AutoWidth
-from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
-from rescore.decode.draft.ngram_drafter import NGramDrafter, propose_trees
+from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration, propose_trees
+from rescore.decode.draft.ngram_drafter import NGramDrafter
+from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.replay import rows

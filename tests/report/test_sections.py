@@ -10,7 +10,7 @@ import pytest
 from support import cli
 from support.refusals import assert_named, refuses
 
-from rescore.decode.draft import names
+from rescore.decode.draft import registry
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.figures import Figures
@@ -217,7 +217,7 @@ def test_measured_speed_of_another_table_is_refused(tmp_path):
     ],
 )
 def test_budgets_of_names(name, stem, budget):
-    assert names.split(name) == (stem, budget) and curve_of(name) == curve_of(stem)
+    assert registry.split(name) == (stem, budget) and curve_of(name) == curve_of(stem)
 
 
 def test_lists_of_names_hold_drafters():

@@ -31,8 +31,8 @@ from rich.table import Table
 
 from rescore.decode.bench.results import machine
 from rescore.decode.device.rescoring import DeviceRescorer
+from rescore.decode.draft.heads_lattice import TensorRescorer
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage

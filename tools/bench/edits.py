@@ -35,12 +35,11 @@ from tokenizers import Tokenizer
 
 from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.results import machine
+from rescore.decode.draft.baselines import PromptLookupDrafter, SuffixDrafter
 from rescore.decode.draft.blended_drafter import BlendedDrafter, blended
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.prediction import copied
-from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
-from rescore.decode.draft.suffix_decoding import SuffixDrafter
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request, Stopping

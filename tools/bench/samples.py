@@ -20,8 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore import _core
-from rescore.decode.draft.calibrated import CalibratedTrees
-from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
 from rescore.decode.replay.recorded import parts_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import blank

@@ -36,8 +36,7 @@ from openfst import OPTIMISED, OpenFstUnavailable, compile_search, disagreement,
 from rescore import _core
 from rescore.decode.bench.results import machine
 from rescore.decode.draft import DEFAULT_ALPHA
-from rescore.decode.draft.calibrated import CalibratedTrees
-from rescore.decode.draft.calibration import DEFAULT
+from rescore.decode.draft.calibration import DEFAULT, CalibratedTrees
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage

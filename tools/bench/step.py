@@ -28,7 +28,7 @@ from rich.table import Table
 
 from rescore import _core
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.tree_search import CalibratedSearch
+from rescore.decode.draft.tree_drafter import TreeSession
 from rescore.decode.loop.generate import Options, _Call, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
@@ -47,7 +47,7 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
     ("accepted rows moved", TreeLayout, "commit"),
     ("layout", TreeLayout, "lay"),
     ("verification", _Call, "_verdicts"),
-    ("drafting: text read", CalibratedSearch, "read"),
+    ("drafting: text read", TreeSession, "read"),
     ("drafting: search", _core, "open_tree"),
     ("drafting: rest", _Call, "_drafts"),
 )

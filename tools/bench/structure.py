@@ -30,10 +30,10 @@ from msgspec import structs
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from rescore.decode.draft.baselines import PromptLookupDrafter
 from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import Drafter, drafts_of
-from rescore.decode.draft.prompt_lookup import PromptLookupDrafter
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter

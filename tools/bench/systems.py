@@ -34,8 +34,7 @@ from rescore.decode.calm.threshold import Threshold
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.lattice_tree_drafter import LatticeTreeDrafter
-from rescore.decode.draft.static_tree import StaticTree
+from rescore.decode.draft.lattice_drafters import LatticeTreeDrafter, StaticTree
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import PromptText, read_prompts

@@ -14,8 +14,7 @@ from rescore.decode.cli.groups import BATCHES, LINES, DecodingArgs, MarkdownArgs
 from rescore.decode.cli.options import Misuse, option
 from rescore.decode.cli.output import Column, Result, TextTable, column, columns_of
 from rescore.decode.cli.values import did_you_mean, int_between
-from rescore.decode.draft.names import sized
-from rescore.decode.draft.registry import SPECS, Spec
+from rescore.decode.draft.registry import SPECS, Spec, sized
 
 if TYPE_CHECKING:
     import numpy as np

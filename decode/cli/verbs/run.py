@@ -13,7 +13,7 @@ from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, MEMORY, TUNE_SEQUENCES, RescoringArgs, TaskArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, blaming, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable, column, ends, half_width
-from rescore.decode.draft.names import bounded, sized, split
+from rescore.decode.draft.registry import bounded, sized, split
 
 if TYPE_CHECKING:
     from rescore.decode.draft.settings import Settings

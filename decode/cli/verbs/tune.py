@@ -12,7 +12,7 @@ from rescore.decode.cli.groups import DumpArgs, ThreadArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, blaming, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable, column, ends, half_width
 from rescore.decode.cli.values import Written, int_between
-from rescore.decode.draft.names import split
+from rescore.decode.draft.registry import split
 
 if TYPE_CHECKING:
     from rescore.decode.tuning.tune import Tuned

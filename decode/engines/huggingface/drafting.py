@@ -14,10 +14,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.draft.auto_width import AutoWidth
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.drafter import Drafter, fitted
 from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter, check_nodes

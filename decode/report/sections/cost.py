@@ -18,7 +18,7 @@ from rescore.decode.cost.cost_tables import (
     token_columns,
     token_rows,
 )
-from rescore.decode.draft.names import split
+from rescore.decode.draft.registry import split
 from rescore.decode.replay.figures import EQUAL
 from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.report import plots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rescore.decode.draft.names import sized
+from rescore.decode.draft.registry import sized
 from rescore.decode.replay.figures import EQUAL, SIGNIFICANT, Figures
 from rescore.decode.report import plots
 from rescore.decode.report.content import Curve, Plot, Section, Table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rescore.decode.draft.names import bounded, split
+from rescore.decode.draft.registry import bounded, split
 from rescore.decode.replay.figures import EQUAL, Figures
 from rescore.decode.report import plots
 from rescore.decode.report.content import Curve, Plot, Section, Table, Tile

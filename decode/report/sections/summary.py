@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.draft.names import sized, split
+from rescore.decode.draft.registry import sized, split
 from rescore.decode.replay.figures import Difference, Figures, Interval
 from rescore.decode.replay.table import read_table
 from rescore.decode.report import plots

@@ -1,14 +1,30 @@
-"""Published drafters: against transformers' own, against enumeration, and by hand."""
+"""Published drafters: against transformers' own, against enumeration and twins, and against the model's own passes."""
+
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rescore.decode.draft.logit_spec import FollowedText, LogitSpecDrafter
-from rescore.decode.draft.prompt_lookup import prompt_lookup
-from rescore.decode.draft.suffix_decoding import SuffixTree
-from rescore.decode.draft.token_recycling import CHILDREN, TOP, TokenRecycling
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import predicted, text, trained
+
+from rescore.decode.draft.baselines import (
+    CHILDREN,
+    TOP,
+    LogitSpecDrafter,
+    RacerDrafter,
+    RunTrie,
+    SuffixTree,
+    TokenRecycling,
+    TokenRecyclingDrafter,
+    prompt_lookup,
+    racer_tree,
+)
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
@@ -19,7 +35,6 @@ texts = st.lists(st.integers(0, 4), min_size=1, max_size=40)
 @settings(max_examples=300, deadline=None)
 @given(texts, st.integers(1, 12), st.integers(1, 3), st.sampled_from([(), (3,), (0, 4)]))
 def test_prompt_lookup_is_that_of_transformers(text, n, longest, ends):
-    torch = pytest.importorskip("torch")
     generation = pytest.importorskip("transformers.generation.candidate_generator")
     theirs = generation.PromptLookupCandidateGenerator(
         eos_token_id=torch.tensor(ends) if ends else None,
@@ -52,16 +67,6 @@ def test_the_published_tree():
     paths = {tuple(tree.tokens[tree.path_to(node)].tolist()) for node in range(80)}
     assert {(7,), (0, 7), (1, 3), (3, 1), (0, 2, 1), (1, 0, 1), (0, 0, 0, 4), (0, 0, 0, 1, 0, 0)} <= paths
     assert matrix.static_tree(9).size == 0
-
-
-def test_the_last_prediction_counts():
-    matrix = TokenRecycling()
-    matrix.see(1, np.array([2, 3], np.int32), np.array([0.6, 0.3], np.float32))
-    matrix.see(2, np.array([1], np.int32), np.array([0.9], np.float32))
-    tree = matrix.best_tree(1, 4)  # 0.6, 0.6 * 0.9, 0.54 * 0.6, 0.3
-    assert tree.tokens.tolist() == [2, 1, 2, 3] and tree.parents.tolist() == [-1, 0, 1, -1]
-    matrix.see(1, np.array([3], np.int32), np.array([0.5], np.float32))
-    assert matrix.best_tree(1, 4).tokens.tolist() == [3]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -115,47 +120,12 @@ def test_suffix_trees_have_the_greatest_score(text, n, depth):
     assert not paths or any(score == pytest.approx(best[0]) for score in scores)
 
 
-def test_suffix_decoding_by_hand():
-    """a b c a b d a b: after "a b" c and d came once each, and the end of the text stands there a third time."""
-    tree = SuffixTree()
-    tree.extend(np.array([0, 1, 2, 0, 1, 3, 0, 1]))
-    found = tree.tree(4)
-    assert {tuple(found.tokens[found.path_to(node)].tolist()) for node in range(4)} == {(2,), (2, 0), (3,), (3, 0)}
-    assert sorted(found.depths.tolist()) == [1, 1, 2, 2]
-    assert SuffixTree().tree(4).size == 0
-
-
 def paths_of(tree) -> list[tuple[int, ...]]:
     return [tuple(tree.tokens[tree.path_to(node)].tolist()) for node in range(tree.size)]
 
 
-def followed(*tokens: int) -> FollowedText:
-    text = FollowedText()
-    text.extend(np.array(tokens))
-    return text
-
-
 def prefixes(*path: int) -> list[tuple[int, ...]]:
     return [path[:end] for end in range(1, len(path) + 1)]
-
-
-def test_branches_by_hand():
-    """The text goes on after 1 2 as it did before, with 3 4 5 1 2; after 4 with 5 1 2, of which a branch has three."""
-    text = followed(1, 2, 3, 4, 5, 1, 2)
-    assert text.following([9, 1, 2]) == [3, 4, 5, 1, 2] and text.following([9]) == []
-    tree = text.tree([2, 4, 9, 3], 64)  # 2 became the root token
-    assert paths_of(tree) == [*prefixes(3, 4, 5, 1, 2), *prefixes(4, 5, 1, 2), (9,)]  # 3 4 5 1 is there already
-    assert paths_of(text.tree([2, 4, 9, 3], 7)) == paths_of(tree)[:7]
-    assert paths_of(followed(1).tree([1, 5, 1, 7], 64)) == [(5,), (7,)]
-
-
-def test_less_probable_tokens_have_shorter_branches():
-    """Each token before the root token was followed by 70 70 70; the first 8 draft four tokens, to the 32nd three."""
-    text = followed(*(token for first in range(1, 60) for token in (first, 70, 70, 70, 70, 70)), 0)
-    tree = paths_of(text.tree([*range(1, 60)], 1000))
-    for rank, first in enumerate(range(1, 60)):
-        longest = max(len(path) for path in tree if path[0] == first)
-        assert longest == (4 if rank < 8 else 3 if rank < 32 else 1)
 
 
 def twin(text: list[int], probable: list[int], n: int) -> list[tuple[int, ...]]:
@@ -176,7 +146,7 @@ def twin(text: list[int], probable: list[int], n: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_session_is_its_twin(seed):
+def test_logit_spec_is_its_twin(seed):
     """Several requests of random texts, some of which end, and random drafts that were accepted in part."""
     rng = np.random.default_rng(seed)
     vocabulary, requests = int(rng.integers(2, 9)), 3
@@ -219,3 +189,151 @@ def test_a_step_without_its_last_pass_ends_with_the_root_tokens_prediction():
     history = np.array([8, 9, 1], np.int32)
     (tree,) = session.propose(DraftStep(histories=[history], room=[9], predictions=lambda k: [read]))
     assert paths_of(tree) == [(2,), (3,)]
+
+
+def table(after: dict[int, list[int]]) -> TokenRecycling:
+    predicted = TokenRecycling()
+    for token, ids in after.items():
+        predicted.see(token, np.array(ids, np.int32), np.full(len(ids), 0.1, np.float32))
+    return predicted
+
+
+@dataclass
+class RacerTwin:
+    """Nodes are runs of the text that begin a run of `length`, with their counts and when each was used last."""
+
+    length: int
+    capacity: int
+    text: list[int] = field(default_factory=list)
+    count: dict[tuple[int, ...], int] = field(default_factory=dict)
+    used: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
+    after: dict[int, list[int]] = field(default_factory=dict)
+    now: int = 0
+
+    def use(self, run: tuple[int, ...]) -> None:
+        self.now += 1
+        self.used |= {run[:depth]: (self.now, -depth) for depth in range(1, len(run) + 1)}
+
+    def extend(self, tokens) -> None:
+        for token in tokens:
+            self.text.append(token)
+            run = tuple(self.text[-self.length :])
+            if len(run) == self.length:
+                for depth in range(1, self.length + 1):
+                    self.count[run[:depth]] = self.count.get(run[:depth], 0) + 1
+                self.use(run)
+                for dropped in sorted(self.used, key=self.used.__getitem__)[: -self.capacity]:
+                    del self.used[dropped], self.count[dropped]
+
+    def tree(self, n: int) -> list[tuple[int, ...]]:
+        below = []
+        for size in range(min(self.length, len(self.text)), 1, -1):
+            suffix = tuple(self.text[-size:])
+            if suffix in self.count:
+                self.use(suffix)
+                runs = [run for run in self.count if run[:size] == suffix and len(run) > size]
+                below += [(-self.count[run], len(run), run[size:]) for run in runs]
+        drafted = list(dict.fromkeys(path for *_, path in sorted(below)[:n]))
+        layer = [((), 8)]
+        while layer and len(drafted) < n:
+            grown = []
+            for path, breadth in layer:
+                children = self.after.get(path[-1] if path else self.text[-1], [])[:breadth]
+                for rank, child in enumerate(children):
+                    grown.append(((*path, child), max(1, breadth // 2 ** (rank + bool(path)))))
+            drafted += [path for path, _ in grown if path not in drafted]
+            layer = grown
+        return drafted[:n]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_racer_is_its_twin(seed):
+    """Several requests, of which steps draft for some and a few end; texts, sizes and predictions are random."""
+    rng = np.random.default_rng(seed)
+    vocabulary, requests = int(rng.integers(2, 7)), 3
+    session = RacerDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
+    twins, texts, places = (
+        [RacerTwin(10, 10_000) for _ in range(requests)],
+        [np.zeros(0, np.int32)] * requests,
+        [0, 1, 2],
+    )
+    for _ in range(25):
+        rows = sorted(rng.permutation(len(places))[: rng.integers(1, len(places) + 1)].tolist())
+        nodes, reads = [None, 5, 16, 64][rng.integers(4)], []
+        for place in (places[row] for row in rows):
+            fresh = rng.integers(0, vocabulary, rng.integers(1, 9)).astype(np.int32)
+            texts[place] = np.append(texts[place], fresh)
+            read = rng.integers(0, vocabulary, rng.integers(1, 5)).astype(np.int32)
+            ids = np.array([rng.permutation(12)[:8] for _ in read], np.int32)
+            ids[rng.random(len(read)) < 0.3] = -1
+            reads.append(Read(read, ids, np.full(ids.shape, 0.1, np.float32)))
+            twins[place].extend(fresh.tolist())
+            twins[place].after |= {int(token): row.tolist() for token, row in zip(read, ids) if row[0] >= 0}
+        step = DraftStep(
+            histories=[texts[places[row]] for row in rows],
+            room=[99] * len(rows),
+            rows=rows,
+            nodes=nodes,
+            predictions=lambda k, reads=reads: reads,
+        )
+        for row, tree in zip(rows, session.propose(step)):
+            assert paths_of(tree) == twins[places[row]].tree(nodes or 64)
+        if len(places) > 1 and rng.random() < 0.1:
+            kept = sorted(rng.permutation(len(places))[: len(places) - 1].tolist())
+            session.select(kept)
+            places = [places[row] for row in kept]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_least_recently_used_nodes_are_dropped(seed):
+    rng = np.random.default_rng(seed)
+    length, vocabulary = int(rng.integers(4, 7)), int(rng.integers(3, 6))
+    capacity = int(rng.integers(length, 30))
+    runs, twin, full = RunTrie(length, capacity), RacerTwin(length, capacity), 0
+    for _ in range(60):
+        piece = rng.integers(0, vocabulary, rng.integers(1, 6))
+        runs.extend(piece)
+        twin.extend(piece.tolist())
+        n = int(rng.integers(1, 20))
+        assert paths_of(racer_tree(runs, table({}), twin.text[-1], n)) == twin.tree(n)
+        full += len(twin.count) == capacity
+    assert runs.size == len(twin.text) and full > 20
+
+
+class Watched(TokenRecyclingDrafter):
+    """Records the steps and the drafts proposed for them."""
+
+    def open(self, prompts, shaping):
+        self.session, self.steps = super().open(prompts, shaping), []
+        propose = self.session.propose
+
+        def keep(step):
+            drafts = propose(step)
+            self.steps.append((step, drafts))
+            return drafts
+
+        self.session.propose = keep
+        return self.session
+
+
+def test_every_token_read_is_recycled():
+    """The latest prediction of every token of prompt, text and tree nodes."""
+    prompt, drafter, options = text(9, seed=3), Watched(), Options(max_tokens=14)
+    plain = generate(BlockwiseTarget(trained()), [prompt], None, options)
+    drafted = generate(BlockwiseTarget(trained()), [prompt], drafter, options)
+    assert drafted[0].tokens.tolist() == plain[0].tokens.tolist()
+    assert drafted[0].statistics.passes < plain[0].statistics.passes
+    wanted = {}
+    for step, _ in drafter.steps:
+        history, last = step.histories[0].tolist(), step.last[0]
+        if not wanted:
+            wanted = {history[at - 1]: predicted(history[:at]) for at in range(1, len(history) - 1)}
+        read = history[: len(history) - 1 - len(last.accepted)]
+        wanted[read[-1]] = predicted(read)
+        for node, token in enumerate(last.tree.tokens.tolist()):
+            path = last.tree.tokens[last.tree.path_to(node)].tolist()
+            wanted[token] = predicted([*read, *path])
+    (matrix,) = drafter.session.texts
+    assert {token: set(ids.tolist()) for token, (ids, _) in matrix._after.items()} == {
+        token: set(ids) for token, ids in wanted.items()
+    }
