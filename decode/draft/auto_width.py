@@ -15,7 +15,7 @@ import numpy as np
 
 from rescore.decode.draft.pace import AcceptanceRates, Pace, PassTimes
 from rescore.decode.models.draft_step import LastPass
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 if TYPE_CHECKING:
     from rescore.decode.models.target import Target

@@ -16,8 +16,7 @@ from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.structure import Bounds, State
-from rescore.lattice.tree import token_ids
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees, token_ids
 from rescore.lm.model.ngram import NGram
 
 

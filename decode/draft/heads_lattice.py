@@ -14,7 +14,7 @@ from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.heads import Heads, HeadsSession, StatelessHeads, top_of_heads
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 LOGP_DTYPES = ("float16", "float32")
 

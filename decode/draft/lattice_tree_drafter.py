@@ -12,7 +12,7 @@ from rescore.decode.draft.sources import DraftSources, Options, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 WIDTH = 10  # k in the paper
 

@@ -16,7 +16,7 @@ from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import State
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
 

@@ -15,8 +15,7 @@ from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.sources import DraftSources, Options
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.tree import TokenTree, token_ids
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, Trees, token_ids
 
 LONGEST = 2  # tokens to match, `max_matching_ngram_size`
 

@@ -26,8 +26,7 @@ from rescore.decode.draft.sources import DraftSources, Options, fixed_size
 from rescore.decode.draft.token_recycling import TOP, TokenRecycling
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, Trees
 
 LENGTH = 10  # tokens of a run
 CAPACITY = 10_000  # nodes of the trie

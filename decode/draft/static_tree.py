@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lattice.oracle import ranks
-from rescore.lattice.sausage import Sausage
+from rescore.lattice.sausage import Sausage, ranks
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,8 +19,7 @@ from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.sources import DraftSources, Options, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, Trees
 
 DEPTH = 64  # of the suffix tree: the match and its continuation together
 ROUNDING = 1e-12  # bound on the difference between sums of equal scores

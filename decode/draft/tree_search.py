@@ -16,7 +16,7 @@ from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.lattice.sausage import blank
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 
 class RunningTexts:

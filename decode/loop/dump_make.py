@@ -13,7 +13,7 @@ from rescore.decode.loop.prompt_text import check_tokenizer
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.heads import NoHeads
 from rescore.decode.models.open import OpenModel
-from rescore.lattice.dump_header import DumpHeader
+from rescore.lattice.dump import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lm.model.tokenizer import TextTokenizer
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from rescore import _core
 from rescore.decode.models.draft_step import LastPass, Read
 from rescore.decode.models.target import Target
-from rescore.lattice.logit_rows import logit_rows
+from rescore.lattice.tensors import logit_rows
 
 CHUNK = 128  # positions of a prompt whose logits are computed at once
 MAX_POSITIONS = 4096  # positions at a prompt's end whose predictions are computed

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from rescore.lattice.atomic import naming, replacing
-from rescore.lattice.damaged import reading
+from rescore.lattice.checked import reading
 
 RECALLS = (1, 4, 16)
 STATE, CURVE = "state.pt", "curve.jsonl"

@@ -13,7 +13,7 @@ from torch import Tensor
 from rescore import _core
 from rescore.decode.verify.draft import Draft, DraftDistribution
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.logit_rows import logit_rows
+from rescore.lattice.tensors import logit_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

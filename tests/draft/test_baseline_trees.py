@@ -16,8 +16,7 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay
 from rescore.lattice.dump import Dump
-from rescore.lattice.oracle import ranks
-from rescore.lattice.sausage import Sausage
+from rescore.lattice.sausage import Sausage, ranks
 from rescore.lattice.split import Split
 from rescore.lm.build.in_memory import build
 

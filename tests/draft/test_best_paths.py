@@ -14,7 +14,7 @@ from support.refusals import refused, refuses
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Drafts, Trees
+from rescore.lattice.tree import Drafts, Trees
 from rescore.lm.model.ngram import NGram
 
 

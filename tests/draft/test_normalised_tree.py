@@ -96,5 +96,5 @@ def test_misuse(worked):
     batch = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
     lattice = Rescorer(model, alpha=1.0).normalise(batch, np.array([example.HISTORY], np.int32))
     refuses(TypeError, lambda: lattice.tree(3), "tree", "batch", "[T, K]")
-    refuses(ValueError, lambda: lattice.trees(0), "nodes", "1", "4096")
-    assert len(lattice.trees(3)) == 1
+    refuses(ValueError, lambda: lattice.tree(0), "nodes", "1", "4096")
+    assert len(lattice.tree(3)) == 1

@@ -10,9 +10,8 @@ from support.paths import ROOT
 from support.refusals import refuses
 from support.tools import load_tool
 
-from rescore.lattice import compose, svg
-from rescore.lattice.draw import draw_sausage
-from rescore.lattice.draw_tree import draw_tree
+from rescore.lattice import svg
+from rescore.lattice.draw import draw_sausage, draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 
@@ -76,8 +75,8 @@ def test_drawings_together():
     small, large = draw_sausage(sausage(2, 2)), draw_sausage(sausage(3, 12))
     for first, others in ((small, [large, small]), (large, [small]), (small, [small])):
         for drawing, ratio in (
-            (compose.wide(first, others, "t"), 16 / 9),
-            (compose.below([first, *others], "t"), None),
+            (svg.wide(first, others, "t"), 16 / 9),
+            (svg.below([first, *others], "t"), None),
         ):
             root = xml.fromstring(drawing)
             assert texts(drawing) == [text for one in (first, *others) for text in texts(one)]
@@ -95,7 +94,7 @@ def test_drawings_together():
 
 
 def test_what_is_no_drawing_is_refused():
-    refuses(ValueError, lambda: compose.size("<p>"), "drawing", "'<p>'")
+    refuses(ValueError, lambda: svg.size("<p>"), "drawing", "'<p>'")
 
 
 def test_a_bare_sausage_is_candidates_only():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rescore.lattice.dump_header import DumpHeader
+from rescore.lattice.dump import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
 
 V, H, K = 50, 4, 6

@@ -17,7 +17,7 @@ from rescore.decode.cli.groups import CountingArgs, LmOutArgs, PruningArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import Written, float_between, something
-from rescore.lattice.unfinished import work_beside
+from rescore.lattice.atomic import work_beside
 
 if TYPE_CHECKING:
     from rescore.decode.cli.screen import BuildProgress
