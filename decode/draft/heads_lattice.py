@@ -10,8 +10,7 @@ from torch import Tensor
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer, has_kernels
-from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.heads import Heads, HeadsSession, StatelessHeads, top_of_heads
+from rescore.decode.models.draft_step import DraftStep, Heads, HeadsSession, StatelessHeads, top_of_heads
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
 from rescore.lattice.tree import Trees

@@ -9,7 +9,7 @@ from torch import Tensor
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.models.heads import StatelessHeads
+from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block, Target
 

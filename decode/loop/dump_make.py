@@ -11,7 +11,7 @@ from typing import Any
 from rescore.decode.loop.continuations import Continuation, ContinuationOptions, continuations
 from rescore.decode.loop.prompt_text import check_tokenizer
 from rescore.decode.loop.prompts import Prompt
-from rescore.decode.models.heads import NoHeads
+from rescore.decode.models.draft_step import NoHeads
 from rescore.decode.models.open import OpenModel
 from rescore.lattice.dump import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
