@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -117,8 +116,14 @@ def open_logits(path: Path) -> Iterator[Logits]:
         tensors = map_tensors(path)
         yield _mapped(path, tensors[_only(path, list(tensors))])
     elif path.suffix == ".npz":
-        with _open_zip(path) as archive, _member(path, archive) as stream:
-            yield _packed(path, stream)
+        with reading(path, "not an .npz archive, or damaged"):
+            archive = zipfile.ZipFile(path)
+        with archive:
+            name = _only(path, archive.namelist())
+            with reading(path, "damaged archive, or not one written by numpy"):
+                stream = archive.open(name)
+            with stream:
+                yield _packed(path, stream)
     else:
         raise ValueError(f"{path}: expected logits in a .npy, .npz or .safetensors file")
 
@@ -216,17 +221,6 @@ def _read_exactly(path: Path, stream, size: int) -> bytearray:
             raise ValueError(f"{path}: the logits end early")
         data += piece
     return data
-
-
-def _open_zip(path: Path) -> zipfile.ZipFile:
-    with reading(path, "not an .npz archive, or damaged"):
-        return zipfile.ZipFile(path)
-
-
-def _member(path: Path, archive: zipfile.ZipFile) -> IO[bytes]:
-    name = _only(path, archive.namelist())
-    with reading(path, "damaged archive, or not one written by numpy"):
-        return archive.open(name)
 
 
 def _only(path: Path, names: list[str]) -> str:

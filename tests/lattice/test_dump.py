@@ -228,26 +228,6 @@ def test_bad_headers_are_refused(tmp_path, place, got):
         Dump.open(tmp_path / "dump")
 
 
-BAD_JSON = {
-    "not JSON": ("{", ["Expecting"]),
-    "not UTF-8": (b"\xff", ["utf-8"]),
-    "twice": ('{"format": "rescore-dump", "format": "rescore-dump"}', ["occurs"]),
-    "NaN": ('{"format": NaN}', ["NaN"]),
-    "deep": ("[" * 100_000, ["recursion"]),
-    "infinite": ('{"format": 1e999}', ["1e999"]),
-    "long number": ('{"format": ' + "9" * 5000 + "}", ["digits"]),
-    "list": ("[]", ["list"]),
-}
-
-
-@pytest.mark.parametrize("name", BAD_JSON)
-def test_bad_json_is_refused_with_the_name_of_the_file(tmp_path, name):
-    dumps.write(tmp_path / "dump")
-    content, text = BAD_JSON[name]
-    (tmp_path / "dump" / "dump.json").write_bytes(content if isinstance(content, bytes) else content.encode())
-    refuses(ValueError, lambda: Dump.open(tmp_path / "dump"), "dump.json", *text)
-
-
 def test_checksums(tmp_path):
     dumps.write(tmp_path / "dump")
     text = (tmp_path / "dump" / "dump.json").read_text()
@@ -278,7 +258,7 @@ def test_opening_what_is_no_dump(tmp_path):
 
 
 def test_the_writer_refuses(tmp_path):
-    one = {name: value for name, value in dumps.sequences(count=1)[0].items() if name != "logits"}
+    one = dumps.arguments(count=1)[0]
     (tmp_path / "there").mkdir()
     with refused(FileExistsError, "there"), DumpWriter(tmp_path / "there", dumps.header()):
         pass
@@ -315,7 +295,7 @@ def test_the_writer_refuses(tmp_path):
 
 
 def test_large_vocabularies_take_32_bits(tmp_path):
-    one = {name: value for name, value in dumps.sequences(count=1)[0].items() if name != "logits"}
+    one = dumps.arguments(count=1)[0]
     with DumpWriter(tmp_path / "dump", dumps.header(vocab_size=1 << 17)) as writer:
         writer.add(**(one | {"topk_ids": one["topk_ids"] + (1 << 16)}))
     block = next(Dump.open(tmp_path / "dump").blocks())

@@ -13,7 +13,7 @@ from support.refusals import refused, refuses
 from rescore.lattice.dump import FILE_NAME, Dump, read_header
 from rescore.lattice.dump_writer import DUMP, DumpWriter, kept_sequences
 
-MADE = [{name: value for name, value in one.items() if name != "logits"} for one in dumps.sequences("sampled", 9)]
+MADE = dumps.arguments("sampled", 9)
 BATCH = 2
 
 

@@ -53,6 +53,11 @@ def sequences(kind: str = "forced", count: int = 5, seed: int = 0) -> list[dict]
     return made
 
 
+def arguments(kind: str = "forced", count: int = 5) -> list[dict]:
+    """The same without logits."""
+    return [{name: value for name, value in one.items() if name != "logits"} for one in sequences(kind, count)]
+
+
 def likely_sequences(count: int = 12) -> list[dict]:
     """Arguments of DumpWriter.add, for heads that often rank the true token first, second or third."""
     made = sequences(count=count)
