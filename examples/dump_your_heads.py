@@ -10,8 +10,8 @@ import torch
 from transformers import AutoTokenizer
 
 from rescore import open_model
-from rescore.decode.models.heads import top_of_heads
-from rescore.lattice.dump_header import DumpHeader
+from rescore.decode.models.draft_step import top_of_heads
+from rescore.lattice.dump import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lattice.top import top_of_logits
 

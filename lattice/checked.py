@@ -1,4 +1,6 @@
-"""Values from strangers: JSON files, read into structs whose annotations are their types and bounds."""
+"""Values from strangers: JSON files, read into structs whose annotations are their types and bounds; one kind of error
+for damaged files.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -176,3 +180,20 @@ def of_format(
         expected = " or ".join(map(str, versions))
         raise refusal(where, "version", f"expected {expected}, got {version!r:.60}", remedy)
     return {key: one for key, one in value.items() if key not in ("format", "version")}
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Turns errors in the block into ValueError "PATH: WHAT: .."; a file that cannot be opened stays an OSError.
+
+    zipfile raises half a dozen kinds of errors, and numpy, which parses its headers as Python, any that Python's parser
+    raises.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        raise ValueError(f"{path}: {what}: {error}") from None

@@ -21,11 +21,6 @@ def is_loop(tokens: Any) -> bool:
     return len(tokens) >= WINDOW and len(np.unique(tokens[-WINDOW:])) < DISTINCT
 
 
-def loop_count(tokens: NDArray, offsets: NDArray) -> int:
-    """Number of sequences tokens[offsets[s]:offsets[s + 1]] that loop."""
-    return sum(is_loop(tokens[start:end]) for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist()))
-
-
 MASS_SLACK = 0.02  # float16 logp gives p with a relative error of up to 0.4% at p = 0.01, and less for greater p
 
 
@@ -82,7 +77,7 @@ class DumpBlock:
     @property
     def loops(self) -> int:
         """Number of sequences that loop."""
-        return loop_count(self.tokens, self.offsets)
+        return sum(is_loop(self.tokens[start:end]) for start, end in zip(self.offsets[:-1], self.offsets[1:]))
 
     def sausages(self, rows: Any = slice(None), k: int | None = None) -> Sausage:
         """Lattices [R, T, K] of the given rows (integers, a slice or a mask): heads 2..h, the first k candidates."""
@@ -111,15 +106,12 @@ class DumpBlock:
 
     def history(self, row: int, n: int) -> NDArray[np.int32]:
         """The last n tokens (fewer at the start) up to and including the root token, tokens[row]; the prompt counts."""
-        sequence = int(np.searchsorted(self.offsets, row, side="right")) - 1
-        if not 0 <= sequence < self.sequences or n < 0:
+        if not 0 <= row < self.rows or n < 0:
             raise ValueError(
                 f"history: expected one of the block's {self.rows} rows, from 0, and n >= 0, got {row} and {n}"
             )
-        new = self.tokens[max(int(self.offsets[sequence]), row + 1 - n) : row + 1]
-        end = int(self.prompt_offsets[sequence + 1])
-        prompt = self.prompt_tokens[max(int(self.prompt_offsets[sequence]), end - (n - len(new))) : end]
-        return np.concatenate([prompt, new]).astype(np.int32)
+        history = self.histories([row], n)[0]
+        return history[history >= 0]
 
     def histories(self, rows: Any, n: int) -> NDArray[np.int32]:
         """`history` of many rows: int32 [R, n], padding -1 in front."""

@@ -30,12 +30,10 @@ from msgspec import structs
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from rescore.lattice.atomic import replacing, sync
-from rescore.lattice.damaged import reading
-from rescore.lattice.dump import Dump
+from rescore.lattice.atomic import LOCK, difference, locked, refuse_others, replacing, sync, work_beside
+from rescore.lattice.checked import reading
+from rescore.lattice.dump import FILE_NAME, Dump, DumpHeader, ShardInfo, TaskInfo, read_header
 from rescore.lattice.dump_block import DumpBlock, is_loop
-from rescore.lattice.dump_header import FILE_NAME, DumpHeader, ShardInfo, TaskInfo, read_header
-from rescore.lattice.unfinished import LOCK, difference, locked, refuse_others, work_beside
 
 SHARD_BYTES = 32 << 20
 POSITIVE_SLACK = 1e-3  # rounding of a log softmax near 0; more is an error

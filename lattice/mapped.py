@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +35,23 @@ DTYPES = {
 BFLOAT16 = np.dtype("V2")  # distinguishes bfloat16 from uint16; see widen()
 
 
+@contextmanager
+def safetensors(path: str | Path, framework: str = "pt") -> Iterator[Any]:
+    """Opens a safetensors file for tensors of torch ("pt") or numpy ("np"). ValueError if it is damaged."""
+    try:
+        with safe_open(path, framework) as file:
+            yield file
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
+
+
 def map_tensors(path: Path) -> dict[str, NDArray]:
     """All tensors of a safetensors file as read-only arrays over the mapped file; bfloat16 as dtype V2.
 
     The file must not change while the arrays are in use. ValueError (a damaged file) and OSError name the file.
     """
-    try:
-        with safe_open(path, framework="np") as file:
-            names = set(file.keys())
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a safetensors file, or damaged: {error}") from None
+    with safetensors(path, "np") as file:
+        names = set(file.keys())
     with open(path, "rb") as stream:
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     start = 8 + int.from_bytes(mapped[:8], "little")

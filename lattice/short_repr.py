@@ -16,8 +16,7 @@ def drawing(value: object) -> str | None:
 
 def picture(value: object) -> str | None:
     """A value's `drawing`, for its `_repr_svg_`. What draws is loaded when a notebook first asks."""
-    for module in ("draw", "draw_tree"):
-        import_module(f"rescore.lattice.{module}")
+    import_module("rescore.lattice.draw")
     return drawing(value)
 
 

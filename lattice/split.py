@@ -15,9 +15,8 @@ from typing import Annotated
 from msgspec import Meta, to_builtins
 
 from rescore.lattice.checked import Checked, Sha256
-from rescore.lattice.dump import Dump
+from rescore.lattice.dump import Dump, DumpHeader
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lattice.dump_header import DumpHeader
 
 PARTS = ("tune", "heldout", "all")
 TUNED_ON = 100  # sequences per task, but at most half of them

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH, Sausage, trusted
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,3 +128,14 @@ class TensorTrees:
         return Trees(
             **{name: getattr(self, name).cpu().numpy() for name in ("tokens", "parents", "depths", "logq", "count")}
         )
+
+
+def logit_rows(logits: Tensor) -> NDArray[Any]:
+    """Logits [..., V] as contiguous rows [m, V]: float32, or bfloat16 as its bits, uint16.
+
+    Contiguous float32 and bfloat16 are not copied; other dtypes are converted to float32.
+    """
+    rows = logits.detach().reshape(-1, logits.shape[-1]).contiguous()
+    if rows.dtype == torch.bfloat16:
+        return rows.view(torch.uint16).numpy()
+    return rows.float().numpy()

@@ -57,8 +57,7 @@ def hub(smollm2, tmp_path_factory) -> Path:
     """A cache of the Hugging Face Hub that has the same model under its name there, for commands of the pages."""
     from support import hub_cache
 
-    from rescore.decode.models.gguf import converted
-    from rescore.decode.models.located import located
+    from rescore.decode.models.located import converted, located
 
     folder = tmp_path_factory.mktemp("hub")
     hub_cache.add_model(folder, "HuggingFaceTB/SmolLM2-135M-Instruct", converted(located(smollm2)))

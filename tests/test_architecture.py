@@ -17,7 +17,7 @@ ROOMS = {
     "device": "",
     "models": "",
     "verify": "",
-    "draft": "device verify models.target models.heads models.reader models.draft_step",
+    "draft": "device verify models.target models.reader models.draft_step",
     "loop": "draft models verify",
     "engines": "loop draft models verify",
     "conformance": "loop draft models verify",

@@ -1,7 +1,8 @@
 """Calibrates the exit threshold on sample prompts, to bound how much texts differ from the model's own.
 
 Schuster et al. 2022 (arXiv 2207.07061), section 4: with probability 1 - epsilon over the draw of the sample, the mean
-dissimilarity of early-exit and full texts is at most delta, for prompts from the same distribution.
+dissimilarity of early-exit and full texts is at most delta, for prompts from the same distribution. A risk
+compares the early-exit text with the full model's, so no reference is needed (textual consistency).
 """
 
 from __future__ import annotations
@@ -16,15 +17,43 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.decode.calm.consistency import RISKS
-from rescore.decode.calm.early_exit import LayeredModel
+from rescore.decode.calm.confidence import Threshold
+from rescore.decode.calm.early_exit import ExitSetting, LayeredModel, early_exit_texts
 from rescore.decode.calm.learn_then_test import Tested, fixed_sequence, least_valid
-from rescore.decode.calm.setting import ExitSetting
-from rescore.decode.calm.texts import early_exit_texts
-from rescore.decode.calm.threshold import Threshold
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.exit_heads import ExitHeads
 from rescore.lattice.checked import checked, of_format, read_object
+
+
+def rouge_l_risk(text: NDArray[np.integer], full: NDArray[np.integer]) -> float:
+    """Returns 1 - ROUGE-L (F1 of the longest common subsequence of tokens), in [0, 1]; 0 for two empty texts."""
+    if not len(text) and not len(full):
+        return 0.0
+    return 1 - 2 * _longest_common(text, full) / (len(text) + len(full))
+
+
+def token_risk(text: NDArray[np.integer], full: NDArray[np.integer]) -> float:
+    """Returns the share of positions of the longer text whose tokens differ, in [0, 1]. An omitted token shifts all
+    later positions.
+    """
+    longest = max(len(text), len(full))
+    if not longest:
+        return 0.0
+    same = min(len(text), len(full))
+    return 1 - int((text[:same] == full[:same]).sum()) / longest
+
+
+RISKS = {"rouge-l": rouge_l_risk, "tokens": token_risk}
+
+
+def _longest_common(left: NDArray[np.integer], right: NDArray[np.integer]) -> int:
+    """Returns the length of the longest common subsequence, by dynamic programming, one row per token."""
+    row = np.zeros(len(right) + 1, np.int64)
+    for token in left:
+        longer = np.where(right == token, row[:-1] + 1, row[1:])
+        row[1:] = np.maximum.accumulate(np.maximum(longer, row[1:]))
+    return int(row[-1])
+
 
 FORMAT, VERSION = "rescore calm", 1
 

@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.calm.confidence import Confidence
+from rescore.decode.calm.confidence import Confidence, Saturation, SoftmaxResponse, Threshold
 from rescore.decode.calm.gates import ExitPass, GatedDecoder
-from rescore.decode.calm.threshold import Threshold
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.request import Finish
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncodedCache, EncoderDecoderTarget
+from rescore.decode.models.exit_heads import ExitHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 
@@ -139,3 +141,66 @@ class LossyEarlyExitTarget:
 
         exits = self.exits if bool((tokens >= 0).any()) else frozenset()
         return ExitPass(block.ids.shape, self.layered.depth, exits, leaves, self._translate, block.ids.device)
+
+
+CONFIDENCES = (SoftmaxResponse.name, Saturation.name, ExitHeads.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitSetting:
+    """Settings of early exits.
+
+    confidence  one of CONFIDENCES
+    exits       numbers of layers after which tokens may exit
+    threshold   the confidence required to exit
+    """
+
+    confidence: str
+    exits: tuple[int, ...]
+    threshold: Threshold
+
+    def __post_init__(self) -> None:
+        if self.confidence not in CONFIDENCES:
+            raise ValueError(f"confidence: expected {', '.join(CONFIDENCES)}, got {self.confidence!r:.40}")
+
+    def target(self, layered: LayeredModel, heads: ExitHeads | None) -> LossyEarlyExitTarget:
+        """Makes the target. heads: trained exit heads; None: states are not translated."""
+        translate = heads.translate if heads is not None else None
+        return LossyEarlyExitTarget(layered, self._of(layered, heads), self.threshold, self.exits, translate)
+
+    def _of(self, layered: LayeredModel, heads: ExitHeads | None) -> Confidence:
+        if self.confidence == Saturation.name:
+            return Saturation()
+        if self.confidence == ExitHeads.name:
+            if heads is None:
+                raise ValueError(
+                    "confidence: expected exit heads for a classifier, got none; train them with rescore calm train"
+                )
+            return heads
+        if heads is None:
+            return SoftmaxResponse(lambda layers, state: layered.logits(state))
+        return SoftmaxResponse(lambda layers, state: layered.logits(heads.translate(layers, state)))
+
+
+def usual_exits(depth: int) -> tuple[int, ...]:
+    """Returns about five exits in the last third of the layers."""
+    return tuple(range(max(1, 2 * depth // 3), depth, max(1, depth // 15)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EarlyText:
+    """A text with early exits: tokens int32 [n]; layers int64 [n], the layers used for each; why the text ended."""
+
+    tokens: NDArray[np.int32]
+    layers: NDArray[np.int64]
+    finish: Finish
+
+
+def early_exit_texts(target: LossyEarlyExitTarget, prompts: Sequence[ArrayLike], options: Options) -> list[EarlyText]:
+    """Returns the LOSSY continuation of every prompt, in order, as decoded by `generate` without drafts."""
+    found = generate(target, prompts, None, options)
+    assert target.opened is not None
+    return [
+        EarlyText(tokens=one.tokens, layers=np.array(layers, np.int64), finish=one.finish)
+        for one, layers in zip(found, target.opened.layers)
+    ]

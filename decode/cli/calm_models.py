@@ -7,9 +7,8 @@ from pathlib import Path
 
 import torch
 
-from rescore.decode.calm.early_exit import LayeredModel
-from rescore.decode.calm.setting import ExitSetting, usual_exits
-from rescore.decode.calm.threshold import Threshold
+from rescore.decode.calm.confidence import Threshold
+from rescore.decode.calm.early_exit import ExitSetting, LayeredModel, usual_exits
 from rescore.decode.cli.decoders import Decoder, open_decoder
 from rescore.decode.cli.groups import ExitArgs, ExitModelArgs, PromptArgs
 from rescore.decode.cli.options import Misuse

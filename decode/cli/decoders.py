@@ -22,10 +22,10 @@ from rescore.decode.cli.output import check_stdin
 from rescore.decode.draft import DEFAULT_TOP_K
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.lattice_drafters import StaticTree
 from rescore.decode.draft.registry import SPECS, Spec
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.sources import DraftSources, Missing
-from rescore.decode.draft.lattice_drafters import StaticTree
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.prompts import PromptText, check_tokenizer

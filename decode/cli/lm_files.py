@@ -25,7 +25,7 @@ from rescore.decode.cli.groups import (
 from rescore.decode.cli.options import Misuse, blaming
 from rescore.decode.cli.screen import BuildProgress
 from rescore.decode.cli.values import printable
-from rescore.lattice.unfinished import work_beside
+from rescore.lattice.atomic import work_beside
 from rescore.lm.build.counting import Source
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.inputs import TEXT, Piece, ReadOptions, files_of, form_of, plan

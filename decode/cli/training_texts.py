@@ -19,9 +19,8 @@ from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.located import located
 from rescore.decode.training import training_run
-from rescore.decode.training.own_texts import TextOptions, own_texts
+from rescore.decode.training.own_texts import TextOptions, own_texts, read_states
 from rescore.decode.training.state_store import StateStore, write_texts
-from rescore.decode.training.states import read_states
 from rescore.decode.training.training_run import TrainingRun
 
 STATES, TEXTS = "states", "texts.npy"

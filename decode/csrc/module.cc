@@ -2,8 +2,8 @@
 
 #include "best_paths.h"
 #include "bind_decode.h"
+#include "bind_lattice.h"
 #include "bind_lm.h"
-#include "bind_top.h"
 #include "context_model.h"
 #include "models.h"
 #include "open_tree.h"
@@ -40,8 +40,7 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_context_model(m);
   bind_counting(m);
   bind_levels(m);
-  bind_acceptor(m);
-  bind_top(m);
+  bind_lattice(m);
   bind_searches(m);
   bind_normalised(m);
   bind_slot_cache(m);

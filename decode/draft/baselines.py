@@ -17,8 +17,7 @@ from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.sources import DraftSources, Options, fixed_size
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.tree import TokenTree, token_ids
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, Trees, token_ids
 
 
 class _Method(Protocol):

@@ -17,8 +17,7 @@ from rescore import _core
 from rescore.lattice.checked import Checked
 from rescore.lattice.sausage import Sausage, blank
 from rescore.lattice.structure import Bounds, State
-from rescore.lattice.tree import token_ids
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees, token_ids
 from rescore.lm.model.ngram import NGram
 
 MAX_WEIGHT = 1e4  # limit of a weight's magnitude

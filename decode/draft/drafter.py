@@ -13,8 +13,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Drafts, Trees
+from rescore.lattice.tree import Drafts, TokenTree, Trees
 
 if TYPE_CHECKING:
     from rescore.decode.verify.shaping import Shaping

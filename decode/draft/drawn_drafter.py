@@ -17,8 +17,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing, Options
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
-from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import SampledDrafts
+from rescore.lattice.tree import SampledDrafts, TokenTree
 
 if TYPE_CHECKING:
     from rescore.decode.draft.heads_lattice import HeadsLattice, HeadsLatticeSession

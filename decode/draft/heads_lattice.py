@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.heads import Heads, HeadsSession, StatelessHeads, top_of_heads
+from rescore.decode.models.draft_step import DraftStep, Heads, HeadsSession, StatelessHeads, top_of_heads
 from rescore.lattice.extras import remedy
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage, TensorTrees
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 if TYPE_CHECKING:
     from rescore.decode.device.rescoring import DeviceRescorer

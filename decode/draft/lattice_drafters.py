@@ -16,10 +16,9 @@ from rescore.decode.draft.sources import DraftSources, Options, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lattice.oracle import ranks
-from rescore.lattice.sausage import Sausage
+from rescore.lattice.sausage import Sausage, ranks
 from rescore.lattice.short_repr import short_repr
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 
 class LatticeDrafter:

@@ -17,7 +17,7 @@ from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 
 class Beam:

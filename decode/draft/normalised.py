@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.tree import TokenTree, token_ids
-from rescore.lattice.trees import SampledDrafts, Trees
+from rescore.lattice.tree import SampledDrafts, TokenTree, Trees, token_ids
 
 
 class NormalisedLattice:

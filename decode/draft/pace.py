@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.models.draft_step import LastPass
-from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, Trees
 
 if TYPE_CHECKING:
     from rescore.decode.models.target import Target

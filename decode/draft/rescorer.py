@@ -21,8 +21,7 @@ from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.structure import Acceptor
-from rescore.lattice.tree import ALL, TokenTree, token_ids
-from rescore.lattice.trees import Drafts, Trees
+from rescore.lattice.tree import ALL, Drafts, TokenTree, Trees, token_ids
 from rescore.lm.model.ngram import NGram
 
 MAX_WEIGHT = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible

@@ -19,7 +19,7 @@ from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 
 MOST_NODES = 1024
 NODES = 64  # of the trees from which chains are selected

@@ -18,8 +18,7 @@ from rescore.decode.engines.chain_pace import ChainPace, FixedCost
 from rescore.decode.engines.text_store import NOTHING, KnownText, Prompts, TextStore
 from rescore.decode.models.draft_step import last_tokens
 from rescore.lattice.structure import State, Structure
-from rescore.lattice.tree import TokenTree, token_ids
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, Trees, token_ids
 from rescore.lm.model.formats import load
 from rescore.lm.model.ngram import NGram
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.loop.prompts import Prompt
-from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.heads import DraftVocabulary, Heads, StatelessHeads, top_of_heads
+from rescore.decode.models.draft_step import DraftStep, DraftVocabulary, Heads, StatelessHeads, top_of_heads
 from rescore.decode.models.target import Block, Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.top import top_of_logits

@@ -10,9 +10,9 @@ from typing import Any
 
 from rescore.decode.loop.continuations import Continuation, ContinuationOptions, continuations
 from rescore.decode.loop.prompts import Prompt, check_tokenizer
-from rescore.decode.models.heads import NoHeads
+from rescore.decode.models.draft_step import NoHeads
 from rescore.decode.models.open import OpenModel
-from rescore.lattice.dump_header import DumpHeader
+from rescore.lattice.dump import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lm.model.tokenizer import TextTokenizer
 

@@ -37,9 +37,9 @@ from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.rule import Rule, Verdict
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
-from rescore.lattice.logit_rows import logit_rows
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
+from rescore.lattice.tensors import logit_rows
 from rescore.lattice.tree import TokenTree
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees

@@ -18,11 +18,10 @@ from msgspec import Meta, structs
 from torch import Tensor, nn
 
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.checkpoint import read_config, read_floats, write_folder
-from rescore.decode.models.heads import StatelessHeads
+from rescore.decode.models.checkpoint import TrainedFolder, TrainedForm
+from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers
 from rescore.decode.models.target import Block
-from rescore.lattice.checked import Checked
 
 SPREAD = 0.02  # standard deviation of the random initialisation (section 4.1.2)
 
@@ -54,12 +53,14 @@ class BitaTokens(nn.Module):
 
     def save(self, folder: str | Path, about: dict[str, Any]) -> None:
         """Writes the tokens in float32 into `folder`; `about` is metadata for its config.json."""
-        write_bita(folder, self.form, self.state_dict(), about)
+        BITA.write(folder, self.form, self.state_dict(), about)
 
     @classmethod
     def load(cls, folder: str | Path, target: CausalLMTarget) -> BitaTokens:
         """Loads the tokens from a folder; ValueError if they do not fit the target."""
-        form, tensors = read_bita(folder, _form_of(target, masks=1, prompts=1))
+        model = _form_of(target, masks=1, prompts=1)
+        found, tensors = BITA.read(folder, width=model.width, vocab_size=model.vocab_size, layers=model.layers)
+        form = structs.replace(model, masks=found.masks, prompts=found.prompts)
         with torch.device("meta"):
             tokens = cls(form)
         tokens.load_state_dict(tensors, assign=True)
@@ -211,14 +212,10 @@ class PromptedLayers(SlotLayers):
         return stored
 
 
-CONFIG = "config.json"
-WEIGHTS = "bita.safetensors"
-FORMAT = "rescore bita"
-VERSION = 1
 MOST_MASKS, MOST_PROMPTS = 63, 4096
 
 
-class BitaForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class BitaForm(TrainedForm, frozen=True, kw_only=True):
     """M masks, P prompt tokens; the model's width and V; and for every layer (attention heads, width of a key, width of
     a value).
     """
@@ -230,7 +227,6 @@ class BitaForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
     layers: tuple[tuple[int, int, int], ...]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor."""
         shapes: dict[str, tuple[int, ...]] = {"masks": (self.masks, self.width)}
         for i, (heads, key, value) in enumerate(self.layers):
             shapes[f"keys.{i}"] = (heads, self.prompts, key)
@@ -238,33 +234,11 @@ class BitaForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return shapes
 
 
-def holds_bita(folder: Path) -> bool:
-    """Whether a folder's configuration is that of BiTA tokens."""
-    return (folder / WEIGHTS).exists()
-
-
-def write_bita(folder: str | Path, form: BitaForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Writes the folder's two files; `about` goes into config.json."""
-    write_folder(
-        Path(folder) / CONFIG, WEIGHTS, tensors, {"format": FORMAT, "version": VERSION, **structs.asdict(form), **about}
-    )
-
-
-def read_bita(folder: str | Path, model: BitaForm) -> tuple[BitaForm, dict[str, Tensor]]:
-    """Reads and checks form and tensors for a model with the width and layers of `model`, and at least the V that they
-    were trained with. ValueError or FileNotFoundError names what is wrong.
-    """
-    folder = Path(folder)
-    found = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION, BitaForm)
-    for name, fits in (
-        ("width", found.width == model.width),
-        ("vocab_size", found.vocab_size <= model.vocab_size),  # the model may have gained tokens since, of no mask's id
-        ("layers", found.layers == model.layers),
-    ):
-        if not fits:
-            raise ValueError(
-                f"{folder / CONFIG}: expected tokens for this model's {name} of {getattr(model, name)!r:.80}, "
-                f"got {getattr(found, name)!r:.80}; they were trained for another"
-            )
-    form = structs.replace(model, masks=found.masks, prompts=found.prompts)
-    return form, read_floats(folder / WEIGHTS, form.shapes())
+BITA = TrainedFolder(
+    what="tokens",
+    form=BitaForm,
+    format="rescore bita",
+    config="config.json",
+    weights="bita.safetensors",
+    half=False,
+)

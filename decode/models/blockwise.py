@@ -21,8 +21,8 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
 from rescore.decode.models.blockwise_config import BlockwiseConfig, read_config
-from rescore.decode.models.checkpoint import read_floats
-from rescore.decode.models.heads import StatelessHeads
+from rescore.decode.models.checkpoint import read_tensors
+from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.atomic import replacing
@@ -149,7 +149,7 @@ class BlockwiseTransformer(nn.Module):
     def load(cls, path: str | Path, dtype: torch.dtype = torch.float32) -> BlockwiseTransformer:
         """Loads a file written by `save`, in evaluation mode, weights in `dtype`."""
         config = read_config(path)
-        tensors = read_floats(Path(path), config.shapes())
+        tensors = read_tensors(Path(path), config.shapes())
         model = cls(config)
         model.load_state_dict(tensors)
         return model.to(dtype).eval()

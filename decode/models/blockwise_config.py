@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
-from safetensors import SafetensorError, safe_open
 
 from rescore.lattice.checked import Checked, checked, parse_object
+from rescore.lattice.mapped import safetensors
 
 
 class BlockwiseConfig(Checked, frozen=True, kw_only=True):
@@ -53,11 +53,8 @@ class BlockwiseConfig(Checked, frozen=True, kw_only=True):
 
 def read_config(path: str | Path) -> BlockwiseConfig:
     """Reads the configuration from a file's header."""
-    try:
-        with safe_open(str(path), "np") as file:
-            text = (file.metadata() or {}).get("config")
-    except SafetensorError as error:
-        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
+    with safetensors(path, "np") as file:
+        text = (file.metadata() or {}).get("config")
     if text is None:
         raise ValueError(
             f"{path}: expected 'config' in the safetensors metadata, got none; "

@@ -18,12 +18,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.decoder_layers import LONG, LongRope, is_rotary, rope_types, switch_of, with_modules
+from rescore.decode.models.decoder_layers import LongRope, is_rotary, with_modules
 from rescore.decode.models.model_check import (
+    LONG,
     check_attention_alone,
     check_logits,
     check_model,
+    context_of,
+    longest_of,
     reads_field,
+    rope_types,
+    switch_of,
     trying_out,
     vocab_size_of,
 )
@@ -237,22 +242,6 @@ def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
             "their state cannot be masked or rolled back"
         )
     return tuple(kinds)
-
-
-def context_of(config: Any, rope: dict[str, Any] | None = None) -> int | None:
-    """The positions that a decoder was made for; None if its configuration does not say.
-
-    rope: its rotary parameters by type; None: the configuration's.
-    """
-    rope = rope_types(config) if rope is None else rope
-    if LONG in rope:
-        return switch_of(rope)
-    return longest_of(config)
-
-
-def longest_of(config: Any) -> int | None:
-    """The positions of the longest text of a decoder; None if its configuration does not say."""
-    return getattr(config, "max_position_embeddings", None)
 
 
 @contextmanager

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.models.gguf import described
-from rescore.decode.models.located import is_gguf, located
+from rescore.decode.models.located import described, is_gguf, located
 from rescore.lattice.extras import needed_for
 
 

@@ -1,27 +1,28 @@
-"""Validation of model folders from elsewhere: JSON and names of tensors."""
+"""Validation of model folders from elsewhere, and the folders of what is trained here: JSON and names of tensors."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Meta
-from safetensors import SafetensorError, safe_open
+import torch
+from msgspec import Meta, structs
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from rescore.lattice.atomic import replacing
-from rescore.lattice.checked import checked, of_format, read_object
+from rescore.lattice.checked import Checked, checked, of_format, read_object
+from rescore.lattice.mapped import safetensors
 
 _MODEL = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _NUMBER = re.compile(r"\.(\d{1,6})\.", re.ASCII)
 FEW = 1000
-_Kind = TypeVar("_Kind")
 LAYERS = (  # names that Hugging Face families use for the number of layers
     "num_hidden_layers",
     "num_layers",
@@ -36,28 +37,20 @@ LAYERS = (  # names that Hugging Face families use for the number of layers
 
 
 class _Index(msgspec.Struct, frozen=True):
+    """Of a model in several files; file names outside the folder are rejected."""
+
     weight_map: dict[str, Annotated[str, Meta(pattern=r"\A[^/\0]*\.safetensors\Z")]]
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
     """Maps every tensor of a folder's safetensors model to its file; empty if there is no such model."""
-    if (folder / _INDEX).exists():
-        return _of_index(folder)
+    if (index := folder / _INDEX).exists():
+        names = checked(read_object(index, lenient=True), _Index, index).weight_map
+        return {tensor: folder / name for tensor, name in names.items()}
     if not (folder / _MODEL).exists():
         return {}
-    try:
-        with safe_open(folder / _MODEL, "pt") as file:
-            return dict.fromkeys(file.keys(), folder / _MODEL)
-    except SafetensorError as error:
-        raise ValueError(
-            f"{folder / _MODEL}: expected a safetensors file, got one that cannot be read: {error}"
-        ) from None
-
-
-def _of_index(folder: Path) -> dict[str, Path]:
-    """The tensors of a model in several files; file names outside the folder are rejected."""
-    names = checked(read_object(folder / _INDEX, lenient=True), _Index, folder / _INDEX).weight_map
-    return {tensor: folder / name for tensor, name in names.items()}
+    with safetensors(folder / _MODEL) as file:
+        return dict.fromkeys(file.keys(), folder / _MODEL)
 
 
 def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
@@ -75,58 +68,117 @@ def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
                 )
 
 
-def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Reads a safetensors file that must hold exactly these names and shapes."""
-    try:
-        with safe_open(path, "pt") as file:
-            names = set(file.keys())
-            if names != shapes.keys():
-                odd = sorted(names ^ shapes.keys())[0]
-                raise ValueError(
-                    f"{path}: expected the {len(shapes)} tensors of its configuration, got "
-                    f"{'none named' if odd in shapes else 'also'} {odd!r:.80}"
-                )
-            return {name: file.get_tensor(name) for name in shapes}
-    except SafetensorError as error:
-        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
+def stores_mtp(model: Any) -> bool:
+    """Whether the folder of a model holds weights of MTP modules."""
+    from transformers.modeling_layers import MtpModel
+
+    if (
+        not getattr(model.config.get_text_config(decoder=True), "num_mtp_layers", None)
+        or not model._keys_to_ignore_on_load_unexpected
+    ):
+        return False
+    pattern = MtpModel.get_mtp_weights_regex(model)
+    return any(pattern.search(name) for name in tensor_files(Path(model.config.name_or_path)))
 
 
-def check_floats(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """ValueError unless a tensor holds finite floating-point numbers in this shape."""
-    if tuple(tensor.shape) != shape or not tensor.is_floating_point():
-        raise ValueError(
-            f"{path}: {name}: expected floating point {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
-            "the file is damaged or belongs to another model"
-        )
-    if not tensor.isfinite().all():
-        raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
-
-
-def read_floats(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """As `read_tensors`; all tensors must hold finite floating-point numbers."""
-    tensors = read_tensors(path, shapes)
-    for name, shape in shapes.items():
-        check_floats(path, name, tensors[name], shape)
+def read_tensors(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], integers: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """Reads a safetensors file that must hold exactly these names and shapes: finite floats, but for the
+    `integers`, which are int32.
+    """
+    with safetensors(path) as file:
+        names = set(file.keys())
+        if names != shapes.keys():
+            odd = sorted(names ^ shapes.keys())[0]
+            raise ValueError(
+                f"{path}: expected the {len(shapes)} tensors of its configuration, got "
+                f"{'none named' if odd in shapes else 'also'} {odd!r:.80}"
+            )
+        tensors = {name: file.get_tensor(name) for name in shapes}
+    for name, tensor in tensors.items():
+        whole = name in integers
+        if tuple(tensor.shape) != shapes[name] or not (
+            tensor.dtype == torch.int32 if whole else tensor.is_floating_point()
+        ):
+            raise ValueError(
+                f"{path}: {name}: expected {'int32' if whole else 'floating point'} {list(shapes[name])}, got "
+                f"{tensor.dtype} {list(tensor.shape)}; the file is damaged or belongs to another model"
+            )
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
     return tensors
 
 
-def read_config(path: Path, weights: str, form: str, version: int, kind: type[_Kind]) -> _Kind:
-    """Reads the JSON file of a format and version that describes the file `weights` beside it."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: expected beside {weights}, got nothing of that name")
-    return checked(of_format(read_object(path, lenient=True), path, form, (version,)), kind, path)
+class TrainedForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The sizes of trained parameters."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor."""
+        raise NotImplementedError
 
 
-def write_folder(path: Path, weights: str, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    """Writes tensors to the file `weights` beside the JSON file `path`, whose "format" names their kind. Does not
-    overwrite a file of another format.
+_Form = TypeVar("_Form", bound=TrainedForm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedFolder(Generic[_Form]):
+    """How parameters of one kind lie in a folder: a JSON file with their form, and their weights.
+
+    what    their name in messages
+    form    the type of their form
+    format  names their kind, in the JSON file `config`
+    half    whether `weights` are stored in float16
     """
-    folder = path.parent
-    if path.exists() and config["format"] not in path.read_text(encoding="utf-8", errors="replace"):
-        raise ValueError(
-            f"{path}: expected no file, or one of format {config['format']!r}, got another; use a separate folder"
-        )
-    with replacing(folder / weights) as file:
-        file.write(safetensors_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
-    with replacing(path) as file:
-        file.write((json.dumps(config, indent=2) + "\n").encode())
+
+    what: str
+    form: type[_Form]
+    format: str
+    config: str
+    weights: str
+    half: bool
+    integers: tuple[str, ...] = ()
+    version = 1
+
+    def is_at(self, folder: Path) -> bool:
+        return (folder / self.weights).exists()
+
+    def write(self, folder: str | Path, form: _Form, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        """Writes both files; `about` goes into the JSON file. Does not overwrite a JSON file of another format."""
+        path = Path(folder) / self.config
+        if path.exists() and self.format not in path.read_text(encoding="utf-8", errors="replace"):
+            raise ValueError(
+                f"{path}: expected no file, or one of format {self.format!r}, got another; use a separate folder"
+            )
+        stored = {
+            name: (tensor.half() if self.half and tensor.is_floating_point() else tensor).detach().cpu().contiguous()
+            for name, tensor in tensors.items()
+        }
+        with replacing(path.parent / self.weights) as file:
+            file.write(safetensors_bytes(stored))
+        config = {"format": self.format, "version": self.version, **structs.asdict(form), **about}
+        with replacing(path) as file:
+            file.write((json.dumps(config, indent=2) + "\n").encode())
+
+    def read_form(self, folder: str | Path) -> _Form:
+        path = Path(folder) / self.config
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: expected beside {self.weights}, got nothing of that name")
+        return checked(of_format(read_object(path, lenient=True), path, self.format, (self.version,)), self.form, path)
+
+    def read(self, folder: str | Path, **model: Any) -> tuple[_Form, dict[str, Tensor]]:
+        """Reads and checks form and tensors for a model of these sizes, which may have gained tokens since. ValueError
+        or FileNotFoundError names what is wrong.
+        """
+        folder = Path(folder)
+        form, path = self.read_form(folder), folder / self.weights
+        for name, wanted in model.items():
+            found = getattr(form, name)
+            if found > wanted if name == "vocab_size" else found != wanted:
+                raise ValueError(
+                    f"{folder / self.config}: expected {self.what} for this model's {name} of {wanted!r:.80}, "
+                    f"got {found!r:.80}; they were trained for another"
+                )
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: expected beside {self.config}, got nothing of that name")
+        return form, read_tensors(path, form.shapes(), self.integers)

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from msgspec import Meta, structs
+from msgspec import Meta
 from torch import Tensor, nn
 
-from rescore.decode.models.bita import holds_bita
-from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
-from rescore.decode.models.heads import DraftVocabulary, StatelessHeads
+from rescore.decode.models.bita import BITA
+from rescore.decode.models.checkpoint import TrainedFolder, TrainedForm
+from rescore.decode.models.draft_step import DraftVocabulary, StatelessHeads
 from rescore.decode.models.medusa import MedusaHeads, ResidualBlock
-from rescore.lattice.checked import Checked
 
 
 class SlotHead(nn.Module):
@@ -82,7 +81,7 @@ class ConditionedHeads(nn.Module, StatelessHeads):
 
     def save(self, folder: str | Path, about: dict) -> None:
         """Writes the heads in float16 into `folder`; `about` is metadata for its config.json."""
-        write_heads(folder, self.form, {**self.state_dict(), "draft_vocabulary": self.ids}, about)
+        HEADS.write(folder, self.form, {**self.state_dict(), "draft_vocabulary": self.ids}, about)
 
     @classmethod
     def load(
@@ -95,20 +94,18 @@ class ConditionedHeads(nn.Module, StatelessHeads):
         device: torch.device | str = "cpu",
     ) -> ConditionedHeads:
         """Loads heads for a target with these embeddings, in evaluation mode. ValueError if they do not fit."""
-        form, tensors = read_heads(folder, width=table.shape[1], vocab_size=table.shape[0])
+        form, tensors = HEADS.read(folder, width=table.shape[1], vocab_size=table.shape[0])
         vocabulary = tensors.pop("draft_vocabulary")
+        if int(vocabulary[0]) < 0 or int(vocabulary[-1]) >= len(table) or not (vocabulary[1:] > vocabulary[:-1]).all():
+            raise ValueError(
+                f"{folder}: {HEADS.weights}: draft_vocabulary: expected ascending ids in [0, {len(table)}), got others"
+            )
         heads = cls(slots=form.slots, layers=form.layers, embedding=embedding, table=table, vocabulary=vocabulary)
         heads.load_state_dict(tensors)
         return heads.to(device=device, dtype=dtype).eval()
 
 
-CONFIG = "config.json"
-WEIGHTS = "heads.safetensors"
-FORMAT = "rescore heads"
-VERSION = 1
-
-
-class HeadsForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class HeadsForm(TrainedForm, frozen=True, kw_only=True):
     """T slots, residual blocks per slot, the target's width and V, and the D tokens of the draft vocabulary."""
 
     slots: Annotated[int, Meta(ge=1, le=64)]
@@ -126,7 +123,6 @@ class HeadsForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False)
             )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor."""
         shapes: dict[str, tuple[int, ...]] = {"draft_vocabulary": (self.draft_vocabulary,)}
         for slot in range(self.slots):
             shapes[f"heads.{slot}.input.weight"] = (self.width, 2 * self.width)
@@ -136,60 +132,15 @@ class HeadsForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False)
         return shapes
 
 
-def holds_heads(folder: Path) -> bool:
-    """Whether a folder's configuration is that of heads of this kind."""
-    return (folder / WEIGHTS).exists()
-
-
-def write_heads(folder: str | Path, form: HeadsForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Writes the folder's two files, weights in float16; `about` goes into config.json."""
-    stored = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-    write_folder(
-        Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **structs.asdict(form), **about}
-    )
-
-
-def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[HeadsForm, dict[str, Tensor]]:
-    """Reads and checks form and tensors for a target of this width and V, which may have gained tokens since.
-
-    ValueError or FileNotFoundError names what is wrong.
-    """
-    folder = Path(folder)
-    form = read_form(folder)
-    for name, wanted, fits in (
-        ("width", width, form.width == width),
-        ("vocab_size", vocab_size, form.vocab_size <= vocab_size),
-    ):
-        if not fits:
-            raise ValueError(
-                f"{folder / CONFIG}: expected heads for this model's {name} of {wanted}, got {getattr(form, name)}; "
-                "they were trained for another"
-            )
-    shapes = form.shapes()
-    tensors = read_tensors(folder / WEIGHTS, shapes)
-    for name, shape in shapes.items():
-        _check(folder / WEIGHTS, name, tensors[name], shape)
-    ids = tensors["draft_vocabulary"]
-    if int(ids[0]) < 0 or int(ids[-1]) >= vocab_size or not (ids[1:] > ids[:-1]).all():
-        raise ValueError(
-            f"{folder / WEIGHTS}: draft_vocabulary: expected ascending ids in [0, {vocab_size}), got others"
-        )
-    return form, tensors
-
-
-def read_form(folder: Path) -> HeadsForm:
-    """Reads config.json."""
-    return read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION, HeadsForm)
-
-
-def _check(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if name != "draft_vocabulary":
-        check_floats(path, name, tensor, shape)
-    elif tuple(tensor.shape) != shape or tensor.dtype != torch.int32:
-        raise ValueError(
-            f"{path}: {name}: expected int32 {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
-            "the file is damaged or belongs to another model"
-        )
+HEADS = TrainedFolder(
+    what="heads",
+    form=HeadsForm,
+    format="rescore heads",
+    config="config.json",
+    weights="heads.safetensors",
+    half=True,
+    integers=("draft_vocabulary",),
+)
 
 
 def stored_heads(
@@ -200,12 +151,12 @@ def stored_heads(
     FileNotFoundError says what is wrong.
     """
     path = Path(path)
-    if holds_bita(path):
+    if BITA.is_at(path):
         raise ValueError(
             f"{path}: expected heads of `rescore train heads`, or none, got mask tokens of BiTA, which only causal "
             "language models of Hugging Face can read"
         )
-    if path.is_dir() and holds_heads(path):
+    if HEADS.is_at(path):
         return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype, device=table.device)
     return MedusaHeads.load(
         path,

@@ -11,20 +11,7 @@ from torch import Tensor, nn
 
 from rescore.decode.models.target import Block
 
-LONG = "longrope"
 _ROTARY = "rotary_emb"
-
-
-def rope_types(config: Any) -> dict[str, dict[str, Any]]:
-    """The rotary parameters of a configuration by type, such as "default" and "longrope"."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    # Either one set of parameters, or one per kind of layer.
-    return {one["rope_type"]: one for one in (rope, *rope.values()) if isinstance(one, dict) and "rope_type" in one}
-
-
-def switch_of(rope: dict[str, dict[str, Any]]) -> int:
-    """The length of a text past which longrope, one of these parameters, takes its long factors."""
-    return int(rope[LONG]["original_max_position_embeddings"])
 
 
 def is_rotary(decoder: Any) -> bool:

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.decoder_layers import DecoderLayers, with_modules
-from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.models.draft_step import DraftStep, DraftVocabulary
 from rescore.decode.models.exit_heads import exits_of
-from rescore.decode.models.heads import DraftVocabulary
 from rescore.decode.models.model_facts import EARLY
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target

@@ -13,12 +13,11 @@ from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
-from msgspec import Meta, structs
+from msgspec import Meta
 from torch import Tensor, nn
 
-from rescore.decode.models.checkpoint import read_config, read_floats, write_folder
+from rescore.decode.models.checkpoint import TrainedFolder, TrainedForm
 from rescore.decode.models.decoder_layers import DecoderLayers
-from rescore.lattice.checked import Checked
 
 
 class ExitHeads(nn.Module):
@@ -56,7 +55,7 @@ class ExitHeads(nn.Module):
 
     def save(self, folder: str | Path, about: dict[str, Any]) -> None:
         """Writes two files; `about` is metadata."""
-        write_exits(folder, self.form, dict(self.named_buffers()), about)
+        EXITS.write(folder, self.form, dict(self.named_buffers()), about)
 
     @classmethod
     def load(
@@ -69,7 +68,7 @@ class ExitHeads(nn.Module):
         device: torch.device | str = "cpu",
     ) -> ExitHeads:
         """Loads the heads of a folder for a model of this depth and width. ValueError if they do not fit."""
-        form, tensors = read_exits(folder, depth=depth, width=width)
+        form, tensors = EXITS.read(folder, depth=depth, width=width)
         heads = cls(form)
         heads.load_state_dict(tensors)
         return heads.to(device=device, dtype=dtype).eval()
@@ -92,13 +91,7 @@ def scaled(state: Tensor) -> Tensor:
     return F.rms_norm(state, state.shape[-1:])
 
 
-CONFIG = "exits.json"
-WEIGHTS = "exits.safetensors"
-FORMAT = "rescore exits"
-VERSION = 1
-
-
-class ExitForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class ExitForm(TrainedForm, frozen=True, kw_only=True):
     """The layers after which tokens may exit, ascending, of a model of this depth and width."""
 
     exits: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1)]
@@ -111,30 +104,15 @@ class ExitForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
             raise ValueError(f"exits: expected ascending layers below the last, {self.depth}, got {self.exits!r:.80}")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor."""
         n, width = len(self.exits), self.width
         return {"translation": (n, width, width), "offset": (n, width), "classifier": (n, width), "bias": (n,)}
 
 
-def write_exits(folder: str | Path, form: ExitForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Writes the folder's two files, weights in float16; `about` goes into exits.json."""
-    stored = {name: tensor.half() for name, tensor in tensors.items()}
-    write_folder(
-        Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **structs.asdict(form), **about}
-    )
-
-
-def read_exits(folder: str | Path, *, depth: int, width: int) -> tuple[ExitForm, dict[str, Tensor]]:
-    """Reads and checks form and tensors. ValueError or FileNotFoundError names what is wrong."""
-    folder = Path(folder)
-    form = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION, ExitForm)
-    for name, wanted in (("depth", depth), ("width", width)):
-        if getattr(form, name) != wanted:
-            raise ValueError(
-                f"{folder / CONFIG}: expected exits of this model, of {name} {wanted}, got {getattr(form, name)}; "
-                "they were trained for another"
-            )
-    path = folder / WEIGHTS
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: expected beside {CONFIG}, got nothing of that name")
-    return form, read_floats(path, form.shapes())
+EXITS = TrainedFolder(
+    what="exits",
+    form=ExitForm,
+    format="rescore exits",
+    config="exits.json",
+    weights="exits.safetensors",
+    half=True,
+)

@@ -16,14 +16,14 @@ from typing import Annotated, Any, cast
 import torch
 import torch.nn.functional as F
 from msgspec import Meta
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
 from rescore.decode.models.checkpoint import tensor_files
-from rescore.decode.models.heads import DraftVocabulary, StatelessHeads
+from rescore.decode.models.draft_step import DraftVocabulary, StatelessHeads
 from rescore.lattice.atomic import replacing
 from rescore.lattice.checked import Checked, read_object
+from rescore.lattice.mapped import safetensors
 
 
 class ResidualBlock(nn.Module):
@@ -223,12 +223,8 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _safe(path: Path) -> dict[str, Tensor]:
     """Only the heads' tensors of a file."""
-    try:
-        with safe_open(path, "pt") as file:
-            names = _head_names(list(file.keys()))
-            return {short: file.get_tensor(name) for name, short in names.items()}
-    except SafetensorError as error:
-        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
+    with safetensors(path) as file:
+        return {short: file.get_tensor(name) for name, short in _head_names(list(file.keys())).items()}
 
 
 def _pickled(path: Path) -> dict[str, Tensor]:

@@ -1,4 +1,7 @@
-"""Which Hugging Face models can be read in blocks: known cases by name, all others by a self-test."""
+"""Which Hugging Face models can be read in blocks: known cases by name, all others by a self-test.
+
+And what configurations say of positions and states.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rescore.lattice.extras import needed_for
+
+with needed_for("a model of Hugging Face"):
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
+
 ATTENTION = ("sdpa", "eager")
 _WRONG = {torch.float64: 1e-3, torch.float32: 1e-3}
 """The largest relative error of logits attributed to rounding; a wrong mask or position causes far more."""
 _WRONG_OF_SHORT_FLOATS = 0.1
+LONG = "longrope"
 
 
 def check_model(model: Any, encoder_decoder: bool) -> None:
@@ -186,3 +196,41 @@ def _is_quantised(model: Any) -> bool:
     return bool(getattr(model, "is_quantized", False)) or any(
         weight is not None and not (torch.is_tensor(weight) and weight.is_floating_point()) for weight in weights
     )
+
+
+def rope_types(config: Any) -> dict[str, dict[str, Any]]:
+    """The rotary parameters of a configuration by type, such as "default" and "longrope"."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    # Either one set of parameters, or one per kind of layer.
+    return {one["rope_type"]: one for one in (rope, *rope.values()) if isinstance(one, dict) and "rope_type" in one}
+
+
+def switch_of(rope: dict[str, dict[str, Any]]) -> int:
+    """The length of a text past which longrope, one of these parameters, takes its long factors."""
+    return int(rope[LONG]["original_max_position_embeddings"])
+
+
+def context_of(config: Any, rope: dict[str, Any] | None = None) -> int | None:
+    """The positions that a decoder was made for; None if its configuration does not say.
+
+    rope: its rotary parameters by type; None: the configuration's.
+    """
+    rope = rope_types(config) if rope is None else rope
+    if LONG in rope:
+        return switch_of(rope)
+    return longest_of(config)
+
+
+def longest_of(config: Any) -> int | None:
+    """The positions of the longest text of a decoder; None if its configuration does not say."""
+    return getattr(config, "max_position_embeddings", None)
+
+
+def is_recurrent(config: Any) -> bool:
+    """Whether caches of a configuration's models have states that are no keys and values."""
+    return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in DynamicCache(config=config).layers)
+
+
+def attends(config: Any) -> bool:
+    """Whether some layers of a configuration's models have keys and values."""
+    return any(isinstance(layer, DynamicLayer) for layer in DynamicCache(config=config).layers)

@@ -10,12 +10,16 @@ from typing import Any
 import torch
 
 from rescore.decode.models.blockwise_config import read_config
-from rescore.decode.models.checkpoint import check_layers
-from rescore.decode.models.gguf import described
-from rescore.decode.models.located import is_gguf, located
+from rescore.decode.models.checkpoint import check_layers, stores_mtp
+from rescore.decode.models.located import described, is_gguf, located
 from rescore.decode.models.medusa import holds_medusa
+from rescore.decode.models.model_check import context_of, is_recurrent, longest_of
 from rescore.lattice.checked import read_object
+from rescore.lattice.extras import needed_for
 from rescore.lm.model.tokenizer import TextTokenizer
+
+with needed_for("a model of Hugging Face"):
+    from transformers import AutoConfig, AutoModelForCausalLM
 
 MTP = "mtp"
 EARLY = "early:"  # prefix of the model's own first layers as heads: `early_layers.EarlyLayers`
@@ -50,7 +54,7 @@ def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts
     place, hugging_face = model_place(described(found) if is_gguf(found) else found, heads)
     if heads not in (None, MTP) and not _early(heads) and not Path(str(heads)).exists():
         raise FileNotFoundError(f"{heads}: expected Medusa heads, a folder or a file, got nothing of that name")
-    return _hugging_face(place, heads) if hugging_face else _blockwise(place, heads)
+    return _facts_of_hugging_face(place, heads) if hugging_face else _facts_of_blockwise(place, heads)
 
 
 def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
@@ -77,7 +81,7 @@ def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
     return file, False
 
 
-def _blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
+def _facts_of_blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
     config, tokenizer = read_config(file), tokenizer_beside(file.parent)
     return ModelFacts(
         kind="blockwise",
@@ -91,12 +95,7 @@ def _blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
     )
 
 
-def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
-    try:
-        from rescore.decode.models.causal_lm import context_of, longest_of
-        from rescore.decode.models.recurrent import is_recurrent
-    except ImportError as error:
-        raise ValueError(f"{folder}: {error}") from None
+def _facts_of_hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
     config = read_hugging_face_config(folder)
     encoder_decoder = bool(config.is_encoder_decoder)
     text = config.get_text_config(decoder=True)
@@ -141,10 +140,6 @@ def _stores_mtp(config: Any) -> bool:
     """Asks the model's class, through an instance without weights."""
     if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
         return False
-    from transformers import AutoModelForCausalLM
-
-    from rescore.decode.models.mtp import stores_mtp
-
     with torch.device("meta"):
         return stores_mtp(AutoModelForCausalLM.from_config(config))
 
@@ -161,8 +156,6 @@ def read_hugging_face_config(folder: Path) -> Any:
         raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
     check_layers(folder, config)
     try:
-        from transformers import AutoConfig
-
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers and its configurations' checks raise many kinds
         raise ValueError(

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.checkpoint import tensor_files
-from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.heads import DraftVocabulary
+from rescore.decode.models.checkpoint import stores_mtp
+from rescore.decode.models.draft_step import DraftStep, DraftVocabulary
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers, attention_mask
 from rescore.decode.models.target import Block
 
@@ -145,16 +144,3 @@ def _attention_kinds(model: str, config: Any, modules: int) -> list[str]:
             "their state cannot be rolled back"
         )
     return kinds
-
-
-def stores_mtp(model: Any) -> bool:
-    """Whether the folder of a model holds weights of MTP modules."""
-    from transformers.modeling_layers import MtpModel
-
-    if (
-        not getattr(model.config.get_text_config(decoder=True), "num_mtp_layers", None)
-        or not model._keys_to_ignore_on_load_unexpected
-    ):
-        return False
-    pattern = MtpModel.get_mtp_weights_regex(model)
-    return any(pattern.search(name) for name in tensor_files(Path(model.config.name_or_path)))

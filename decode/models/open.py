@@ -9,17 +9,31 @@ from typing import Any
 
 import torch
 
-from rescore.decode.models.bita import holds_bita
+from rescore.decode.models.bita import BITA, with_tokens
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
-from rescore.decode.models.checkpoint import tensor_files
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.checkpoint import stores_mtp, tensor_files
 from rescore.decode.models.conditioned_heads import stored_heads
-from rescore.decode.models.gguf import converted
-from rescore.decode.models.heads import Heads
-from rescore.decode.models.located import is_gguf, located
+from rescore.decode.models.draft_step import Heads
+from rescore.decode.models.early_layers import EarlyLayers
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.located import converted, is_gguf, located
 from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import check_size, matrices_of
-from rescore.decode.models.model_facts import MTP, end_of_text, model_place, read_hugging_face_config, tokenizer_beside
+from rescore.decode.models.model_facts import (
+    MTP,
+    end_of_text,
+    model_place,
+    read_hugging_face_config,
+    tokenizer_beside,
+)
+from rescore.decode.models.mtp import MtpHeads
+from rescore.decode.models.recurrent import causal_target
 from rescore.decode.models.target import Target
+from rescore.lattice.extras import needed_for
+
+with needed_for("a model of Hugging Face"):
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,16 +99,16 @@ def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, 
 
 
 def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
-    from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-    from rescore.decode.models.recurrent import causal_target
-
     model = _load(folder, dtype).to(device)
     encoder_decoder = bool(model.config.is_encoder_decoder)
     target: Target = EncoderDecoderTarget(model) if encoder_decoder else causal_target(model)
     tokenizer = tokenizer_beside(folder)
     found: Heads | None
-    if heads not in (None, MTP) and holds_bita(Path(str(heads))):
-        target, found = _with_masks(Path(str(heads)), target)
+    if heads not in (None, MTP) and BITA.is_at(Path(str(heads))):
+        if encoder_decoder:
+            raise ValueError(f"{heads}: expected a causal language model for BiTA tokens, got an encoder-decoder")
+        assert isinstance(target, CausalLMTarget)
+        target, found = with_tokens(heads, target)
     else:
         found = _found_heads(folder, heads, target, model)
     return OpenModel(
@@ -109,8 +123,6 @@ def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | N
 
 def _load(folder: Path, dtype: torch.dtype | None) -> Any:
     """Loads a model and checks that all weights were stored: transformers would fill in random ones and only log it."""
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
     config = read_hugging_face_config(folder)
     try:
         kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
@@ -143,10 +155,6 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
 
 
 def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any) -> Heads | None:
-    from rescore.decode.models.causal_lm import CausalLMTarget
-    from rescore.decode.models.early_layers import EarlyLayers
-    from rescore.decode.models.mtp import MtpHeads, stores_mtp
-
     causal = isinstance(target, CausalLMTarget)
     if heads is None:
         heads = folder if holds_medusa(folder) else MTP if causal and stores_mtp(model) else None
@@ -160,16 +168,6 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
     if not causal:
         raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got {type(model).__name__}")
     return MtpHeads.of_checkpoint(target)
-
-
-def _with_masks(folder: Path, target: Target) -> tuple[Target, Heads]:
-    """Returns the target with a folder's BiTA mask tokens, and these as its heads."""
-    from rescore.decode.models.bita import with_tokens
-    from rescore.decode.models.causal_lm import CausalLMTarget
-
-    if not isinstance(target, CausalLMTarget):
-        raise ValueError(f"{folder}: expected a causal language model for BiTA tokens, got an encoder-decoder")
-    return with_tokens(folder, target)
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:

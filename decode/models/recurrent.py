@@ -29,7 +29,7 @@ from torch import Tensor
 
 from rescore.decode.models.causal_lm import FULL, SLIDING, CausalLMTarget
 from rescore.decode.models.decoder_layers import with_modules
-from rescore.decode.models.model_check import check_logits
+from rescore.decode.models.model_check import check_logits, is_recurrent
 from rescore.decode.models.slot_cache import DynamicCache, SlotCache, SlotLayers
 from rescore.decode.models.target import Block
 from rescore.lattice.extras import needed_for
@@ -53,16 +53,6 @@ CHUNK, SHORT = 16, 64  # tokens of a chunk in passes of at most so many tokens
 
 Layers = dict[int, LinearAttentionLayer]
 """The layers of a cache that have states [rows, ..], by their places in the model."""
-
-
-def is_recurrent(config: Any) -> bool:
-    """Whether caches of a configuration's models have states that are no keys and values."""
-    return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in DynamicCache(config=config).layers)
-
-
-def attends(config: Any) -> bool:
-    """Whether some layers of a configuration's models have keys and values."""
-    return any(isinstance(layer, DynamicLayer) for layer in DynamicCache(config=config).layers)
 
 
 def causal_target(model: Any) -> CausalLMTarget:

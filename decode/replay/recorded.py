@@ -12,7 +12,7 @@ from rescore.decode.models.draft_step import DraftStep, Read
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
 ROOM = 1 << 30  # a replay cuts no draft

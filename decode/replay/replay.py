@@ -20,9 +20,8 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.recorded import RecordedTexts, parts_of, text_of
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lattice.oracle import oracle_by_width
-from rescore.lattice.tree import TokenTree, accepted_by_size
-from rescore.lattice.trees import Drafts, Trees
+from rescore.lattice.sausage import oracle_by_width
+from rescore.lattice.tree import Drafts, TokenTree, Trees, accepted_by_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

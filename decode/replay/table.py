@@ -24,7 +24,7 @@ from rescore.lattice.checked import checked, parse_object
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
-from rescore.lattice.trees import Drafts
+from rescore.lattice.tree import Drafts
 
 SUFFIXES = (".parquet", ".jsonl")
 CHUNK = 1 << 14  # lines of JSON read at once

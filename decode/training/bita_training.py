@@ -1,5 +1,10 @@
 """Trains BiTA's mask and prompt tokens; the model is frozen.
 
+Groups of masks stand after positions of a text, all groups of a text in one pass. The text attends to neither masks nor
+prompt tokens, so it is read first, without gradients. Then the masks of all groups attend to its keys and values, each
+group up to its own position. A group therefore sees exactly what `BitaTarget` sees after that position, and one pass
+trains as many positions as it has groups (Lin et al. 2024, section 3.1, train one).
+
 The run's folder holds in `tokens/` the best tokens so far on held-out texts, and the files of a `TrainingRun`.
 """
 
@@ -17,11 +22,155 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.bita import BitaTokens
+from rescore.decode.models.bita import BitaTokens, same_group
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.training.bita_groups import Groups, TaughtText, group_states
+from rescore.decode.models.slot_cache import CACHE, Cache, SlotCache
+from rescore.decode.models.target import Block
 from rescore.decode.training.lessons import batches
-from rescore.decode.training.training_run import RECALLS, Progress, TrainingRun
+from rescore.decode.training.state_store import Shard
+from rescore.decode.training.training_run import Progress, SlotScores, TrainingRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaughtText:
+    """A prompt and its answer.
+
+    number  of the prompt; ids: int64 [n]; answer: index in ids where the answer begins
+    """
+
+    number: int
+    ids: NDArray[np.int64]
+    answer: int
+
+    def positions(self) -> NDArray[np.int64]:
+        """Returns the tokens after which a group may stand: the next token is in the answer and not its last."""
+        return np.arange(self.answer - 1, len(self.ids) - 2)
+
+
+def taught_texts(shards: Sequence[Shard]) -> list[TaughtText]:
+    """Returns the texts of a store that are long enough to train a mask."""
+    found = []
+    for shard in shards:
+        for i, number in enumerate(shard["numbers"].tolist()):
+            prompt, answer = (
+                shard[name][shard[offsets][i] : shard[offsets][i + 1]].astype(np.int64)
+                for name, offsets in (("prompt_tokens", "prompt_offsets"), ("tokens", "offsets"))
+            )
+            if len(answer) > 1:
+                found.append(TaughtText(number=number, ids=np.concatenate((prompt, answer)), answer=len(prompt)))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Groups:
+    """Groups of M masks in R texts.
+
+    texts  ids of each text, int64 [n]
+    at     int64 [R, G], the token after which each group stands
+    truth  int64 [R, G, M], the tokens that the masks should predict, -1 past the end of the text
+    """
+
+    texts: list[NDArray[np.int64]]
+    at: Tensor
+    truth: Tensor
+
+    @classmethod
+    def behind(cls, texts: Sequence[TaughtText], positions: Sequence[NDArray[np.int64]], masks: int) -> Groups:
+        """Makes groups after the given positions [g] of each text, g >= 1. Padding groups of texts with fewer positions
+        have no truth.
+        """
+        most = max(map(len, positions))
+        at = np.zeros((len(texts), most), np.int64)
+        truth = np.full((len(texts), most, masks), -1, np.int64)
+        for row, (text, own) in enumerate(zip(texts, positions)):
+            at[row, : len(own)] = own
+            later = own[:, None] + 2 + np.arange(masks)
+            inside = later < len(text.ids)
+            truth[row, : len(own)] = np.where(inside, text.ids[np.where(inside, later, 0)], -1)
+        return cls(texts=[text.ids for text in texts], at=torch.from_numpy(at), truth=torch.from_numpy(truth))
+
+
+def group_states(target: CausalLMTarget, tokens: BitaTokens, groups: Groups) -> Tensor:
+    """Returns the last hidden states of the masks, [R, G, M, width], with gradients for `tokens` only."""
+    rows, (count, masks) = len(groups.texts), (groups.at.shape[1], tokens.form.masks)
+    longest = max(map(len, groups.texts))
+    cache = SlotCache(rows, longest)
+    with torch.no_grad():
+        target.read(Block.of_texts(groups.texts, [0] * rows, target.device), cache)
+    block = GroupBlock.behind(groups.at.to(target.device), longest, tokens.form.prompts, masks, target.context)
+    dtype = target.model.dtype
+    target.begin(block)
+    hidden = target.decoder(
+        inputs_embeds=tokens.masks.to(dtype).repeat(rows, count, 1),
+        position_ids=block.positions,
+        attention_mask=target.masks(block),
+        use_cache=True,
+        **{CACHE: GroupLayers(cache, longest, tokens, dtype)},
+    ).last_hidden_state
+    return hidden.unflatten(1, (count, masks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupBlock(Block):
+    """A block of masks. Each attends to the text (`text` slots) up to its group's position, to all `prompts` prompt
+    tokens, and to the earlier masks of its group.
+
+    at  int64 [R, G M], the position of the token after which each mask's group stands
+    """
+
+    at: Tensor
+    text: int
+    prompts: int
+    masks: int
+
+    @classmethod
+    def behind(cls, at: Tensor, text: int, prompts: int, masks: int, context: int | None) -> GroupBlock:
+        """Makes groups of M masks after the tokens `at` [R, G]."""
+        at = at.repeat_interleave(masks, dim=1)
+        depths = at + 1 + torch.arange(at.shape[1], device=at.device) % masks
+        return cls(
+            ids=torch.zeros_like(at),
+            start=at.new_zeros(len(at)),
+            depths=depths if context is None else depths.clamp(max=context - 1),
+            ancestors=None,
+            end=text + prompts + at.shape[1],
+            at=at,
+            text=text,
+            prompts=prompts,
+            masks=masks,
+        )
+
+    def seen(self, window: int | None = None) -> Tensor:
+        slot = torch.arange(self.text, device=self.at.device)
+        text = slot <= self.at[..., None]
+        if window is not None:
+            text &= self.depths[..., None] - slot < window
+        prompts = text.new_ones(1, 1, self.prompts).expand(*self.at.shape, -1)
+        own = same_group(torch.arange(self.width, device=self.at.device), self.masks).expand(self.rows, -1, -1)
+        return torch.cat((text, prompts, own), dim=2)[:, None]
+
+
+class GroupLayers(Cache):
+    """Keys and values of the text (already read), the prompt tokens and the masks. Nothing is stored."""
+
+    def __init__(self, cache: SlotCache, text: int, tokens: BitaTokens, dtype: torch.dtype):
+        super().__init__(layers=[])
+        self._text, self._cache, self._tokens, self._dtype = text, cache, tokens, dtype
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        cache, tokens, layer = self._cache, self._tokens, layer_idx
+        keys = self._joined(cache.keys[layer], tokens.keys[layer], key_states)
+        return keys, self._joined(cache.values[layer], tokens.values[layer], value_states)
+
+    def _joined(self, text: Tensor, prompts: Tensor, masks: Tensor) -> Tensor:
+        shared = prompts.to(self._dtype).expand(len(text), -1, -1, -1)
+        return torch.cat((text[:, :, : self._text], shared, masks), dim=2)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
 
 TOKENS = "tokens"
 HELD_OUT = 41  # one text in 41 is held out, by its prompt's number
@@ -110,16 +259,13 @@ class BitaTraining(TrainingRun):
             yield self.target.logits(states[:, :, t][known]).float(), truth[:, :, t][known]
 
     def validate(self) -> tuple[list[float], dict[int, list[float]]]:
-        masks = self.tokens.form.masks
-        loss, found, counted = np.zeros(masks), np.zeros((len(RECALLS), masks)), np.zeros(masks)
+        scores = SlotScores(self.tokens.form.masks)
         for start in range(0, len(self.held), ROWS):
             texts = self.held[start : start + ROWS]
             positions = [_spread(text.positions(), self.options.groups) for text in texts]
             for t, (logits, truth) in enumerate(self._taught(texts, positions)):
-                loss[t] += float(F.cross_entropy(logits, truth)) * len(truth)
-                found[:, t] += _hits(logits, truth).cpu().numpy()
-                counted[t] += len(truth)
-        return (loss / counted).tolist(), {k: row.tolist() for k, row in zip(RECALLS, found / counted)}
+                scores.add(t, F.cross_entropy(logits, truth), logits, truth)
+        return scores.means()
 
     def keep(self, progress: Progress) -> None:
         self.tokens.save(self.folder / TOKENS, {**self.about, "training": asdict(progress) | asdict(self.options)})
@@ -128,12 +274,6 @@ class BitaTraining(TrainingRun):
         return {"masks": self.tokens.form.masks, "prompts": self.tokens.form.prompts, **asdict(self.options)} | {
             "texts_there": len(self.train)
         }
-
-
-def _hits(logits: Tensor, truth: Tensor) -> Tensor:
-    """Counts how often the truth is among the first k, for each k of `RECALLS`."""
-    hits = logits.topk(max(RECALLS), dim=-1).indices == truth[:, None]
-    return torch.stack([hits[:, :k].sum() for k in RECALLS])
 
 
 def _spread(positions: NDArray[np.int64], most: int) -> NDArray[np.int64]:

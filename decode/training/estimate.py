@@ -11,7 +11,7 @@ import torch
 
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.target import Block, Target
-from rescore.decode.training.distil import Distillation
+from rescore.decode.training.heads_training import Distillation
 from rescore.decode.training.own_texts import TextOptions
 
 TRIAL = 512  # rows of the trial of heads

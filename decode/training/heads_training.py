@@ -10,15 +10,58 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from msgspec import structs
 from torch import Tensor, nn
 
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.training.distil import Distillation, taught
 from rescore.decode.training.lessons import Lesson, Lessons, batches
-from rescore.decode.training.training_run import RECALLS, Progress, TrainingRun
+from rescore.decode.training.training_run import Progress, SlotScores, TrainingRun
+
+CHUNK = 256  # rows whose logits are in memory at once
+LEAST = 1e-30  # probabilities are clamped to this before taking logarithms
+
+
+def taught(ids: Tensor, logp: Tensor, columns: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Returns the target distribution over a draft vocabulary: columns int64 [..., K], probabilities float32 [..., K].
+
+    ids, logp [..., K]: as in `Lesson`; columns int64 [V]: an id's column or -1. Mass outside the draft vocabulary or
+    the top K is dropped; the rest is renormalised to 1, or all 0 if nothing remains.
+    """
+    at = torch.where(ids >= 0, columns[ids.clamp(min=0)], -1)
+    weight = torch.where(at >= 0, (logp / temperature).exp(), 0.0)
+    return at.clamp(min=0), weight / weight.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+
+
+class Distillation(torch.autograd.Function):
+    """Mean cross entropy [] in nats of softmax(states @ table.T) against probabilities at some columns.
+
+    states [n, width], table [D, width], columns and probs [n, K]; rows whose probabilities are all 0 do not count. The
+    gradient of the states is computed in the forward pass; the table gets none.
+    """
+
+    @staticmethod
+    def forward(ctx, states: Tensor, table: Tensor, columns: Tensor, probs: Tensor) -> Tensor:
+        counted = (probs.sum(dim=-1, keepdim=True) > 0).float()
+        rows = counted.sum().clamp(min=1)
+        total = states.new_zeros((), dtype=torch.float32)
+        grad = torch.empty_like(states)
+        for start in range(0, len(states), CHUNK):
+            part = slice(start, start + CHUNK)
+            logits = states[part] @ table.T
+            at, wanted = columns[part], probs[part]
+            slope = torch.softmax(logits, dim=-1)
+            logp = slope.gather(1, at).float().clamp(min=LEAST).log()
+            total -= (wanted * logp).sum()
+            slope.scatter_add_(1, at, -wanted.to(slope.dtype)).mul_(counted[part])
+            grad[part] = slope @ table
+        ctx.save_for_backward(grad / rows)
+        return total / rows
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0], None, None, None
+
 
 VALIDATED = 8192  # approximate number of held-out positions used for validation
 HEADS = "heads"
@@ -97,22 +140,13 @@ class HeadsTraining(TrainingRun):
     def validate(self) -> tuple[list[float], dict[int, list[float]]]:
         held = self.lessons.valid
         held = held[:: max(1, len(held) // VALIDATED)]
-        slots = self.heads.slots
-        loss, found, counted = np.zeros(slots), np.zeros((len(RECALLS), slots)), np.zeros(slots)
+        scores = SlotScores(self.heads.slots)
         for start in range(0, len(held), self.options.batch):
             lesson = self.lessons.lesson(held[start : start + self.options.batch]).to(self.device)
-            losses, states = self._losses(lesson)
-            for t in range(slots):
+            for t, (loss, states) in enumerate(zip(*self._losses(lesson))):
                 known = lesson.truth[:, t] >= 0
-                wanted = self._columns[lesson.truth[known, t]]
-                n = len(wanted)
-                top = (states[t][known] @ self._table.T).topk(min(max(RECALLS), len(self._table)), dim=-1).indices
-                hits = top == wanted[:, None]
-                loss[t] += float(losses[t]) * n
-                counted[t] += n
-                found[:, t] += [float(hits[:, :k].sum()) for k in RECALLS]
-        counted = counted.clip(1)
-        return (loss / counted).tolist(), {k: row.tolist() for k, row in zip(RECALLS, found / counted)}
+                scores.add(t, loss, states[known] @ self._table.T, self._columns[lesson.truth[known, t]])
+        return scores.means()
 
     def keep(self, progress: Progress) -> None:
         self.heads.save(self.folder / HEADS, {**self.about, "training": asdict(progress) | asdict(self.options)})

@@ -1,5 +1,7 @@
 """Training examples of heads: the state at a position of a text, and the model's own distributions at later positions.
 
+The draft vocabulary of heads: the most frequent tokens of the model's own texts.
+
 Position i of a text follows tokens[:i]. Slot t drafts tokens[i + t], given the root token tokens[i]; its target is the
 model's own distribution of that token, stored at position i + t.
 """
@@ -109,3 +111,26 @@ def _ends(shard: Shard, held_out: int) -> tuple[NDArray[np.int64], NDArray[np.bo
     """Returns for every position the end of its text and whether the text is held out."""
     lengths = np.diff(shard["offsets"])
     return np.repeat(shard["offsets"][1:], lengths), np.repeat(shard["numbers"] % held_out == 0, lengths)
+
+
+ROWS = 1 << 16  # positions counted at once
+
+
+def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> NDArray[np.int32]:
+    """Returns the ids [D], ascending, of the `size` tokens with the greatest expected counts under the model's own
+    distributions along the training texts; fewer if fewer have any mass. Ties go to the smaller id.
+    """
+    expected = np.zeros(vocab_size)
+    for ids, logp in lessons.distributions():
+        for start in range(0, len(ids), ROWS):
+            part = slice(start, start + ROWS)
+            weight = np.exp(logp[part].astype(np.float32)).ravel()
+            expected += np.bincount(ids[part].ravel(), weight, minlength=vocab_size)
+    best = np.argsort(-expected, kind="stable")[: min(size, int((expected > 0).sum()))]
+    return np.sort(best).astype(np.int32)
+
+
+def lost_share(lessons: Lessons, ids: NDArray[np.integer]) -> float:
+    """Returns the share of held-out tokens outside the vocabulary; 0 without held-out texts."""
+    lost = [~np.isin(tokens, ids) for tokens in lessons.tokens(held_out=True)]
+    return float(np.concatenate(lost).mean()) if any(map(len, lost)) else 0.0

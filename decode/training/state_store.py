@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from rescore.decode.training.states import States, TextStates
+from rescore.decode.training.own_texts import States, TextStates
 from rescore.lattice.atomic import replacing
 from rescore.lattice.checked import read_object
 from rescore.lattice.mapped import map_tensors

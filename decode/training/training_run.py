@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rescore.lattice.atomic import naming, replacing
-from rescore.lattice.damaged import reading
+from rescore.lattice.checked import reading
 
 RECALLS = (1, 4, 16)
 STATE, CURVE = "state.pt", "curve.jsonl"
@@ -38,6 +39,25 @@ class Progress:
     loss: list[float]
     recall: dict[int, list[float]]
     best: bool
+
+
+class SlotScores:
+    """Mean loss and recalls of each slot on held-out positions, added up batch by batch."""
+
+    def __init__(self, slots: int):
+        self._loss, self._counted = np.zeros(slots), np.zeros(slots)
+        self._found = np.zeros((len(RECALLS), slots))
+
+    def add(self, slot: int, loss: Tensor, logits: Tensor, truth: Tensor) -> None:
+        """Adds the mean loss at n positions, and their logits [n, D] and true columns [n], -1 where there is none."""
+        n, top = len(truth), logits.topk(min(max(RECALLS), logits.shape[-1]), dim=-1).indices
+        self._loss[slot] += float(loss) * n
+        self._counted[slot] += n
+        self._found[:, slot] += [float((top[:, :k] == truth[:, None]).sum()) for k in RECALLS]
+
+    def means(self) -> tuple[list[float], dict[int, list[float]]]:
+        counted = self._counted.clip(1)
+        return (self._loss / counted).tolist(), dict(zip(RECALLS, (self._found / counted).tolist()))
 
 
 class TrainingRun(ABC):

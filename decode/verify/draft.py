@@ -121,7 +121,7 @@ def best_tokens(scores: Tensor) -> NDArray[np.int64]:
     """The most probable token of each row of scores [..., V], int64 [...]; -1 if a row has NaN, +inf or only -inf."""
     import torch
 
-    from rescore.lattice.logit_rows import logit_rows
+    from rescore.lattice.tensors import logit_rows
 
     if scores.device.type == "cpu" and scores.dtype != torch.float64:
         return _core.best_tokens(logit_rows(scores)).reshape(scores.shape[:-1])

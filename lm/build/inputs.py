@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rescore.lattice.dump_header import FILE_NAME, read_header
+from rescore.lattice.dump import FILE_NAME, read_header
 from rescore.lattice.extras import needed_for
 from rescore.lattice.mapped import map_npy
 from rescore.lm.model.compressed import PACKINGS, STDIN

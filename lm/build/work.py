@@ -24,9 +24,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rescore.lattice.atomic import replacing, sync
+from rescore.lattice.atomic import LOCK, difference, locked, refuse_others, replacing, sync
 from rescore.lattice.checked import checked, of_format, read_object, refusal
-from rescore.lattice.unfinished import LOCK, difference, locked, refuse_others
 from rescore.lm.model.tables import Folder
 
 STAGES = ("words", "count", "merge", "estimate", "prune", "compile")

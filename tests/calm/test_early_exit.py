@@ -9,10 +9,8 @@ from support.refusals import refused, refuses
 from support.tiny_transformers import CAUSAL, V, build, shared
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from rescore.decode.calm.confidence import Saturation, SoftmaxResponse
-from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget
-from rescore.decode.calm.texts import early_exit_texts
-from rescore.decode.calm.threshold import Threshold
+from rescore.decode.calm.confidence import Saturation, SoftmaxResponse, Threshold
+from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget, early_exit_texts
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate

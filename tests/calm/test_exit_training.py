@@ -6,8 +6,7 @@ import torch
 from support.tiny_transformers import V, build
 
 from rescore.decode.calm.early_exit import LayeredModel
-from rescore.decode.calm.exit_states import ExitStates, exit_states
-from rescore.decode.calm.exit_training import area, fit_exits, logistic, ridge, score_exits
+from rescore.decode.calm.exit_training import ExitStates, area, exit_states, fit_exits, logistic, ridge, score_exits
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 

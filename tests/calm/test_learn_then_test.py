@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.refusals import refused
 
-from rescore.decode.calm.consistency import rouge_l_risk, token_risk
+from rescore.decode.calm.calibration import rouge_l_risk, token_risk
 from rescore.decode.calm.learn_then_test import fixed_sequence, hoeffding, hoeffding_bentkus, least_valid
 
 DELTA, EPSILON, N = 0.1, 0.1, 60

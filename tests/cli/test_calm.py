@@ -10,8 +10,7 @@ from support.refusals import assert_named
 from support.tiny_blockwise import untrained, write_tokenizer
 from support.tiny_transformers import V
 
-from rescore.decode.calm.calibration import read_calibrated
-from rescore.decode.calm.consistency import rouge_l_risk
+from rescore.decode.calm.calibration import read_calibrated, rouge_l_risk
 from rescore.decode.calm.learn_then_test import hoeffding_bentkus
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping

@@ -31,8 +31,7 @@ from rescore.decode.draft.tree_drafter import TreeSession
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass
-from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, Trees
 
 # Node 2 is a child of node 0, node 4 of node 1.
 TREE = TokenTree.from_parents(range(7), (-1, -1, 0, 0, 1, 2, 2))

@@ -12,8 +12,7 @@ from support.refusals import refuses
 from rescore.decode.draft.lattice_drafters import StaticTree, dynamic_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
-from rescore.lattice.oracle import ranks
-from rescore.lattice.sausage import Sausage
+from rescore.lattice.sausage import Sausage, ranks
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,7 @@ from support.refusals import refuses
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Drafts, Trees
+from rescore.lattice.tree import Drafts, TokenTree, Trees
 from rescore.lm.model.ngram import NGram
 
 

@@ -10,7 +10,7 @@ from rescore.decode.draft.calibration import DEFAULT, propose_trees
 from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 from rescore.lm.model import example
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables

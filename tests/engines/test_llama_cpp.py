@@ -20,7 +20,7 @@ from rescore.decode.engines.llama_cpp.context import ROLLBACK, SEQUENCES
 from rescore.decode.engines.llama_cpp.target import HeadsOfStates
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.request import Stopping
-from rescore.decode.models.heads import StatelessHeads
+from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping

@@ -10,9 +10,8 @@ from support.paths import ROOT
 from support.refusals import refuses
 from support.tools import load_tool
 
-from rescore.lattice import compose, svg
-from rescore.lattice.draw import draw_sausage
-from rescore.lattice.draw_tree import draw_tree
+from rescore.lattice import svg
+from rescore.lattice.draw import draw_sausage, draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 
@@ -76,8 +75,8 @@ def test_drawings_together():
     small, large = draw_sausage(sausage(2, 2)), draw_sausage(sausage(3, 12))
     for first, others in ((small, [large, small]), (large, [small]), (small, [small])):
         for drawing, ratio in (
-            (compose.wide(first, others, "t"), 16 / 9),
-            (compose.below([first, *others], "t"), None),
+            (svg.wide(first, others, "t"), 16 / 9),
+            (svg.below([first, *others], "t"), None),
         ):
             root = xml.fromstring(drawing)
             assert texts(drawing) == [text for one in (first, *others) for text in texts(one)]
@@ -92,10 +91,6 @@ def test_drawings_together():
                 assert -0.1 <= x <= x + width <= size[0] + 0.1 and -0.1 <= y <= y + height <= size[1] + 0.1
             for (x, y, width, height), (x2, y2, *_) in zip(boxes, boxes[1:]):
                 assert x2 >= x + width or y2 >= y + height
-
-
-def test_what_is_no_drawing_is_refused():
-    refuses(ValueError, lambda: compose.size("<p>"), "drawing", "'<p>'")
 
 
 def test_a_bare_sausage_is_candidates_only():
@@ -122,35 +117,6 @@ def test_any_token_text_is_safe(words):
         assert svg.cell_width(svg.label(0, lambda _, word=word: word)) <= svg.LABEL_CELLS
 
 
-LABELS = {
-    " the": "·the",
-    "a b": "a b",
-    "  ": "··",
-    "\n": "↵",
-    "\t\x07": "⇥\\x07",
-    "": "∅",
-    "antidisestablishment": "antidisesta…",
-    "\u202ex": "\\u202ex",
-    "漢字漢字漢字漢字": "漢字漢字漢…",
-}
-
-
-@pytest.mark.parametrize("word", LABELS)
-def test_labels(word):
-    assert svg.label(0, [word]) == LABELS[word]
-
-
-def test_percentages():
-    assert [svg.percent(p) for p in (1.0, 0.996, 0.5, 0.0993, 0.042, 0.0004)] == [
-        "100%",
-        "100%",
-        "50%",
-        "9.9%",
-        "4.2%",
-        "<0.1%",
-    ]
-
-
 def test_trees():
     tree = TokenTree.from_drafts(np.array([[1, 2, 3], [1, 4, -1], [5, 2, -1]]))
     with_q = TokenTree(
@@ -165,16 +131,9 @@ def test_trees():
     assert "head 2" not in texts(draw_tree(tree.head(0)))
 
 
-def test_both_colour_schemes_have_every_class():
-    drawing = draw_sausage(sausage())
-    style = next(xml.fromstring(drawing).iter(f"{NAMESPACE}style")).text
-    light, dark = style.split("@media (prefers-color-scheme: dark)")
-    for name in svg.COLOURS:
-        assert f".{name} {{" in light and f".{name} {{" in dark
-
-
 def test_refusals():
     refuses(TypeError, lambda: draw_sausage(Sausage.batch([sausage()])), "sausage")
     refuses(ValueError, lambda: draw_sausage(sausage(), after=np.array([0, 99, 8])), "after rescoring", "99", "2")
     refuses(ValueError, lambda: draw_sausage(sausage(), before=[0, 4, 8, 9]), "before rescoring", "4", "3")
     refuses(ValueError, lambda: draw_sausage(sausage(), words=["a", "b"]), "words", "2")
+    refuses(ValueError, lambda: svg.size("<p>"), "drawing", "'<p>'")

@@ -10,11 +10,10 @@ import pytest
 from support import dumps
 from support.refusals import refused, refuses
 
-from rescore.lattice.dump import Dump
-from rescore.lattice.dump_header import FILE_NAME, read_header
+from rescore.lattice.dump import FILE_NAME, Dump, read_header
 from rescore.lattice.dump_writer import DUMP, DumpWriter, kept_sequences
 
-MADE = [{name: value for name, value in one.items() if name != "logits"} for one in dumps.sequences("sampled", 9)]
+MADE = dumps.arguments("sampled", 9)
 BATCH = 2
 
 
@@ -95,7 +94,7 @@ def test_killed_at_every_system_call(tmp_path, shard_bytes):
     while killed(dump, call, shard_bytes=shard_bytes):
         seen.add(kept_sequences(dump))
         if kept_sequences(dump):
-            Dump.open(tmp_path / "dump.work" / DUMP, verify=True).check()
+            Dump.open(tmp_path / "dump.work" / DUMP).check()
         if not dump.exists():
             write(dump, shard_bytes)
         assert content(dump) == content(tmp_path / "whole"), call
@@ -118,7 +117,7 @@ def test_killed_again_and_again(tmp_path):
 def test_what_is_kept_is_read(tmp_path):
     interrupted(tmp_path / "dump", 2)
     assert kept_sequences(tmp_path / "dump") == 4
-    block = next(Dump.open(tmp_path / "dump.work" / DUMP, verify=True).blocks())
+    block = next(Dump.open(tmp_path / "dump.work" / DUMP).blocks())
     np.testing.assert_array_equal(block.tokens[:30], MADE[0]["tokens"])
 
 

@@ -10,7 +10,6 @@ pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (p
 
 from rescore.lattice.fst import from_fst, to_fst
 from rescore.lattice.sausage import Sausage
-from rescore.lm.model import example
 
 
 def acceptor(*arcs, start=0, final=(), states=4) -> "pywrapfst.VectorFst":
@@ -24,17 +23,6 @@ def acceptor(*arcs, start=0, final=(), states=4) -> "pywrapfst.VectorFst":
     for state, weight in final:
         fst.set_final(state, weight)
     return fst
-
-
-def test_the_worked_example():
-    fst = to_fst(Sausage.from_topk(example.IDS, -np.array(example.COST)))
-    assert fst.num_states() == 4 and fst.verify()
-    best = pywrapfst.shortestpath(fst)
-    labels = sorted(arc.ilabel - 1 for state in best.states() for arc in best.arcs(state))
-    assert labels == sorted([example.LIONEL, example.RONALDO, example.SCORED])
-    assert float(pywrapfst.shortestdistance(fst, reverse=True)[fst.start()]) == pytest.approx(
-        sum(cost[0] for cost in example.COST), abs=1e-5
-    )
 
 
 @settings(max_examples=60)

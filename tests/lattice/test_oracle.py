@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.refusals import refuses
 
-from rescore.lattice.oracle import oracle_by_width, oracle_lengths, ranks
-from rescore.lattice.sausage import Sausage
+from rescore.lattice.sausage import Sausage, oracle_by_width, oracle_lengths, ranks
 from rescore.lm.model import example
 
 

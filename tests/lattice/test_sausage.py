@@ -87,6 +87,7 @@ def test_from_logits_refuses():
     refuses(ValueError, lambda: Sausage.from_logits(np.zeros((2, 5), np.float32), 6), "1..V", "5", "6")
     refuses(ValueError, lambda: Sausage.from_logits(np.zeros((2, 500), np.float32), 65), "k", "1..64", "65")
     refuses(ValueError, lambda: Sausage.from_logits(np.zeros(5, np.float32), 1), "logits", "[..., T, V]", "[5]")
+    refuses(ValueError, lambda: Sausage.from_logits(np.full((1, 3), -np.inf, np.float32), 1), "logits")
 
 
 def test_the_worked_example():
@@ -191,7 +192,3 @@ def test_probabilities_are_no_logits(dtype):
     for fine in (np.eye(3), np.zeros((2, 3)), np.array([[0.5, 0.4, 0.3], [0.5, 0.25, 0.25]]), -np.log(p[0, :, :3])):
         Sausage.from_logits(fine.astype(dtype), 2)
         Sausage.from_topk(np.tile(np.arange(3), (len(fine), 1)), fine.astype(dtype))
-
-
-def test_a_slot_without_finite_logits_has_no_k():
-    refuses(ValueError, lambda: Sausage.from_logits(np.full((1, 3), -np.inf, np.float32), 1), "logits")

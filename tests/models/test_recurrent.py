@@ -18,8 +18,9 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models import recurrent
+from rescore.decode.models.model_check import attends
 from rescore.decode.models.open import open_model
-from rescore.decode.models.recurrent import RecurrentTarget, attends, causal_target
+from rescore.decode.models.recurrent import RecurrentTarget, causal_target
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
 from rescore.decode.verify.sampling import Sampling

@@ -13,7 +13,7 @@ from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.replay.table import Lines, lines_of
 from rescore.lattice.dump import Dump
-from rescore.lattice.oracle import oracle_lengths
+from rescore.lattice.sausage import oracle_lengths
 from rescore.lm.build.in_memory import build
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rescore.lattice.dump_header import DumpHeader
+from rescore.lattice.dump import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
 
 V, H, K = 50, 4, 6
@@ -51,6 +51,11 @@ def sequences(kind: str = "forced", count: int = 5, seed: int = 0) -> list[dict]
             one["seeds"] = rng.integers(0, 2**63, n).astype(np.uint64)
         made.append(one)
     return made
+
+
+def arguments(kind: str = "forced", count: int = 5) -> list[dict]:
+    """The same without logits."""
+    return [{name: value for name, value in one.items() if name != "logits"} for one in sequences(kind, count)]
 
 
 def likely_sequences(count: int = 12) -> list[dict]:

@@ -13,7 +13,7 @@ from support.device_rescorer import device_rescorer
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
 bench_device = load_tool("bench/device")

@@ -12,8 +12,14 @@ from support.tiny_transformers import V, build, shared
 from rescore.decode.models.bita import BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.target import Block
-from rescore.decode.training.bita_groups import Groups, TaughtText, group_states, taught_texts
-from rescore.decode.training.bita_training import BitaOptions, BitaTraining
+from rescore.decode.training.bita_training import (
+    BitaOptions,
+    BitaTraining,
+    Groups,
+    TaughtText,
+    group_states,
+    taught_texts,
+)
 from rescore.decode.training.training_run import best_of
 
 OPTIONS = BitaOptions(texts=4, groups=8, rounds=6, rate=0.02, every=30)

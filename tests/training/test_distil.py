@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rescore.decode.training import distil
-from rescore.decode.training.distil import Distillation, taught
+from rescore.decode.training import heads_training
+from rescore.decode.training.heads_training import Distillation, taught
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def seeded():
 
 @pytest.mark.parametrize("chunk", [1, 4, 512])
 def test_loss_and_gradient_are_those_of_torch(monkeypatch, chunk):
-    monkeypatch.setattr(distil, "CHUNK", chunk)
+    monkeypatch.setattr(heads_training, "CHUNK", chunk)
     states, table = torch.randn(9, 6, requires_grad=True), torch.randn(13, 6)
     columns = torch.stack([torch.randperm(13)[:3] for _ in range(9)])
     probs = torch.rand(9, 3)

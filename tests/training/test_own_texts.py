@@ -8,8 +8,7 @@ from support.tiny_transformers import V, shared
 
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.training.own_texts import TextOptions, own_texts
-from rescore.decode.training.states import States, read_states
+from rescore.decode.training.own_texts import States, TextOptions, own_texts, read_states
 from rescore.decode.verify.sampling import Sampling
 
 END, MOST, NAMES = (2, 5), 12, ("llama", "qwen2", "gpt2")

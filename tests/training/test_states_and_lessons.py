@@ -7,10 +7,9 @@ import pytest
 from support.refusals import refuses
 
 from rescore.decode.loop.prompts import Prompt
-from rescore.decode.training.lessons import Lessons, batches
+from rescore.decode.training.lessons import Lessons, batches, choose_vocabulary, lost_share
+from rescore.decode.training.own_texts import States, TextStates
 from rescore.decode.training.state_store import StateStore, write_texts
-from rescore.decode.training.states import States, TextStates
-from rescore.decode.training.vocabulary import choose_vocabulary, lost_share
 
 WIDTH, K, V = 4, 2, 30
 ABOUT = {"model": "m", "width": WIDTH, "top_k": K}

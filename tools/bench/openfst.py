@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.trees import Drafts
+from rescore.lattice.tree import Drafts
 from rescore.lm.model.fst import const_parts
 from rescore.lm.model.ngram import NGram
 

@@ -27,10 +27,9 @@ from rich.table import Table
 from rescore.decode.bench.decoding import PLAIN, Measurement, System, bench
 from rescore.decode.bench.huggingface import huggingface_contender
 from rescore.decode.bench.results import machine
-from rescore.decode.calm.consistency import rouge_l_risk
-from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget
-from rescore.decode.calm.setting import ExitSetting
-from rescore.decode.calm.threshold import Threshold
+from rescore.decode.calm.calibration import rouge_l_risk
+from rescore.decode.calm.confidence import Threshold
+from rescore.decode.calm.early_exit import ExitSetting, LayeredModel, LossyEarlyExitTarget
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice

@@ -30,7 +30,7 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request, Stopping
-from rescore.decode.models.heads import Heads
+from rescore.decode.models.draft_step import Heads
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.replay import rows as replays

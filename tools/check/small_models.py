@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.draft_step import Heads
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-from rescore.decode.models.heads import Heads
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.target import Target
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rescore.lattice import svg
-from rescore.lattice.draw import draw_sausage
-from rescore.lattice.draw_tree import draw_tree
+from rescore.lattice.draw import draw_sausage, draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm.model import example

@@ -15,8 +15,7 @@ from rescore.decode.cli.output import Part, Result
 from rescore.decode.cli.values import float_between, int_between, printable_text
 
 if TYPE_CHECKING:
-    from rescore.decode.calm.setting import ExitSetting
-    from rescore.decode.calm.texts import EarlyText
+    from rescore.decode.calm.early_exit import EarlyText, ExitSetting
     from rescore.decode.cli.calm_models import ExitModel
     from rescore.decode.loop.generate import Options
 
@@ -56,7 +55,7 @@ class CalmGenerateArgs(ExitArgs, ExitModelArgs):
 
 def run(args: CalmGenerateArgs) -> Result:
     from rescore.decode.calm.calibration import read_calibrated
-    from rescore.decode.calm.texts import early_exit_texts
+    from rescore.decode.calm.early_exit import early_exit_texts
     from rescore.decode.cli.calm_models import open_exit_model
     from rescore.decode.cli.decoders import read_prompts
 
@@ -113,7 +112,7 @@ def _report(
 
 def _compare(report: dict[str, Any], model: ExitModel, ids: list, texts: list[EarlyText], options: Options) -> None:
     """Adds the model's own texts."""
-    from rescore.decode.calm.consistency import rouge_l_risk
+    from rescore.decode.calm.calibration import rouge_l_risk
     from rescore.decode.loop.generate import generate
 
     began = time.perf_counter()

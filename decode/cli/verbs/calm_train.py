@@ -12,9 +12,8 @@ from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import AMOUNT, Written
 
 if TYPE_CHECKING:
-    from rescore.decode.calm.exit_states import ExitStates
-    from rescore.decode.calm.exit_training import ExitScore
-    from rescore.decode.training.states import TextStates
+    from rescore.decode.calm.exit_training import ExitScore, ExitStates
+    from rescore.decode.training.own_texts import TextStates
 
 
 SHARES = (6, 3, 1)  # of texts: to fit maps, to fit classifiers, held out
@@ -50,9 +49,8 @@ class CalmTrainArgs(PromptArgs, LayerArgs, ExitModelArgs):
 def run(args: CalmTrainArgs) -> Result:
     import numpy as np
 
-    from rescore.decode.calm.exit_states import exit_states
-    from rescore.decode.calm.exit_training import fit_exits, score_exits
-    from rescore.decode.calm.setting import usual_exits
+    from rescore.decode.calm.early_exit import usual_exits
+    from rescore.decode.calm.exit_training import exit_states, fit_exits, score_exits
     from rescore.decode.cli.calm_models import chosen_prompts, open_exit_model
 
     model = open_exit_model(args)
@@ -89,7 +87,7 @@ def _texts(args: CalmTrainArgs, ends: tuple[int, ...], prompts: list, target) ->
 
 def _parts(states: list[ExitStates]) -> list[ExitStates]:
     """The texts of each share, joined. ValueError if there are too few."""
-    from rescore.decode.calm.exit_states import ExitStates
+    from rescore.decode.calm.exit_training import ExitStates
 
     if len(states) < sum(SHARES):
         raise ValueError(f"--prompts: expected at least {sum(SHARES)} texts to train and test on, got {len(states)}")

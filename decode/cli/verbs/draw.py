@@ -248,7 +248,7 @@ def files(
     dump: Dump, step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: DrawArgs
 ) -> Iterator[tuple[Path, str]]:
     """The pictures of a step, as pairs of path and SVG."""
-    from rescore.lattice.compose import below, wide
+    from rescore.lattice.svg import below, wide
 
     name = f"{dump.header.kind}-{file_part(dump, step.block.task)}-{step.sequence}-{step.position}"
     lattice, *trees = (parts := draw(step, drawn, words, args)).values()
@@ -262,8 +262,7 @@ def files(
 def draw(step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: DrawArgs) -> dict[str, str]:
     """The lattice and the trees of a step: SVG by the suffix of the file."""
     from rescore.decode.replay.replay import tree_at
-    from rescore.lattice.draw import draw_sausage
-    from rescore.lattice.draw_tree import draw_tree
+    from rescore.lattice.draw import draw_sausage, draw_tree
 
     block, row = step.block, step.row
     sausage = block.sausages([row], drawn.top_k)[0]

@@ -10,7 +10,7 @@ from rescore.decode.cli.groups import DumpOutArgs, ModelArgs
 from rescore.decode.cli.options import option
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import float_between, int_between, printable
-from rescore.lattice.unfinished import work_beside
+from rescore.lattice.atomic import work_beside
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,7 +65,7 @@ class DumpReduceArgs(DumpOutArgs):
 def run(args: DumpReduceArgs) -> Result:
     from rescore.decode.cli import screen
     from rescore.decode.cli.verbs.dump_info import tables
-    from rescore.lattice.dump_header import DumpHeader
+    from rescore.lattice.dump import DumpHeader
     from rescore.lattice.logits_file import reduce_logits
 
     args.check_new()

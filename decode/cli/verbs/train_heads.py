@@ -96,7 +96,7 @@ class Form:
 
 def form_of(args: TrainHeadsArgs) -> Form:
     """The form of --start, or that of the options."""
-    from rescore.decode.models.conditioned_heads import read_form
+    from rescore.decode.models.conditioned_heads import HEADS
 
     names = [field.name for field in fields(Form)]
     asked = {name: value for name in names if (value := getattr(args, name)) is not None}
@@ -105,7 +105,7 @@ def form_of(args: TrainHeadsArgs) -> Form:
     if asked:
         option = " ".join(map(str, next(iter(asked.items())))).replace("_", "-")
         raise ValueError(f"--{option}: not used with --start, whose heads have their own; leave it out")
-    found = read_form(args.start)
+    found = HEADS.read_form(args.start)
     return Form(**{name: getattr(found, name) for name in names})
 
 
@@ -145,19 +145,18 @@ def trained(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> dict[str,
     """Trains the heads and writes them. Returns the figures."""
     from rescore.decode.cli.training_texts import run_training
     from rescore.decode.loop.dump_make import sha256
-    from rescore.decode.models.conditioned_heads import CONFIG, WEIGHTS
+    from rescore.decode.models.conditioned_heads import HEADS
     from rescore.decode.training import heads_training
     from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
-    from rescore.decode.training.lessons import Lessons
-    from rescore.decode.training.vocabulary import lost_share
+    from rescore.decode.training.lessons import Lessons, lost_share
     from rescore.lattice.checked import read_object
 
     lessons = Lessons(texts.store.shards, form.slots)
     heads = heads_to_train(args, form, texts, lessons).to(texts.target.device)
     about = {**texts.about(), "lost": round(lost_share(lessons, heads.ids.cpu().numpy()), 5)}
     if args.start:
-        tokens = read_object(args.start / CONFIG, lenient=True).get("tokens")
-        about["start"] = {"tokens": tokens, "sha256": sha256(args.start / WEIGHTS)}
+        tokens = read_object(args.start / HEADS.config, lenient=True).get("tokens")
+        about["start"] = {"tokens": tokens, "sha256": sha256(args.start / HEADS.weights)}
     options = TrainingOptions(
         temperature=args.teach,
         batch=args.batch,
@@ -183,7 +182,7 @@ def heads_to_train(args: TrainHeadsArgs, form: Form, texts: TrainingTexts, lesso
 
     from rescore.decode.models.conditioned_heads import ConditionedHeads
     from rescore.decode.models.model_check import matrices_of
-    from rescore.decode.training.vocabulary import choose_vocabulary
+    from rescore.decode.training.lessons import choose_vocabulary
 
     embedding, table = (one.float() for one in matrices_of(texts.model))
     if args.start:

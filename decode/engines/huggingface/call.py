@@ -25,7 +25,7 @@ from transformers import DynamicCache, GenerationMixin
 from transformers.generation import GenerationMode
 
 from rescore.decode.engines.huggingface.caches import checked_cache, continues_states
-from rescore.decode.models.recurrent import attends, is_recurrent
+from rescore.decode.models.model_check import attends, is_recurrent
 from rescore.decode.models.slot_cache import CACHE
 
 TAKEN = ("tokenizer", "assistant_tokenizer")

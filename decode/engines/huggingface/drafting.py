@@ -28,10 +28,10 @@ from rescore.decode.engines.huggingface.outputs import Steps, output_of
 from rescore.decode.loop.explanation import Explanation, Totals
 from rescore.decode.loop.payoff import Advice, Payoff, more_sources
 from rescore.decode.loop.request import Statistics
-from rescore.decode.models.bita import holds_bita, with_tokens
+from rescore.decode.models.bita import BITA, with_tokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import stored_heads
-from rescore.decode.models.heads import Heads, StatelessHeads
+from rescore.decode.models.draft_step import Heads, StatelessHeads
 from rescore.decode.models.model_check import matrices_of
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.verify.rule import Rule
@@ -314,7 +314,7 @@ def _checked(model: Any, call: GenerateCall, config: Any, given: dict[str, Any])
 
 def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads]:
     """Opens the heads of a folder; returns them with the target to use, which differs for BiTA."""
-    if holds_bita(path):
+    if BITA.is_at(path):
         return with_tokens(path, target)
     return target, stored_heads(path, target.logits, *matrices_of(target.model))
 

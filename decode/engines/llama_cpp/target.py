@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, SEQUENCES, LlamaContext, LlamaWeights
 from rescore.decode.models.conditioned_heads import stored_heads
-from rescore.decode.models.heads import Heads, StatelessHeads
+from rescore.decode.models.draft_step import Heads, StatelessHeads
 from rescore.decode.models.located import is_gguf, located
 from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rescore.decode.draft.rescorer import Rescorer, alpha_of_slots
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
-from rescore.lattice.oracle import ranks
+from rescore.lattice.sausage import ranks
 from rescore.lattice.split import SplitPart, chosen_blocks
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from rescore.decode.replay.replay import DrafterReplay
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import SplitPart, chosen_blocks
-from rescore.lattice.tree import accepted_by_size
-from rescore.lattice.trees import Trees
+from rescore.lattice.tree import Trees, accepted_by_size
 
 EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, *(place / 10 for place in range(1, 11)))  # bin edges of q
 

@@ -14,7 +14,7 @@ from support.refusals import refused, refuses
 from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces
 from support.tiny_disk import tiny_disk
 
-from rescore.lattice import unfinished
+from rescore.lattice import atomic
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model import tables as columns
@@ -33,13 +33,13 @@ def test_a_folder_has_one_build(tmp_path):
 
 def test_a_lock_of_a_folder_that_is_gone_is_none(tmp_path, monkeypatch):
     """The build before removes the folder between our opening the lock and having it."""
-    body = unfinished.fcntl.flock
+    body = atomic.fcntl.flock
 
     def late(*args):
         (tmp_path / "w" / "lock").unlink()
         body(*args)
 
-    monkeypatch.setattr(unfinished.fcntl, "flock", late)
+    monkeypatch.setattr(atomic.fcntl, "flock", late)
     refuses(ValueError, lambda: WorkFolder(tmp_path / "w"), tmp_path / "w")
 
 

@@ -1,9 +1,10 @@
-#include "bind_top.h"
+#include "bind_lattice.h"
 
 #include <nanobind/stl/vector.h>
 
 #include <vector>
 
+#include "acceptor.h"
 #include "arrays.h"
 #include "parallel.h"
 #include "top.h"
@@ -64,9 +65,36 @@ Out<int64_t> best_tokens(In<T, 2> logits) {
   return best.array;
 }
 
+template <typename T>
+std::vector<T> copied(In<T, 1> array) {
+  return {array.data(), array.data() + array.size()};
+}
+
+uint32_t expect_state(const Acceptor& acceptor, int64_t state) {
+  expect_range("state", state, 0, static_cast<int64_t>(acceptor.states()) - 1);
+  return static_cast<uint32_t>(state);
+}
+
 }  // namespace
 
-void bind_top(nb::module_& m) {
+void bind_lattice(nb::module_& m) {
+  nb::class_<Acceptor>(m, "Acceptor")
+      .def(
+          "__init__",
+          [](Acceptor* made, In<uint64_t, 1> first, In<int32_t, 1> tokens, In<uint32_t, 1> targets, uint32_t start) {
+            new (made) Acceptor(copied(first), copied(tokens), copied(targets), start);
+          },
+          "first"_a.noconvert(), "tokens"_a.noconvert(), "targets"_a.noconvert(), nb::kw_only(), "start"_a)
+      .def_ro("start", &Acceptor::start)
+      .def("tokens",
+           [](const Acceptor& own, int64_t state) {
+             const uint32_t at = expect_state(own, state);
+             return keep(std::vector<int32_t>(own.begin(at), own.end(at)));
+           })
+      .def("next", [](const Acceptor& own, int64_t state, int32_t token) -> int64_t {
+        const uint32_t target = own.next(expect_state(own, state), token);
+        return target == Acceptor::kNowhere ? -1 : static_cast<int64_t>(target);
+      });
   m.def("top", &top, "logits"_a.noconvert(), "k"_a);
   m.def("top_predictions", &top_predictions<float>, "logits"_a.noconvert(), "k"_a, "threads"_a = 1);
   m.def("top_predictions", &top_predictions<uint16_t>, "logits"_a.noconvert(), "k"_a, "threads"_a = 1);
