@@ -231,12 +231,3 @@ def test_what_is_evaluated_for_comparison_is_not_visited(passes):
     positions = sum(task.rows - task.sequences for task in dump.header.tasks)
     base = [one for one in lines if one["drafter"] == "base" and one["position"] >= 0]
     assert len(base) == positions > sum(one["visited"] for one in base) > 0
-
-
-def test_the_formats_of_passes_are_equal(passes):
-    _, _, lines, file = passes
-    from pyarrow import parquet
-
-    found = parquet.read_table(io.BytesIO(file.getvalue()))
-    for name in PASSES:
-        assert found.column(name).to_pylist() == [one[name] for one in lines]

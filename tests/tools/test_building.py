@@ -90,29 +90,6 @@ def test_figures_of_growing_parts(monkeypatch, tmp_path, corpus, command, capsys
     assert not list(tmp_path.glob("bench-build-*"))
 
 
-def test_figures_of_token_files(monkeypatch, tmp_path, corpus, command, capsys):
-    shards = sorted(corpus.glob("*.npy"))
-    run(
-        monkeypatch,
-        "real",
-        *shards,
-        "--vocab-size",
-        20,
-        "--end-of-text",
-        0,
-        "--max-ngrams",
-        60,
-        "--min-count",
-        "1,1,2",
-        "--rescore",
-        command,
-        "--json",
-        tmp_path / "out.json",
-    )
-    figures = json.loads((tmp_path / "out.json").read_text())["runs"][0]
-    assert figures["tokens"] == 800 and sum(figures["ngrams"]) <= 60 and figures["model_bytes"] > 0
-
-
 def test_a_model_that_is_no_distribution_is_refused(tmp_path):
     wrong = dict(example.NGRAMS) | {(example.LIONEL,): (0.3, 0.5)}
     NGram.from_tables(Tables.from_ngrams(wrong, vocab_size=6)).save(tmp_path / "wrong.ngram")

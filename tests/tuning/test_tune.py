@@ -15,9 +15,8 @@ from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning.fit import fit_calibration, fit_shares
 from rescore.decode.tuning.trial_replays import mean_efficiency
-from rescore.decode.tuning.tune import tune
+from rescore.decode.tuning.tune import evaluate, heldout_json, tune
 from rescore.decode.tuning.tune_paths import GRID
-from rescore.decode.tuning.tune_report import evaluate, heldout_json
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram

@@ -1,7 +1,7 @@
 """Microseconds of trees on a GPU by batch size, captured in a CUDA graph and called from Python. Results must equal the
 CPU's, or nothing is printed.
 
-    python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..] [--json FILE]
+    python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..]
 
 Lattices are taken from the demo dump at equal distances, with its T x K. The model is that of --lm, or one with at
 least --ngrams n-grams, built from text sampled from the demo's model.
@@ -14,7 +14,6 @@ memory on the device.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -29,7 +28,6 @@ from ngram_sampler import Sampler
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.bench.machine import machine
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tensor_rescorer import TensorRescorer
@@ -165,7 +163,6 @@ def main() -> int:
     parser.add_argument("--batch", type=int, nargs="*", default=list(BATCHES))
     parser.add_argument("--alpha", type=float, default=0.3)
     parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device; nothing was measured", file=sys.stderr)
@@ -187,22 +184,6 @@ def main() -> int:
         f"model on the device: {taken / 1e9:.2f} GB, {taken / model.core.num_arcs:.1f} bytes per n-gram, "
         f"copied in {moved_s:.1f} s"
     )
-    if args.json:
-        facts = {**machine("rescore", "torch", "triton"), "device": torch.cuda.get_device_name()}
-        settings = {
-            "lm": str(args.lm),
-            "ngrams": model.info()["ngrams"],
-            "alpha": args.alpha,
-            "slots": sausages.slots,
-            "width": sausages.width,
-        }
-        args.json.write_text(
-            json.dumps(
-                {"machine": facts, "settings": settings, "model_bytes": taken, "moved_s": moved_s, "results": rows},
-                indent=2,
-            )
-            + "\n"
-        )
     return 0
 
 

