@@ -28,14 +28,11 @@ COLUMNS = list(DRAFTS)
 def steps(tmp_path_factory):
     """The dump, and (block, drafts, visited) of every block of few rows."""
     path = tmp_path_factory.mktemp("drafts") / "dump"
-    made = dumps.write(path, made=dumps.sequences(count=10))
-    rescorer = Rescorer(
-        build([sequence["tokens"] for sequence in made], order=3, vocab_size=dumps.V, end_of_text=0), alpha=0.5
-    )
-    dump, found = Dump.open(path), []
-    for block in dump.blocks(rows=20):
-        one = rows.paths(rescorer, {"all": 300}).outcomes(block)["all"]
-        found.append((block, one.drafts, one.visited))
+    texts = [sequence["tokens"] for sequence in dumps.write(path, made=dumps.sequences(count=10))]
+    dump, rescorer = Dump.open(path), Rescorer(build(texts, order=3, vocab_size=dumps.V, end_of_text=0), alpha=0.5)
+    drafter, blocks = rows.paths(rescorer, {"all": 300}), list(dump.blocks(rows=20))
+    outcomes = [drafter.outcomes(block)["all"] for block in blocks]
+    found = [(block, one.drafts, one.visited) for block, one in zip(blocks, outcomes)]
     return dump, found
 
 

@@ -15,7 +15,6 @@ from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 
 bench_build = load_tool("bench/building")
-process_watch = load_tool("bench/process_watch")
 
 # `rescore lm build` without what it does not know yet, its stages added to the JSON; a file of 1 MB in the work folder.
 BUILD = """
@@ -61,21 +60,8 @@ def run(monkeypatch, *words) -> None:
 
 
 def test_figures_of_growing_parts(monkeypatch, tmp_path, corpus, command, capsys):
-    run(
-        monkeypatch,
-        "sampled",
-        corpus,
-        "--tokens",
-        "300,610",
-        "--order",
-        2,
-        "--rescore",
-        command,
-        "--folder",
-        tmp_path,
-        "--json",
-        tmp_path / "out.json",
-    )
+    options = ("--tokens", "300,610", "--order", 2, "--rescore", command, "--folder", tmp_path)
+    run(monkeypatch, "sampled", corpus, *options, "--json", tmp_path / "out.json")
     runs = json.loads((tmp_path / "out.json").read_text())["runs"]
     whole = np.concatenate([np.load(path) for path in sorted(corpus.glob("*.npy"))])
     for figures, tokens in zip(runs, (300, 610), strict=True):
@@ -111,7 +97,7 @@ time.sleep(0.3)
     (tmp_path / "command.py").write_text(code)
     folder = tmp_path / "log"
     with open(folder, "wb") as log:
-        use = process_watch.watch([sys.executable, str(tmp_path / "command.py")], tmp_path, log)
+        use = bench_build.watch([sys.executable, str(tmp_path / "command.py")], tmp_path, log)
     assert use.status == 4 and 120 * 2**20 < use.anonymous_bytes < use.rss_bytes < 260 * 2**20
     assert 60 * 2**20 < use.highest_bytes < 120 * 2**20
     assert 2**20 <= use.disk_bytes < 2**21

@@ -27,6 +27,7 @@ import torch
 from ngram_sampler import Sampler
 from rich.console import Console
 from rich.table import Table
+from search import lattices
 
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.decode.draft.rescorer import Rescorer
@@ -143,13 +144,6 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
     Console().print(table)
 
 
-def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.ndarray]:
-    """Lattices [count, T, K], evenly spaced over the dump's first block, and their histories."""
-    block = next(dump.blocks())
-    rows = np.linspace(0, block.rows - 1, count).astype(np.int64)
-    return block.sausages(rows), block.histories(rows, rescorer.context)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dump", type=Path, default=DEMO / "sampled")
@@ -169,7 +163,8 @@ def main() -> int:
         return 1
     model = NGram.open(args.lm) if args.lm else sampled_model(NGram.open(DEMO / "demo.ngram"), args.ngrams)
     rescorer = Rescorer(model, alpha=args.alpha)
-    sausages, histories = lattices(Dump.open(args.dump), rescorer, LATTICES)
+    dump = Dump.open(args.dump)
+    sausages, histories = lattices(dump, model, count=LATTICES, slots=dump.slots, width=dump.header.top_k)
     began = time.perf_counter()
     device = TensorRescorer(rescorer).on(torch.device("cuda"))
     torch.cuda.synchronize()
