@@ -12,11 +12,17 @@ from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.registry import sized
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
-from rescore.decode.replay.analyses.efficiency import EfficiencyTable, compare_orders, oracle_efficiency
+from rescore.decode.replay.analyses.efficiency import (
+    EfficiencyTable,
+    Weights,
+    best_draft,
+    compare_orders,
+    oracle_efficiency,
+    weights_by_task,
+)
 from rescore.decode.replay.analyses.lost_tokens import LostCounts, LostTokens
 from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.reliability import Reliability, reliability
-from rescore.decode.replay.analyses.weights import Weights, best_draft, weights_by_task
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.replay import DrafterReplay, Replay
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of

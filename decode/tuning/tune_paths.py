@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rescore.decode.draft.registry import sized
 from rescore.decode.draft.settings import PathWeights
-from rescore.decode.replay.analyses.weights import GRID
+from rescore.decode.replay.analyses.efficiency import GRID
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.tuning.fit import fit_weights
 from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency, mean_efficiency

@@ -136,21 +136,6 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
                 assert task.passes[name].tolist() == passes, (task.task, name)
 
 
-def test_run_shows_the_drafters(world, capsys):
-    report = cli.figures(capsys, "run", world / "greedy", "--lm", world / "lm.ngram", "--threads", 2)
-    names = report["settings"]["drafters"]
-    published = ("token-recycling", "suffix-decoding", "logit-spec", "racer")
-    sized = ("lm-alone", *published, "blend-without-lm", "blend")
-    assert set(names) == {"prompt-lookup", "token-recycling", *(f"{one} {n}" for one in sized for n in SIZES)}
-    pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
-    assert ("blend 16", "prompt-lookup") in pairs and ("blend 64", "blend-without-lm 64") in pairs
-    shown = cli.call(capsys, "run", world / "greedy").out
-    assert "headroom" not in shown and "wins" not in shown
-    cli.refusal(
-        capsys, "run", world / "greedy", "--alpha", "0.5", "--lm", world / "lm.ngram", status=2, names=["--alpha"]
-    )
-
-
 def test_run_with_a_memory(world, capsys, tmp_path):
     """A memory of the dump's own texts predicts nearly all tokens."""
     dump, memory = Dump.open(world / "greedy"), TextMemory(vocab_size=V, end_of_text=END)

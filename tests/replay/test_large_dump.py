@@ -99,33 +99,3 @@ def test_memory_does_not_grow_with_the_dump(small, tmp_path):
         return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
     assert growth("drop") < BOUND_MB < growth("keep")
-
-
-RUN = """
-import sys
-from pathlib import Path
-from rescore.decode.cli import main
-
-peaks = []
-for path in sys.argv[1:]:
-    assert main(["run", path, "--threads", "1", "--json", "/dev/null"]) == 0
-    peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
-print(peaks[-1] - peaks[-2], file=sys.stderr)
-"""
-
-
-@needs_proc
-@pytest.mark.slow
-def test_memory_of_a_run_does_not_grow_with_the_dump(small, tmp_path):
-    """The whole command, intervals included. The short dump already fills the block buffer. It is run twice, since any
-    second run needs memory beside the heap left by the first.
-    """
-    for rows in (32_000, 128_000):
-        large_dump(small, tmp_path / str(rows), rows, shard_bytes=1 << 20)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *(str(tmp_path / rows) for rows in ("32000", "32000", "128000"))],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert float(done.stderr.split()[-1]) < BOUND_MB

@@ -8,7 +8,7 @@ from support.slow_replay import matched, steps
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
-from rescore.decode.replay.analyses.lost_tokens import CAUSES, count_causes, lost_tokens
+from rescore.decode.replay.analyses.lost_tokens import CAUSES, lost_tokens
 from rescore.decode.replay.measures import SLOTS
 from rescore.decode.replay.run import replay_dump
 from rescore.lm.build.in_memory import build
@@ -65,19 +65,6 @@ def test_causes(dump, rescorer, kind, budget, larger):
         assert sum(report["tokens_share"].values()) == pytest.approx(1)
         assert report["lost_tokens"] == sum(tokens.values())
     assert seen == set(CAUSES)
-
-
-def test_causes_by_hand():
-    possible, draft = np.array([3, 3, 3, 3, 3, 1]), np.array([3, 1, 1, 1, 1, 0])
-    oracle, heads, larger = np.array([3, 1, 2, 3, 3, 1]), np.array([0, 1, 2, 1, 0, 1]), np.array([3, 1, 3, 2, 1, 1])
-    #                   whole, absent, lm, budget, heads; the last: lm before budget
-    counts = count_causes(possible, draft=draft, larger=larger, heads=heads, oracle=oracle)
-    assert counts.tolist() == [[1, 2, 1, 1, 1], [2, 3, 2, 2, 0]]
-
-
-def test_nothing_lost():
-    none = np.zeros(0, np.int64)
-    assert count_causes(none, draft=none, larger=none, heads=none, oracle=none).tolist() == [[0] * 5, [0] * 5]
 
 
 def test_budgets_are_checked(dump, rescorer):

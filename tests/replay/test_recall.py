@@ -73,11 +73,6 @@ def test_against_loops(dump, models, k):
     assert first.rescored.to_json() != first.on_path.to_json()
 
 
-def test_without_models(dump):
-    for one in recall(dump, Rescorer()):
-        assert one.rescored.to_json() == one.on_path.to_json()
-
-
 def test_parts_add_up(dump, models):
     split, rescorer = Split.of_dump(dump), Rescorer(models, alpha=ALPHA)
     whole, tune, rest = (

@@ -8,10 +8,10 @@ from support.refusals import refuses
 from rescore.decode.draft.calibration import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay.replay import OracleReplay, visited_rows
+from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
-from rescore.decode.replay.table import Lines, lines_of
+from rescore.decode.replay.table import lines_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import oracle_lengths
 from rescore.lm.build.in_memory import build
@@ -103,16 +103,6 @@ def test_equals_the_slow_replay(dump, rescorer):
     assert seen == len(replayed.names) * len(dump.tasks)
 
 
-def test_order_of_drafters(dump, rescorer):
-    """What must hold on any dump: more drafts never do worse, and nothing beats the oracle of the lattice."""
-    for task in [result.to_json() for result in replay_dump(dump, standard(dump, rescorer)).tasks]:
-        b = task["block_efficiency"]
-        assert 1 <= b["base"] <= b["parallel-base"] <= b["oracle"] <= dumps.H
-        assert b["rescored"] <= b["parallel-rescored"] <= b["oracle"]
-        assert b["tree 16"] <= b["tree 32"] <= b["tree 64"] <= b["tree 128"] <= b["oracle"]
-        assert task["headroom_recovered"]["tree 128"] <= 1
-
-
 def test_blocks_do_not_matter(dump, rescorer):
     """A task read in one block or in many gives the same counts, sequence by sequence."""
     task = dump.tasks[0]
@@ -144,36 +134,6 @@ def test_some_drafters_alone(dump):
     (task, _) = replay_dump(dump, [OracleReplay(widths={"oracle_2": 2})]).tasks
     report = task.to_json()
     assert report["headroom_recovered"] == {} and report["repetition"] == {} and "rescored_against_base" not in report
-
-
-def test_visited_rows_by_hand():
-    # Two sequences of 5 and 1 tokens. From row 0, 2 accepted: row 3, then row 4 is the last token.
-    accepted = np.array([2, 0, 0, 0, 0, 7], np.int32)
-    assert visited_rows(accepted, np.array([0, 5, 6])).tolist() == [0, 3]
-    assert visited_rows(np.zeros(1, np.int32), np.array([0, 1])).tolist() == []
-
-
-def test_tally_by_hand():
-    """Sequences of 5 and 1 tokens; the pass at position 1 was evaluated for comparison alone."""
-    tally = Tally.of_lines(
-        Lines(
-            sequence=np.array([7, 7, 7, 7, 8]),
-            position=np.array([-1, 0, 1, 3, -1], np.int32),
-            visited=np.array([True, True, False, True, True]),
-            drafted=np.array([0, 8, 8, 8, 0], np.int32),
-            accepted=np.array([0, 2, 4, 0, 0], np.int32),
-            tokens=np.array([1, 3, 4, 1, 1], np.int32),
-            seconds=np.array([np.nan, 1, 2, 3, np.nan], np.float32),
-        )
-    )
-    assert (tally.timed, tally.seconds) == (3, 6)
-    assert tally.tokens.tolist() == [5, 1]
-    assert tally.passes.tolist() == [3, 1]  # the prompt's pass and two more; the prompt's alone
-    assert (tally.accepted, tally.verified, tally.steps) == (2, 16, 2)
-    assert tally.block_efficiency == 6 / 4
-    assert tally.verified_per_pass == 8
-    assert tally.accepted_per_verified == 2 / 16
-    assert tally.acceptance_length == 1 + 2 / 2
 
 
 def test_headroom():

@@ -28,14 +28,11 @@ COLUMNS = list(DRAFTS)
 def steps(tmp_path_factory):
     """The dump, and (block, drafts, visited) of every block of few rows."""
     path = tmp_path_factory.mktemp("drafts") / "dump"
-    made = dumps.write(path, made=dumps.sequences(count=10))
-    rescorer = Rescorer(
-        build([sequence["tokens"] for sequence in made], order=3, vocab_size=dumps.V, end_of_text=0), alpha=0.5
-    )
-    dump, found = Dump.open(path), []
-    for block in dump.blocks(rows=20):
-        one = rows.paths(rescorer, {"all": 300}).outcomes(block)["all"]
-        found.append((block, one.drafts, one.visited))
+    texts = [sequence["tokens"] for sequence in dumps.write(path, made=dumps.sequences(count=10))]
+    dump, rescorer = Dump.open(path), Rescorer(build(texts, order=3, vocab_size=dumps.V, end_of_text=0), alpha=0.5)
+    drafter, blocks = rows.paths(rescorer, {"all": 300}), list(dump.blocks(rows=20))
+    outcomes = [drafter.outcomes(block)["all"] for block in blocks]
+    found = [(block, one.drafts, one.visited) for block, one in zip(blocks, outcomes)]
     return dump, found
 
 
@@ -231,12 +228,3 @@ def test_what_is_evaluated_for_comparison_is_not_visited(passes):
     positions = sum(task.rows - task.sequences for task in dump.header.tasks)
     base = [one for one in lines if one["drafter"] == "base" and one["position"] >= 0]
     assert len(base) == positions > sum(one["visited"] for one in base) > 0
-
-
-def test_the_formats_of_passes_are_equal(passes):
-    _, _, lines, file = passes
-    from pyarrow import parquet
-
-    found = parquet.read_table(io.BytesIO(file.getvalue()))
-    for name in PASSES:
-        assert found.column(name).to_pylist() == [one[name] for one in lines]

@@ -1,6 +1,5 @@
 """The lattice browser's data, against the rows of the dump and the model asked token by token."""
 
-import numpy as np
 import pytest
 from support import cli
 
@@ -107,9 +106,3 @@ def tree_paths(nodes):
     for token, parent, _ in nodes:
         texts.append([*(texts[int(parent)] if parent >= 0 else []), token])
     return texts
-
-
-def test_percent_is_of_the_head(made):
-    sequences, dump, rescorer = made
-    step = browser(dump, rescorer, tasks=["first"], sequences=1, nodes=4)["sequences"][0]["passes"][0]
-    np.testing.assert_allclose(step["p"], 100 * np.exp(by_task(sequences, "first")[0]["topk_logp"][0, 1:]), rtol=1e-2)

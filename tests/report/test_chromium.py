@@ -50,12 +50,6 @@ def visit(browser, path):
         assert one.requests == [f"file://{path}"]
 
 
-def test_plots_are_drawn(visit):
-    figures = visit.page.locator("[data-plot]").count()
-    assert figures >= 1
-    assert visit.page.locator("[data-plot] .main-svg .trace").count() >= figures
-
-
 def test_choosing_a_task_draws_it(visit):
     plot = visit.page.locator("[data-plot]").first
     before = plot.locator(".lines").first.inner_html()
@@ -224,15 +218,6 @@ def test_sorting(visit):
         assert values == sorted(values, reverse=reverse) and len(set(values)) > 1
 
 
-def test_sorting_by_name_and_by_keyboard(visit):
-    table = opened_table(visit)
-    table.locator("thead button").first.focus()
-    visit.page.keyboard.press("Enter")
-    names = table.locator("tbody th").all_inner_texts()
-    assert table.locator("thead th").first.get_attribute("aria-sort") == "ascending"
-    assert names[0].startswith("base") and names[-1].startswith("tree")
-
-
 def test_browser_steps(visit):
     page = visit.page
     output, text = page.locator(".browser output"), page.locator(".browser .text .done")
@@ -264,15 +249,6 @@ def test_the_accepted_path_of_the_tree(visit):
         accepted += int(told)
         page.get_by_role("button", name="Next pass").click()
     assert accepted > 0
-
-
-def test_browser_shows_every_sequence(visit):
-    page = visit.page
-    for task in page.get_by_label("Task", exact=True).locator("option").all_inner_texts():
-        page.get_by_label("Task", exact=True).select_option(label=task)
-        for number in page.get_by_label("Sequence", exact=True).locator("option").all_inner_texts():
-            page.get_by_label("Sequence", exact=True).select_option(label=number)
-            assert page.locator(".browser output").inner_text()
 
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
@@ -320,12 +296,6 @@ def test_the_events_of_printing_draw_for_paper(browser, path):
         width, line = visit.page.evaluate(f"dispatchEvent(new Event('beforeprint')) && {drawn}")
         assert width == 640 and line != before[1]
         assert visit.page.evaluate(f"dispatchEvent(new Event('afterprint')) && {drawn}") == before
-
-
-def test_a_page_on_paper(browser, path):
-    with chromium.Visit(browser, path) as visit:
-        assert visit.page.pdf().startswith(b"%PDF")
-        assert visit.complaints == []
 
 
 def colour(visit, name):

@@ -10,7 +10,6 @@ import pytest
 from support import cli
 from support.refusals import assert_named, refuses
 
-from rescore.decode.draft import registry
 from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.figures import Figures
@@ -18,7 +17,6 @@ from rescore.decode.replay.rows import Budgets
 from rescore.decode.report import plots
 from rescore.decode.report.content import Plot, Section
 from rescore.decode.report.measured import NODES, PATHS, ReportOptions, measure, rows_to_come
-from rescore.decode.report.plots import curve_of
 from rescore.decode.report.sections import differences, drafts, efficiency, heads, models, summary
 from rescore.decode.report.sections.summary import verdict
 from rescore.lattice.dump import Dump
@@ -127,12 +125,6 @@ def test_acceptance_falls(made):
         assert [*curve.y] == sorted(curve.y, reverse=True) and len(curve.y) == cli.dumps.H - 1
 
 
-def test_lost_tokens_sum_to_one(made):
-    _, _, measured, _ = made
-    for task, values in table(drafts.section(measured), "Lost tokens").items():
-        assert sum(values) == pytest.approx(1), task
-
-
 def test_weights_and_repetition(made):
     _, _, measured, _ = made
     assert set(table(models.section(measured), "The weight chosen")) == {"first", "second"}
@@ -207,19 +199,6 @@ def test_measured_speed_of_another_table_is_refused(tmp_path):
     refuses(ValueError, lambda: summary.measured_speed(tmp_path / "c.jsonl"), "c.jsonl")
 
 
-@pytest.mark.parametrize(
-    "name, stem, budget",
-    [
-        ("base", "base", None),
-        ("tree 16", "tree", 16),
-        ("eagle-2-tree 8", "eagle-2-tree", 8),
-        ("neural beam", "neural beam", None),
-    ],
-)
-def test_budgets_of_names(name, stem, budget):
-    assert registry.split(name) == (stem, budget) and curve_of(name) == curve_of(stem)
-
-
 def test_lists_of_names_hold_drafters():
     """Every drafter that a table, plot or comparison singles out is one of the registry, or a row beside them."""
     from rescore.decode.cli.verbs import run
@@ -253,14 +232,3 @@ def test_the_best_within_the_budget_against_base():
     assert verdict(found) == (
         "Best with 16 verified tokens: blend, 1.91 tokens per pass, 53% over base (1.25, the heads' own draft)."
     )
-
-
-def test_without_heads_against_prompt_lookup():
-    found = overall(**{"prompt-lookup": (2.0, 6.0)}, blend_16=(2.5, 16.0), blend_64=(3.0, 64.0))
-    assert verdict(found) == (
-        "Best with 16 verified tokens: blend, 2.50 tokens per pass, 25% over prompt-lookup (2.00)."
-    )
-
-
-def test_no_gain():
-    assert_named(verdict(overall(base=(1.0, 0.0), tree_16=(1.0, 0.0), oracle=(1.0, 0.0))), ["same"])

@@ -100,16 +100,8 @@ def test_growth():
 
 
 def test_costs_are_the_sums_that_they_say():
-    facts = c4_cost.Facts.of(
-        {
-            "text_bytes": 400e9,
-            "bytes_per_token": 4,
-            "tokenize_rate": 1e6,
-            "count_rate": 1e6,
-            "spark_rate": 1e5,
-            "window_bytes": 10,
-        }
-    )
+    given = {"text_bytes": 400e9, "bytes_per_token": 4, "tokenize_rate": 1e6, "count_rate": 1e6, "spark_rate": 1e5}
+    facts = c4_cost.replaced(c4_cost.PUBLISHED, "given", **given, window_bytes=10)
     costs = c4_cost.estimate(facts, share=0.5, orders=(2, 4), cores=10, memory=16e9)
     assert costs.tokens == 50e9 and costs.count_hours == pytest.approx(50e9 * 2e-6 / 10 / 3600)
     assert costs.spark_hours == pytest.approx(50e9 / 1e5 / 10 / 3600)

@@ -15,7 +15,6 @@ from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 
 bench_build = load_tool("bench/building")
-process_watch = load_tool("bench/process_watch")
 
 # `rescore lm build` without what it does not know yet, its stages added to the JSON; a file of 1 MB in the work folder.
 BUILD = """
@@ -61,21 +60,8 @@ def run(monkeypatch, *words) -> None:
 
 
 def test_figures_of_growing_parts(monkeypatch, tmp_path, corpus, command, capsys):
-    run(
-        monkeypatch,
-        "sampled",
-        corpus,
-        "--tokens",
-        "300,610",
-        "--order",
-        2,
-        "--rescore",
-        command,
-        "--folder",
-        tmp_path,
-        "--json",
-        tmp_path / "out.json",
-    )
+    options = ("--tokens", "300,610", "--order", 2, "--rescore", command, "--folder", tmp_path)
+    run(monkeypatch, "sampled", corpus, *options, "--json", tmp_path / "out.json")
     runs = json.loads((tmp_path / "out.json").read_text())["runs"]
     whole = np.concatenate([np.load(path) for path in sorted(corpus.glob("*.npy"))])
     for figures, tokens in zip(runs, (300, 610), strict=True):
@@ -88,29 +74,6 @@ def test_figures_of_growing_parts(monkeypatch, tmp_path, corpus, command, capsys
     assert "count 1.5 1.5" in lines and "estimate 0.5 0.5" in lines
     assert [line.split()[0] for line in lines if re.match(r"\d+ [\d.]+ [\d.]+ ", line)] == ["300", "610"]
     assert not list(tmp_path.glob("bench-build-*"))
-
-
-def test_figures_of_token_files(monkeypatch, tmp_path, corpus, command, capsys):
-    shards = sorted(corpus.glob("*.npy"))
-    run(
-        monkeypatch,
-        "real",
-        *shards,
-        "--vocab-size",
-        20,
-        "--end-of-text",
-        0,
-        "--max-ngrams",
-        60,
-        "--min-count",
-        "1,1,2",
-        "--rescore",
-        command,
-        "--json",
-        tmp_path / "out.json",
-    )
-    figures = json.loads((tmp_path / "out.json").read_text())["runs"][0]
-    assert figures["tokens"] == 800 and sum(figures["ngrams"]) <= 60 and figures["model_bytes"] > 0
 
 
 def test_a_model_that_is_no_distribution_is_refused(tmp_path):
@@ -134,7 +97,7 @@ time.sleep(0.3)
     (tmp_path / "command.py").write_text(code)
     folder = tmp_path / "log"
     with open(folder, "wb") as log:
-        use = process_watch.watch([sys.executable, str(tmp_path / "command.py")], tmp_path, log)
+        use = bench_build.watch([sys.executable, str(tmp_path / "command.py")], tmp_path, log)
     assert use.status == 4 and 120 * 2**20 < use.anonymous_bytes < use.rss_bytes < 260 * 2**20
     assert 60 * 2**20 < use.highest_bytes < 120 * 2**20
     assert 2**20 <= use.disk_bytes < 2**21

@@ -4,7 +4,6 @@ import argparse
 
 import numpy as np
 import pytest
-import torch
 from support.refusals import refuses
 from support.tools import load_tool
 
@@ -65,14 +64,3 @@ def test_a_model_of_a_size(demo):
     model = NGram.open(demo / "demo.ngram")
     grown = bench_device.sampled_model(model, 40_000, rows=8)
     assert grown.core.num_arcs >= 40_000 and (grown.order, grown.vocab_size) == (model.order, model.vocab_size)
-
-
-def test_a_model_that_text_cannot_reach(worked, monkeypatch):
-    monkeypatch.setattr(bench_device, "MOST_ROWS", 8)
-    refuses(SystemExit, lambda: bench_device.sampled_model(worked[0], 100_000, rows=2), "--ngrams", "100000")
-
-
-def test_without_a_gpu_it_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("sys.argv", ["bench_device.py"])
-    assert bench_device.main() == 1 and "no CUDA device" in capsys.readouterr().err

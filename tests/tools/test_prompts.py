@@ -8,8 +8,7 @@ import pytest
 from support.refusals import refuses
 from support.tools import load_tool
 
-chat_prompts = load_tool("data/chat_prompts")
-demo_prompts = load_tool("data/demo_prompts")
+prompts = load_tool("data/prompts")
 
 DRAW = random.Random(4)
 
@@ -64,14 +63,14 @@ def lines(path) -> list[dict]:
 
 
 def test_chat_prompts(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(chat_prompts, "SHARES", {task: min(40, n) for task, n in chat_prompts.SHARES.items()})
+    shares = {task: min(40, n) for task, n in prompts.TEXTS["shares"].items()}
+    monkeypatch.setitem(prompts.TEXTS, "shares", shares)
     for name in ("a", "b"):
-        monkeypatch.setattr("sys.argv", ["chat_prompts.py", str(data), str(tmp_path / name)])
-        chat_prompts.main()
+        prompts.chat(data, tmp_path / name)
     train, valid = lines(tmp_path / "a" / "train.jsonl"), lines(tmp_path / "a" / "valid.jsonl")
     assert (train, valid) == (lines(tmp_path / "b" / "train.jsonl"), lines(tmp_path / "b" / "valid.jsonl"))
-    assert len(train) + len(valid) == 40 * len(chat_prompts.SHARES) and len(valid) < len(train) / 5
-    assert {row["task"] for row in train} == set(chat_prompts.SHARES)
+    assert len(train) + len(valid) == 40 * len(shares) and len(valid) < len(train) / 5
+    assert {row["task"] for row in train} == set(shares)
     questions = [
         {row["prompt"] for row in side if row["task"] == "math" or "who" in row["prompt"]} for side in (train, valid)
     ]
@@ -79,21 +78,15 @@ def test_chat_prompts(data, tmp_path, monkeypatch):
     assert not any("test-" in row["prompt"] for row in train + valid)
 
 
-def test_demo_prompts(data, tmp_path, monkeypatch):
+def test_prompts_of_the_demo(data, tmp_path):
     for name in ("a", "b"):
-        words = ["demo_prompts.py", str(data), str(tmp_path / name), "--each", "7"]
-        monkeypatch.setattr("sys.argv", words)
-        demo_prompts.main()
+        prompts.demo(data, tmp_path / name, 7)
     rows = lines(tmp_path / "a")
     assert rows == lines(tmp_path / "b")
-    tasks = [row["task"] for row in rows]
-    assert {task: tasks.count(task) for task in tasks} == dict.fromkeys(
-        ("mt_bench", "humaneval", "gsm8k", "scitldr", "summary", "reading"), 7
-    )
-    ids = [row["id"] for row in rows if row["task"] in ("gsm8k", "scitldr", "summary", "reading")]
-    assert all(name.startswith("test-") for name in ids)
+    tasks = ("mt_bench", "humaneval", "gsm8k", "scitldr", "summary", "reading")
+    assert [row["task"] for row in rows] == [task for task in tasks for _ in range(7)]
+    assert all(row["id"].startswith("test-") for row in rows if row["task"] in tasks[2:])
 
 
-def test_a_set_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["chat_prompts.py", str(tmp_path), str(tmp_path / "out")])
-    refuses(SystemExit, lambda: chat_prompts.main(), "squad_v1/train.jsonl.gz")
+def test_a_set_that_is_not_there(tmp_path):
+    refuses(SystemExit, lambda: prompts.chat(tmp_path, tmp_path / "out"), "squad_v1/train.jsonl.gz")

@@ -10,7 +10,7 @@ from support.paths import ROOT
 from support.scripted import Scripted
 from support.tools import load_tool
 
-structure = load_tool("bench/structure")
+structure, answers = load_tool("bench/structure"), load_tool("bench/answers")
 
 from rescore.decode.draft.blended_drafter import blended
 from rescore.decode.draft.calibration import HEADLESS
@@ -62,12 +62,12 @@ def test_passes_are_counted(calls):
     text = np.concatenate((call.prompt, call.answer))
     right = Scripted(lambda history: text[None, len(history) : len(history) + 2])
     wrong = Scripted(lambda history: [[7, 7]])
-    assert structure.passes(right, call.prompt, call.answer) == 1 + -(-(len(call.answer) - 1) // 3)
-    assert structure.passes(wrong, call.prompt, call.answer) == len(call.answer)
+    assert answers.passes(right, call) == 1 + -(-(len(call.answer) - 1) // 3)
+    assert answers.passes(wrong, call) == len(call.answer)
 
 
 def test_a_structure_helps(calls):
     drafter = TreeDrafter(None, blended(V, None, HEADLESS), nodes=8, depth=8)
     kept = [one for one in calls if not isinstance(one, str)]
-    free, bounded = (structure.per_pass(kept, drafter, V, within) for within in (False, True))
+    free, bounded = (answers.per_pass(kept, drafter, **more) for more in ({}, {"start": structure.starting(V)}))
     assert all(bounded[kind] > 1.5 * free[kind] > 1 for kind in ("multiple", "parallel"))

@@ -28,21 +28,12 @@ def world(tmp_path_factory):
 
 
 def test_rows(world, monkeypatch, capsys):
-    asked = [
-        "systems",
-        str(world / "model"),
-        "--no-chat",
-        "--heads",
-        "",
-        "--lm",
-        "",
-        "--exits",
-        "",
-        "--bita",
-        str(world / "tokens"),
-    ]
-    more = ["--prompts", str(world / "prompts.jsonl"), "--max-tokens", "8", "--repeats", "1", "--threads", "1"]
-    monkeypatch.setattr("sys.argv", [*asked, *more, "--longest", "64", "--json", str(world / "out.json")])
+    asked = (
+        f"systems {world}/model --no-chat --prompts {world}/prompts.jsonl --bita {world}/tokens --json {world}/out.json"
+    )
+    more = "--max-tokens 8 --repeats 1 --threads 1 --longest 64"
+    without = ("--heads", "", "--lm", "", "--exits", "")
+    monkeypatch.setattr("sys.argv", [*asked.split(), *more.split(), *without])
     systems.main()
     assert_named(capsys.readouterr().out, ["BiTA", "15"])
     rows = {row["system"]: row for row in json.loads((world / "out.json").read_text())["rows"]}

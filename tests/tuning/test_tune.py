@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,22 +12,14 @@ from support.refusals import refused, refuses
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
 from rescore.decode.replay import rows
-from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning.fit import fit_calibration, fit_shares
 from rescore.decode.tuning.trial_replays import mean_efficiency
-from rescore.decode.tuning.tune import tune
+from rescore.decode.tuning.tune import evaluate, heldout_json, tune
 from rescore.decode.tuning.tune_paths import GRID
-from rescore.decode.tuning.tune_report import evaluate, heldout_json
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
-
-
-@pytest.fixture(scope="module")
-def world(world):
-    without_checksums(world / "dump")
-    return world
 
 
 @pytest.fixture(scope="module")
@@ -44,67 +37,28 @@ def settings_of(world, found, **changes) -> Settings:
     return found.settings(files, values={"base": 1.0}, **changes)
 
 
-def without_checksums(dump) -> None:
-    """Removes checksums, so that shards can be changed without changing the dump's header."""
-    header = json.loads((dump / "dump.json").read_text())
-    for shard in header["shards"]:
-        shard["crc32"] = None
-    del header["crc32"]
-    (dump / "dump.json").write_text(json.dumps(header))
-
-
-def change_sequence(dump, task: str, sequence: int, array: str) -> None:
-    """Changes an array's values in the rows of one sequence, in place."""
-    (path,) = dump.glob(f"{task}-*.safetensors")
-    data = bytearray(path.read_bytes())
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-
-    def view(name: str) -> np.ndarray:
-        facts = header[name]
-        dtype = {"U16": np.uint16, "I32": np.int32, "I64": np.int64, "F16": np.float16, "F32": np.float32}[
-            facts["dtype"]
-        ]
-        begin, end = facts["data_offsets"]
-        return np.frombuffer(data, dtype, (end - begin) // np.dtype(dtype).itemsize, 8 + size + begin).reshape(
-            facts["shape"]
-        )
-
-    offsets = view("offsets")
-    rows = slice(int(offsets[sequence]), int(offsets[sequence + 1]))
-    values = view(array)
-    values[rows] = values[rows] // 2 if array == "tokens" else values[rows][..., ::-1]
-    path.write_bytes(data)
-
-
-def written(world, dump, name: str) -> bytes:
-    """The settings file of tuning on this dump."""
-    found = tune(Dump.open(dump), NGram.open(world / "lm.ngram"), paths=4)
-    settings = found.settings(
-        (ModelFile.of(world / "lm.ngram"),),
-        values=mean_efficiency(
-            evaluate(Dump.open(dump), settings_of(world, found), [NGram.open(world / "lm.ngram")], "tune", alpha=0.3)
-        ),
-    )
-    settings.save(world / name)
-    return (world / name).read_bytes()
+def of_the_tuning_part(world, dump) -> tuple:
+    """All that tuning on this dump says before the held-out part is read."""
+    dump, model = Dump.open(dump), NGram.open(world / "lm.ngram")
+    found = tune(dump, model, paths=4)
+    values = mean_efficiency(evaluate(dump, found.settings((), values={}), [model], "tune", alpha=0.3))
+    return found.paths, found.trees, found.split.tune, values
 
 
 def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
-    cli.make_dump(tmp_path / "dump")
-    without_checksums(tmp_path / "dump")
-    before = written(world, tmp_path / "dump", "before.json")
-    assert written(world, tmp_path / "dump", "again.json") == before
-    split = Split.of_dump(Dump.open(tmp_path / "dump"))
-    sequences = {task.name: task.sequences for task in Dump.open(tmp_path / "dump").header.tasks}
-    heldout = [(task, s) for task, n in split.tune.items() for s in range(n, sequences[task])]
-    assert heldout
-    for task, s in heldout:
-        change_sequence(tmp_path / "dump", task, s, "tokens")
-        change_sequence(tmp_path / "dump", task, s, "topk_ids")
-    assert written(world, tmp_path / "dump", "after.json") == before
-    change_sequence(tmp_path / "dump", "first", 0, "topk_ids")
-    assert written(world, tmp_path / "dump", "changed.json") != before
+    made = cli.make_dump(tmp_path / "dump")
+    before = of_the_tuning_part(world, tmp_path / "dump")
+    seen = Counter[str]()
+    for one in made:
+        seen[one["task"]] += 1
+        if seen[one["task"]] > before[2][one["task"]]:
+            one["tokens"], one["topk_ids"] = one["tokens"][::-1].copy(), one["topk_ids"][..., ::-1].copy()
+    assert sum(before[2].values()) < len(made)
+    cli.dumps.write(tmp_path / "other", "forced", made)
+    assert of_the_tuning_part(world, tmp_path / "other") == before
+    made[0]["topk_ids"] = made[0]["topk_ids"][..., ::-1].copy()
+    cli.dumps.write(tmp_path / "changed", "forced", made)
+    assert of_the_tuning_part(world, tmp_path / "changed") != before
 
 
 def test_the_best_of_what_was_tried(world, tuned):
@@ -215,7 +169,7 @@ def test_refusals(world, tmp_path):
     dump, model = Dump.open(world / "dump"), NGram.open(world / "lm.ngram")
     refuses(ValueError, lambda: tune(dump, []), "tune")
     refuses(ValueError, lambda: tune(dump, model, split=Split.of_dump(dump, 0)), "tune")
-    cli.make_dump(tmp_path / "other")
+    cli.make_dump(tmp_path / "other", count=8)
     refuses(ValueError, lambda: tune(Dump.open(tmp_path / "other"), model, split=Split.of_dump(dump)), "split")
     refuses(ValueError, lambda: ModelFile.of("x.arpa"), "x.arpa")
 
@@ -329,13 +283,3 @@ def test_files_that_are_no_settings(good, world, tmp_path):
         whole = json.loads(good)
         del whole["seed"]
         Settings.from_json(whole, tmp_path)
-
-
-def test_heads_help_untuned_trees_on_every_task(demo):
-    dump, model = Dump.open(demo / "sampled"), NGram.open(demo / "demo.ngram")
-    sources = RecordedSources(dump, Rescorer(model))
-    drafters = rows_of(sources, Budgets(), only=("blend", "blend-without-heads"))
-    for task in replay_dump(dump, drafters).tasks:
-        found = task.to_json()["block_efficiency"]
-        for n in (16, 32, 64):
-            assert found[f"blend {n}"] > found[f"blend-without-heads {n}"], (task.task, n)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from msgspec import structs
-from support import dumps, headless_dumps
+from support import dumps
 from support.refusals import refused, refuses
 
 from rescore.decode.draft.blended_drafter import blended
@@ -20,8 +20,7 @@ from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning import tune as module
 from rescore.decode.tuning.fit import fit_shares
-from rescore.decode.tuning.tune import tune
-from rescore.decode.tuning.tune_report import evaluate, heldout_json
+from rescore.decode.tuning.tune import evaluate, heldout_json, tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
@@ -64,22 +63,6 @@ def test_shares_that_draft_worse_are_not_kept(headless, monkeypatch):
     assert tried[HEADLESS] > tried[structs.replace(HEADLESS, text=never)]
 
 
-def test_nothing_of_the_held_out_part_is_read(headless, tmp_path):
-    made, before = headless_dumps.sequences(), tune(Dump.open(headless / "dump"))
-    split = before.split.tune
-    seen: dict[str, int] = {}
-    for one in made:
-        seen[one["task"]] = seen.get(one["task"], 0) + 1
-        if seen[one["task"]] > split[one["task"]]:
-            one["tokens"] = one["tokens"][::-1].copy()
-    headless_dumps.write(tmp_path / "other", made)
-    assert Split.of_dump(Dump.open(tmp_path / "other")).tune == split and sum(split.values()) < len(made)
-    assert tune(Dump.open(tmp_path / "other")).trees == before.trees
-    made[0]["tokens"] = made[0]["tokens"][::-1].copy()
-    headless_dumps.write(tmp_path / "changed", made)
-    assert tune(Dump.open(tmp_path / "changed")).trees != before.trees
-
-
 def test_settings_are_kept_and_replayed(headless, lm, tuned):
     dump = Dump.open(headless / "dump")
     files = (ModelFile.of(headless / "lm.ngram"),) if lm else ()
@@ -119,15 +102,6 @@ def good(headless) -> dict:
     settings = tune(dump, NGram.open(headless / "lm.ngram")).settings((ModelFile.of(headless / "lm.ngram"),), values={})
     settings.trees["blend"] = TreeWeights(overall=HEADLESS)
     return settings.to_json(headless)
-
-
-def test_settings_of_another_model_are_refused(headless, good):
-    settings = Settings.from_json(good, headless)
-    settings.check(vocab_size=50, slots=0)
-    with refused(ValueError, "3"):
-        settings.check(vocab_size=50, slots=3)
-    with refused(ValueError, "50", "51"):
-        settings.check(vocab_size=51, slots=0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Microseconds of trees on a GPU by batch size, captured in a CUDA graph and called from Python. Results must equal the
 CPU's, or nothing is printed.
 
-    python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..] [--json FILE]
+    python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..]
 
 Lattices are taken from the demo dump at equal distances, with its T x K. The model is that of --lm, or one with at
 least --ngrams n-grams, built from text sampled from the demo's model.
@@ -14,7 +14,6 @@ memory on the device.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -28,8 +27,8 @@ import torch
 from ngram_sampler import Sampler
 from rich.console import Console
 from rich.table import Table
+from search import lattices
 
-from rescore.decode.bench.results import machine
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.decode.draft.heads_lattice import TensorRescorer
 from rescore.decode.draft.rescorer import Rescorer
@@ -145,13 +144,6 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
     Console().print(table)
 
 
-def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.ndarray]:
-    """Lattices [count, T, K], evenly spaced over the dump's first block, and their histories."""
-    block = next(dump.blocks())
-    rows = np.linspace(0, block.rows - 1, count).astype(np.int64)
-    return block.sausages(rows), block.histories(rows, rescorer.context)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dump", type=Path, default=DEMO / "sampled")
@@ -165,14 +157,14 @@ def main() -> int:
     parser.add_argument("--batch", type=int, nargs="*", default=list(BATCHES))
     parser.add_argument("--alpha", type=float, default=0.3)
     parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device; nothing was measured", file=sys.stderr)
         return 1
     model = NGram.open(args.lm) if args.lm else sampled_model(NGram.open(DEMO / "demo.ngram"), args.ngrams)
     rescorer = Rescorer(model, alpha=args.alpha)
-    sausages, histories = lattices(Dump.open(args.dump), rescorer, LATTICES)
+    dump = Dump.open(args.dump)
+    sausages, histories = lattices(dump, model, count=LATTICES, slots=dump.slots, width=dump.header.top_k)
     began = time.perf_counter()
     device = TensorRescorer(rescorer).on(torch.device("cuda"))
     torch.cuda.synchronize()
@@ -187,22 +179,6 @@ def main() -> int:
         f"model on the device: {taken / 1e9:.2f} GB, {taken / model.core.num_arcs:.1f} bytes per n-gram, "
         f"copied in {moved_s:.1f} s"
     )
-    if args.json:
-        facts = {**machine("rescore", "torch", "triton"), "device": torch.cuda.get_device_name()}
-        settings = {
-            "lm": str(args.lm),
-            "ngrams": model.info()["ngrams"],
-            "alpha": args.alpha,
-            "slots": sausages.slots,
-            "width": sausages.width,
-        }
-        args.json.write_text(
-            json.dumps(
-                {"machine": facts, "settings": settings, "model_bytes": taken, "moved_s": moved_s, "results": rows},
-                indent=2,
-            )
-            + "\n"
-        )
     return 0
 
 

@@ -20,19 +20,16 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from answers import SPEED, Answer, Way, differing, in_turns, per_pass, show_header, show_row, speed
 from msgspec import structs
-from numpy.typing import NDArray
-from structure import passes
 from tokenizers import Tokenizer
 
+from rescore.decode.bench.decoding import System
 from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.results import machine
 from rescore.decode.draft.baselines import PromptLookupDrafter, SuffixDrafter
@@ -41,111 +38,67 @@ from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.prediction import copied
 from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.open import open_model
 from rescore.lm.model.ngram import NGram
 
 LOOKUP = 10
 END = 2  # of SmolLM2's texts
+PROMPT = "File:\n```\n{before}```\n\n{instruction}\n\n```\n"
+LIVE = "Old file:\n```\n{before}```\n\nThe same file again, with one name changed:\n```\n"  # of small models
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
-    kind: str  # language, and fix or rename
-    prompt: NDArray[np.int32]
-    twice: NDArray[np.int32]  # a prompt for a small model, which does not follow instructions
-    answer: NDArray[np.int32]
-    before: NDArray[np.int32]
-
-
-def read_edits(path: Path, tokenizer: Tokenizer, limit: int) -> list[Edit]:
-    edits: list[Edit] = []
+def read_edits(path: Path, tokenizer: Tokenizer, limit: int, form: str = PROMPT) -> list[Answer]:
+    """The edits of every language and kind, fix or rename; what is expected is the old text."""
+    edits: list[Answer] = []
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
             kind = f"{row['language']} {row['kind']}"
-            prompt = f"File:\n```\n{row['before']}```\n\n{row['instruction']}\n\n```\n"
-            twice = f"Old file:\n```\n{row['before']}```\n\nThe same file again, with one name changed:\n```\n"
-            texts = (prompt, twice, row["after"], row["before"])
             if sum(edit.kind == kind for edit in edits) < limit:
-                edits.append(Edit(kind, *(np.array(tokenizer.encode(text).ids, np.int32) for text in texts)))
+                texts = (form.format(**row), row["after"], row["before"])
+                prompt, after, before = (np.array(tokenizer.encode(text).ids, np.int32) for text in texts)
+                edits.append(Answer(kind=kind, prompt=prompt, answer=after, expected=before))
     return edits
 
 
-def per_pass(edits: list[Edit], drafter: Drafter, predicted: bool) -> dict[str, float]:
-    tokens = {edit.kind: 0 for edit in edits}
-    made = dict(tokens)
-    for edit in edits:
-        tokens[edit.kind] += len(edit.answer)
-        made[edit.kind] += passes(drafter, edit.prompt, edit.answer, expected=edit.before if predicted else None)
-    return {kind: tokens[kind] / made[kind] for kind in tokens}
-
-
-Decode = Callable[[Edit, int], tuple[list[int], int]]  # the tokens of at most so many, and the passes they took
-
-
-def ours(target: Any, drafter: Drafter | None, ends: Sequence[int], predicted: bool = False) -> Decode:
-    def decode(edit: Edit, most: int) -> tuple[list[int], int]:
-        options = Options(max_tokens=most, stopping=Stopping(tokens=frozenset(ends)))
-        request = Request(prompt=edit.twice, prediction=edit.before if predicted else None)
-        (one,) = generate(target, [request], drafter, options)
-        return one.tokens.tolist(), one.statistics.passes
-
-    return decode
-
-
-def lookup(model: Any, ends: Sequence[int]) -> Decode:
-    """Hugging Face's prompt lookup."""
-    write = writer(model, LOOKUP)
-
-    def decode(edit: Edit, most: int) -> tuple[list[int], int]:
-        options = Options(max_tokens=most, stopping=Stopping(tokens=frozenset(ends)))
-        (one,) = write([Request(prompt=edit.twice)], options)
-        return one.tokens.tolist(), one.statistics.passes
-
-    return decode
-
-
-def live(name: str, edits: list[Edit], tokenizer: Tokenizer, threads: int) -> bool:
+def live(name: str, edits: list[Answer], tokenizer: Tokenizer, threads: int) -> bool:
     """Prints the table; whether all texts are equal."""
     torch.set_num_threads(threads)
     target: Any = open_model(name, dtype=torch.float32).target
-    ends = [END, *(id for word, id in tokenizer.get_vocab().items() if "```" in word)]
-    ways = {
-        "plain": ours(target, None, ends),
-        "blend 16, prediction": ours(target, BlendedDrafter(target, nodes=16), ends, True),
-        "blend 32, prediction": ours(target, BlendedDrafter(target, nodes=32), ends, True),
-        "blend auto, prediction": ours(target, BlendedDrafter(target), ends, True),
-        "blend auto": ours(target, BlendedDrafter(target), ends),
-        f"Hugging Face lookup {LOOKUP}": lookup(target.model, ends),
+    ends = frozenset((END, *(id for word, id in tokenizer.get_vocab().items() if "```" in word)))
+
+    def way(drafter: Drafter | None, predicted: bool = False) -> Way:
+        write = System.of_drafter(target, "", drafter, TreeLayout()).write
+        return write, lambda edit: Request(prompt=edit.prompt, prediction=edit.expected if predicted else None)
+
+    ways: dict[str, Way] = {
+        "plain": way(None),
+        "blend 16, prediction": way(BlendedDrafter(target, nodes=16), True),
+        "blend 32, prediction": way(BlendedDrafter(target, nodes=32), True),
+        "blend auto, prediction": way(BlendedDrafter(target), True),
+        "blend auto": way(BlendedDrafter(target)),
+        f"Hugging Face lookup {LOOKUP}": (writer(target.model, LOOKUP), lambda edit: Request(prompt=edit.prompt)),
     }
-    for decode in ways.values():
-        decode(edits[0], 16)  # warms up
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    texts: dict[str, list[list[int]]] = {name: [] for name in ways}
-    passes = dict.fromkeys(ways, 0)
-    for edit in edits:
-        for name, decode in ways.items():
-            began = time.perf_counter()
-            tokens, count = decode(edit, len(edit.before) + 40)
-            seconds[name].append(time.perf_counter() - began)
-            texts[name].append(tokens)
-            passes[name] += count
-    total = sum(map(len, texts["plain"]))
-    same = sum(copied(edit.before, np.array(text, np.int32)) for edit, text in zip(edits, texts["plain"]))
+
+    def options(edit: Answer) -> Options:
+        assert edit.expected is not None
+        return Options(max_tokens=len(edit.expected) + 40, stopping=Stopping(tokens=ends))
+
+    found = in_turns(ways, edits, options)
+    total = sum(len(one.tokens) for one in found["plain"])
+    same = sum(
+        copied(edit.expected, np.array(one.tokens, np.int32))
+        for edit, one in zip(edits, found["plain"])
+        if edit.expected is not None
+    )
     print(f"{len(edits)} renamings, {total:,} tokens, {same / total:.0%} of them copied; {machine()['cpu']}")
-    print("| | s | x plain | least | greatest | tok/pass |\n|---|" + "---:|" * 5)
-    for name in ways:
-        ratios = np.divide(seconds["plain"], seconds[name])
-        times, plain = sum(seconds[name]), sum(seconds["plain"])
-        print(
-            f"| {name} | {times:.1f} | {plain / times:.2f} | {ratios.min():.2f} | {ratios.max():.2f} | "
-            f"{sum(map(len, texts[name])) / passes[name]:.2f} |"
-        )
-    different = [name for name in ways if texts[name] != texts["plain"]]
-    print(f"texts that differ from plain: {', '.join(different) or 'none'}")
-    return not different
+    show_header("", SPEED)
+    for name, texts in found.items():
+        show_row(name, speed(texts, found["plain"]))
+    return not differing(found)
 
 
 def main() -> int:
@@ -161,15 +114,13 @@ def main() -> int:
     tokenizer = Tokenizer.from_file(str(args.tokenizer / "tokenizer.json"))
     lm = NGram.open(args.lm) if args.lm else None
     vocab_size = lm.vocab_size if lm else tokenizer.get_vocab_size()
-    edits = read_edits(args.edits, tokenizer, args.limit)
+    edits = read_edits(args.edits, tokenizer, args.limit, LIVE if args.live else PROMPT)
     if args.live:
         return not live(args.live, [edit for edit in edits if edit.kind.endswith("rename")], tokenizer, args.threads)
-    kinds = list(dict.fromkeys(edit.kind for edit in edits))
-    print("| forced replay, tokens per pass | " + " | ".join(kinds) + " |\n|---|" + "---:|" * len(kinds))
+    show_header("forced replay, tokens per pass", dict.fromkeys(edit.kind for edit in edits))
 
     def row(name: str, drafter: Drafter, predicted: bool = False) -> None:
-        found = per_pass(edits, drafter, predicted)
-        print(f"| {name} | " + " | ".join(f"{found[kind]:.2f}" for kind in kinds) + " |", flush=True)
+        show_row(name, per_pass(edits, drafter, expected=predicted).values())
 
     row(f"prompt lookup {LOOKUP}", PromptLookupDrafter(LOOKUP))
     for nodes in args.nodes:

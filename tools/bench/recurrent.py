@@ -17,11 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from answers import SPEED, Way, differing, in_turns, show_header, show_row, speed
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
+from rescore.decode.bench.decoding import System
 from rescore.decode.bench.results import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.loop.request import Request
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.recurrent import KeptStates, causal_target
 from rescore.decode.models.target import Block
@@ -101,36 +105,24 @@ def costs(args: argparse.Namespace) -> int:
 
 
 def auto(args: argparse.Namespace) -> int:
-    draw, equal = np.random.default_rng(0), True
+    draw, wrong = np.random.default_rng(0), []
+    show_header("", ("billion parameters", "temperature", *SPEED))
     for family in args.families or ["qwen3_5_text"]:
         target = build(family, args.width or 1024, args.layers or 24, 16)
         size = sum(one.numel() for one in target.model.parameters()) / 1e9
+        ways: dict[str, Way] = {
+            name: (System.of_drafter(target, name, drafter, TreeLayout()).write, lambda prompt: Request(prompt=prompt))
+            for name, drafter in {"plain": None, "auto": BlendedDrafter(target)}.items()
+        }
         prompts = [draw.integers(1, 16, 60) for _ in range(args.prompts)]
-        generate(target, prompts[:1], None, Options(max_tokens=4))
         for temperature in (0.0, 1.0):
             sampling = Sampling(temperature=temperature, seed=0) if temperature else None
             options = Options(max_tokens=args.tokens, shaping=Shaping(sampling=sampling))
-            ways = {"plain": None, "auto": BlendedDrafter(target)}
-            seconds: dict[str, list[float]] = {name: [] for name in ways}
-            drafted = 0
-            for at, prompt in enumerate(prompts):
-                texts = {}
-                for name in [*ways][:: 1 if at % 2 else -1]:
-                    began = time.perf_counter()
-                    (one,) = generate(target, [prompt], ways[name], options)
-                    seconds[name].append(time.perf_counter() - began)
-                    texts[name] = one.tokens.tolist()
-                    drafted += sum(one.statistics.drafted)
-                equal = equal and texts["plain"] == texts["auto"]
-            ratios = np.divide(seconds["plain"], seconds["auto"])
-            print(
-                f"{family}, {size:.2f} billion parameters, temperature {temperature:g}: auto is "
-                f"{sum(seconds['plain']) / sum(seconds['auto']):.3f} times as fast as plain "
-                f"({sum(seconds['plain']):.0f} s; each {', '.join(f'{ratio:.2f}' for ratio in ratios)}); "
-                f"{drafted} tokens drafted; texts {'equal' if equal else 'DIFFER'}",
-                flush=True,
-            )
-    return not equal
+            found = in_turns(ways, prompts, lambda prompt, options=options: options)
+            for name, texts in found.items():
+                show_row(f"{family}, {name}", (size, temperature, *speed(texts, found["plain"])))
+            wrong += differing(found)
+    return bool(wrong)
 
 
 def main() -> int:

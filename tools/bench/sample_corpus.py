@@ -14,11 +14,8 @@ Shard i depends only on the model, the options and i. Existing shards are kept: 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +27,6 @@ from rescore.decode.cli.values import AMOUNT
 from rescore.lattice.atomic import replacing
 from rescore.lm.model.ngram import NGram
 
-Writer = Callable[[tuple[int, int]], int]
-_inherited: Writer
 ROWS, LEAST = 16_384, 1_024  # most sequences sampled at once, and fewest tokens of each
 
 
@@ -46,18 +41,6 @@ def sample(
     flat = drawn.reshape(-1)[:tokens]
     flat[-1] = end_of_text
     return flat
-
-
-def write_shard(
-    sampler: Sampler, start: int, end_of_text: int, settings: dict[str, Any], folder: Path, shard: tuple[int, int]
-) -> int:
-    """Writes the shard (number, tokens). Returns its size."""
-    number, tokens = shard
-    draw = np.random.Generator(np.random.SFC64(np.random.SeedSequence([settings["seed"], number])))
-    drawn = sample(sampler, start, end_of_text, tokens, draw, settings["backoff"])
-    with replacing(shard_path(folder, number)) as file:
-        np.save(file, drawn)
-    return tokens
 
 
 def shard_path(folder: Path, number: int) -> Path:
@@ -94,25 +77,6 @@ def agree(folder: Path, settings: dict[str, Any]) -> None:
         file.write(json.dumps(settings, indent=2).encode() + b"\n")
 
 
-def sizes_written(write: Writer, shards: list[tuple[int, int]], processes: int) -> Iterator[int]:
-    """Yields the size of each shard once it is written."""
-    if processes == 1:
-        yield from map(write, shards)
-        return
-    # Forked, so that all processes share one sampler's memory: the initializer's argument is inherited, not copied.
-    with multiprocessing.get_context("fork").Pool(processes, initializer=_inherit, initargs=(write,)) as pool:
-        yield from pool.imap_unordered(_write, shards)
-
-
-def _inherit(write: Writer) -> None:
-    global _inherited
-    _inherited = write
-
-
-def _write(shard: tuple[int, int]) -> int:
-    return _inherited(shard)
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="an .ngram file whose metadata name its end-of-text id")
@@ -127,12 +91,11 @@ def arguments() -> argparse.Namespace:
         help="probability of shortening the context before each token (default: 0)",
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
     if not 0 <= args.backoff < 1:
         parser.error(f"--backoff {args.backoff}: expected a probability below 1")
-    if args.processes < 1 or args.seed < 0:
-        parser.error("expected --processes of at least 1 and a --seed of at least 0")
+    if args.seed < 0:
+        parser.error(f"--seed {args.seed}: expected at least 0")
     return args
 
 
@@ -156,13 +119,15 @@ def main() -> None:
     }
     agree(args.output, settings)
     shards = missing(args.output, args.tokens, args.shard_tokens, model.arrays.arc_token.dtype)
-    write = functools.partial(
-        write_shard, Sampler(model), model.start([end_of_text]), end_of_text, settings, args.output
-    )
+    sampler, start = Sampler(model), model.start([end_of_text])
     began, written = time.monotonic(), 0
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("sampling", total=sum(size for _, size in shards))
-        for size in sizes_written(write, shards, args.processes):
+        for number, size in shards:
+            draw = np.random.Generator(np.random.SFC64(np.random.SeedSequence([args.seed, number])))
+            drawn = sample(sampler, start, end_of_text, size, draw, args.backoff)
+            with replacing(shard_path(args.output, number)) as file:
+                np.save(file, drawn)
             written += size
             bar.update(task, advance=size, description=f"{written / (time.monotonic() - began):,.0f} tokens/s")
     seconds = time.monotonic() - began

@@ -1,10 +1,8 @@
 """Time of the parts of a decoding step: the target's pass, drafting, and everything between.
 
     python tools/bench/step.py smollm2 --batch 1 8
-    python tools/bench/step.py tiny --batch 1 --length 100 8000
 
-Prompts of `--prompts` go through the model's chat template and are decoded greedily with drafts from `--lm`. `tiny` is
-a random Llama of two small layers, whose passes cost almost nothing, with prompts of `--length` random ids.
+Prompts of `--prompts` go through the model's chat template and are decoded greedily with drafts from `--lm`.
 Microseconds per step: of each part without the parts inside it, mean over all steps but the first, each step and part
 in its fastest round.
 """
@@ -31,12 +29,14 @@ from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.tree_drafter import TreeSession
 from rescore.decode.loop.generate import Options, _Call, generate
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.loop.prompts import PromptText, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.chat import ChatTemplate
+from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lm.model.ngram import NGram
+from rescore.lm.model.tokenizer import TextTokenizer
 
 PARTS: tuple[tuple[str, Any, str], ...] = (
     ("pass: hidden states", CausalLMTarget, "read"),
@@ -53,9 +53,6 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
 )
 REST, STEP = "the rest", "step"
 PASS = "pass: hidden states", "pass: logits", "keys and values stored"
-SHAPE = dict(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
-VOCABULARY, CONTEXT = 49_152, 16_384  # of `tiny`
-RECURRING = 64  # distinct ids of its prompts
 
 
 class Stopwatch:
@@ -113,24 +110,7 @@ def least(rounds: Sequence[Sequence[dict[str, float]]]) -> dict[str, float]:
     return {name: 1e6 * float(np.mean([min(step[name] for step in same) for same in zip(*rounds)])) for name in names}
 
 
-def tiny() -> CausalLMTarget:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT, tie_word_embeddings=True, **SHAPE)
-    return CausalLMTarget(LlamaForCausalLM(config).eval())
-
-
-def random_prompts(count: int, length: int) -> list[NDArray[np.int64]]:
-    numbers = np.random.default_rng(0)
-    return [numbers.integers(0, RECURRING, length - 7 * i % 64) for i in range(count)]
-
-
 def text_prompts(args: argparse.Namespace, count: int) -> list[NDArray[np.int64]]:
-    from rescore.decode.loop.prompts import PromptText
-    from rescore.decode.models.model_facts import model_facts
-    from rescore.lm.model.tokenizer import TextTokenizer
-
     facts = model_facts(args.model, None)
     text = PromptText(TextTokenizer.open(facts.tokenizer), ChatTemplate(args.model))
     vocabulary = facts.vocab_size
@@ -151,11 +131,10 @@ def table_of(title: str, found: dict[str, float]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a path, a shipped model's name, or tiny")
+    parser.add_argument("model", help="a path, or a shipped model's name")
     parser.add_argument("--prompts", default="data/demo/prompts.jsonl")
     parser.add_argument("--lm", default="data/demo/demo.ngram", help="an n-gram model of the target's ids (none: '')")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--length", type=int, nargs="+", default=[100], help="length of tiny's prompts")
     parser.add_argument("--nodes", default="16", help="nodes of the trees, or auto")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--tokens", type=int, default=48)
@@ -163,22 +142,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    random = args.model == "tiny"
-    target = tiny() if random else open_model(args.model, dtype=getattr(torch, args.dtype)).target
+    target = open_model(args.model, dtype=getattr(torch, args.dtype)).target
     lm = NGram.open(args.lm) if args.lm else None
     drafter = BlendedDrafter(target, lm, nodes=None if args.nodes == "auto" else int(args.nodes))
     for batch in args.batch:
-        for length in args.length if random else [None]:
-            prompts = text_prompts(args, batch) if length is None else random_prompts(batch, length)
-            rounds = []
-            for _ in range(args.rounds):
-                with watched() as watch:
-                    texts = generate(target, prompts, drafter, Options(max_tokens=args.tokens))
-                rounds.append(watch.steps[1:])
-            tokens = sum(len(text.tokens) for text in texts) / sum(text.statistics.passes for text in texts)
-            what = f"{args.model}, {args.dtype}, batch {batch}, {args.nodes} nodes, {args.threads} threads"
-            after = "" if length is None else f", after {length} tokens"
-            Console().print(table_of(f"{what}{after}: {tokens:.2f} tokens per pass", least(rounds)))
+        prompts, rounds = text_prompts(args, batch), []
+        for _ in range(args.rounds):
+            with watched() as watch:
+                texts = generate(target, prompts, drafter, Options(max_tokens=args.tokens))
+            rounds.append(watch.steps[1:])
+        tokens = sum(len(text.tokens) for text in texts) / sum(text.statistics.passes for text in texts)
+        what = f"{args.model}, {args.dtype}, batch {batch}, {args.nodes} nodes, {args.threads} threads"
+        Console().print(table_of(f"{what}: {tokens:.2f} tokens per pass", least(rounds)))
 
 
 if __name__ == "__main__":

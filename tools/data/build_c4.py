@@ -34,10 +34,11 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
-from c4_cost import Costs, Facts, amount, estimate, gigabytes
+from c4_cost import PUBLISHED, Costs, Facts, amount, estimate, gigabytes, replaced
 from rich.console import Console
 from rich.table import Table
 
@@ -50,7 +51,8 @@ def main(argv: list[str] | None = None) -> None:
     args = arguments(argv)
     console = Console(soft_wrap=True)
     shards = check_inputs(args)
-    facts = given_facts(args)
+    given = {name: float(value) for name in PUBLISHED if (value := getattr(args, name)) is not None}
+    facts = replaced(PUBLISHED, "given", **given)
     if args.sample:
         facts = sampled(facts, args, console)
     costs = estimate(
@@ -126,8 +128,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         "--sample", type=Path, metavar="SHARD", help=f"measure the first {SAMPLE:,} documents of this shard"
     )
     group = parser.add_argument_group("figures of the estimate")
-    for field, text in Facts.HELP.items():
-        group.add_argument(f"--{field.replace('_', '-')}", type=amount, metavar="X", help=text)
+    for name, fact in PUBLISHED.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=amount, metavar="X", help=fact.what)
     parser.add_argument("--dry-run", action="store_true", help="print the plan only")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser.parse_args(argv)
@@ -169,11 +171,6 @@ def check_inputs(args: argparse.Namespace) -> int:
     return found or SHARDS
 
 
-def given_facts(args: argparse.Namespace) -> Facts:
-    given = {field: float(value) for field in Facts.HELP if (value := getattr(args, field)) is not None}
-    return Facts.of(given)
-
-
 def sampled(facts: Facts, args: argparse.Namespace, console: Console) -> Facts:
     """Tokens per document and tokens/s of one core, on the first documents of a shard."""
     from rescore.lm.model.tokenizer import TextTokenizer
@@ -193,88 +190,51 @@ def sampled(facts: Facts, args: argparse.Namespace, console: Console) -> Facts:
         f"sample of {len(texts):,} documents: {mean:.0f} +- {error:.0f} tokens each, "
         f"{text_bytes / sum(lengths):.2f} bytes per token, {sum(lengths) / seconds:,.0f} tokens/s per core"
     )
-    source = f"measured on {args.sample.name}"
-    return facts.measured(
-        source,
+    return replaced(
+        facts,
+        f"measured on {args.sample.name}",
         bytes_per_token=text_bytes / sum(lengths),
-        text_bytes=text_bytes / len(texts) * facts.documents.value,
+        text_bytes=text_bytes / len(texts) * facts["documents"].value,
         tokenize_rate=sum(lengths) / seconds,
     )
 
 
+def words(options: Mapping[str, object]) -> list[str]:
+    """Options of a command; those that are None are left out."""
+    return [str(word) for option in options.items() if option[1] is not None for word in option]
+
+
 def plan(args: argparse.Namespace, costs: Costs) -> list[tuple[str, str, list[str]]]:
-    """The stages to run: name, file that it makes, command."""
-    counts = args.counts or str(args.out / "counts")
-    resources = [
-        "--ram",
-        gigabytes(args.ram),
-        "--disk",
-        gigabytes(args.disk or costs.disk_bytes),
-        "--threads",
-        str(args.threads),
-    ]
-    stages = []
-    if args.counts_on == "machine":  # once for all models
-        count = [
-            "rescore",
-            "lm",
-            "count",
-            f"{args.c4}/{TRAIN}",
-            "-o",
-            counts,
-            "--tokenizer",
-            str(args.tokenizer),
-            "--order",
-            str(args.orders[-1]),
-        ]
-        stages.append(
-            ("counts", f"{counts}/counts.json", [*count, *resources, "--work", str(args.out / "counts.work")])
-        )
+    """The stages to run: name, file that it makes, command. Text is counted once for all models."""
+    counts, shards = args.counts or str(args.out / "counts"), f"{args.c4}/{TRAIN}"
+    counted = {"-o": counts, "--tokenizer": args.tokenizer, "--order": args.orders[-1]}
+    resources = {
+        "--ram": gigabytes(args.ram),
+        "--disk": gigabytes(args.disk or costs.disk_bytes),
+        "--threads": args.threads,
+    }
+    if args.counts_on == "machine":
+        own = {**counted, **resources, "--work": args.out / "counts.work"}
+        count = ["rescore", "lm", "count", shards, *words(own)]
     else:
-        top = str(args.orders[-1])
-        submit = [
-            "spark-submit",
-            *(["--master", args.master] if args.master else []),
-            *(word for conf in args.spark_conf for word in ("--conf", conf)),
-        ]
+        submit = [*words({"--master": args.master}), *(word for one in args.spark_conf for word in ("--conf", one))]
         script = str(Path(__file__).resolve().with_name("count_spark.py"))
-        count = [
-            "--tokenizer",
-            str(args.tokenizer),
-            "--order",
-            top,
-            "--partitions",
-            str(costs.partitions),
-            "-o",
-            counts,
-        ]
-        stages.append(("counts", f"{counts}/counts.json", [*submit, script, f"{args.c4}/{TRAIN}", *count]))
+        count = ["spark-submit", *submit, script, shards, *words({**counted, "--partitions": costs.partitions})]
+    stages = [("counts", f"{counts}/counts.json", count)]
     for order in args.orders:
         model = args.out / f"{order}gram.ngram"
-        build = [
-            "rescore",
-            "lm",
-            "build",
-            counts,
-            "-o",
-            str(model),
-            "--tokenizer",
-            str(args.tokenizer),
-            "--order",
-            str(order),
-            "--min-count",
-            ",".join(args.min_count.split(",")[:order]),
-            "--max-ngrams",
-            args.max_ngrams,
-            *resources,
-            "--work",
-            str(args.out / f"{order}gram.work"),
-            "--arpa",
-            str(args.out / f"{order}gram.arpa.gz"),
-        ]
-        if glob.glob(f"{glob.escape(args.c4)}/{VALID}"):
-            build += ["--heldout", f"{args.c4}/{VALID}"]
-        stages.append((f"{order}-gram model", str(model), build))
+        own = {
+            "-o": model,
+            "--tokenizer": args.tokenizer,
+            "--order": order,
+            "--min-count": ",".join(args.min_count.split(",")[:order]),
+            "--max-ngrams": args.max_ngrams,
+            **resources,
+            "--work": args.out / f"{order}gram.work",
+            "--arpa": args.out / f"{order}gram.arpa.gz",
+            "--heldout": f"{args.c4}/{VALID}" if glob.glob(f"{glob.escape(args.c4)}/{VALID}") else None,
+        }
+        stages.append((f"{order}-gram model", str(model), ["rescore", "lm", "build", counts, *words(own)]))
     return stages
 
 

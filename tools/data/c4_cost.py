@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
@@ -71,9 +70,12 @@ def gigabytes(size: float) -> str:
     return f"{max(1, math.ceil(size / 1e9))}G"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Fact:
+    """A figure of the estimate. Rates are of one core."""
+
     value: float
+    what: str
     source: str
 
     @property
@@ -81,62 +83,44 @@ class Fact:
         return f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:,.2f}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """The figures of the estimate. Rates are of one core."""
+Facts = Mapping[str, Fact]
+DOCUMENTS = 364_868_892
+PUBLISHED: Facts = {
+    "documents": Fact(DOCUMENTS, "documents of the text", CARD),
+    "text_bytes": Fact(
+        828_589_180_707 - DOCUMENTS * 100,
+        "bytes of the text, unpacked",
+        f"{CARD}: 828.6 GB, minus 100 bytes per document for its URL and time (assumed)",
+    ),
+    "bytes_per_token": Fact(4.32, "of the text", "GPT-2 tokens of 149 MB of five domains; 4.49 on Wikipedia"),
+    "tokenize_rate": Fact(700e3, "tokenizing, tokens/s per core", NOTES),
+    "count_rate": Fact(
+        15e6,
+        "counting on one machine, tokens/s per core",
+        f"{RESULTS}: 1G tokens counted in 22 s on 2 cores, minus a third for reading disks",
+    ),
+    "ngram_rate": Fact(
+        1.25e6,
+        "merging, estimating and pruning, n-grams/s per core",
+        f"{RESULTS}: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; rounded up",
+    ),
+    "spark_rate": Fact(
+        225e3, "text to counts on the cluster, tokens/s per core", f"{RESULTS}: local[2], gzipped JSON lines to Parquet"
+    ),
+    "window_bytes": Fact(
+        5.1,
+        "bytes on disk per counted window, sorted or in Parquet",
+        f"{NOTES}: Parquet with zstd, 4-gram windows",
+    ),
+    "shuffle_bytes": Fact(
+        9.1, "bytes per counted window between Spark's stages", f"{NOTES}: 4-gram windows, one 64-bit word each"
+    ),
+}
 
-    HELP: ClassVar[dict[str, str]] = {
-        "documents": "documents of the text",
-        "text_bytes": "bytes of the text, unpacked",
-        "bytes_per_token": "of the text",
-        "tokenize_rate": "tokenizing, tokens/s per core",
-        "count_rate": "counting on one machine, tokens/s per core",
-        "ngram_rate": "merging, estimating and pruning, n-grams/s per core",
-        "spark_rate": "text to counts on the cluster, tokens/s per core",
-        "window_bytes": "bytes on disk per counted window, sorted or in Parquet",
-        "shuffle_bytes": "bytes per counted window between Spark's stages",
-    }
 
-    documents: Fact = field(default=Fact(value=364_868_892, source=CARD))
-    text_bytes: Fact = field(
-        default=Fact(
-            value=828_589_180_707 - 364_868_892 * 100,
-            source=f"{CARD}: 828.6 GB, minus 100 bytes per document for its URL and time (assumed)",
-        )
-    )
-    bytes_per_token: Fact = field(
-        default=Fact(value=4.32, source="GPT-2 tokens of 149 MB of five domains; 4.49 on Wikipedia")
-    )
-    tokenize_rate: Fact = field(default=Fact(value=700e3, source=NOTES))
-    count_rate: Fact = field(
-        default=Fact(
-            value=15e6,
-            source="docs/results.md: 1G tokens counted in 22 s on 2 cores, minus a third for reading disks",
-        )
-    )
-    ngram_rate: Fact = field(
-        default=Fact(
-            value=1.25e6,
-            source=(
-                "docs/results.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; rounded up"
-            ),
-        )
-    )
-    spark_rate: Fact = field(default=Fact(value=225e3, source=f"{RESULTS}: local[2], gzipped JSON lines to Parquet"))
-    window_bytes: Fact = field(default=Fact(value=5.1, source=f"{NOTES}: Parquet with zstd, 4-gram windows"))
-    shuffle_bytes: Fact = field(default=Fact(value=9.1, source=f"{NOTES}: 4-gram windows, one 64-bit word each"))
-
-    @classmethod
-    def of(cls, given: dict[str, float]) -> Facts:
-        """The published and measured figures, with the given ones replaced."""
-        return cls().measured("given", **given)
-
-    def measured(self, source: str, **values: float) -> Facts:
-        return replace(self, **{name: Fact(value=value, source=source) for name, value in values.items()})
-
-    def items(self) -> Iterator[tuple[str, Fact]]:
-        for name in self.HELP:
-            yield name, getattr(self, name)
+def replaced(facts: Facts, source: str, **values: float) -> Facts:
+    """The figures, some of them from another source."""
+    return {**facts, **{name: replace(facts[name], value=value, source=source) for name, value in values.items()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +163,9 @@ class Costs:
 
 
 def estimate(facts: Facts, *, share: float, orders: Sequence[int], cores: int, memory: float) -> Costs:
-    """The cost of this share of the text. Text is counted once for all models."""
-    tokens = share * facts.text_bytes.value / facts.bytes_per_token.value
+    """The cost of this share of the text."""
+    of = {name: fact.value for name, fact in facts.items()}
+    tokens = share * of["text_bytes"] / of["bytes_per_token"]
     top = orders[-1]
     windows = both(ALL[top], tokens)
     kept = {order: add(*(both(KEPT[n], tokens) for n in range(2, order + 1))) for order in orders}
@@ -188,8 +173,8 @@ def estimate(facts: Facts, *, share: float, orders: Sequence[int], cores: int, m
     # time, and so do the counts.
     run = min(tokens, memory / 16)
     runs = tokens / run * ALL[top].at(run, falling=run > TEXT)
-    machine = times(add(windows, windows, kept[top]), facts.window_bytes.value, plus=runs * facts.window_bytes.value)
-    per_core = 1 / facts.tokenize_rate.value + 1 / facts.count_rate.value
+    machine = times(add(windows, windows, kept[top]), of["window_bytes"], plus=runs * of["window_bytes"])
+    per_core = 1 / of["tokenize_rate"] + 1 / of["count_rate"]
     merged = add(*(add(both(ALL[order], tokens), kept[order]) for order in orders))
     combined = tokens / min(tokens, COMBINED) * ALL[top].at(min(tokens, COMBINED), falling=False)
     return Costs(
@@ -198,11 +183,11 @@ def estimate(facts: Facts, *, share: float, orders: Sequence[int], cores: int, m
         kept=kept,
         memory=memory,
         count_hours=tokens * per_core / cores / 3600,
-        build_hours=times(merged, 1 / facts.ngram_rate.value / 3600),
-        spark_hours=tokens / facts.spark_rate.value / cores / 3600,
+        build_hours=times(merged, 1 / of["ngram_rate"] / 3600),
+        spark_hours=tokens / of["spark_rate"] / cores / 3600,
         machine_bytes=machine,
-        counts_bytes=times(windows, facts.window_bytes.value),
-        shuffle_bytes=combined * facts.shuffle_bytes.value,
+        counts_bytes=times(windows, of["window_bytes"]),
+        shuffle_bytes=combined * of["shuffle_bytes"],
         partitions=max(16, 16 * math.ceil(windows[1] / PER_PARTITION / 16)),
     )
 

@@ -75,12 +75,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, metavar="REPORT.html")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/pictures"), metavar="DIR")
-    parser.add_argument(
-        "--only",
-        action="append",
-        metavar="NAME",
-        help="write only the picture of this name; repeatable (default: those in README and docs)",
-    )
     args = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -92,7 +86,7 @@ def main() -> None:
         browser.close()
     args.out.mkdir(parents=True, exist_ok=True)
     for name, png in pictures.items():
-        if name in (args.only or SHOWN):
+        if name in SHOWN:
             small = reduced(png)
             with replacing(args.out / name) as file:
                 file.write(small)

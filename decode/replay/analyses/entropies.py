@@ -55,24 +55,6 @@ class Entropies:
     tasks: tuple[TaskEntropies, ...]
     regression: Regression | None
 
-    def to_json(self) -> dict[str, Any]:
-        tasks = [
-            {
-                "task": one.task,
-                "density": one.density.tolist(),
-                "mean": one.mean.tolist(),
-                "h_max": one.h_max,
-                "block_efficiency": one.block_efficiency,
-            }
-            for one in self.tasks
-        ]
-        line = self.regression and {
-            "slope": self.regression.slope,
-            "intercept": self.regression.intercept,
-            "r": self.regression.r,
-        }
-        return {"cites": "figures 2 and 3", "edges": self.edges.tolist(), "tasks": tasks, "regression": line}
-
 
 def entropies(
     dump: Dump,
@@ -128,8 +110,5 @@ def regression(x: Sequence[float], y: Sequence[float]) -> Regression | None:
     """Fits y on x; None unless both have at least two distinct values."""
     if len(set(x)) < 2 or len(set(y)) < 2:
         return None
-    dx, dy = np.subtract(x, np.mean(x)), np.subtract(y, np.mean(y))
-    slope = float(dx @ dy / (dx @ dx))
-    return Regression(
-        slope=slope, intercept=float(np.mean(y) - slope * np.mean(x)), r=float(dx @ dy / np.sqrt((dx @ dx) * (dy @ dy)))
-    )
+    slope, intercept = np.polyfit(x, y, 1).tolist()
+    return Regression(slope=slope, intercept=intercept, r=float(np.corrcoef(x, y)[0, 1]))

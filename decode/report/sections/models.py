@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rescore.decode.replay.analyses.efficiency import EfficiencyTable
-from rescore.decode.replay.analyses.weights import Weights
+from rescore.decode.replay.analyses.efficiency import EfficiencyTable, Weights
 from rescore.decode.report import plots
 from rescore.decode.report.content import Curve, Plot, Section, Table
 from rescore.decode.report.measured import Measured, Neural

@@ -1,0 +1,141 @@
+"""Answers to prompts: given ones, replayed with drafts, and a model's own, written in several ways that take turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.bench.decoding import Writer
+from rescore.decode.draft.drafter import Drafter, drafts_of
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.request import Request
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.structure import State, Structure
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A prompt and its answer, as ids, with the structure that bounds it, and what it is likely to copy."""
+
+    kind: str
+    prompt: NDArray[np.int32]
+    answer: NDArray[np.int32]
+    structure: Structure | None = None
+    expected: NDArray[np.int32] | None = None
+
+
+def passes(drafter: Drafter, one: Answer, state: State | None = None, *, expected: bool = False) -> int:
+    """The passes in which a drafter yields an answer, the prompt's included. state: of its structure, which bounds the
+    drafts; expected: whether its prediction is given.
+    """
+    text = np.concatenate((one.prompt, one.answer))
+    session = drafter.open([one.prompt.astype(np.int64)], Shaping())
+    at, count = len(one.prompt), 1
+    state = state.step(int(text[at])) if state else None
+    while at < len(text) - 1:
+        room = [len(text) - 1 - at]
+        step = DraftStep(
+            histories=[text[: at + 1]],
+            room=room,
+            structures=[state] if state else (),
+            expected=[one.expected] if expected and one.expected is not None else (),
+        )
+        (draft,) = drafts_of(session.propose(step), room)
+        taken = draft.tree.accepted(text[at + 1 :]) + 1
+        state = state.after(text[at + 1 : at + 1 + taken].tolist()) if state else None
+        at, count = at + taken, count + 1
+    return count
+
+
+def per_pass(
+    answers: Iterable[Answer],
+    drafter: Drafter,
+    *,
+    start: Callable[[Answer], State | None] = lambda one: None,
+    expected: bool = False,
+    memory: TextMemory | None = None,
+) -> dict[str, float]:
+    """Tokens per pass by kind, the prompts' passes included. start: the state that bounds an answer's drafts; memory:
+    of the drafter, which is told every answer.
+    """
+    found: dict[str, list[int]] = {}
+    for one in answers:
+        made = found.setdefault(one.kind, [0, 0])
+        made[0] += len(one.answer)
+        made[1] += passes(drafter, one, start(one), expected=expected)
+        if memory:
+            memory.remember(np.concatenate((one.prompt, one.answer)), len(one.prompt))
+    return {kind: tokens / count for kind, (tokens, count) in found.items()}
+
+
+def show_header(first: str, columns: Iterable[str]) -> None:
+    columns = list(columns)
+    print(f"| {first} | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
+
+
+def show_row(name: str, values: Iterable[object]) -> None:
+    """A row of a table; floats have two decimals."""
+    cells = (f"{value:.2f}" if isinstance(value, float) else str(value) for value in values)
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A text that a model wrote in one way."""
+
+    seconds: float
+    tokens: list[int]
+    passes: int
+
+
+Way = tuple[Writer, Callable[[Any], Request]]  # and what it is asked for an item
+
+
+def in_turns(
+    ways: Mapping[str, Way], items: Sequence[Item], options: Callable[[Item], Options]
+) -> dict[str, list[Written]]:
+    """The text of every item, written in every way. The ways take turns, in one order and in the other; the first item
+    is also written before, to warm up.
+    """
+    found: dict[str, list[Written]] = {name: [] for name in ways}
+    for write, asked in ways.values():
+        write([asked(items[0])], options(items[0]))
+    for number, item in enumerate(items):
+        for name in list(ways)[:: -1 if number % 2 else 1]:
+            write, asked = ways[name]
+            request, began = asked(item), time.perf_counter()
+            (text,) = write([request], options(item))
+            took = time.perf_counter() - began
+            found[name].append(Written(took, text.tokens.tolist(), text.statistics.passes))
+    return found
+
+
+SPEED = ("s", "x plain", "least", "greatest", "tok/pass")
+
+
+def speed(texts: Sequence[Written], plain: Sequence[Written]) -> list[object]:
+    """The cells under SPEED: wall-clock time of all texts; its ratio to plain decoding's, the least and greatest of a
+    text; tokens per pass.
+    """
+    ratios = [beside.seconds / one.seconds for beside, one in zip(plain, texts)]
+    took = sum(one.seconds for one in texts)
+    whole = sum(one.seconds for one in plain) / took
+    rate = sum(len(one.tokens) for one in texts) / sum(one.passes for one in texts)
+    return [f"{took:.1f}", whole, min(ratios), max(ratios), rate]
+
+
+def differing(found: Mapping[str, Sequence[Written]]) -> list[str]:
+    """The ways some of whose texts are not the plain ones; they are also printed."""
+    texts = {name: [one.tokens for one in written] for name, written in found.items()}
+    names = [name for name in texts if texts[name] != texts["plain"]]
+    print(f"texts that differ from plain: {', '.join(names) or 'none'}")
+    return names
