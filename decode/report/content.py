@@ -149,15 +149,6 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """A headline figure: its name, the figure, and the line below it."""
-
-    name: str
-    figure: str
-    beside: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The whole report.
 
@@ -168,6 +159,5 @@ class Report:
     title: str
     subtitle: str
     verdict: str
-    tiles: Sequence[Tile]
     sections: Sequence[Section]
     figures: dict[str, Any] = field(default_factory=dict)

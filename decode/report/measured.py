@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.cost.cost_model import CostOptions, Roofline
-from rescore.decode.cost.model_shape import ModelShape
+from rescore.decode.cost.cost_model import CostOptions
 from rescore.decode.draft.registry import sized
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
@@ -83,7 +82,6 @@ class Neural:
     alpha     the model's weight
     paths     of the beam
     machine   that ran it
-    shape     of the model, for the cost of its passes; None if unknown
     """
 
     name: str
@@ -91,15 +89,10 @@ class Neural:
     alpha: float
     paths: int
     machine: str
-    shape: ModelShape | None = None
 
     @property
     def names(self) -> list[str]:
         return [name for drafter in self.drafters for name in drafter.names]
-
-    def costed(self, options: CostOptions) -> ModelShape | None:
-        """The shape if its passes can be predicted; measured passes cover only the target."""
-        return self.shape if isinstance(options.clock, Roofline) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import torch
 
-from rescore.decode.cost.cost_inputs import open_shape
-from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay
 from rescore.decode.report.measured import Neural
 from rescore.lattice.dump import Dump
-from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.model.tokenizer import TextTokenizer
+
+ROWS = 256  # of the model's cache that are used at once
 
 
 def open_neural(
@@ -26,7 +25,6 @@ def open_neural(
     alpha: float = 1.0,
     paths: int = 1,
     top_k: int | None = None,
-    device: str = "cpu",
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Neural:
     """Opens the causal model at `path`, a Hugging Face folder or a blockwise transformer, as rescorer of a dump.
@@ -36,33 +34,32 @@ def open_neural(
 
     ValueError unless the model is causal and has the dump's tokenizer.
     """
-    model = open_model(path, dtype=torch.float32, device=device)
+    model = open_model(path, dtype=torch.float32)
     check(path, model, dump)
-    drafters = []
-    for name, p in (("neural", 1), ("neural beam", paths)):
-        if name == "neural" or p > 1:
-            rescorer = NeuralRescorer(model.target, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
-            drafters.append(neural_replay(name, rescorer, top_k=top_k, advance=advance))
-    machine = f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device
-    return Neural(name=str(path), drafters=drafters, alpha=alpha, paths=paths, machine=machine, shape=_shape(path))
+    rescorers = {
+        name: NeuralRescorer(model.target, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
+        for name, p in (("neural", 1), ("neural beam", paths))
+        if name == "neural" or p > 1
+    }
+    drafters = [neural_replay(name, rescorer, top_k, advance) for name, rescorer in rescorers.items()]
+    machine = f"the CPU, {torch.get_num_threads()} threads"
+    return Neural(name=str(path), drafters=drafters, alpha=alpha, paths=paths, machine=machine)
 
 
 def neural_replay(
     name: str,
     rescorer: NeuralRescorer,
-    *,
     top_k: int | None = None,
-    rows: int = 256,
     advance: Callable[[int], None] = lambda rows: None,
+    rows: int = ROWS,
 ) -> DrafterReplay:
-    """The trees of a neural rescorer; with one path, the greedy draft. rows: of the model's cache that are used at
-    once, `rescorer.paths` for each sequence.
-    """
-
-    def make(block: DumpBlock) -> NeuralDrafter:
-        return NeuralDrafter(RecordedHeads(block, top_k), rescorer)
-
-    return DrafterReplay(budgets={name: None}, make=make, at_once=max(1, rows // rescorer.paths), advance=advance)
+    """The trees of a neural rescorer; with one path, the greedy draft."""
+    return DrafterReplay(
+        budgets={name: None},
+        make=lambda block: NeuralDrafter(RecordedHeads(block, top_k), rescorer),
+        at_once=max(1, rows // rescorer.paths),
+        advance=advance,
+    )
 
 
 def check(path: Path, model: OpenModel, dump: Dump) -> None:
@@ -74,10 +71,3 @@ def check(path: Path, model: OpenModel, dump: Dump) -> None:
             f"{model.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {got}: "
             "use a model that was trained with that tokenizer"
         )
-
-
-def _shape(path: Path) -> ModelShape | None:
-    try:
-        return open_shape(str(path))
-    except (ValueError, FileNotFoundError):  # the cost model does not know this decoder; it still rescores
-        return None

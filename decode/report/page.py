@@ -113,7 +113,7 @@ def _static(name: str) -> str:
     return (files("rescore.decode.report") / "static" / name).read_text(encoding="utf-8")
 
 
-FORMAT, VERSION = "rescore-report", 3
+FORMAT, VERSION = "rescore-report", 4
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -126,7 +126,6 @@ def report_json(report: Report) -> dict[str, Any]:
         "title": report.title,
         "subtitle": report.subtitle,
         "verdict": report.verdict,
-        "tiles": [asdict(tile) for tile in report.tiles],
         "figures": report.figures,
         "sections": [_section(section) for section in report.sections],
     }

@@ -44,7 +44,7 @@ SEVERAL = {
 }
 
 
-# The drafters in tiles and plots of a few, and the emphasised rows: of each group the first that was replayed.
+# The drafters in tables and plots of a few, and the emphasised rows: of each group the first that was replayed.
 MAIN = (
     ("base",),
     ("parallel-rescored", "parallel-base"),

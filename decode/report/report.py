@@ -10,10 +10,12 @@ from typing import Any
 
 from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.report.analyses import drafts_section, heads_section, models_section
 from rescore.decode.report.browser import browser, lattice_section
 from rescore.decode.report.content import Report, Section, Table
+from rescore.decode.report.cost import cost_section
 from rescore.decode.report.measured import Measured, Neural, ReportOptions, measure
-from rescore.decode.report.sections import cost, differences, drafts, efficiency, heads, models, summary
+from rescore.decode.report.results import passes_section, sources_section, speed_section, verdict
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import version
 from rescore.lattice.short_repr import readable
@@ -38,22 +40,21 @@ def report(
     """
     measured = measure(dump, rescorer, options, neural=neural, advance=advance)
     sections = (
-        summary.section(measured),
-        efficiency.section(measured),
+        speed_section(measured),
+        passes_section(measured),
         _lattices(measured, rescorer),
-        differences.section(measured),
-        drafts.section(measured),
-        heads.section(measured),
-        models.section(measured),
-        cost.section(measured),
+        sources_section(measured),
+        drafts_section(measured),
+        heads_section(measured),
+        models_section(measured),
+        cost_section(measured),
         _provenance(measured, rescorer),
     )
     return Report(
         title=f"Block drafts of {dump.header.model}" if dump.slots else f"Drafts for {dump.header.model}, no heads",
         subtitle=_subtitle(measured),
-        verdict=summary.verdict(measured.figures.overall),
+        verdict=verdict(measured.figures.overall),
         figures=measured.figures.to_json(),
-        tiles=efficiency.tiles(measured.figures),
         sections=[one for one in sections if one],
     )
 

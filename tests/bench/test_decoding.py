@@ -15,7 +15,7 @@ from rescore.decode.bench import decoding as bench
 from rescore.decode.draft import registry
 from rescore.decode.loop.request import Statistics
 from rescore.decode.replay.table import Lines, read_table
-from rescore.decode.report.sections.summary import measured_speed
+from rescore.decode.report.results import measured_speed
 from rescore.lm.build.in_memory import build
 
 

@@ -11,7 +11,7 @@ VERBS = {
     "tune": ("tune", "{dump}", "--lm", "{lm}", "--threads", 1, "-o", "{out}.json"),
     "report": ("report", "{dump}", "--lm", "{lm}", "--threads", 1, "-o", "{out}.html"),
 }
-MEASURED = {"run": "tasks", "tune": "heldout", "report": "tiles"}
+MEASURED = {"run": "tasks", "tune": "heldout", "report": "figures"}
 
 
 @pytest.fixture(scope="module")

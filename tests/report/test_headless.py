@@ -12,8 +12,8 @@ from rescore.decode.replay.analyses.reliability import EDGES, reliability
 from rescore.decode.replay.measures import LENGTHS
 from rescore.decode.replay.replay import visited_rows
 from rescore.decode.replay.run import replay_dump
+from rescore.decode.report import analyses
 from rescore.decode.report.measured import ReportOptions, measure
-from rescore.decode.report.sections import drafts
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
@@ -80,13 +80,13 @@ def test_along_the_text(replayed):
 def test_section_of_drafts_holds_the_counts(headless):
     dump, rescorer = Dump.open(headless / "dump"), Rescorer(NGram.open(headless / "lm.ngram"), calibration=HEADLESS)
     measured = measure(dump, rescorer, ReportOptions(split=Split.of_dump(dump), part="all"))
-    section = drafts.section(measured)
+    section = analyses.drafts_section(measured)
     shown = {plot.title: plot for plot in section.plots}
     points, diagonal = shown["Accepted share of nodes against their q"].views["all tasks"]
     nodes, expected, accepted = (
         np.sum([getattr(one, name) for one in measured.q], axis=0) for name in ("nodes", "expected", "accepted")
     )
-    kept = np.flatnonzero((nodes >= drafts.LEAST_NODES) & (accepted > 0))
+    kept = np.flatnonzero((nodes >= analyses.LEAST_NODES) & (accepted > 0))
     assert len(kept) > 3 and points.texts == [f"{nodes[place]:,} nodes" for place in kept]
     np.testing.assert_allclose(np.multiply(points.x, nodes[kept]), expected[kept])
     np.testing.assert_allclose(np.multiply(points.y, nodes[kept]), accepted[kept])

@@ -16,7 +16,6 @@ from support import tiny_transformers
 from support.reports import rows
 from support.tiny_blockwise import CONFIG, untrained
 
-from rescore.decode.cost.cost_model import ACCELERATORS, CostOptions, Roofline, Stopwatch
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report.measured import rows_to_come
 from rescore.decode.report.open_neural import open_neural
@@ -77,9 +76,7 @@ def test_page_tells_model_time_and_command(world, tables):
     times = {name: float(ms) for ms, name in re.findall(r"([0-9.]+) ms \((neural(?: beam)?)\)", page)}
     assert list(times) == ["neural", "neural beam"] and min(times.values()) > 0
     cost = rows(tables, "Bytes moved and operations per decoded token, one text at a time")
-    small, rescored = ([float(cell) for cell in cost[name]] for name in ("neural", "rescored"))
-    assert small[2] > rescored[2] * rescored[0] / small[0] - 0.001  # T passes of the small model
-    assert "neural beam" not in cost
+    assert "rescored" in cost and not {"neural", "neural beam"} & set(cost)
 
 
 def test_progress(world):
@@ -116,13 +113,3 @@ def test_one_of_our_models_without_an_n_gram_model(capsys, world, tmp_path):
     assert result == (0, f"wrote {tmp_path / 'r.html'}, {tmp_path / 't.md'}\n", "")
     found = (tmp_path / "t.md").read_text()
     assert "neural" in rows(found, "Block efficiency per task")
-
-
-@pytest.mark.parametrize(
-    "clock, wanted", [(Roofline(accelerator=ACCELERATORS["h100"]), True), (Stopwatch(passes={}), False)]
-)
-def test_measured_passes_are_the_target_s_alone(world, clock, wanted):
-    neural = open_neural(world / "small", Dump.open(world / "dump"))
-    assert neural.shape is not None
-    options = CostOptions(name="x", shape=neural.shape, machine="y", clock=clock)
-    assert (neural.costed(options) is not None) == wanted

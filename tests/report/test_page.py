@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from rescore.decode.replay.figures import Interval
-from rescore.decode.report.content import Curve, Plot, Report, Section, Table, Tile
+from rescore.decode.report.content import Curve, Plot, Report, Section, Table
 from rescore.decode.report.page import embedded, markdown, page
 from rescore.lattice.svg import clean
 
@@ -28,7 +28,6 @@ def report():
         title=HOSTILE,
         subtitle=HOSTILE,
         verdict=HOSTILE,
-        tiles=[Tile(name=HOSTILE, figure=HOSTILE, beside=HOSTILE)],
         sections=[section, lattices],
     )
 
@@ -55,7 +54,7 @@ class Outline(HTMLParser):
 def test_hostile_texts_make_no_elements(report):
     outline = Outline(page(report))
     tags = [tag for tag, _ in outline.elements]
-    assert tags.count("script") == 3 and tags.count("b") == 1  # the tile's own
+    assert tags.count("script") == 3 and tags.count("b") == 0
     known = {"data-part", "data-plot", "data-save", "data-table", "data-value", "http-equiv"}
     attributes = {name for _, own in outline.elements for name in own}
     assert not {name for name in attributes if name.startswith("on")}

@@ -14,11 +14,9 @@ from rescore.decode.draft.registry import SPECS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.rows import Budgets
-from rescore.decode.report import plots
+from rescore.decode.report import analyses, plots, results
 from rescore.decode.report.content import Plot, Section
 from rescore.decode.report.measured import NODES, PATHS, ReportOptions, measure, rows_to_come
-from rescore.decode.report.sections import differences, drafts, efficiency, heads, models, summary
-from rescore.decode.report.sections.summary import verdict
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.build.in_memory import build
@@ -51,7 +49,7 @@ def plot(section: Section, title: str) -> Plot:
 
 def test_efficiency(made):
     _, _, measured, _ = made
-    section, overall = efficiency.section(measured), measured.figures.overall
+    section, overall = results.passes_section(measured), measured.figures.overall
     rows = table(section, "Block efficiency per task")
     for name in ("base", "rescored", "tree 16", "lm-alone 64", "oracle"):
         row = rows[name]
@@ -66,7 +64,7 @@ def test_efficiency(made):
 
 def test_differences(made):
     _, _, measured, _ = made
-    (part,) = (one for one in differences.section(measured).tables)
+    (part,) = (one for one in results.sources_section(measured).tables)
     found = {(row[0].text, row[1].text): row for row in part.cells}
     row = found["tree 16", "heads-tree 16"]
     efficiency = measured.figures.overall["block_efficiency"]
@@ -79,7 +77,7 @@ def test_oracle_and_base_agree_with_the_rows(made):
     over the rows.
     """
     sequences, _, measured, _ = made
-    views = plot(heads.section(measured), "Oracle block efficiency").views
+    views = plot(analyses.heads_section(measured), "Oracle block efficiency").views
     for k, name in ((1, "base"), (cli.dumps.K, "oracle")):
         slow = [block_efficiency([one for one in sequences if one["task"] == task], k) for task in ("first", "second")]
         curves = [views[task][-1] for task in ("first", "second")]  # of all heads
@@ -106,7 +104,7 @@ def block_efficiency(sequences, k: int) -> float:
 
 def test_recall_of_all_positions(made):
     sequences, _, measured, _ = made
-    rows = table(heads.section(measured), "Recall@1")
+    rows = table(analyses.heads_section(measured), "Recall@1")
     for head in range(1, cli.dumps.H + 1):
         asked = [
             (one["tokens"][row + head - 1], one["topk_ids"][row, head - 1])
@@ -119,7 +117,7 @@ def test_recall_of_all_positions(made):
 
 def test_acceptance_falls(made):
     _, _, measured, _ = made
-    views = plot(drafts.section(measured), "Drafts accepted").views
+    views = plot(analyses.drafts_section(measured), "Drafts accepted").views
     assert len(views) == 3  # both tasks, and all of them
     for curve in views["all tasks"]:
         assert [*curve.y] == sorted(curve.y, reverse=True) and len(curve.y) == cli.dumps.H - 1
@@ -127,8 +125,8 @@ def test_acceptance_falls(made):
 
 def test_weights_and_repetition(made):
     _, _, measured, _ = made
-    assert set(table(models.section(measured), "The weight chosen")) == {"first", "second"}
-    duels = table(heads.section(measured), "Repetition")
+    assert set(table(analyses.models_section(measured), "The weight chosen")) == {"first", "second"}
+    duels = table(analyses.heads_section(measured), "Repetition")
     for task in measured.figures.tasks:
         assert duels[task["task"]][2:5] == [task["rescored_against_base"][key] for key in ("wins", "ties", "losses")]
         assert duels[task["task"]][1] == task["repetition"]["rescored"]["consecutive"]
@@ -162,7 +160,7 @@ def figures(**changes) -> Figures:
 
 def test_speed_by_the_cost_of_a_pass():
     """1.55 tokens per pass: 1.55 times plain decoding if passes cost the same, 1.24 times at 1.25."""
-    text, table = summary.needed_speed(figures())
+    text, table = results.needed_speed(figures())
     assert_named(text, ["16", "1.55", "1.25", "1.24"])
     (row,) = (row for row in table.cells if row[0].text == "blend 16")
     assert [cell.value for cell in row[2:]] == pytest.approx([1.55, 1.55 / 1.1, 1.24, 1.55 / 1.5, 0.775])
@@ -185,7 +183,7 @@ def test_measured_speed(tmp_path):
     path = lines(
         tmp_path / "b.jsonl", (*plain, 0, 100, 4.0), (*fast, 0, 100, 2.0), (*plain, 1, 100, 3.0), (*fast, 1, 100, 2.0)
     )
-    text, table = summary.measured_speed(path)
+    text, table = results.measured_speed(path)
     assert_named(text, ["16", "1.75"])
     (row,) = (row for row in table.cells if row[0].text == "blend 16")
     assert [cell.value for cell in row[1:4]] == [1, 50, 1.75] and row[3].note == "1.50–2.00"
@@ -193,10 +191,10 @@ def test_measured_speed(tmp_path):
 
 def test_measured_speed_of_another_table_is_refused(tmp_path):
     rows = [json.loads(line) for line in lines(tmp_path / "b.jsonl", ("blend", 16, 0, 1, 1.0)).read_text().splitlines()]
-    refuses(ValueError, lambda: summary.measured_speed(tmp_path / "b.jsonl"), "b.jsonl")
+    refuses(ValueError, lambda: results.measured_speed(tmp_path / "b.jsonl"), "b.jsonl")
     without = [{key: value for key, value in row.items() if key not in ("round", "batch")} for row in rows]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in without))
-    refuses(ValueError, lambda: summary.measured_speed(tmp_path / "c.jsonl"), "c.jsonl")
+    refuses(ValueError, lambda: results.measured_speed(tmp_path / "c.jsonl"), "c.jsonl")
 
 
 def test_lists_of_names_hold_drafters():
@@ -208,7 +206,7 @@ def test_lists_of_names_hold_drafters():
     lists = (plots.STYLES, plots.SEVERAL, [*plots.SEVERAL.values()], *compared.PAIRS, measured.EVERYWHERE)
     lists += (*run.ROWS, *run.ROWS_WITHOUT_HEADS, run.BEST, run.BASELINES, run.BOLD, [*run.TIMED.values()])
     lists += (*plots.MAIN,)
-    lists += (summary.REFERENCES, summary.CONTROLS, summary.PUBLISHED, differences.SOURCES)
+    lists += (results.REFERENCES, results.CONTROLS, results.PUBLISHED, results.SOURCES)
     stems = {
         re.sub("( tuned by task| tuned)?( with memory)?( [0-9]+)?$", "", name) for names in lists for name in names
     }
@@ -229,6 +227,6 @@ def test_the_best_within_the_budget_against_base():
     found = overall(
         base=(1.25, 5.0), tree_16=(1.5, 15.8), blend_16=(1.91, 16.0), blend_64=(2.5, 64.0), oracle=(2.2, 5.0)
     )
-    assert verdict(found) == (
+    assert results.verdict(found) == (
         "Best with 16 verified tokens: blend, 1.91 tokens per pass, 53% over base (1.25, the heads' own draft)."
     )

@@ -80,14 +80,6 @@ function savePng({ canvas, select, title }) {
   Plotly.downloadImage(canvas, { format: "png", filename, width: 1000, height: 560, scale: 2 });
 }
 
-// Every view and curve, a point a row; low and high are the ends of its interval.
-function pointsOf({ x: xTitle, y: yTitle, views }) {
-  const points = (view, { name, x, y }) =>
-    y.map((one, place) => [view, name, x[place], valueOf(one), one?.low, one?.high]);
-  const rows = views.flatMap(([view, curves]) => curves.flatMap((curve) => points(view, curve)));
-  return [["view", "curve", xTitle, yTitle, "low", "high"], ...rows];
-}
-
 const drawn = [];
 const redraw = () => drawn.forEach(draw);
 
@@ -105,7 +97,6 @@ async function drawAll() {
     const plot = { figure: figures[element.dataset.plot], canvas, select, title };
     select?.addEventListener("change", () => draw(plot));
     element.querySelector("[data-save=PNG]").addEventListener("click", () => savePng(plot));
-    element.querySelector("[data-save=CSV]").addEventListener("click", () => saveCsv(pointsOf(plot.figure), title));
     await draw(plot);
     drawn.push(plot);
   }

@@ -1,4 +1,4 @@
-"""The report's first answer: how much faster, and what the drafts owe to each source."""
+"""The drafters' results: how much faster, tokens per pass, and what each source of the blend adds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.draft.registry import sized, split
-from rescore.decode.replay.figures import Difference, Figures, Interval
+from rescore.decode.draft.registry import bounded, sized, split
+from rescore.decode.replay.figures import EQUAL, SIGNIFICANT, Difference, Figures, Interval
 from rescore.decode.replay.table import read_table
 from rescore.decode.report import plots
-from rescore.decode.report.content import Section, Table
+from rescore.decode.report.content import Curve, Plot, Section, Table
 from rescore.decode.report.measured import Measured
 
 VERIFIED = 16  # tokens per pass of the verdict
@@ -48,7 +48,7 @@ def _gain(share: float) -> str:
     return "the same as" if round(100 * share) == 0 else f"{share:.0%} over"
 
 
-def section(measured: Measured) -> Section:
+def speed_section(measured: Measured) -> Section:
     figures, bench = measured.figures, measured.options.bench
     fast = measured_speed(bench) if bench else needed_speed(figures)
     prose = [text for text in (fast[0], sources(figures), loops(figures)) if text]
@@ -136,3 +136,148 @@ def loops(figures: Figures) -> str:
 
 def _effect(difference: Difference) -> str:
     return f"{difference.interval.value:.2f}{'' if difference.sign else ' (not significant)'}"
+
+
+def passes_section(measured: Measured) -> Section:
+    figures = measured.figures
+    prose = [
+        "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
+        "cheaper, further up is better: compare drafters at the same number of verified tokens per pass. Ranges are "
+        f"{figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, seed "
+        f"{figures.seed})."
+    ]
+    heads = "oracle" in figures.names
+    if heads:
+        prose.append(
+            "The oracle (chosen in the legend) bounds any choice among the heads' candidates. Headroom is the distance "
+            "from the base draft to it; in the paper, 16 rescored paths recover 17–55% of it, 33% on average, with 128 "
+            "verified tokens. Blends and the LM alone also draft other tokens and may exceed the oracle. Parallel "
+            "paths are the paper's method: each adds T tokens to verify, although most share a prefix."
+        )
+    else:
+        prose.append("A replay lacks the predictions after rejected nodes, which decoding also counts.")
+    return Section(
+        lead=True,
+        key="efficiency",
+        title="Tokens per pass",
+        prose=prose,
+        plots=[_efficiency_plot(figures)],
+        tables=[_by_task(figures)],
+    )
+
+
+def _efficiency_plot(figures: Figures) -> Plot:
+    return Plot(
+        title="Tokens per pass against verified tokens per pass",
+        x="verified tokens per pass",
+        y="tokens per target pass",
+        views=plots.views(figures.task_names, lambda task: _curves(figures, task)),
+        xaxis=plots.logarithmic(),
+        tabled=False,
+    )
+
+
+def _curves(figures: Figures, task: str | None) -> list[Curve]:
+    verified = figures.at(task)["verified_per_pass"]
+    shown = {plots.curve_of(name) for name in plots.main_drafters(figures.names) if name != "oracle"}
+    known = [name for name in figures.names if name in verified]
+    ends = [pick(verified[name] for name in known if name != "oracle") for pick in (min, max)]
+    found = []
+    for title, names in plots.curves(known).items():
+        names, mode = sorted(names, key=verified.__getitem__), "lines+markers"
+        x = [verified[name] for name in names]
+        if title == "oracle":
+            names, x, mode = ["oracle"] * 2, ends, "lines"
+        y, (series, dash) = [figures.value(name, task) for name in names], plots.style(title)
+        hidden = title not in shown
+        found.append(Curve(name=title, x=x, y=y, series=series, dash=dash, mode=mode, texts=names, hidden=hidden))
+    return found
+
+
+def _by_task(figures: Figures) -> Table:
+    """Of the drafters without a budget and at those compared first; the plot has all."""
+    names = [name for name in figures.names if split(name)[1] in (None, *EQUAL)]
+    main, heads, overall = plots.main_drafters(names), "oracle" in figures.names, figures.overall
+    efficiency = overall["block_efficiency"]
+    best = max((name for name in names if name != "oracle"), key=efficiency.__getitem__)
+    rows = [
+        (
+            name,
+            overall["verified_per_pass"][name],
+            *(figures.value(name, task) for task in (*figures.task_names, None)),
+            *([figures.value(name, measure="headroom_recovered") if bounded(name) else None] if heads else []),
+            overall["accepted_per_verified"][name] if name != "oracle" else None,
+        )
+        for name in names
+    ]
+    return Table(
+        "Block efficiency per task",
+        ("drafter", "verified", *figures.task_names, "mean", *(["headroom"] * heads), "accepted / verified"),
+        rows,
+        {"verified": ".0f", "mean": ".3f", "headroom": ".0%", "accepted / verified": ".3f"},
+        strong=frozenset(place for place, name in enumerate(names) if name in main),
+        gist=f"best: {best}, {efficiency[best]:.2f}",
+    )
+
+
+SOURCES = ("blend-without-lm", "blend-without-heads", "blend")
+
+
+def sources_section(measured: Measured) -> Section:
+    figures = measured.figures
+    return Section(
+        key="differences",
+        title="What each source adds",
+        prose=(
+            "The table: the block efficiency of a drafter minus that of another at the same budget, on the same "
+            "sequences, and the number of tasks on which the first is better or worse with p below "
+            f"{SIGNIFICANT}, not corrected for multiple comparisons.",
+        ),
+        plots=[_sources_plot(figures)] if sized("blend", EQUAL[0]) in figures.names else [],
+        tables=[_differences_table(figures)],
+    )
+
+
+def _sources_plot(figures: Figures) -> Plot:
+    views = {
+        f"{n} nodes{told.replace(' ', ', ')}": _bars(figures, told, n)
+        for told in ("", " tuned")
+        for n in EQUAL
+        if sized("blend" + told, n) in figures.names
+    }
+    title = "Tokens per pass with and without each source"
+    return Plot(title=title, x="task", y="tokens per target pass", views=views)
+
+
+def _bars(figures: Figures, told: str, n: int) -> list[Curve]:
+    tasks, stems = figures.task_names, ("lm-alone", *(name + told for name in SOURCES))
+    return [
+        Curve(
+            name=stem,
+            x=tasks,
+            y=[figures.value(name, task) for task in tasks],
+            series=plots.style(stem)[0],
+            mode="bars",
+        )
+        for stem in stems
+        for name in [sized(stem, n)]
+        if name in figures.names
+    ]
+
+
+def _differences_table(figures: Figures) -> Table:
+    rows, sure = [], 0
+    for one in figures.overall["differences"]:
+        pair = one["drafter"], one["against"]
+        found = [figures.difference(*pair, task) for task in (None, *figures.task_names)]
+        whole, *each = (one for one in found if one)
+        signs = [difference.sign for difference in each]
+        sure += bool(whole.sign)
+        rows.append((*pair, whole.interval, whole.p_value, signs.count(1), signs.count(-1), len(each)))
+    return Table(
+        "Paired differences of block efficiency",
+        ("drafter", "against", "difference", "p", "better", "worse", "tasks"),
+        rows,
+        {"difference": ".3f", "p": "p"},
+        gist=f"{sure} of {len(rows)} with p below {SIGNIFICANT}",
+    )

@@ -29,14 +29,14 @@ PLOTTED = tuple(2**i for i in range(11))  # batches
 ROWS = 1024  # lattices searched together, when a search is timed
 
 
-def section(measured: Measured) -> Section | None:
+def cost_section(measured: Measured) -> Section | None:
     options = measured.options.cost
     if not options:
         return None
     drafters = ways(measured, options)
     source = (
         "Times are predicted, not measured: the longer of memory time and compute time, at assumed shares of the data "
-        "sheet's figures. Drafting is measured on this machine, but for the passes of a neural rescorer."
+        "sheet's figures. Drafting is measured on this machine."
         if isinstance(options.clock, Roofline)
         else "Passes are measured, without heads."
     )
@@ -47,9 +47,8 @@ def section(measured: Measured) -> Section | None:
         prose=(
             f"The speed of a model of shape {options.name} on {options.machine} with these block efficiencies, after "
             f"{options.length:,} tokens of text. {source}",
-            "Drafts pay while passes are bound by memory. With many texts at once they are bound by arithmetic, and "
-            "every verified token costs time: below as many texts as the last column says, a way is faster than plain "
-            "decoding.",
+            "With many texts at once passes are bound by arithmetic, and every verified token costs time: below as "
+            "many texts as the last column says, a way is faster than plain decoding.",
         ),
         plots=[_plot(options, drafters)],
         tables=_tables(options, drafters),
@@ -57,28 +56,21 @@ def section(measured: Measured) -> Section | None:
 
 
 def ways(measured: Measured, options: CostOptions) -> list[Method]:
-    """The drafters with a predicted cost; of several paths, only for one number of them.
-
-    The neural beam is left out: the cost model has no passes of several rows.
+    """The drafters with a predicted cost; of several paths, only for one number of them. The cost model does not know
+    the passes of a neural rescorer (`rescore cost --neural` does).
     """
-    figures, slots = measured.figures, measured.dump.slots
     found = ways_of(
-        figures.overall["block_efficiency"],
-        figures.overall["verified_per_pass"],
+        measured.figures.overall["block_efficiency"],
+        measured.figures.overall["verified_per_pass"],
         measured.options.budgets.p,
         drafting_seconds(measured),
     )
-    small = measured.neural.costed(options) if measured.neural else None
-    return [
-        replace(way, small=small, small_passes=slots) if way.name == "neural" else way
-        for way in found
-        if is_costed(way.name) and way.name != "neural beam" and (way.name != "neural" or small)
-    ]
+    return [way for way in found if is_costed(way.name)]
 
 
 def is_costed(name: str) -> bool:
     stem, budget = split(name.partition(",")[0])
-    return budget is None or not stem.startswith("parallel")
+    return not stem.startswith("neural") and (budget is None or not stem.startswith("parallel"))
 
 
 def drafting_seconds(measured: Measured) -> Mapping[str, float]:
