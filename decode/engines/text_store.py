@@ -117,7 +117,7 @@ class KnownText:
 
     def state(self, structure: Structure, start: int, vocab_size: int, ends: Collection[int]) -> State | None:
         """The state after the tokens from `start` on; None if the structure does not allow them."""
-        if structure is not self._structure:
+        if structure != self._structure:
             self._structure, self._state, self._stepped = structure, structure.start(vocab_size, ends), start
         try:
             self._state = self._state and self._state.after(self._buffer[self._stepped : self.size].tolist())

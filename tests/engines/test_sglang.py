@@ -82,3 +82,72 @@ def test_a_row_of_prompt_output_and_what_was_accepted_last(start):
     assert row.size == 8 and row.key == "id"
     assert row.since(start).dtype == np.int32
     assert row.since(start).tolist() == [1, 2, 3, 4, 5, 6, 7, 8][start:]
+
+
+class XGrammarObject:
+    """SGLang's grammar object over xgrammar, as far as a draft needs it."""
+
+    def __init__(self, compiled, vocab_size):
+        xgrammar = pytest.importorskip("xgrammar")
+        self.compiled, self.vocab_size = compiled, vocab_size
+        self.matcher = xgrammar.GrammarMatcher(compiled)
+
+    def copy(self):
+        return XGrammarObject(self.compiled, self.vocab_size)
+
+    def accept_token(self, token):
+        assert self.matcher.accept_token(token)
+
+    def rollback(self, k):
+        self.matcher.rollback(k)
+
+    def allocate_vocab_mask(self, vocab_size, batch_size, device):
+        import xgrammar
+
+        return xgrammar.allocate_token_bitmask(batch_size, vocab_size)
+
+    def fill_vocab_mask(self, mask, row):
+        self.matcher.fill_next_token_bitmask(mask, row)
+
+
+def test_grammars_of_requests_bound_drafts():
+    """Masks along random walks through the tree of texts are those of a matcher that reads each text anew, and drafts
+    stay inside.
+    """
+    xgrammar = pytest.importorskip("xgrammar")
+    from rescore.decode.engines.sglang.grammar import RequestGrammar
+    from rescore.decode.engines.sglang.rows import draft_row
+    from rescore.decode.engines.text_drafter import TextDrafter
+
+    words = ["a", "b", "ab", "ba", "c", "</s>"]
+    facts = xgrammar.TokenizerInfo(words, vocab_size=40, stop_token_ids=[5])
+    grammar = XGrammarObject(xgrammar.GrammarCompiler(facts).compile_regex("(ab|ba){2,5}c?"), 40)
+    structure = RequestGrammar.of(grammar, 40)
+    assert structure == RequestGrammar.of(grammar, 40) and RequestGrammar.of(None, 40) is None
+    draw, root = np.random.default_rng(0), structure.start(40, {5})
+    states = [((), root)]
+    for _ in range(200):
+        path, state = states[draw.integers(len(states))]
+        anew = grammar.copy()
+        for token in path:
+            anew.accept_token(token)
+        mask = anew.allocate_vocab_mask(40, 1, "cpu")
+        anew.fill_vocab_mask(mask, 0)
+        bits = np.unpackbits(mask[0].numpy().view(np.uint8), bitorder="little")
+        assert state.mask().tolist() == bits[:40].astype(bool).tolist()
+        inside = [token for token in np.flatnonzero(state.mask()).tolist() if token != 5]
+        if inside:
+            token = inside[draw.integers(len(inside))]
+            states.append(((*path, token), state.step(token)))
+
+    drafter = TextDrafter(vocab_size=40, end_of_text=5)
+    prompt, output = [0, 1, 4, 0, 1, 4, 4, 4], [2]  # the text alone would copy "c"
+    for added in ([], [2], [3, 3]):
+        (tree,) = drafter.trees([draft_row("r", prompt, output, added, structure)], 8)
+        assert tree.size
+        for node in range(tree.size):
+            path, at = [], node
+            while at >= 0:
+                path.insert(0, int(tree.tokens[at]))
+                at = int(tree.parents[at])
+            structure.start(40, {5}).after([*output, *added, *path])

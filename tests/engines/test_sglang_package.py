@@ -154,7 +154,9 @@ def test_its_kernel_finds_positions_and_links():
 
 def batch_of(requests, accepted=(), grammar=False):
     reqs = [
-        SimpleNamespace(rid=rid, origin_input_ids_unpadded=array("q", prompt), output_ids=array("q", output))
+        SimpleNamespace(
+            rid=rid, origin_input_ids_unpadded=array("q", prompt), output_ids=array("q", output), grammar=None
+        )
         for rid, prompt, output in requests
     ]
     stride = 8

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.engines.plugin import EmptyOnError
 from rescore.decode.engines.text_drafter import DraftRow
+from rescore.lattice.structure import Structure
 from rescore.lattice.tree import TokenTree, token_ids
 
 
@@ -48,8 +49,14 @@ class RequestTexts:
         return dict(self._corpora)
 
 
-def draft_row(rid: str, prompt: Sequence[int], output: Sequence[int], added: Sequence[int]) -> DraftRow:
-    """Makes a row from a request's prompt, its output and the tokens accepted last."""
+def draft_row(
+    rid: str,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    added: Sequence[int],
+    structure: Structure | None = None,
+) -> DraftRow:
+    """Makes a row from a request's prompt, its output, the tokens accepted last and the structure of its output."""
     parts = (prompt, output, added)
 
     def since(start: int) -> NDArray[np.int32]:
@@ -59,7 +66,7 @@ def draft_row(rid: str, prompt: Sequence[int], output: Sequence[int], added: Seq
             start -= len(part)
         return np.concatenate(found)
 
-    return DraftRow(size=sum(map(len, parts)), since=since, key=rid)
+    return DraftRow(size=sum(map(len, parts)), since=since, key=rid, structure=structure, prompt=len(prompt))
 
 
 def tree_arrays(

@@ -11,6 +11,7 @@ from sglang.srt.speculative.ngram_worker import NGRAMWorker
 
 from rescore.decode.engines.package_versions import check_version
 from rescore.decode.engines.plugin import EmptyOnError, EngineOptions
+from rescore.decode.engines.sglang.grammar import RequestGrammar
 from rescore.decode.engines.sglang.rows import RequestTexts, draft_row, tree_arrays
 
 TESTED = ("0.5.23", "0.6")
@@ -37,7 +38,13 @@ class RescoreWorker(NGRAMWorker):
     def _prepare_draft_tokens(self, batch: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns tokens and mask as `tree_arrays` does."""
         rows = [
-            draft_row(req.rid, req.origin_input_ids_unpadded, req.output_ids, new)
+            draft_row(
+                req.rid,
+                req.origin_input_ids_unpadded,
+                req.output_ids,
+                new,
+                RequestGrammar.of(req.grammar, self.model_runner.model_config.vocab_size),
+            )
             for req, new in zip(batch.reqs, self._added(batch))
         ]
         nodes = self.draft_token_num - 1
