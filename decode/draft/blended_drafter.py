@@ -81,9 +81,7 @@ def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
     lm, memory = None if without == "lm" or not models else models[0], sources.memory(options["memory"])
     if calibration is None:
         calibration = DEFAULT if lattice else HEADLESS
-    rescorer = sources.once(
-        (id(lm), calibration, id(memory)),  # settings that keep the default weights may have another n-gram model
-        lambda: blended(sources.vocab_size, lm, calibration, memory=memory, threads=sources.threads),
-    )
+    of_q = {"lm": lm, "calibration": calibration, "memory": memory}  # drafters that agree in these share a rescorer
+    rescorer = sources.once(tuple(of_q.values()), lambda: blended(sources.vocab_size, **of_q, threads=sources.threads))
     nodes, chains = sources.nodes(options["nodes"]), options.get("chains", False)
     return TreeDrafter(lattice, rescorer, nodes=nodes, depth=options["ahead"], chains=chains)

@@ -152,7 +152,7 @@ def propose_trees(
     depth       most tokens of a continuation; None: n
     texts       one running text for each row
     memories    of each row, or none
-    least       the smallest q of a node; shortens the search
+    least       the smallest q of a node's whole prefix; shortens the search
 
     open, expected, structures: as in `Calibration` and `CalibratedTrees.trees`.
     """

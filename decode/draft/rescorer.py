@@ -70,7 +70,7 @@ class Rescorer:
                  the heads' (one for all slots, or one per slot [T]), from 0 to 1000. With either, or without a single
                  model, trees too follow the rescored cost; the default of `paths` and `normalise` is alpha 0.3, head 1
     calibration  weights of q (`Calibration`, from `rescore tune`); None: the defaults
-    memory       texts of earlier requests, another source of q; least: the smallest q of a node
+    memory       texts of earlier requests, another source of q; least: the smallest q of a whole prefix
     threads      for batches
 
     calibrated: searches trees under q; None if trees follow the rescored cost, which `TensorRescorer` finds in tensors

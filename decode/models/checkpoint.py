@@ -53,7 +53,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
         return dict.fromkeys(file.keys(), folder / _MODEL)
 
 
-def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
+def check_layer_count(folder: Path, config: Mapping[str, Any]) -> None:
     """ValueError if config.json has more layers than the names of the folder's tensors; these contain numbers of
     layers, experts and the like. Without safetensors the limit is FEW.
     """

@@ -130,7 +130,7 @@ def _kept(file: Path, kind: str, make: Callable[[Path], None]) -> Path:
         part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             _check_packages(file)
-            _check_layers(file)
+            _check_layer_count(file)
             try:
                 make(part)
             except SafetensorError as error:
@@ -148,7 +148,7 @@ def _check_packages(file: Path) -> None:
             raise ImportError(f"{file}: a GGUF file needs the package {package}: {remedy(package)}", name=package)
 
 
-def _check_layers(file: Path) -> None:
+def _check_layer_count(file: Path) -> None:
     """ValueError if the file counts more layers than it has tensors for; all of them would be allocated first."""
     from gguf import GGUFReader
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rescore.decode.models.blockwise_config import read_config
-from rescore.decode.models.checkpoint import check_layers, stores_mtp
+from rescore.decode.models.checkpoint import check_layer_count, stores_mtp
 from rescore.decode.models.located import described, is_gguf, located
 from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import context_of, is_recurrent, longest_of
@@ -154,7 +154,7 @@ def read_hugging_face_config(folder: Path) -> Any:
             else "it does not belong to a model"
         )
         raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
-    check_layers(folder, config)
+    check_layer_count(folder, config)
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers and its configurations' checks raise many kinds

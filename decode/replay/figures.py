@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.registry import sized
+from rescore.decode.replay.measures import headroom_recovered
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
 RESAMPLES = 2000
@@ -110,7 +111,7 @@ class Resampled:
         has = room > 0 if task is None else (room > 0) & (np.array(self.tasks) == task)
         if not has.any():
             return None
-        value = (self.value[has, at] - self.value[has, base]) / room[has]
+        value = np.array([headroom_recovered(*row) for row in self.value[has][:, [at, base, oracle]].tolist()])
         drawn = self.samples[:, has]
         drawn_room = drawn[..., oracle] - drawn[..., base]
         # In a resample without headroom the share is undefined; it is left out.
