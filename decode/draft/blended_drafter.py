@@ -81,7 +81,9 @@ def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
     lm, memory = None if without == "lm" or not models else models[0], sources.memory(options["memory"])
     if calibration is None:
         calibration = DEFAULT if lattice else HEADLESS
-    of_q = {"lm": lm, "calibration": calibration, "memory": memory}  # drafters that agree in these share a rescorer
-    rescorer = sources.once(tuple(of_q.values()), lambda: blended(sources.vocab_size, **of_q, threads=sources.threads))
+    rescorer = sources.once(
+        (lm, calibration, memory),  # all that the rescorer is made of: drafters that agree in it share one
+        lambda: blended(sources.vocab_size, lm, calibration, memory=memory, threads=sources.threads),
+    )
     nodes, chains = sources.nodes(options["nodes"]), options.get("chains", False)
     return TreeDrafter(lattice, rescorer, nodes=nodes, depth=options["ahead"], chains=chains)

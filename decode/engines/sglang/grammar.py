@@ -62,7 +62,7 @@ class _Place:
 
     def __init__(self, walker: _Walker, before: _Place | None, token: int):
         self._walker, self.before, self.token = walker, before, token
-        self.depth = before.depth + 1 if before else 0
+        self.depth: int = before.depth + 1 if before else 0
         self._bits: NDArray[np.uint32] | None = None
 
     def _allowed(self) -> NDArray[np.uint32]:
