@@ -180,6 +180,15 @@ def test_drafts_stay_inside_a_structure(lm):
     refuses(ValueError, lambda: TextDrafter().trees(rows, 12), "vocab_size")
 
 
+def test_forced_tokens_are_drafted_also_while_others_rest(lm, monkeypatch):
+    monkeypatch.setattr(chain_pace.ChainPace, "rests", lambda pace: True)
+    drafter, text = TextDrafter(lm, end_of_text=0), text_of(0, 20).astype(np.int32)
+    chain = Acceptor([(state, 1 + state, state + 1) for state in range(6)], final=[6])
+    (free,) = drafter.chains([DraftRow.of_tokens(text, "free")], 6)
+    (forced,) = drafter.chains([DraftRow.of_tokens(text, "bound", structure=chain, prompt=20)], 6)
+    assert not free.size and forced.tolist() == [1, 2, 3, 4, 5, 6]
+
+
 def test_texts_that_end_go_to_the_memory(lm):
     memory = TextMemory(vocab_size=V, end_of_text=0)
     drafter, text = TextDrafter(lm, memory=memory, end_of_text=29), text_of(5)
