@@ -1,4 +1,4 @@
-"""Takes screenshots of a report for the README and docs: top, headline plot and lattice browser, on desktop and phone.
+"""Takes screenshots of a report for the docs: its top, and its lattice browser.
 
     python tools/draw/screenshots.py report.html -o docs/pictures
 
@@ -16,33 +16,18 @@ from typing import Any
 
 from rescore.lattice.atomic import replacing
 
-DESKTOP, PHONE = {"width": 1200, "height": 840}, {"width": 360, "height": 740}
-SHOWN = (
-    "report-desktop-light.png",
-    "report-phone-dark.png",
-    "report-curves-desktop-light.png",
-    "report-lattice-desktop-light.png",
-    "report-lattice-phone-dark.png",
-)
+SIZE = {"width": 1200, "height": 840}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def shots(browser: Any, path: Path) -> dict[str, bytes]:
-    """PNG files by name: desktop and phone, light and dark."""
-    found = {}
-    for scheme in ("light", "dark"):
-        for device, size in (("desktop", DESKTOP), ("phone", PHONE)):
-            page = browser.new_page(
-                viewport=size, color_scheme=scheme, device_scale_factor=1 if device == "desktop" else 2
-            )
-            page.goto(path.resolve().as_uri())
-            page.wait_for_selector("html[data-plots=drawn]", state="attached")
-            found[f"report-{device}-{scheme}.png"] = page.screenshot()
-            found[f"report-curves-{device}-{scheme}.png"] = page.locator(".plot").first.screenshot()
-            show_lattice(page)
-            found[f"report-lattice-{device}-{scheme}.png"] = page.screenshot()
-            page.close()
-    return found
+    """PNG files by name."""
+    page = browser.new_page(viewport=SIZE, color_scheme="light")
+    page.goto(path.resolve().as_uri())
+    page.wait_for_selector("html[data-plots=drawn]", state="attached")
+    top = page.screenshot()
+    show_lattice(page)
+    return {"report-desktop-light.png": top, "report-lattice-desktop-light.png": page.screenshot()}
 
 
 def show_lattice(page: Any) -> None:
@@ -86,11 +71,10 @@ def main() -> None:
         browser.close()
     args.out.mkdir(parents=True, exist_ok=True)
     for name, png in pictures.items():
-        if name in SHOWN:
-            small = reduced(png)
-            with replacing(args.out / name) as file:
-                file.write(small)
-            print(f"{args.out / name}: {len(small):,} bytes")
+        small = reduced(png)
+        with replacing(args.out / name) as file:
+            file.write(small)
+        print(f"{args.out / name}: {len(small):,} bytes")
 
 
 if __name__ == "__main__":
