@@ -279,8 +279,8 @@ class EditModel:
     it.
 
     tokens  int32 [n]
-    arcs    weights of replacing a token, inserting one, removing one more, jumping behind an equal pair, and the
-            probability that a token which is not copied is taken to have; each in (0, 1)
+    arcs    weights of replacing a token, inserting one, leaving the text, removing one more, jumping behind an equal
+            pair, and the probability that a token which is not copied is taken to have; each in (0, 1)
     share   a, b: where the best place has weight m, copies have the share 1 / (1 + exp(-(a + b ln m)))
     """
 
@@ -288,7 +288,7 @@ class EditModel:
         self,
         tokens: NDArray[np.int32],
         *,
-        arcs: tuple[float, float, float, float, float],
+        arcs: tuple[float, float, float, float, float, float],
         share: tuple[float, float],
     ) -> None: ...
     def extend(self, tokens: NDArray[np.int32]) -> None:

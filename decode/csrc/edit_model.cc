@@ -17,7 +17,10 @@ uint64_t pair_of(uint32_t before, uint32_t token) { return static_cast<uint64_t>
 }  // namespace
 
 EditModel::EditModel(const int32_t* tokens, size_t length, const Arcs& arcs, const Share& share)
-    : tokens_(tokens, tokens + length), arcs_(arcs), share_(share), copy_(1 - arcs.replaced - arcs.inserted) {
+    : tokens_(tokens, tokens + length),
+      arcs_(arcs),
+      share_(share),
+      copy_(1 - arcs.replaced - arcs.inserted - arcs.left) {
   double ways = 1, worth = 1;
   for (int removed = 1; removed <= kRemoved; ++removed) ways += worth *= arcs.removed;
   copy_ /= ways;
@@ -33,6 +36,7 @@ EditModel::State EditModel::step(const State& state, uint32_t token) const {
   std::vector<Place> reached;
   reached.reserve(kPlaces * 4 + kMany);
   const double any = arcs_.other;
+  double away = state.away * any;
   for (int i = 0; i < state.count; ++i) {
     const auto& [at, weight] = state.places[i];
     double worth = weight * copy_;
@@ -42,6 +46,7 @@ EditModel::State EditModel::step(const State& state, uint32_t token) const {
     }
     if (at < tokens_.size()) reached.push_back({at + 1, weight * arcs_.replaced * any});
     reached.push_back({at, weight * arcs_.inserted * any});
+    away += weight * arcs_.left * any;
   }
   if (state.last != kNone) {
     const uint64_t pair = pair_of(state.last, token);
@@ -63,13 +68,14 @@ EditModel::State EditModel::step(const State& state, uint32_t token) const {
   std::stable_sort(reached.begin(), reached.end(), [](const Place& a, const Place& b) { return a.weight > b.weight; });
   State next;
   next.last = token;
-  double sum = 0;
+  double sum = away;
   for (const Place& place : reached) {
     if (next.count == kPlaces || place.weight < kFaint * reached.front().weight) break;
     next.places[next.count++] = place;
     sum += place.weight;
   }
   for (int i = 0; i < next.count; ++i) next.places[i].weight /= sum;
+  next.away = away / sum;
   return next;
 }
 

@@ -2,8 +2,9 @@
 //
 // State i has read the first i tokens. Arcs copy token i, or remove up to kRemoved tokens and copy the next one;
 // replace token i by any token; insert any token and stay; and jump behind any place where the last two tokens stand.
-// The forward algorithm keeps the most probable places of the text so far. Copying arcs give the next token's
-// distribution, under a share that depends on how probable the best place is:
+// A text may also leave all places, and copies nothing until it jumps back. The forward algorithm keeps the most
+// probable places of the text so far. Copying arcs give the next token's distribution, under a share that depends on
+// how probable the best place is:
 //
 //     p(w) = s sum over places of weight copy(w) + rest p_other(w),  s = 1 / (1 + exp(-(a + b ln weight)))
 //
@@ -28,7 +29,7 @@ class EditModel {
   // Weights of arcs; copies have what is left. A removed token costs `removed` more than none. Where a token is not
   // copied, it is taken to have probability `other`.
   struct Arcs {
-    double replaced, inserted, removed, jumped, other;
+    double replaced, inserted, left, removed, jumped, other;
   };
   struct Share {
     double constant, of_weight;
@@ -38,8 +39,9 @@ class EditModel {
     double weight;
   };
   struct State {
-    std::array<Place, kPlaces> places;  // the most probable one first; weights sum to 1
+    std::array<Place, kPlaces> places;  // the most probable one first
     int count = 0;                      // at least one
+    double away = 0;                    // weight of being at no place; all weights sum to 1
     uint32_t last = kNone;
   };
 

@@ -11,10 +11,10 @@ from rescore import _core
 from rescore.decode.models.draft_step import DraftStep
 from rescore.lattice.tree import token_ids
 
-ARCS = (0.02,) * 5
-"""Weights of arcs that replace a token, insert one, remove one more, jump behind an equal pair; and the probability
-that a token which is not copied is taken to have."""
-SHARE = (1.81, 2.4)
+ARCS = (0.02, 0.02, 0.001, 0.02, 0.02, 0.02)
+"""Weights of arcs that replace a token, insert one, leave the text, remove one more, jump behind an equal pair; and the
+probability that a token which is not copied is taken to have."""
+SHARE = (1.54, 0.84)
 """(a, b): where the best place has weight m, copies have the share 1 / (1 + exp(-(a + b ln m))). Fitted by
 tools/bench/fit_edits.py."""
 

@@ -284,7 +284,7 @@ def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nod
     problems(),
     st.lists(st.integers(0, VOCAB - 1), max_size=11),
     st.lists(st.integers(0, VOCAB - 1), max_size=8),
-    st.tuples(*[st.floats(0.001, 0.3)] * 5),
+    st.tuples(*[st.floats(0.001, 0.3)] * 6),
     st.tuples(st.floats(-3, 3), st.floats(0, 3)),
     st.integers(1, 40),
 )

@@ -162,8 +162,8 @@ def test_requests_that_join_and_leave(model, texts):
     "changes, message",
     [
         (dict(tokens=[-1]), ["tokens[0]", "-1"]),
-        (dict(arcs=(0.0, 0.1, 0.1, 0.1, 0.1)), ["arcs", "0", "1"]),
-        (dict(arcs=(0.5, 0.5, 0.1, 0.1, 0.1)), ["1"]),
+        (dict(arcs=(0.0, *[0.1] * 5)), ["arcs", "0", "1"]),
+        (dict(arcs=(0.5, 0.4, *[0.1] * 4)), ["1"]),
         (dict(share=(float("nan"), 1.0)), ["share"]),
     ],
 )

@@ -16,8 +16,8 @@ class Edits:
 
     def __init__(self, expected, arcs, share, text=()):
         self.expected = list(expected)
-        self.replaced, self.inserted, self.removed, self.jumped, self.other = arcs
-        self.copy = (1 - self.replaced - self.inserted) / sum(self.removed**d for d in range(REMOVED + 1))
+        self.replaced, self.inserted, self.left, self.removed, self.jumped, self.other = arcs
+        self.copy = (1 - self.replaced - self.inserted - self.left) / sum(self.removed**d for d in range(REMOVED + 1))
         self.share = share
         self.places, self.last = {0: 1.0}, None
         self.copies, self.replacements = Counter(), Counter()
@@ -36,7 +36,7 @@ class Edits:
         return min(places, key=lambda at: (-places[at], at))
 
     def step(self, places, last, token):
-        reached = defaultdict(float)
+        reached, away = defaultdict(float), (1 - sum(places.values())) * self.other
         for at, weight in places.items():
             worth = weight * self.copy  # multiplied in the core's order, since FAINT may be met exactly
             for removed, there in enumerate(self.expected[at : at + REMOVED + 1]):
@@ -46,12 +46,14 @@ class Edits:
             if at < len(self.expected):
                 reached[at + 1] += weight * self.replaced * self.other
             reached[at] += weight * self.inserted * self.other
+            away += weight * self.left * self.other
         pairs = [at + 2 for at, pair in enumerate(zip(self.expected, self.expected[1:])) if pair == (last, token)]
         if len(pairs) <= MANY:
             for at in pairs:
                 reached[at] += self.jumped * self.other / len(pairs)
         kept = {at: weight for at, weight in reached.items() if weight >= FAINT * max(reached.values())}
-        return {at: weight / sum(kept.values()) for at, weight in kept.items()}
+        total = away + sum(kept.values())
+        return {at: weight / total for at, weight in kept.items()}
 
     def trust(self, token):
         copied = TRUST + self.copies[token]

@@ -43,7 +43,7 @@ class RescoreWorker(NGRAMWorker):
                 req.origin_input_ids_unpadded,
                 req.output_ids,
                 new,
-                RequestGrammar.of(req.grammar, self.model_runner.model_config.vocab_size),
+                RequestGrammar.of(req.grammar, self.ngram_corpus.drafter.drafter.vocab_size),
             )
             for req, new in zip(batch.reqs, self._added(batch))
         ]
