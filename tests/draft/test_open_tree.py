@@ -215,6 +215,7 @@ def bounded_steps(acceptor, few):
             mass = sum(math.exp(-every[w]) for w in allowed)
         else:
             mass = max(1 - sum(math.exp(-every[w]) for w in listed(problem, prefix) - allowed), LEAST_MASS)
+            assume(not LEAST_MASS < mass < 1e-3)  # what is left of 1 by costs that are rounded to float32
         proposed = allowed if opened else allowed & dict(sausage[len(prefix)]).keys()
         return {w: 0.0 if len(allowed) == 1 else max(every[w] + math.log(mass), 0.0) for w in proposed}
 
