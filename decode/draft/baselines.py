@@ -116,13 +116,13 @@ class TokenRecycling:
     authors' code). `best_tree` instead takes the n nodes with the greatest products of predicted probabilities.
     """
 
+    def __init__(self) -> None:
+        self._after: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
+
     def draft(self, history: NDArray[np.int32], n: int | None, read: Read | None, last: LastPass | None) -> TokenTree:
         assert read is not None
         self.read(read)
         return self.best_tree(int(history[-1]), n) if n else self.static_tree(int(history[-1]))
-
-    def __init__(self) -> None:
-        self._after: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
 
     def read(self, read: Read) -> None:
         """Records what is known of a pass."""

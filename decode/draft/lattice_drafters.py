@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import Trees
 
 
-class LatticeDrafter:
+class LatticeDrafter(ABC):
     """Drafts from the heads' lattices alone: `draft` maps an opened `Lattices` and a step to a proposal."""
 
     lattice: Lattices
@@ -30,8 +31,8 @@ class LatticeDrafter:
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> LatticeDrafterSession:
         return LatticeDrafterSession(self, self.lattice.open(len(prompts)))
 
-    def draft(self, lattices: Any, step: DraftStep) -> Proposed:
-        raise NotImplementedError
+    @abstractmethod
+    def draft(self, lattices: Any, step: DraftStep) -> Proposed: ...
 
 
 class LatticeDrafterSession:

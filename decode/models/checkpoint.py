@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,9 +114,9 @@ def read_tensors(
 class TrainedForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The sizes of trained parameters."""
 
+    @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor."""
-        raise NotImplementedError
 
 
 _Form = TypeVar("_Form", bound=TrainedForm)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from rescore.lattice.structure import State
 
+_MASKS: dict[type, torch.dtype] = {}  # of grammar objects: asked once, as a mask may lie in pinned memory
+
 
 @dataclass(frozen=True, slots=True)
 class RequestGrammar:
@@ -22,8 +24,12 @@ class RequestGrammar:
     @classmethod
     def of(cls, grammar: Any, vocab_size: int) -> RequestGrammar | None:
         """None without a grammar, and for back ends whose masks are no bits, as those of outlines."""
-        bits = grammar is not None and grammar.allocate_vocab_mask(vocab_size, 1, "cpu").dtype == torch.int32
-        return cls(grammar) if bits else None
+        if grammar is None:
+            return None
+        kind = type(grammar)
+        if kind not in _MASKS:
+            _MASKS[kind] = grammar.allocate_vocab_mask(vocab_size, 1, "cpu").dtype
+        return cls(grammar) if _MASKS[kind] == torch.int32 else None
 
     def start(self, vocab_size: int, ends: Collection[int]) -> State:
         walker = _Walker(self.grammar.copy(), vocab_size, ends)
