@@ -15,8 +15,9 @@ Last, with the structure: masks per pass, microseconds of a mask (median, 99th p
 draft per pass, of which masks. --lm may be left out, for tokenizers without a model of their own.
 
 With --live a model writes the calls itself under their tools' schemas, of --count prompts drawn by --seed: plainly,
-with drafts, and by Hugging Face's loop, which reads its masks from the same automaton. Greedy texts of all ways must be
-equal, or the exit status is 1; every text must be a prefix of its structure, and a valid call if it ended.
+with drafts, and by Hugging Face's prompt lookup, which reads its masks from the same automaton. Greedy texts of all
+ways must be equal, or the exit status is 1; every text must be a prefix of its structure, and a valid call if it
+ended.
 
 columns  as in answers.py; masks: microseconds (median, 99th percentile, longest) and their share of the time; the share
          of calls that ended
@@ -137,7 +138,7 @@ def live(args: argparse.Namespace, calls: Sequence[Answer], lm: NGram | None) ->
     import torch
 
     from rescore.decode.bench.decoding import System, Writer
-    from rescore.decode.bench.huggingface import HUGGING_FACE, writer
+    from rescore.decode.bench.huggingface import LOOKED_UP, writer
     from rescore.decode.bench.results import machine
     from rescore.decode.loop.generate import Options
     from rescore.decode.loop.layout import TreeLayout
@@ -178,8 +179,7 @@ def live(args: argparse.Namespace, calls: Sequence[Answer], lm: NGram | None) ->
 
         return timed_write
 
-    drafters = {"plain": None, **{f"blend {n}": BlendedDrafter(target, lm, nodes=n) for n in (16, 32)}}
-    drafters["blend auto"] = BlendedDrafter(target, lm)
+    drafters = {"plain": None, "blend auto": BlendedDrafter(target, lm)}
     ways: dict[str, Way] = {
         name: (
             timed(name, System.of_drafter(target, name, drafter, TreeLayout()).write),
@@ -187,7 +187,8 @@ def live(args: argparse.Namespace, calls: Sequence[Answer], lm: NGram | None) ->
         )
         for name, drafter in drafters.items()
     }
-    ways |= {name: (timed(name, writer(target.model, n)), masked) for name, n in HUGGING_FACE.items()}
+    lookup = f"Hugging Face lookup {LOOKED_UP}"
+    ways[lookup] = (timed(lookup, writer(target.model, LOOKED_UP)), masked)
     drawn = np.random.default_rng(args.seed).permutation(len(calls))[: args.count]
     chosen = [calls[at] for at in drawn]
     found = in_turns(ways, chosen, lambda call: options)
