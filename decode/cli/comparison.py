@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rescore.decode.cli import screen
@@ -23,7 +24,8 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.payoff import MOST, SIZES, Advice, Payoff, Speedup, measure_passes, more_sources, plain_pass_ms
 from rescore.decode.loop.request import Request, Statistics
-from rescore.decode.models.target import Target
+from rescore.decode.models.target import Block, Target
+from rescore.decode.verify.shaping import Shaping
 
 MEASURING_S = 2.0  # time limit for measuring narrower passes
 REPEATS = 2  # timings of each width, after one that is not counted
@@ -97,7 +99,14 @@ def decode_anew(
     return Decoded(tokens=[one.tokens.tolist() for one in texts], statistics=[one.statistics for one in texts])
 
 
-def beside(report: dict[str, Any], decoder: Decoder, plain: Decoded, drafted: Decoded) -> list[tuple[str, str]]:
+def beside(
+    report: dict[str, Any],
+    decoder: Decoder,
+    ids: list[NDArray[np.int32]],
+    plain: Decoded,
+    drafted: Decoded,
+    shaping: Shaping,
+) -> list[tuple[str, str]]:
     """Adds the plain texts of the first round to the report. Returns lines that show them beside the drafted ones."""
     totals = plain.totals
     differing = [i for i, (one, other) in enumerate(zip(plain.tokens, drafted.tokens)) if one != other]
@@ -110,17 +119,43 @@ def beside(report: dict[str, Any], decoder: Decoder, plain: Decoded, drafted: De
         ("plain", f"{totals.passes:,} passes, {totals.seconds:.2f} s, {totals.tokens_per_s:,.1f} tokens/s"),
         ("same text", "yes" if not differing else f"no, {len(differing)} of {totals.texts} differ"),
     ]
-    return lines + [line for i in differing[:1] for line in difference(decoder, plain.tokens[i], drafted.tokens[i], i)]
-
-
-def difference(decoder: Decoder, plain: list[int], drafted: list[int], number: int) -> list[tuple[str, str]]:
-    """Lines that show both texts from the first difference."""
-    at = next((i for i, (one, other) in enumerate(zip(plain, drafted)) if one != other), min(len(plain), len(drafted)))
-    show = {"plain": plain, "drafted": drafted}
-    return [
-        (name, f"text {number + 1} from token {at + 1}: {decoder.text.decode(ids[at : at + 12])!r}")
-        for name, ids in show.items()
+    return lines + [
+        line
+        for i in differing[:1]
+        for line in difference(decoder, ids[i], plain.tokens[i], drafted.tokens[i], i, shaping)
     ]
+
+
+def difference(
+    decoder: Decoder, prompt: NDArray[np.int32], plain: list[int], drafted: list[int], number: int, shaping: Shaping
+) -> list[tuple[str, str]]:
+    """Lines that show both texts from the first difference, and of greedy texts how far apart its tokens are."""
+    at = next((i for i, (one, other) in enumerate(zip(plain, drafted)) if one != other), min(len(plain), len(drafted)))
+    lines = [
+        (name, f"text {number + 1} from token {at + 1}: {decoder.text.decode(tokens[at : at + 12])!r}")
+        for name, tokens in (("plain", plain), ("drafted", drafted))
+    ]
+    if shaping.sampling is None and at < min(len(plain), len(drafted)):
+        gap, near = logits_apart(decoder.model.target, prompt, plain[:at], (plain[at], drafted[at]), shaping)
+        lines.append(("apart", f"{gap:.2g} in their logits" + (", a near tie that rounding decides" if near else "")))
+    return lines
+
+
+def logits_apart(
+    target: Target, prompt: NDArray[np.int32], text: Sequence[int], tokens: tuple[int, int], shaping: Shaping
+) -> tuple[float, bool]:
+    """How far the scores of two tokens after a text are apart, and whether two roundings of a score explain it.
+
+    The text is read anew, in one pass.
+    """
+    whole = np.array([*prompt, *text], np.int64)
+    with torch.inference_mode():
+        cache, (first,) = target.open([prompt.astype(np.int64)], 1, len(whole) + 1)
+        block = Block.of_texts([np.array([*first, *text], np.int64)], [0], target.device)
+        logits = target.logits(target.read(block, cache)[:, -1:])[:, 0]
+        one, other = shaping.scores(logits, [whole])[0, [*tokens]].tolist()
+    rounding = torch.finfo(logits.dtype).eps * max(abs(one), abs(other))
+    return abs(one - other), abs(one - other) <= max(1e-3, 2 * rounding)
 
 
 Measure = Callable[[float], "PassCosts | None"]

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy.stats import gmean
 from support import cli, tiny_transformers
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
-from rescore.decode.cli.comparison import Decoded, compared, speedup_of
+from rescore.decode.cli.comparison import Decoded, compared, difference, speedup_of
 from rescore.decode.cli.verbs.generate import Typewriter, wants_colour
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.calibration import HEADLESS
@@ -24,6 +25,7 @@ from rescore.decode.loop.payoff import MOST, Payoff
 from rescore.decode.loop.request import Finish, Statistics, Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
+from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build.in_memory import build
@@ -252,6 +254,25 @@ def test_a_difference_is_shown(world, capsys, monkeypatch):
         result.err,
         re.M,
     )
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-3), (torch.bfloat16, None)])
+def test_greedy_texts_that_differ_show_how_far_apart_their_tokens_are(dtype, near):
+    model = tiny_transformers.build("qwen3").to(dtype)
+    target = CausalLMTarget(model)
+    prompt, same = np.array([3, 4, 5], np.int32), [7, 8]
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[*prompt, *same]])).logits[0, -1].float()
+    decoder = SimpleNamespace(model=SimpleNamespace(target=target), text=SimpleNamespace(decode=str))
+    ranked = logits.argsort(descending=True).tolist()
+    for one, other in ((ranked[0], ranked[1]), (ranked[0], ranked[-1])):
+        gap = float(logits[one] - logits[other])
+        limit = near or 2 * torch.finfo(dtype).eps * float(logits[[one, other]].abs().max())
+        (plain, drafted, apart) = difference(decoder, prompt, [*same, one, 1], [*same, other], 0, Shaping())
+        assert str([one, 1]) in plain[1] and str([other]) in drafted[1]
+        assert float(apart[1].split()[0]) == pytest.approx(gap, rel=0.06, abs=1e-5)
+        assert ("near tie" in apart[1]) == (gap <= limit)
+        assert len(difference(decoder, prompt, same, [*same, 1], 0, Shaping())) == 2  # one has ended
 
 
 STREAM = loop.stream

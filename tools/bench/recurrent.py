@@ -1,36 +1,46 @@
-"""Models with recurrent state: what passes over several tokens cost, and whether `auto` widths are slower than none.
+"""Models with recurrent state: what passes over several tokens cost, how many of these were read before, and whether
+`auto` widths are slower than none.
 
     python tools/bench/recurrent.py costs
+    python tools/bench/recurrent.py tails
     python tools/bench/recurrent.py auto qwen3_5_text --width 2560 --layers 32 --tokens 48
 
 Random weights, float32. `costs`: seconds of passes, the fastest of six, as multiples of a pass over one token; and of a
-copy of the states. `auto`: texts of 60-token prompts in alternation, greedy and at temperature 1, over a vocabulary of
-16 tokens: everything repeats and nothing is accepted, the worst case for drafts from the text. The texts must be equal.
+copy of the states. `tails`: drafts of a fixed length whose tokens are each right with a given probability; tokens per
+pass, tokens read again per pass, and in percent of the passes those that only read again. `auto`: texts of 60-token
+prompts in alternation, greedy and at temperature 1, over a vocabulary of 16 tokens: everything repeats and nothing is
+accepted, the worst case for drafts from the text. The texts must be equal.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from answers import SPEED, Way, differing, in_turns, show_header, show_row, speed
+from numpy.typing import NDArray
+from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from rescore.decode.bench.decoding import System
 from rescore.decode.bench.results import machine
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.loop.generate import Options
+from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.recurrent import KeptStates, causal_target
 from rescore.decode.models.target import Block
+from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.tree import TokenTree
 
 LENGTHS = (1, 2, 5, 9, 17, 33)
 OWN: dict[str, Any] = {
@@ -104,6 +114,57 @@ def costs(args: argparse.Namespace) -> int:
     return 0
 
 
+class Guesses:
+    """Drafts of `length` tokens of known texts, of which each is right with probability `share`."""
+
+    drawn = 0
+
+    def __init__(self, texts: Sequence[NDArray[np.int32]], length: int, share: float, vocab_size: int):
+        self.texts, self.length, self.share, self.vocab_size = texts, length, share, vocab_size
+        self.random = np.random.default_rng(0)
+
+    def open(self, prompts: Any, shaping: Any) -> Guesses:
+        return self
+
+    def select(self, rows: Sequence[int]) -> None:
+        raise AssertionError("texts end together")
+
+    def propose(self, step: DraftStep) -> list[Draft]:
+        drafts = []
+        for text, history, room in zip(self.texts, step.histories, step.room):
+            own = text[len(history) :][: min(self.length, room)]
+            wrong = self.random.random(len(own)) >= self.share
+            tokens = np.where(wrong, (own + 1) % self.vocab_size, own).astype(np.int32)
+            drafts.append(Draft(tree=TokenTree.from_drafts(tokens[None])))
+        return drafts
+
+
+def tails(args: argparse.Namespace) -> int:
+    shares = (0.0, 0.5, 0.7, 0.9, 1.0)
+    show_header("draft", ("right", "tok/pass", "read again/pass", "passes that only read again, %"))
+    for family in args.families or ["qwen3_5_text"]:
+        target = build(family, args.width or 64, args.layers or 4, 256)
+        prompt, options = np.arange(60), Options(max_tokens=args.tokens)
+        (plain,) = generate(target, [prompt], None, options)
+        text, read = np.concatenate((prompt, plain.tokens)).astype(np.int32), list[int]()
+        chains = target._chains  # type: ignore[attr-defined]
+
+        def counted(ids: Tensor, *more: Any, chains: Any = chains, read: list[int] = read) -> Tensor:
+            read.append(ids.numel())
+            return chains(ids, *more)
+
+        target._chains = counted  # type: ignore[attr-defined]
+        for length, share in itertools.product((4, 8, 16), shares):
+            read.clear()
+            (found,) = generate(target, [prompt], Guesses([text], length, share, 256), options)
+            assert found.tokens.tolist() == plain.tokens.tolist()
+            passes = found.statistics.passes - 1  # without the prompt's
+            again = sum(read) - len(prompt) - passes - sum(found.statistics.drafted)
+            alone = 100 * (len(read) - 1 - passes) / passes
+            show_row(f"{family}, {length}", (share, len(found.tokens) / (passes + 1), again / passes, alone))
+    return 0
+
+
 def auto(args: argparse.Namespace) -> int:
     draw, wrong = np.random.default_rng(0), []
     show_header("", ("billion parameters", "temperature", *SPEED))
@@ -127,7 +188,7 @@ def auto(args: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["costs", "auto"])
+    parser.add_argument("what", choices=["costs", "tails", "auto"])
     parser.add_argument("families", nargs="*", choices=[*OWN, []])
     parser.add_argument("--width", type=int)
     parser.add_argument("--layers", type=int)
@@ -137,7 +198,7 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(args.threads or (1 if args.what == "costs" else 2))
     print(machine()["cpu"])
-    return {"costs": costs, "auto": auto}[args.what](args)
+    return {"costs": costs, "tails": tails, "auto": auto}[args.what](args)
 
 
 if __name__ == "__main__":

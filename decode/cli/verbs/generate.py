@@ -196,7 +196,7 @@ def run(args: GenerateArgs) -> Result:
             rows=len(ids),
             totals=totals,
         )
-        lines = explanation.lines + beside(report, decoder, rounds[0][1], shown)
+        lines = explanation.lines + beside(report, decoder, ids, rounds[0][1], shown, shaping)
         report |= {**speedup.to_json(), "payoff": explanation.to_json()}
     return Result(report, [f"{name:9} {value}" for name, value in lines], beside=True)
 
