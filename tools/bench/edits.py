@@ -12,7 +12,8 @@ rows     the text alone; with an n-gram model; each with the old text as predict
 
 With --live a model writes the renamings itself, greedily in float32, up to the closing fence: wall-clock time of all
 texts, prompts included, as a multiple of plain decoding's, and the least and greatest of a text; tokens per pass, and
-the share of tokens that the old text has. The ways take turns. All texts must be equal, or the exit status is 1.
+the share of tokens that the old text has. The ways take turns. All texts must be equal, or the exit status is 1; with
+--engine llama.cpp, whose quantised arithmetic differs with the tokens of a pass, those that differ are named.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from answers import SPEED, Answer, Way, differing, in_turns, per_pass, show_head
 from msgspec import structs
 from tokenizers import Tokenizer
 
-from rescore.decode.bench.decoding import System
+from rescore.decode.bench.decoding import System, Writer
 from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.results import machine
+from rescore.decode.cli.decoders import opened
 from rescore.decode.draft.baselines import PromptLookupDrafter, SuffixDrafter
 from rescore.decode.draft.blended_drafter import BlendedDrafter, blended
 from rescore.decode.draft.calibration import HEADLESS
@@ -41,7 +43,8 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
-from rescore.decode.models.open import open_model
+from rescore.decode.models.located import located
+from rescore.decode.models.model_facts import model_facts
 from rescore.lm.model.ngram import NGram
 
 LOOKUP = 10
@@ -64,10 +67,11 @@ def read_edits(path: Path, tokenizer: Tokenizer, limit: int, form: str = PROMPT)
     return edits
 
 
-def live(name: str, edits: list[Answer], tokenizer: Tokenizer, threads: int) -> bool:
+def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) -> bool:
     """Prints the table; whether all texts are equal."""
-    torch.set_num_threads(threads)
-    target: Any = open_model(name, dtype=torch.float32).target
+    torch.set_num_threads(args.threads)
+    dtype = None if args.engine else "float32"
+    target = opened(args.live, model_facts(args.live), dtype, None, engine=args.engine, threads=args.threads).target
     ends = frozenset((END, *(id for word, id in tokenizer.get_vocab().items() if "```" in word)))
 
     def way(drafter: Drafter | None, predicted: bool = False) -> Way:
@@ -77,11 +81,11 @@ def live(name: str, edits: list[Answer], tokenizer: Tokenizer, threads: int) -> 
     ways: dict[str, Way] = {
         "plain": way(None),
         "blend 16, prediction": way(BlendedDrafter(target, nodes=16), True),
-        "blend 32, prediction": way(BlendedDrafter(target, nodes=32), True),
         "blend auto, prediction": way(BlendedDrafter(target), True),
         "blend auto": way(BlendedDrafter(target)),
-        f"Hugging Face lookup {LOOKUP}": (writer(target.model, LOOKUP), lambda edit: Request(prompt=edit.prompt)),
     }
+    for name, write in lookups(args, target).items():
+        ways[name] = write, lambda edit: Request(prompt=edit.prompt)
 
     def options(edit: Answer) -> Options:
         assert edit.expected is not None
@@ -98,7 +102,20 @@ def live(name: str, edits: list[Answer], tokenizer: Tokenizer, threads: int) -> 
     show_header("", SPEED)
     for name, texts in found.items():
         show_row(name, speed(texts, found["plain"]))
-    return not differing(found)
+    return not differing(found) or args.engine is not None
+
+
+def lookups(args: argparse.Namespace, target: Any) -> dict[str, Writer]:
+    """The peers' prompt lookup."""
+    if args.engine is None:
+        return {f"Hugging Face lookup {LOOKUP}": writer(target.model, LOOKUP)}
+    from rescore.decode.bench.llama_cpp import LLAMA_LOOKUPS, llama_contender
+
+    peers = [
+        llama_contender(located(args.live), name, None, context=2048, threads=args.threads, drawn=False)
+        for name in LLAMA_LOOKUPS
+    ]
+    return {peer.name: peer.write for peer in peers}
 
 
 def main() -> int:
@@ -108,7 +125,8 @@ def main() -> int:
     parser.add_argument("--lm", type=Path, help="an n-gram model")
     parser.add_argument("--nodes", type=int, nargs="+", default=[16, 32, 64])
     parser.add_argument("--limit", type=int, default=1 << 30, help="edits of each language and kind")
-    parser.add_argument("--live", metavar="MODEL", help="time this model on the renamings")
+    parser.add_argument("--live", metavar="MODEL", type=Path, help="time this model on the renamings")
+    parser.add_argument("--engine", choices=["llama.cpp"], help="for the model, a .gguf file")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(args.tokenizer / "tokenizer.json"))
@@ -116,7 +134,7 @@ def main() -> int:
     vocab_size = lm.vocab_size if lm else tokenizer.get_vocab_size()
     edits = read_edits(args.edits, tokenizer, args.limit, LIVE if args.live else PROMPT)
     if args.live:
-        return not live(args.live, [edit for edit in edits if edit.kind.endswith("rename")], tokenizer, args.threads)
+        return not live(args, [edit for edit in edits if edit.kind.endswith("rename")], tokenizer)
     show_header("forced replay, tokens per pass", dict.fromkeys(edit.kind for edit in edits))
 
     def row(name: str, drafter: Drafter, predicted: bool = False) -> None:
