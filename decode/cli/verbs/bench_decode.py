@@ -246,7 +246,7 @@ def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan]
         elif args.engine:
             from rescore.decode.bench.llama_cpp import llama_contender
 
-            models, context = drafters.lms(), longest + args.max_tokens + ROOM
+            models, context = drafters.lms(args.lm), longest + args.max_tokens + ROOM
             how: dict[str, Any] = {"context": context, "threads": args.threads, "drawn": drawn}
             yield llama_contender(located(args.model), plan.name, models[0] if len(models) == 1 else None, **how)
         else:
