@@ -12,7 +12,7 @@ from rescore.decode.draft.calibration import SHARES, Calibration, Share
 from rescore.decode.draft.registry import sized, split
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import BLEND, HEADLESS_KINDS, KINDS, ModelFile, Settings, TreeWeights
-from rescore.decode.replay.figures import Resampled, pair
+from rescore.decode.replay.figures import Figures, pair
 from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
@@ -215,19 +215,19 @@ def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
     """Returns the block efficiency of all drafters on the held-out part, by task and as mean, with intervals, and their
     differences from the drafters in `compared`.
     """
-    resampled = Resampled.of(result, seed=seed)
-    tasks = [task.task for task in result.tasks]
+    figures = Figures.of(result, seed=seed)
+    tasks = figures.task_names
     rows = {}
     for name in result.names:
-        mean = resampled.efficiency(name)
+        mean = figures.efficiency(name)
         rows[name] = {
-            "tasks": {task: resampled.efficiency(name, task).value for task in tasks},
-            "intervals": {task: pair(resampled.efficiency(name, task)) for task in tasks},
+            "tasks": {task: figures.efficiency(name, task).value for task in tasks},
+            "intervals": {task: pair(figures.efficiency(name, task)) for task in tasks},
             "mean": mean.value,
             "interval": pair(mean),
         }
         if against := compared(name):
-            difference = resampled.difference(name, against)
+            difference = figures.difference(name, against)
             rows[name]["difference"] = {
                 "against": against,
                 "value": difference.interval.value,
@@ -237,5 +237,5 @@ def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
     return {
         "tasks": tasks,
         "drafters": rows,
-        "bootstrap": {"seed": seed, "level": resampled.level, "resamples": len(resampled.samples)},
+        "bootstrap": figures.bootstrap,
     }

@@ -229,7 +229,7 @@ def to_json(
             "threads": args.threads,
             "drafters": [name for name in results[0].names if all(name in result.names for result in results)],
             "tuned": str(args.settings) if args.settings else None,
-            "bootstrap": figures.to_json()["bootstrap"],
+            "bootstrap": figures.bootstrap,
         },
         "ms_per_lattice": [
             {"dump": str(dump.path)}

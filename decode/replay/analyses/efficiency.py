@@ -11,7 +11,7 @@ from typing import Any
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
-from rescore.decode.replay.figures import Difference, Resampled, pair
+from rescore.decode.replay.figures import Difference, Figures, pair
 from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.run import DumpResult, replay_dump
@@ -42,12 +42,12 @@ class EfficiencyTable:
         """Returns a drafter's block efficiency on each task."""
         return {task.task: task.tallies[name].block_efficiency for task in self.result.tasks}
 
-    def resampled(self, seed: int = 0) -> Resampled:
-        return Resampled.of(self.result, seed=seed)
+    def figures(self, seed: int = 0) -> Figures:
+        return Figures.of(self.result, seed=seed)
 
     def to_json(self, seed: int = 0) -> dict[str, Any]:
         """Returns rows with block efficiency per task and as mean over tasks, each with its interval [low, high]."""
-        resampled, tasks = self.resampled(seed), self.tasks
+        figures, tasks = self.figures(seed), self.tasks
         rows = []
         for name, facts in self.rows.items():
             verified = sum(task.tallies[name].verified_per_pass for task in self.result.tasks) / len(tasks)
@@ -57,9 +57,9 @@ class EfficiencyTable:
                     **facts,
                     "verified_per_pass": verified,
                     "block_efficiency": self.efficiency(name),
-                    "interval": {task: pair(resampled.efficiency(name, task)) for task in tasks},
-                    "mean": resampled.efficiency(name).value,
-                    "mean_interval": pair(resampled.efficiency(name)),
+                    "interval": {task: pair(figures.efficiency(name, task)) for task in tasks},
+                    "mean": figures.efficiency(name).value,
+                    "mean_interval": pair(figures.efficiency(name)),
                 }
             )
         return {"cites": self.cites, "tasks": tasks, "rows": rows}
@@ -212,7 +212,7 @@ def weights_by_task(
         efficiency = {name: tally.block_efficiency for name, tally in task.tallies.items()}
         best = max(efficiency, key=efficiency.__getitem__)
         drafters = [OracleReplay(widths={"base": 1}), make("best", names[best])]
-        rest = Resampled.of(
+        rest = Figures.of(
             replay_dump(dump, drafters, tasks=[task.task], split=split.part("heldout"), advance=advance), seed=seed
         )
         found.append(
