@@ -17,8 +17,7 @@ from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.tuning.fit import fit_calibration, fit_shares
-from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency
-from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
+from rescore.decode.tuning.tune_paths import SIZES, PathTuning, TrialReplays, log_efficiency, tune_paths
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
 from rescore.lm.model.ngram import NGram
@@ -59,8 +58,9 @@ class _Search:
         self.replays, self.advance = replays, advance
         self._model = next(iter(replays.models), None) or NGram.uniform(replays.dump.header.vocab_size)
         self._shares, self._fit = cache(self._fitted_shares), cache(self._fitted)
+        self.tried = cache(self._tried)  # with one task, the whole part and the task are the same
 
-    def tried(self, kind: str, tasks: tuple[str, ...]) -> dict[Calibration, float]:
+    def _tried(self, kind: str, tasks: tuple[str, ...]) -> dict[Calibration, float]:
         of = f" of {', '.join(tasks)}" if len(tasks) < len(self.replays.dump.tasks) else ""
         found = {}
         # Without heads there is no draft without the text: the default shares, or fitted ones.

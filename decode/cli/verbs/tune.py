@@ -79,8 +79,8 @@ def run(args: TuneArgs) -> Result:
 
     from rescore.decode.cli import models, screen
     from rescore.decode.draft.settings import ModelFile
-    from rescore.decode.tuning.trial_replays import mean_efficiency
     from rescore.decode.tuning.tune import evaluate, heldout_json, tune
+    from rescore.decode.tuning.tune_paths import mean_efficiency
     from rescore.lattice.split import Split
 
     models.check_once(args.lm, "--lm {}: expected each model once")
