@@ -213,7 +213,8 @@ def weight_tables(report: Report) -> list[Part]:
         f"best alpha for all slots: {tried['scalar']['best']:.3g} for {settings['p']} paths, "
         f"{tried['scalar_trees']['best']:.3g} for uncalibrated trees"
     ]
-    lines += ["", TextTable("head", heads, [column(name, of, ".2f").repeated(len(heads)) for name, of in weights])]
+    columns = [column(name, [*of] * (len(heads) // len(of)), ".2f") for name, of in weights]
+    lines += ["", TextTable("head", heads, columns)]
     if trees:
         tasks = list(trees["open"]["by_task"])
         read = [
