@@ -126,18 +126,8 @@ SPECS: dict[str, Spec] = {
             "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
             needs=(*HEADS, "lm"),
         ),
-        Spec(
-            "pushed-tree",
-            TREES,
-            "the same, under the q of whole paths",
-            needs=(*HEADS, "lm"),
-        ),
-        Spec(
-            "lm-alone",
-            "decode.draft.ngram_drafter",
-            "a tree from --lm alone",
-            needs=("lm",),
-        ),
+        Spec("pushed-tree", TREES, "the same, under the q of whole paths", needs=(*HEADS, "lm")),
+        Spec("lm-alone", "decode.draft.ngram_drafter", "a tree from --lm alone", needs=("lm",)),
         Spec(
             "prompt-lookup",
             BASELINES,

@@ -202,7 +202,7 @@ def _recall_curve(parts: Sequence[Recall], name: str, series: str, whole: bool) 
 
 
 def _oracle(found: EfficiencyTable, seed: int) -> Plot:
-    figures = found.figures(seed)
+    figures = Figures.of(found.result, seed=seed)
     names = {(facts["k"], facts["heads"]): name for name, facts in found.rows.items()}
     widths, heads = (sorted({pair[place] for pair in names}) for place in (0, 1))
 
@@ -265,7 +265,7 @@ def models_section(measured: Measured) -> Section | None:
 
 
 def _compared(found: EfficiencyTable, seed: int) -> Plot:
-    figures = found.figures(seed)
+    figures = Figures.of(found.result, seed=seed)
     names = {(facts["model"], facts["p"]): name for name, facts in found.rows.items() if facts["model"]}
     models, budgets = ([*dict.fromkeys(pair[place] for pair in names)] for place in (0, 1))
 

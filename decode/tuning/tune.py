@@ -190,7 +190,6 @@ def evaluate(
     *,
     alpha: float = DEFAULT_ALPHA,
     threads: int = 1,
-    advance: Callable[[int], None] = lambda rows: None,
 ) -> DumpResult:
     """Replays the part "tune" or "heldout": base, drafters with default weights (one `alpha`) and with tuned ones, the
     oracle.
@@ -199,7 +198,7 @@ def evaluate(
     sources = RecordedSources(dump, Rescorer(models, alpha=weights, threads=threads), tuned=fitted_models(dump, models))
     budgets = Budgets(nodes=SIZES, p=settings.p or 1, top_k=settings.top_k or None)
     drafters = rows_of(sources, budgets, only=COMPARED, settings=settings)
-    return replay_dump(dump, drafters, split=settings.split.part(part), advance=advance)
+    return replay_dump(dump, drafters, split=settings.split.part(part))
 
 
 def compared(name: str) -> str | None:
