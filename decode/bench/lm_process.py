@@ -117,17 +117,23 @@ def scored(engine: Any, tokens: NDArray[np.int32], rounds: int) -> dict[str, Any
     return {**found, "grown_mib": resident() - before, "costs": engine.costs(tokens[:COMPARED]).tolist()}
 
 
-def least_times(calls: Sequence[Callable[[], object]], rounds: int) -> NDArray[np.float64]:
-    """Returns the CPU microseconds of this thread in each call, the minimum over the rounds, after an untimed round:
-    other load counts as little as possible.
+def least_times(
+    calls: Sequence[Callable[[], object]],
+    rounds: int,
+    before: Callable[[], object] = lambda: None,
+    now: Callable[[], int] = time.thread_time_ns,
+) -> NDArray[np.float64]:
+    """Returns the microseconds of each call, by default CPU time of this thread, the minimum over the rounds, after an
+    untimed round: other load counts as little as possible. before: called before each, untimed.
     """
     least = np.full(len(calls), np.inf)
     for round in range(1 + rounds):
         for i, call in enumerate(calls):
-            began = time.thread_time_ns()
+            before()
+            began = now()
             call()
             if round:
-                least[i] = min(least[i], (time.thread_time_ns() - began) / 1e3)
+                least[i] = min(least[i], (now() - began) / 1e3)
     return least
 
 

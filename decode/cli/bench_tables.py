@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,11 @@ from rescore.decode.report.page import plain
 MACHINE = ("cpu", "cores", "memory_gib", "load")
 
 
-@dataclass(frozen=True, slots=True)
-class Titled:
-    """A table and its title."""
-
-    title: str
-    table: TextTable
-
-    def markdown(self) -> Iterator[str]:
-        table = self.table
-        yield from (f"**{plain(self.title)}**", "", _row(table.header, *(column.header for column in table.columns)))
-        yield "|---|" + "---:|" * len(table.columns)
-        yield from (_row(label, *(one.cells[i] for one in table.columns)) for i, label in enumerate(table.labels))
-        yield ""
+def _markdown(table: TextTable) -> Iterator[str]:
+    yield from (f"**{plain(table.title)}**", "", _row(table.header, *(column.header for column in table.columns)))
+    yield "|---|" + "---:|" * len(table.columns)
+    yield from (_row(label, *(one.cells[i] for one in table.columns)) for i, label in enumerate(table.labels))
+    yield ""
 
 
 def _row(*cells: str) -> str:
@@ -38,7 +30,7 @@ def finish(
     markdown: Path | None,
     report: BenchReport,
     notes: list[str],
-    tables: Sequence[Titled],
+    tables: Sequence[TextTable],
     remarks: Sequence[str] = (),
     failed: str = "",
 ) -> Result:
@@ -46,11 +38,10 @@ def finish(
     lines = [machine_line(report), *notes, *(f"equal: {text}" for text in report.checked)]
     if markdown:
         body = [*(f"- {plain(line)}" for line in lines), ""]
-        body += [line for one in tables for line in one.markdown()]
+        body += [line for one in tables for line in _markdown(one)]
         body += [f"- {plain(line)}" for line in remarks]
         output.write_text(markdown, "\n".join([f"## rescore bench {report.bench}", "", *body]))
-    shown = [part for one in tables for part in ("", one.title, one.table)]
-    return Result(asdict(report), [*lines, *shown, *(("", *remarks) if remarks else ())], int(bool(failed)), failed)
+    return Result(asdict(report), [*lines, *tables, *(("", *remarks) if remarks else ())], int(bool(failed)), failed)
 
 
 def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:

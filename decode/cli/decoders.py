@@ -222,10 +222,10 @@ class Drafters(DraftSources):
             )
         given = {name: getattr(self.args, name) or default for name, default in spec.options.items()}
         options = {**given, **changes}
-        chains = self.facts.recurrent and spec.searches_q and layout != "rows"
-        laid = TreeLayout() if chains else self._layout(spec, options, layout)
+        self.chains = self.facts.recurrent and layout != "rows"
+        laid = TreeLayout() if self.chains and spec.searches_q else self._layout(spec, options, layout)
         try:
-            made = spec.make(self, {**options, "chains": chains})
+            made = spec.make(self, **options)
         except Missing as error:
             raise Misuse(f"--drafter {kind}: {error}") from None
         return NamedDrafter(name=kind, drafter=made, layout=laid)
@@ -261,7 +261,7 @@ class Drafters(DraftSources):
 
     def check_inputs(self) -> None:
         """ValueError or OSError if an input is missing or does not match the model; does not load the model."""
-        self.lms()
+        self.lms(self.args.lm)
         if self.args.settings:
             self._open_settings(self.args.settings)
         for path in filter(None, (self.args.neural, self.args.draft_model)):
@@ -313,12 +313,12 @@ class Drafters(DraftSources):
             self._require_tokenizer(models[0], path)
         return found
 
-    def lms(self) -> list[NGram]:
+    def lms(self, lm: Sequence[tuple[Path, float]]) -> list[NGram]:
         """The models of --lm, checked against the model's vocabulary and tokenizer."""
-        return self.once("lms", lambda: [self._lm(path) for path, _ in self.args.lm])
+        return self.once("lms", lambda: [self._lm(path) for path, _ in lm])
 
-    def weights(self, alpha: list[float] | None) -> list[list[float]]:
-        return [[weight * value for value in self.alpha(alpha)] for _, weight in self.args.lm]
+    def weights(self, lm: Sequence[tuple[Path, float]], alpha: list[float] | None) -> list[list[float]]:
+        return [[weight * value for value in self.alpha(alpha)] for _, weight in lm]
 
     def counted(self, counts: Path | None, nodes: int, top_k: int | None) -> StaticTree:
         """Medusa's tree, counted on the dump of --counts."""

@@ -18,7 +18,6 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.arpa import ArpaOptions
 from rescore.lm.model.formats import load
-from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
 
 AnyRescoring = TypeVar("AnyRescoring", bound=RescoringArgs)
@@ -31,7 +30,10 @@ def open_dumps(
     check_once(paths, "{}: expected each dump once")
     dumps = [Dump.open(path, allow_inexact=allow_inexact) for path in paths]
     for dump in dumps:
-        check_tasks(dump, tasks)
+        for name in tasks:
+            if name not in dump.tasks:
+                has = ", ".join(dump.tasks) + did_you_mean(name, dump.tasks)
+                raise Misuse(f"--task {name!r}: not in the dump {dump.path}, which has {has}")
         if top_k and top_k > dump.header.top_k:
             raise Misuse(
                 f"--top-k {top_k}: expected at most {dump.header.top_k}, the candidates per slot of {dump.path}"
@@ -56,22 +58,16 @@ def check_lms(dump: Dump, count: int) -> None:
         )
 
 
-def check_tasks(dump: Dump, wanted: Sequence[str]) -> None:
-    for name in wanted:
-        if name not in dump.tasks:
-            has = ", ".join(dump.tasks) + did_you_mean(name, dump.tasks)
-            raise Misuse(f"--task {name!r}: not in the dump {dump.path}, which has {has}")
-
-
 def open_rescorer(args: RescoringArgs, dumps: Sequence[Dump]) -> Rescorer:
     """A rescorer with the models of --lm, checked against the dumps' vocabulary and tokenizer."""
     if not args.lm:
         if args.alpha is not None:
             raise Misuse("--alpha: needs --lm")
         return Rescorer(threads=args.threads)
-    models = []
+    models, header = [], dumps[0].header
+    ids = ArpaOptions(vocab_size=header.vocab_size, end_of_text=header.end_of_text)
     for path, _ in args.lm:
-        models.append(open_ngram(path, dumps[0]))
+        models.append(load(path, arpa=ids))
         for dump in dumps:
             with blaming(path):
                 fitted_models(dump, [models[-1]])
@@ -115,11 +111,6 @@ def split_of(tune_sequences: int | None, dump: Dump, found: Settings | None) -> 
 def weights(alpha: list[float] | None) -> list[float]:
     """Alpha: one value, or one per slot."""
     return [DEFAULT_ALPHA] if alpha is None else alpha
-
-
-def open_ngram(path: Path, dump: Dump) -> NGram:
-    ids = ArpaOptions(vocab_size=dump.header.vocab_size, end_of_text=dump.header.end_of_text)
-    return load(path, arpa=ids)
 
 
 def open_words(path: Path | None, dump: Dump, rescorer: Rescorer) -> Sequence[str] | None:

@@ -96,8 +96,8 @@ def option(
     )
 
 
-def flag(help: str, *, exclusive: str | None = None, rare: bool = False) -> Any:
-    return _field(False, (), help, action="store_true", rare=rare, exclusive=exclusive)
+def flag(help: str, *, rare: bool = False) -> Any:
+    return _field(False, (), help, action="store_true", rare=rare)
 
 
 def _field(default: Any, names: Sequence[str], help: str, required: bool = False, **metadata: Any) -> Any:
@@ -169,13 +169,13 @@ class Parser(argparse.ArgumentParser):
     from their first letters, and a page that fits a screen.
     """
 
-    def __init__(self, *, epilog: str | None = None, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__(
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, add_help=False, **options
         )
         self.register("type", Path, path)
         self.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help and exit")
-        self.epilog, self._rare = epilog, set[argparse.Action]()
+        self._rare = set[argparse.Action]()
         self.told: list[argparse.Action] = []  # in the description
 
     def fill(self, options: type[Args]) -> None:

@@ -27,19 +27,15 @@ class Column:
     cells: Sequence[str]
     prose: bool = False
 
-    def repeated(self, times: int) -> Column:
-        """A single cell, repeated; columns with several cells are unchanged."""
-        return Column(self.header, [*self.cells] * times) if len(self.cells) == 1 else self
-
 
 def column(header: str, values: Iterable[Any], form: str = "", missing: str = "") -> Column:
     """Values in a format, with `missing` in place of None."""
     return Column(header, [missing if value is None else format(value, form) for value in values])
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]], *figures: tuple[str, str, str], missing: str = "") -> list[Column]:
+def columns_of(rows: Sequence[Mapping[str, Any]], *figures: tuple[str, str, str]) -> list[Column]:
     """Columns of the rows' figures, each given by its header, key and format."""
-    return [column(header, (row[key] for row in rows), form, missing) for header, key, form in figures]
+    return [column(header, (row[key] for row in rows), form) for header, key, form in figures]
 
 
 def half_width(low: float | None, high: float | None) -> float | None:
@@ -58,12 +54,14 @@ class TextTable:
 
     header  of the labels
     bold    labels of the rows to stress
+    title   on a line of its own above the table, after a blank one
     """
 
     header: str
     labels: Sequence[str]
     columns: Sequence[Column]
     bold: Collection[str] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

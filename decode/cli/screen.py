@@ -52,16 +52,13 @@ class Screen(Console):
             yield segment if segment.control else segment._replace(text=printable_text(segment.text))
 
 
-def console(*, stderr: bool = False) -> Screen:
-    """Standard output or error."""
-    out = Screen(stderr=stderr)
-    return out if out.is_terminal else Screen(width=UNBROKEN, stderr=stderr)
-
-
 def show(*parts: Part, stderr: bool = False) -> None:
     """Prints tables and lines, without trailing blanks."""
-    out = console(stderr=stderr)
-    width = out.width if out.is_terminal else PIPE_WIDTH
+    out, width = Screen(stderr=stderr), PIPE_WIDTH
+    if out.is_terminal:
+        width = out.width
+    else:
+        out = Screen(width=UNBROKEN, stderr=stderr)
     with out.capture() as captured:
         for part in parts:
             for line in laid_out(part, width):
@@ -88,6 +85,8 @@ def tell(verb: str, options: ReportedArgs, result: Result) -> None:
 def laid_out(part: Part, width: int) -> Iterator[RenderableType]:
     """What rich prints for a part, in no more characters than `width`."""
     if isinstance(part, TextTable):
+        if part.title:
+            yield from ("", part.title)
         yield from _tables(part, width)
     elif isinstance(part, Facts):
         yield _facts(part)

@@ -164,10 +164,6 @@ class PassWork:
     cache_bytes: float
     flops: float
 
-    @property
-    def bytes(self) -> float:
-        return self.parameter_bytes + self.cache_bytes
-
 
 def step_work(shape: ModelShape, way: Method, *, batch: int, length: int, precision: Precision) -> tuple[PassWork, ...]:
     """Returns the parts of a step, which run one after another: the target's pass, the heads, if any, and the passes
@@ -252,7 +248,7 @@ class Roofline:
 
     def parts(self, work: PassWork) -> tuple[float, float]:
         """Returns the memory time and the compute time in seconds."""
-        memory = work.bytes / (self.bandwidth_share * self.accelerator.bandwidth)
+        memory = (work.parameter_bytes + work.cache_bytes) / (self.bandwidth_share * self.accelerator.bandwidth)
         return memory, work.flops / (self.compute_share * self.accelerator.flops)
 
     def bound(self, shape: ModelShape, way: Method, *, batch: int, length: int) -> str:
@@ -322,13 +318,6 @@ def forecast(shape: ModelShape, ways: Sequence[Method], clock: Clock, *, batch: 
             )
         )
     return found
-
-
-def fastest(forecasts: Sequence[Forecast]) -> Forecast:
-    """Returns the forecast with the most tokens per second. The first wins ties, so plain decoding if drafts gain
-    nothing.
-    """
-    return max(forecasts, key=lambda one: one.tokens_per_s)
 
 
 def stops_paying(

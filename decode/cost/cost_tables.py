@@ -11,7 +11,6 @@ from rescore.decode.cost.cost_model import (
     Method,
     Roofline,
     Stopwatch,
-    fastest,
     forecast,
     held_bytes,
     per_token,
@@ -70,7 +69,7 @@ def step_rows(options: CostOptions, ways: Sequence[Method], batches: Sequence[in
     found = []
     for batch in batches:
         forecasts = forecast(shape, ways, clock, batch=batch, **at)
-        best = fastest(forecasts)
+        best = max(forecasts, key=lambda one: one.tokens_per_s)  # the first of equal ones: plain decoding
         for one in forecasts:
             resident = held_bytes(shape, one.way, batch=batch, precision=options.precision, **at)
             found.append(

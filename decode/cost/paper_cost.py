@@ -30,19 +30,6 @@ class PaperModel:
     width: int
     hidden: int
 
-    @property
-    def parameter_bytes(self) -> float:
-        return BYTES * self.parameters
-
-    @property
-    def cache_bytes(self) -> float:
-        """Cache bytes per token, by the paper's count."""
-        return 2 * BYTES * self.layers * self.hidden
-
-    def flops(self, tokens: int) -> float:
-        """Operations per pass, by the paper's count."""
-        return 2 * self.parameters + 8 * self.layers * self.width * tokens**2
-
 
 TARGET = PaperModel(parameters=1.5e9, layers=18, width=1536, hidden=12288)
 NEURAL_61M = PaperModel(parameters=61e6, layers=12, width=384, hidden=1536)
@@ -60,16 +47,19 @@ class PaperColumn:
     @property
     def parameter_gb(self) -> float:
         """Gigabytes (1e9) of parameters read per decoded token."""
-        return sum(model.parameter_bytes for model in self.models) / self.block_efficiency / 1e9
+        return BYTES * sum(model.parameters for model in self.models) / self.block_efficiency / 1e9
 
     def cache_gb(self, length: int) -> float:
         """Returns gigabytes of keys and values per decoded token: the text's, once for any p, and the drafts'."""
-        return sum(model.cache_bytes for model in self.models) * (length + self.added) / self.block_efficiency / 1e9
+        numbers = sum(2 * model.layers * model.hidden for model in self.models)
+        return BYTES * numbers * (length + self.added) / self.block_efficiency / 1e9
 
     @property
     def tera_flops(self) -> float:
         """Operations per decoded token, in 1e12."""
-        return sum(model.flops(FLOPS_LENGTH + self.added) for model in self.models) / self.block_efficiency / 1e12
+        tokens = FLOPS_LENGTH + self.added
+        flops = sum(2 * model.parameters + 8 * model.layers * model.width * tokens**2 for model in self.models)
+        return flops / self.block_efficiency / 1e12
 
 
 TABLE_11 = (

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.draft.drafter import Proposed
-from rescore.decode.draft.sources import DraftSources, Options, fixed_size
+from rescore.decode.draft.sources import DraftSources, fixed_size
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree, Trees, token_ids
@@ -68,7 +68,7 @@ class BaselineSession:
 LONGEST_MATCH = 2  # tokens, `max_matching_ngram_size`
 
 
-def prompt_lookup(
+def looked_up(
     text: NDArray[np.integer], n: int, *, longest: int = LONGEST_MATCH, ends: tuple[int, ...] = ()
 ) -> NDArray[np.int32]:
     """Returns at most n tokens [m] to follow the text [t]; none without a match. Stops before a token of `ends`."""
@@ -92,7 +92,7 @@ class PromptLookup:
 
     def draft(self, history: NDArray[np.int32], n: int | None, read: Read | None, last: LastPass | None) -> TokenTree:
         assert n is not None
-        return TokenTree.from_drafts(prompt_lookup(history, n)[None])
+        return TokenTree.from_drafts(looked_up(history, n)[None])
 
 
 TOP = 8  # predictions that Token Recycling keeps after each token
@@ -474,14 +474,21 @@ class RacerDrafter(BaselineDrafter):
     method, published, predictions = Racer, 64, TOP
 
 
-def of_sources(sources: DraftSources, options: Options) -> BaselineDrafter:
-    """The drafter of a name; its size is that of `nodes` or, of a chain, `ahead`."""
-    drafters: dict[str, type[BaselineDrafter]] = {
-        "prompt-lookup": PromptLookupDrafter,
-        "token-recycling": TokenRecyclingDrafter,
-        "suffix-decoding": SuffixDrafter,
-        "logit-spec": LogitSpecDrafter,
-        "racer": RacerDrafter,
-    }
-    size = options["ahead"] if "ahead" in options else options["nodes"]
-    return drafters[options["name"]](size and fixed_size(size))
+def prompt_lookup(sources: DraftSources, *, ahead: int = 10) -> PromptLookupDrafter:
+    return PromptLookupDrafter(ahead)
+
+
+def token_recycling(sources: DraftSources, *, nodes: int | str | None = None) -> TokenRecyclingDrafter:
+    return TokenRecyclingDrafter(fixed_size(nodes) if nodes else None)
+
+
+def suffix_decoding(sources: DraftSources, *, nodes: int | str = 16) -> SuffixDrafter:
+    return SuffixDrafter(fixed_size(nodes))
+
+
+def logit_spec(sources: DraftSources, *, nodes: int | str = 64) -> LogitSpecDrafter:
+    return LogitSpecDrafter(fixed_size(nodes))
+
+
+def racer(sources: DraftSources, *, nodes: int | str = 64) -> RacerDrafter:
+    return RacerDrafter(fixed_size(nodes))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
 from rescore.decode.draft.drafter import Lattices
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Missing, Options
+from rescore.decode.draft.sources import DraftSources, Missing
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.lm.model.ngram import NGram
@@ -66,24 +66,32 @@ def blended(
     return Rescorer(model, calibration=calibration, memory=memory, least=least, threads=threads)
 
 
-def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
-    """`blend`, and the controls that go `without` one source: "heads" or "lm"."""
-    without = options.get("without")
-    if not options["settings"] and len(sources.lms()) > 1:
-        raise Missing(f"expected at most one --lm, got {len(sources.lms())}; merge them with `rescore lm merge`")
-    lattice = sources.lattice(options) if sources.slots and without != "heads" else None
+def blend(
+    sources: DraftSources,
+    without: str = "",
+    *,
+    settings: Any = None,
+    lm: Any = (),
+    memory: Any = None,
+    nodes: int | str = "auto",
+    top_k: int | None = None,
+    ahead: int | None = None,
+) -> TreeDrafter:
+    """Controls go `without` one source: "heads" or "lm"."""
+    if not settings and len(sources.lms(lm)) > 1:
+        raise Missing(f"expected at most one --lm, got {len(sources.lms(lm))}; merge them with `rescore lm merge`")
+    lattice = sources.lattice(top_k, settings) if sources.slots and without != "heads" else None
     if without == "heads" and not sources.slots:
         raise Missing("the model has no heads to ignore; use blend")
     kind = "open" if lattice else "alone" if sources.slots else "blend"
-    models, calibration = sources.tuned(options, kind)
+    models, calibration = sources.tuned(kind, lm, settings)
     if without == "lm" and not models:
         raise Missing("there is no n-gram model to leave out; use blend")
-    lm, memory = None if without == "lm" or not models else models[0], sources.memory(options["memory"])
+    model, texts = None if without == "lm" or not models else models[0], sources.memory(memory)
     if calibration is None:
         calibration = DEFAULT if lattice else HEADLESS
     rescorer = sources.once(
-        (lm, calibration, memory),  # all that the rescorer is made of: drafters that agree in it share one
-        lambda: blended(sources.vocab_size, lm, calibration, memory=memory, threads=sources.threads),
+        (model, calibration, texts),  # all that the rescorer is made of: drafters that agree in it share one
+        lambda: blended(sources.vocab_size, model, calibration, memory=texts, threads=sources.threads),
     )
-    nodes, chains = sources.nodes(options["nodes"]), options.get("chains", False)
-    return TreeDrafter(lattice, rescorer, nodes=nodes, depth=options["ahead"], chains=chains)
+    return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), depth=ahead, chains=sources.chains)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.draft.sources import DraftSources, Options
+from rescore.decode.draft.sources import DraftSources
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
@@ -172,6 +173,6 @@ class ChainDistribution:
         return self.session.probabilities_after(self.request, self.history, drafted)
 
 
-def of_sources(sources: DraftSources, options: Options) -> DraftModelDrafter:
-    small = sources.small(options["draft_model"], "--draft-model")
-    return DraftModelDrafter(small, gamma=options["ahead"], vocab_size=sources.vocab_size, drawn=sources.samples)
+def draft_model(sources: DraftSources, *, draft_model: Any = None, ahead: int = 4) -> DraftModelDrafter:
+    small = sources.small(draft_model, "--draft-model")
+    return DraftModelDrafter(small, gamma=ahead, vocab_size=sources.vocab_size, drawn=sources.samples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from rescore.decode.draft.drafter import Proposed, Rescoring
 from rescore.decode.draft.lattice_drafters import LatticeDrafter, check_paths
 from rescore.decode.draft.normalised import NormalisedLattice
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Missing, Options
+from rescore.decode.draft.sources import DraftSources, Missing
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.draft import Draft
 from rescore.lattice.tree import SampledDrafts, TokenTree
@@ -119,9 +119,11 @@ def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...],
     return tuple(draws), path
 
 
-def of_sources(sources: DraftSources, options: Options) -> DrawnDrafter:
+def drawn(
+    sources: DraftSources, *, lm: Any = (), alpha: Any = None, top_k: int | None = None, paths: int = 1
+) -> DrawnDrafter:
     if not sources.samples:
         raise Missing("needs sampled text; give --temperature above 0")
-    lattice = cast("HeadsLattice", sources.lattice(options))  # a dump's are not drawn from
-    rescorer = sources.rescorer(options, "paths") if sources.lms() else None
-    return DrawnDrafter(lattice, rescorer, paths=options["paths"])
+    lattice = cast("HeadsLattice", sources.lattice(top_k))  # a dump's are not drawn from
+    rescorer = sources.rescorer("paths", lm, alpha) if sources.lms(lm) else None
+    return DrawnDrafter(lattice, rescorer, paths=paths)

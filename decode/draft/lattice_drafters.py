@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.drafter import Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Options, fixed_size
+from rescore.decode.draft.sources import DraftSources, fixed_size
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump_block import DumpBlock
@@ -217,15 +217,37 @@ def _reranked(n: int, tokens: NDArray, parents: NDArray, cost: NDArray, depths: 
     )
 
 
-def of_sources(sources: DraftSources, options: Options) -> LatticeDrafter:
-    """With `nodes` among the options trees: Medusa's with `counts`, else EAGLE-2's. Otherwise the best path, or `paths`
-    of them; without n-gram models among the options, of the heads alone.
-    """
-    lattice = sources.lattice(options)
-    if "nodes" in options:
-        nodes = fixed_size(options["nodes"])
-        counted = "counts" in options
-        grow = sources.counted(options["counts"], nodes, options["top_k"]).trees if counted else dynamic_trees
-        return LatticeTreeDrafter(lattice, grow, nodes=nodes)
-    rescorer = sources.rescorer(options, "paths") if "lm" in options else None
-    return PathDrafter(lattice, rescorer, paths=options.get("paths", 1))
+def base(sources: DraftSources, *, top_k: int | None = None) -> PathDrafter:
+    return PathDrafter(sources.lattice(top_k))
+
+
+def parallel_base(sources: DraftSources, *, paths: int = 16, top_k: int | None = None) -> PathDrafter:
+    return PathDrafter(sources.lattice(top_k), paths=paths)
+
+
+def rescored(sources: DraftSources, *, lm: Any = (), alpha: Any = None, top_k: int | None = None) -> PathDrafter:
+    return PathDrafter(sources.lattice(top_k), sources.rescorer("paths", lm, alpha))
+
+
+def parallel_rescored(
+    sources: DraftSources,
+    *,
+    lm: Any = (),
+    alpha: Any = None,
+    top_k: int | None = None,
+    settings: Any = None,
+    paths: int = 16,
+) -> PathDrafter:
+    lattice = sources.lattice(top_k, settings)
+    return PathDrafter(lattice, sources.rescorer("paths", lm, alpha, settings), paths=paths)
+
+
+def medusa_tree(
+    sources: DraftSources, *, nodes: int | str = 64, counts: Any = None, top_k: int | None = None
+) -> LatticeTreeDrafter:
+    lattice, size = sources.lattice(top_k), fixed_size(nodes)
+    return LatticeTreeDrafter(lattice, sources.counted(counts, size, top_k).trees, nodes=size)
+
+
+def eagle_2_tree(sources: DraftSources, *, nodes: int | str = 64, top_k: int | None = None) -> LatticeTreeDrafter:
+    return LatticeTreeDrafter(sources.lattice(top_k), dynamic_trees, nodes=fixed_size(nodes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from rescore.decode.draft.drafter import Lattices, LatticeSession, Proposed
 from rescore.decode.draft.rescorer import alpha_of_slots, checked_alpha
-from rescore.decode.draft.sources import DraftSources, Options
+from rescore.decode.draft.sources import DraftSources
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
@@ -163,9 +164,9 @@ class NeuralSession:
         self.reader.select(rows)
 
 
-def of_sources(sources: DraftSources, options: Options) -> NeuralDrafter:
-    small, lattice = sources.small(options["neural"], "--neural"), sources.lattice(options)
-    weights = sources.alpha(options["alpha"])
-    alpha = weights if len(weights) > 1 else weights[0]
-    rescorer = NeuralRescorer(small, vocab_size=sources.vocab_size, alpha=alpha, paths=options["paths"])
-    return NeuralDrafter(lattice, rescorer)
+def neural(
+    sources: DraftSources, *, neural: Any = None, alpha: Any = None, paths: int = 1, top_k: int | None = None
+) -> NeuralDrafter:
+    small, lattice, weights = sources.small(neural, "--neural"), sources.lattice(top_k), sources.alpha(alpha)
+    one = weights if len(weights) > 1 else weights[0]
+    return NeuralDrafter(lattice, NeuralRescorer(small, vocab_size=sources.vocab_size, alpha=one, paths=paths))

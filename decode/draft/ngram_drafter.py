@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Missing, Options, fixed_size
+from rescore.decode.draft.sources import DraftSources, Missing, fixed_size
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.lm.model.ngram import NGram
 
@@ -18,10 +20,9 @@ class NGramDrafter(TreeDrafter):
         super().__init__(None, Rescorer(model, calibration=ALONE, threads=threads), nodes=nodes, depth=slots)
 
 
-def of_sources(sources: DraftSources, options: Options) -> NGramDrafter:
-    """`lm-alone`: as deep as the heads' lattices, if there are any, else as wide."""
-    models, nodes = sources.lms(), fixed_size(options["nodes"])
+def lm_alone(sources: DraftSources, *, lm: Any = (), nodes: int | str = 16, ahead: int | None = None) -> NGramDrafter:
+    """As deep as the heads' lattices, if there are any, else as wide."""
+    models, size = sources.lms(lm), fixed_size(nodes)
     if len(models) != 1:
         raise Missing(f"expected one --lm, got {len(models)}")
-    slots = options["ahead"] or sources.slots or nodes
-    return NGramDrafter(models[0], slots=slots, nodes=nodes, threads=sources.threads)
+    return NGramDrafter(models[0], slots=ahead or sources.slots or size, nodes=size, threads=sources.threads)

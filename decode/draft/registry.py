@@ -1,6 +1,8 @@
 """All drafters by name, a line each: commands offer them, explain them and make them from this table.
 
-A new drafter is a file in this folder, with a function `of_sources(sources, options)` that makes it, and a line here.
+A new drafter is a file in this folder, with a function of its name (`heads_tree`) that makes it from its sources, and a
+line here. The function's keywords are the options of a command line that it uses.
+
 A row of tables, JSON and reports has a drafter's name, then what it drafts with, then its budget:
 
     blend 16                    16 nodes or paths
@@ -13,22 +15,19 @@ A row of tables, JSON and reports has a drafter's name, then what it drafts with
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rescore.decode.draft.drafter import Drafter
-    from rescore.decode.draft.sources import DraftSources, Options
+    from rescore.decode.draft.sources import DraftSources
 
 # Homes of several drafters.
 LATTICES, BASELINES = "decode.draft.lattice_drafters", "decode.draft.baselines"
 TREES, BLEND = "decode.draft.tree_drafter", "decode.draft.blended_drafter"
-# Options that drafters share.
-TOP_K, TUNED, AUTO, MANY = {"top_k": None}, {"settings": None}, {"nodes": "auto"}, {"paths": 16}
-WEIGHTED: dict[str, Any] = {"lm": (), "alpha": None, **TOP_K}
-BLENDED = {**TUNED, "lm": (), "memory": None, **AUTO, **TOP_K, "ahead": None}
 HEADS = ("heads",)
 PAPER: dict[str, Any] = {"needs": (*HEADS, "lm"), "cites": "Kim et al. 2024, section 7.2"}
 
@@ -38,10 +37,8 @@ class Spec:
     """A drafter.
 
     name      its only spelling, in commands, JSON and tables
-    home      the module of its `of_sources`
+    home      the module of its function; "blend-without-lm" is `blend` without "lm"
     title     what it drafts
-    options   of a command line that it uses, by their names there, and their defaults
-    fixed     further arguments of `of_sources`, beside the name
     needs     of "heads", "lm", "counts", "neural", "draft_model" and "temperature", what it cannot do without
     leaves    of its drafts, at most; None: as many as paths, or nodes
     nested    whether its draft of n nodes is the beginning of a larger one
@@ -52,9 +49,7 @@ class Spec:
     name: str
     home: str
     title: str
-    options: Mapping[str, Any]
     _: KW_ONLY
-    fixed: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     leaves: int | None = None
     nested: bool = True
@@ -70,28 +65,35 @@ class Spec:
         """Whether it searches trees under a q, which says what each node is expected to gain."""
         return self.options.get("nodes") == "auto"
 
-    def make(self, sources: DraftSources, options: Options) -> Drafter | None:
-        """The drafter; `options` has values of those of `options` that are not the defaults, and `chains` of
-        `TreeDrafter`. `Missing` if it lacks a source.
-        """
-        of_sources = import_module(f"rescore.{self.home}").of_sources
-        return of_sources(sources, {"name": self.name, **self.options, **self.fixed, **options})
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of a command line that it uses, by their names there, and their defaults."""
+        parameters = signature(self.function).parameters.values()
+        return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+    @property
+    def function(self) -> Callable[..., Drafter | None]:
+        """Makes it from sources and options."""
+        name = self.name.partition("-without-")[0]
+        return getattr(import_module(f"rescore.{self.home}"), name.replace("-", "_"))
+
+    def make(self, sources: DraftSources, **options: Any) -> Drafter | None:
+        """The drafter with these of its `options`, others as they are by default. `Missing` if it lacks a source."""
+        without = self.name.partition("-without-")[2]
+        return self.function(sources, *([without] if without else []), **options)
 
 
 SPECS: dict[str, Spec] = {
     spec.name: spec
     for spec in (
-        Spec("base", LATTICES, "each head's first candidate", TOP_K, needs=HEADS, leaves=1),
-        Spec("parallel-base", LATTICES, "the P best paths of the heads' lattice", {**MANY, **TOP_K}, needs=HEADS),
-        Spec(
-            "rescored", LATTICES, "the best path of the heads' lattice, rescored by --lm", WEIGHTED, **PAPER, leaves=1
-        ),
-        Spec("parallel-rescored", LATTICES, "its P best paths", {**WEIGHTED, **TUNED, **MANY}, **PAPER),
+        Spec("base", LATTICES, "each head's first candidate", needs=HEADS, leaves=1),
+        Spec("parallel-base", LATTICES, "the P best paths of the heads' lattice", needs=HEADS),
+        Spec("rescored", LATTICES, "the best path of the heads' lattice, rescored by --lm", **PAPER, leaves=1),
+        Spec("parallel-rescored", LATTICES, "its P best paths", **PAPER),
         Spec(
             "drawn",
             "decode.draft.drawn_drafter",
             "P paths sampled from the lattice (temperature above 0)",
-            {**WEIGHTED, "paths": 1},
             needs=(*HEADS, "temperature"),
             replayed=False,
         ),
@@ -99,7 +101,6 @@ SPECS: dict[str, Spec] = {
             "neural",
             "decode.draft.neural_drafter",
             "P paths of the lattice, rescored by a small model",
-            {"neural": None, "alpha": None, "paths": 1, **TOP_K},
             needs=(*HEADS, "neural"),
             replayed=False,
             cites="Kim et al. 2024, section 7.1",
@@ -108,7 +109,6 @@ SPECS: dict[str, Spec] = {
             "medusa-tree",
             LATTICES,
             "the tree of ranks that a dump's text most often follows (--counts)",
-            {"nodes": 64, "counts": None, **TOP_K},
             needs=(*HEADS, "counts"),
             cites="Cai et al. 2024, Medusa",
         ),
@@ -116,38 +116,22 @@ SPECS: dict[str, Spec] = {
             "eagle-2-tree",
             LATTICES,
             "a tree grown layer by layer from the heads' probabilities",
-            {"nodes": 64, **TOP_K},
             needs=HEADS,
             cites="Li et al. 2024, EAGLE-2",
         ),
-        Spec("heads-tree", TREES, "the N most probable prefixes of the heads' lattice", {**AUTO, **TOP_K}, needs=HEADS),
+        Spec("heads-tree", TREES, "the N most probable prefixes of the heads' lattice", needs=HEADS),
         Spec(
             "tree",
             TREES,
             "the same, rescored by --lm, or calibrated by `rescore tune` (--settings)",
-            {**WEIGHTED, **TUNED, **AUTO},
             needs=(*HEADS, "lm"),
         ),
-        Spec(
-            "pushed-tree",
-            TREES,
-            "the same, under the q of whole paths",
-            {**WEIGHTED, "nodes": 64},
-            fixed={"pushed": True},
-            needs=(*HEADS, "lm"),
-        ),
-        Spec(
-            "lm-alone",
-            "decode.draft.ngram_drafter",
-            "a tree from --lm alone",
-            {"lm": (), "nodes": 16, "ahead": None},
-            needs=("lm",),
-        ),
+        Spec("pushed-tree", TREES, "the same, under the q of whole paths", needs=(*HEADS, "lm")),
+        Spec("lm-alone", "decode.draft.ngram_drafter", "a tree from --lm alone", needs=("lm",)),
         Spec(
             "prompt-lookup",
             BASELINES,
             "what follows the first earlier occurrence of the last tokens, at most 10",
-            {"ahead": 10},
             cites="Saxena 2023",
             leaves=1,
         ),
@@ -155,7 +139,6 @@ SPECS: dict[str, Spec] = {
             "token-recycling",
             BASELINES,
             "the published tree, of 80, of the model's last predictions after each token; with --nodes the best one",
-            {"nodes": None},
             leaves=80,
             cites="Luo et al. 2024",
         ),
@@ -163,7 +146,6 @@ SPECS: dict[str, Spec] = {
             "suffix-decoding",
             BASELINES,
             "the most frequent continuations of what matches the end of the text",
-            {"nodes": 16},
             nested=False,  # the match that it follows depends on the size
             cites="Oliaro et al. 2024",
         ),
@@ -171,37 +153,33 @@ SPECS: dict[str, Spec] = {
             "logit-spec",
             BASELINES,
             "what followed the end of the text, or a token that the last logits find probable",
-            {"nodes": 64},
             cites="Liu et al. 2025",
         ),
         Spec(
             "racer",
             BASELINES,
             "the most frequent continuations of what matches the end of the text, then the model's last predictions",
-            {"nodes": 64},
             nested=False,  # nodes that several matches share count towards the size more than once
             cites="Zhang et al. 2026",
         ),
-        Spec("blend-without-lm", BLEND, "blend without --lm", BLENDED, fixed={"without": "lm"}, needs=("lm",)),
-        Spec("blend-without-heads", BLEND, "blend without the heads", BLENDED, fixed={"without": "heads"}, needs=HEADS),
+        Spec("blend-without-lm", BLEND, "blend without --lm", needs=("lm",)),
+        Spec("blend-without-heads", BLEND, "blend without the heads", needs=HEADS),
         Spec(
             "blend",
             BLEND,
             "the N most probable continuations under all sources: the running text, the model's predictions after "
             "rejected drafts, --lm, and heads if there are any",
-            BLENDED,
         ),
         Spec(
             "draft-model",
             "decode.draft.draft_model_drafter",
             "the continuation that a small model generates",
-            {"draft_model": None, "ahead": 4},
             replayed=False,
             cites="Leviathan et al. 2023; Chen et al. 2023",
             needs=("draft_model",),
             leaves=1,
         ),
-        Spec("none", "decode.draft.sources", "plain decoding, one token per pass", {}, leaves=1, replayed=False),
+        Spec("none", "decode.draft.sources", "plain decoding, one token per pass", leaves=1, replayed=False),
     )
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rescore.decode.draft import DEFAULT_ALPHA
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rescore.lm.model.ngram import NGram
 
 T = TypeVar("T")
-Options = Mapping[str, Any]
-"""Of a drafter, by their names on the command line; which of the sources it uses, and how."""
 
 
 class Missing(ValueError):
@@ -31,13 +29,14 @@ class DraftSources(ABC):
     """The sources of drafters. Whatever is missing raises `Missing`, which says how to give it.
 
     samples     whether text is sampled
+    chains      whether trees under q are drafted as their best chains, for a target that reads no trees
     vocab_size  V of the target
     slots       of the heads' lattices; 0 without heads
     task        whose own weights are used, where settings have some
     threads     for batches of searches
     """
 
-    samples = False
+    samples = chains = False
     task: str | None = None
 
     def __init__(self, threads: int):
@@ -61,11 +60,11 @@ class DraftSources(ABC):
         """Lattices of the model's heads; top_k None: as many candidates as there are, or the default."""
 
     @abstractmethod
-    def lms(self) -> list[NGram]:
-        """The n-gram models."""
+    def lms(self, lm: Any) -> list[NGram]:
+        """The n-gram models that an option names."""
 
     @abstractmethod
-    def weights(self, alpha: Any) -> list[list[float]]:
+    def weights(self, lm: Any, alpha: Any) -> list[list[float]]:
         """alpha of each n-gram model: one weight, or one per slot."""
 
     @abstractmethod
@@ -97,35 +96,34 @@ class DraftSources(ABC):
             )
         return list(weights)
 
-    def lattice(self, options: Options) -> Lattices:
-        """Lattices of the heads, with the candidates that the options or their settings say."""
-        settings = options.get("settings")
-        return self.heads(options["top_k"] or (self.settings(settings).top_k if settings else None))
+    def lattice(self, top_k: int | None, settings: Any = None) -> Lattices:
+        """Lattices of the heads, with the candidates that top_k or the settings say."""
+        return self.heads(top_k or (self.settings(settings).top_k if settings else None))
 
     def nodes(self, nodes: int | str) -> int | AutoWidth:
         return AutoWidth(self.target) if nodes == "auto" else fixed_size(nodes)
 
-    def rescorer(self, options: Options, kind: str) -> Rescorer:
+    def rescorer(self, kind: str, lm: Any, alpha: Any, settings: Any = None) -> Rescorer:
         """A rescorer with all n-gram models: at the weights that settings have for "paths" or for a kind of trees, or
         at fixed ones.
         """
-        if options.get("settings"):
-            settings, task = self._settings_with(options, kind), self.task
-            models, threads = self.tuned_models(settings), self.threads
+        if settings:
+            tuned, task = self._settings_with(settings, kind), self.task
+            models, threads = self.tuned_models(tuned), self.threads
             if kind == "paths":
-                return self.once(kind, lambda: settings.rescorer(models=models, threads=threads))
-            return self.once((kind, task), lambda: settings.calibrated(kind, task=task, models=models, threads=threads))
-        if not (models := self.lms()):
+                return self.once(kind, lambda: tuned.rescorer(models=models, threads=threads))
+            return self.once((kind, task), lambda: tuned.calibrated(kind, task=task, models=models, threads=threads))
+        if not (models := self.lms(lm)):
             raise Missing("expected at least one --lm, or --settings with a file written by `rescore tune`, got none")
-        alpha = self.weights(options["alpha"])
-        return self.once("fixed", lambda: Rescorer(models, alpha=alpha, threads=self.threads))
+        weights = self.weights(lm, alpha)
+        return self.once("fixed", lambda: Rescorer(models, alpha=weights, threads=self.threads))
 
-    def tuned(self, options: Options, kind: str) -> tuple[list[NGram], Calibration | None]:
+    def tuned(self, kind: str, lm: Any, settings: Any) -> tuple[list[NGram], Calibration | None]:
         """The n-gram models, at most one, and the calibration that settings have for a kind of trees, if any."""
-        if not options["settings"]:
-            return self.lms(), None
-        settings = self._settings_with(options, kind)
-        return list(self.tuned_models(settings)), settings.calibration(kind, self.task)
+        if not settings:
+            return self.lms(lm), None
+        tuned = self._settings_with(settings, kind)
+        return list(self.tuned_models(tuned)), tuned.calibration(kind, self.task)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` makes, made once: drafters of one kind share it."""
@@ -133,13 +131,13 @@ class DraftSources(ABC):
             self._known[key] = make()
         return self._known[key]
 
-    def _settings_with(self, options: Options, kind: str) -> Settings:
-        settings = self.settings(options["settings"])
-        if (settings.paths is None) if kind == "paths" else kind not in (settings.trees or (kind,)):
+    def _settings_with(self, settings: Any, kind: str) -> Settings:
+        found = self.settings(settings)
+        if (found.paths is None) if kind == "paths" else kind not in (found.trees or (kind,)):
             raise Missing("the settings are of a model without heads")
-        if kind != "paths" and settings.trees is None:
+        if kind != "paths" and found.trees is None:
             raise Missing("the settings have several n-gram models, and so no trees; merge the models and tune again")
-        return settings
+        return found
 
 
 def fixed_size(nodes: int | str) -> int:
@@ -151,5 +149,5 @@ def fixed_size(nodes: int | str) -> int:
     return nodes
 
 
-def of_sources(sources: DraftSources, options: Options) -> None:
+def none(sources: DraftSources) -> None:
     """No drafter: plain decoding."""

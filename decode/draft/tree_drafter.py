@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from rescore.decode.draft.drafter import EMPTY, DrafterSession, Lattices, Lattic
 from rescore.decode.draft.pace import AutoWidth, WidthSession
 from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Options
+from rescore.decode.draft.sources import DraftSources
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
@@ -222,9 +223,26 @@ def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPa
     text.extend(tokens[before:])
 
 
-def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
-    """`heads-tree`; with n-gram models `tree`, of fixed weights or calibrated by settings, and `pushed-tree`."""
-    rescorer = sources.rescorer(options, "closed") if "lm" in options else None
-    lattice, nodes = sources.lattice(options), sources.nodes(options["nodes"])
-    pushed, chains = options.get("pushed", False), options.get("chains", False)
-    return TreeDrafter(lattice, rescorer, nodes=nodes, pushed=pushed, chains=chains)
+def heads_tree(sources: DraftSources, *, nodes: int | str = "auto", top_k: int | None = None) -> TreeDrafter:
+    return TreeDrafter(sources.lattice(top_k), nodes=sources.nodes(nodes), chains=sources.chains)
+
+
+def tree(
+    sources: DraftSources,
+    *,
+    lm: Any = (),
+    alpha: Any = None,
+    top_k: int | None = None,
+    settings: Any = None,
+    nodes: int | str = "auto",
+) -> TreeDrafter:
+    """Of fixed weights, or calibrated by settings."""
+    rescorer, lattice = sources.rescorer("closed", lm, alpha, settings), sources.lattice(top_k, settings)
+    return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), chains=sources.chains)
+
+
+def pushed_tree(
+    sources: DraftSources, *, lm: Any = (), alpha: Any = None, top_k: int | None = None, nodes: int | str = 64
+) -> TreeDrafter:
+    rescorer, lattice = sources.rescorer("closed", lm, alpha), sources.lattice(top_k)
+    return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), pushed=True)

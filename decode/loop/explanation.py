@@ -139,14 +139,11 @@ class Explanation:
         return cls(verdict=verdict, totals=totals, why=(why,), remedies=remedies)
 
     @property
-    def reasons(self) -> list[tuple[str, str]]:
-        """The lines of `why` and `try`, with these names."""
-        return [*(("why", line) for line in self.why), *(("try", line) for line in self.remedies)]
-
-    @property
     def lines(self) -> list[tuple[str, str]]:
         """All lines, with their names."""
-        return [("verdict", self.verdict), *(self.totals.facts() if self.totals else ()), *self.reasons]
+        facts = self.totals.facts() if self.totals else []
+        reasons = [*(("why", line) for line in self.why), *(("try", line) for line in self.remedies)]
+        return [("verdict", self.verdict), *facts, *reasons]
 
     def __str__(self) -> str:
         return "\n".join(f"{name:9} {value}" for name, value in self.lines)

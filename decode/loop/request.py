@@ -320,14 +320,11 @@ class ActiveRequest:
                 self.state = self.state.step(token)
             self.finish = self._ended(token)
             if self.finish:
-                self._count_predicted()
+                if self.prediction is not None:
+                    used = copied(self.prediction, self.tokens)
+                    self.statistics.predicted = used, len(self.prediction) - used
                 return count
         return len(tokens)
-
-    def _count_predicted(self) -> None:
-        if self.prediction is not None:
-            used = copied(self.prediction, self.tokens)
-            self.statistics.predicted = used, len(self.prediction) - used
 
     def _ended(self, token: int) -> Finish | None:
         stopping = self.stopping

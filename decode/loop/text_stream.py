@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-Mark = TypeVar("Mark")
 Decode = Callable[[Sequence[int]], str]
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 BEFORE = 16  # tokens of the prompt that precede the first decoding window
@@ -48,14 +46,14 @@ class Detokenizer:
 
 
 @dataclass(frozen=True, slots=True)
-class TextPiece(Generic[Mark]):
+class TextPiece:
     """Text, and the mark of the token that completed it."""
 
     text: str
-    mark: Mark
+    mark: int
 
 
-class TextStream(Generic[Mark]):
+class TextStream:
     """Pieces of one request's text, up to the first stop string.
 
     Text that may begin a stop string is held back until this is decided. `stopped` is true after a stop string; what
@@ -65,20 +63,20 @@ class TextStream(Generic[Mark]):
     def __init__(self, decode: Decode, *, prompt: Sequence[int] = (), stops: Sequence[str] = ()):
         self._detokenizer = Detokenizer(decode, prompt)
         self._stops = tuple(stops)
-        self._held: list[TextPiece[Mark]] = []
+        self._held: list[TextPiece] = []
         self.stopped = False
 
-    def add(self, token: int, mark: Mark) -> list[TextPiece[Mark]]:
+    def add(self, token: int, mark: int) -> list[TextPiece]:
         """Adds a token and returns the pieces that can be shown."""
         return self._show(self._detokenizer.add(token), mark)
 
-    def finish(self, mark: Mark) -> list[TextPiece[Mark]]:
+    def finish(self, mark: int) -> list[TextPiece]:
         """Returns the rest, after the last token."""
         pieces = self._show(self._detokenizer.finish(), mark)
         rest, self._held = self._held, []
         return pieces + rest
 
-    def _show(self, text: str, mark: Mark) -> list[TextPiece[Mark]]:
+    def _show(self, text: str, mark: int) -> list[TextPiece]:
         if not text or self.stopped:
             return []
         self._held.append(TextPiece(text, mark))
@@ -91,9 +89,9 @@ class TextStream(Generic[Mark]):
             return pieces
         return self._release(len(whole) - max((_overlap(whole, stop) for stop in self._stops), default=0))
 
-    def _release(self, length: int) -> list[TextPiece[Mark]]:
+    def _release(self, length: int) -> list[TextPiece]:
         """The first `length` characters held back."""
-        out: list[TextPiece[Mark]] = []
+        out: list[TextPiece] = []
         while self._held and length > 0:
             piece = self._held.pop(0)
             out.append(TextPiece(piece.text[:length], piece.mark))

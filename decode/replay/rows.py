@@ -91,10 +91,10 @@ class RecordedSources(DraftSources):
             raise Missing(f"{self.dump.path}: a dump of a model without heads")
         return RecordedHeads(self._block, top_k)
 
-    def lms(self) -> list[NGram]:
+    def lms(self, lm: Any) -> list[NGram]:
         return list(self._rescorer.models)
 
-    def weights(self, alpha: Any) -> list[list[float]]:
+    def weights(self, lm: Any, alpha: Any) -> list[list[float]]:
         return [list(row) for row in self._rescorer.alpha]
 
     def settings(self, settings: Settings) -> Settings:
@@ -187,16 +187,16 @@ def _replays(
     option, name = next((one for one in ("nodes", "paths") if one in spec.options), ""), f"{spec.name}{variant}"
     for sizes in _searches(spec, option, name, budgets):
         largest = max(sizes.values(), key=lambda n: n or 0)
-        own = {**options, option: largest} if option else dict(options)
+        own = {one: value for one, value in {**options, option: largest}.items() if one in spec.options}
 
         def make(block: DumpBlock, own: dict[str, Any] = own) -> Drafter:
             here = sources.of(block, block.task if variant == " tuned by task" else None)
-            drafter = spec.make(here, own)
+            drafter = spec.make(here, **own)
             assert drafter is not None
             return drafter
 
         try:
-            spec.make(sources, own)
+            spec.make(sources, **own)
         except Missing:
             return
         yield DrafterReplay(budgets=sizes, make=make, everywhere=everywhere)

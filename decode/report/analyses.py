@@ -202,12 +202,12 @@ def _recall_curve(parts: Sequence[Recall], name: str, series: str, whole: bool) 
 
 
 def _oracle(found: EfficiencyTable, seed: int) -> Plot:
-    resampled = found.resampled(seed)
+    figures = Figures.of(found.result, seed=seed)
     names = {(facts["k"], facts["heads"]): name for name, facts in found.rows.items()}
     widths, heads = (sorted({pair[place] for pair in names}) for place in (0, 1))
 
     def curves(task: str | None) -> list[Curve]:
-        values = {f"{n} heads": [resampled.efficiency(names[k, n], task) for k in widths] for n in heads}
+        values = {f"{n} heads": [figures.efficiency(names[k, n], task) for k in widths] for n in heads}
         return plots.ordered(values, widths)
 
     return Plot(
@@ -265,13 +265,13 @@ def models_section(measured: Measured) -> Section | None:
 
 
 def _compared(found: EfficiencyTable, seed: int) -> Plot:
-    resampled = found.resampled(seed)
+    figures = Figures.of(found.result, seed=seed)
     names = {(facts["model"], facts["p"]): name for name, facts in found.rows.items() if facts["model"]}
     models, budgets = ([*dict.fromkeys(pair[place] for pair in names)] for place in (0, 1))
 
     def curves(task: str | None) -> list[Curve]:
         values = {
-            "1 path" if p == 1 else f"{p} paths": [resampled.efficiency(names[model, p], task) for model in models]
+            "1 path" if p == 1 else f"{p} paths": [figures.efficiency(names[model, p], task) for model in models]
             for p in budgets
         }
         return plots.ordered(values, models)

@@ -14,7 +14,6 @@ from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.analyses.efficiency import (
     EfficiencyTable,
     Weights,
-    best_draft,
     compare_orders,
     oracle_efficiency,
     weights_by_task,
@@ -173,8 +172,8 @@ def _of_models(
     found: dict[str, Any] = {"orders": compare_orders(dump, first, others=others, **of_paths)}
     tasks, split = common["tasks"], options.split
     if any(split.tune[task] for task in tasks):
-        make = best_draft(first, **of_search)
-        found["weights"] = weights_by_task(dump, make, split, tasks=tasks, seed=options.seed, advance=common["advance"])
+        how = {"tasks": tasks, "seed": options.seed, "advance": common["advance"], **of_search}
+        found["weights"] = weights_by_task(dump, first, split, **how)
     return found
 
 

@@ -60,7 +60,7 @@ def needed_speed(figures: Figures) -> tuple[str, Table]:
     first = _best(figures.overall)
     value = figures.overall["block_efficiency"][first]
     rows = [
-        (name, figures.overall["verified_per_pass"][name], figures.value(name), *(at / cost for cost in COSTS))
+        (name, figures.overall["verified_per_pass"][name], figures.efficiency(name), *(at / cost for cost in COSTS))
         for name in dict.fromkeys((first, *plots.main_drafters(figures.names)))
         for at in [figures.overall["block_efficiency"][name]]
         if name != "oracle"
@@ -114,13 +114,13 @@ def measured_speed(path: Path) -> tuple[str, Table]:
 
 def sources(figures: Figures) -> str:
     """What the blend of VERIFIED nodes owes to each source, and its lead over published drafters."""
-    blend = sized("blend", VERIFIED)
+    blend, found = sized("blend", VERIFIED), figures.differences()
     owed = [
         f"{told} {_effect(one)}"
         for stem, told in CONTROLS.items()
-        if (one := figures.difference(blend, sized(stem, VERIFIED)))
+        if (one := found.get((blend, sized(stem, VERIFIED))))
     ]
-    behind = [f"{name} is {_effect(one)} behind" for name in PUBLISHED if (one := figures.difference(blend, name))]
+    behind = [f"{name} is {_effect(one)} behind" for name in PUBLISHED if (one := found.get((blend, name)))]
     return f"Of {blend}'s tokens per pass, {', '.join([*owed, *behind])}." if owed or behind else ""
 
 
@@ -143,7 +143,7 @@ def passes_section(measured: Measured) -> Section:
     prose = [
         "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
         "cheaper, further up is better: compare drafters at the same number of verified tokens per pass. Ranges are "
-        f"{figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, seed "
+        f"{figures.level:.0%} bootstrap intervals over sequences ({figures.bootstrap['resamples']:,} resamples, seed "
         f"{figures.seed})."
     ]
     heads = "oracle" in figures.names
@@ -188,7 +188,7 @@ def _curves(figures: Figures, task: str | None) -> list[Curve]:
         x = [verified[name] for name in names]
         if title == "oracle":
             names, x, mode = ["oracle"] * 2, ends, "lines"
-        y, (series, dash) = [figures.value(name, task) for name in names], plots.style(title)
+        y, (series, dash) = [figures.efficiency(name, task) for name in names], plots.style(title)
         hidden = title not in shown
         found.append(Curve(name=title, x=x, y=y, series=series, dash=dash, mode=mode, texts=names, hidden=hidden))
     return found
@@ -204,8 +204,8 @@ def _by_task(figures: Figures) -> Table:
         (
             name,
             overall["verified_per_pass"][name],
-            *(figures.value(name, task) for task in (*figures.task_names, None)),
-            *([figures.value(name, measure="headroom_recovered") if bounded(name) else None] if heads else []),
+            *(figures.efficiency(name, task) for task in (*figures.task_names, None)),
+            *([figures.headroom(name) if bounded(name) and name not in ("base", "oracle") else None] if heads else []),
             overall["accepted_per_verified"][name] if name != "oracle" else None,
         )
         for name in names
@@ -255,7 +255,7 @@ def _bars(figures: Figures, told: str, n: int) -> list[Curve]:
         Curve(
             name=stem,
             x=tasks,
-            y=[figures.value(name, task) for task in tasks],
+            y=[figures.efficiency(name, task) for task in tasks],
             series=plots.style(stem)[0],
             mode="bars",
         )
@@ -267,13 +267,10 @@ def _bars(figures: Figures, told: str, n: int) -> list[Curve]:
 
 def _differences_table(figures: Figures) -> Table:
     rows, sure = [], 0
-    for one in figures.overall["differences"]:
-        pair = one["drafter"], one["against"]
-        found = [figures.difference(*pair, task) for task in (None, *figures.task_names)]
-        whole, *each = (one for one in found if one)
-        signs = [difference.sign for difference in each]
+    for pair, whole in figures.differences().items():
+        signs = [figures.difference(*pair, task).sign for task in figures.task_names]
         sure += bool(whole.sign)
-        rows.append((*pair, whole.interval, whole.p_value, signs.count(1), signs.count(-1), len(each)))
+        rows.append((*pair, whole.interval, whole.p_value, signs.count(1), signs.count(-1), len(signs)))
     return Table(
         "Paired differences of block efficiency",
         ("drafter", "against", "difference", "p", "better", "worse", "tasks"),

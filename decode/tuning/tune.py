@@ -12,13 +12,12 @@ from rescore.decode.draft.calibration import SHARES, Calibration, Share
 from rescore.decode.draft.registry import sized, split
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import BLEND, HEADLESS_KINDS, KINDS, ModelFile, Settings, TreeWeights
-from rescore.decode.replay.figures import Resampled, pair
+from rescore.decode.replay.figures import Figures, pair
 from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.tuning.fit import fit_calibration, fit_shares
-from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency
-from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
+from rescore.decode.tuning.tune_paths import SIZES, PathTuning, TrialReplays, log_efficiency, tune_paths
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split, SplitPart
 from rescore.lm.model.ngram import NGram
@@ -59,8 +58,9 @@ class _Search:
         self.replays, self.advance = replays, advance
         self._model = next(iter(replays.models), None) or NGram.uniform(replays.dump.header.vocab_size)
         self._shares, self._fit = cache(self._fitted_shares), cache(self._fitted)
+        self.tried = cache(self._tried)  # with one task, the whole part and the task are the same
 
-    def tried(self, kind: str, tasks: tuple[str, ...]) -> dict[Calibration, float]:
+    def _tried(self, kind: str, tasks: tuple[str, ...]) -> dict[Calibration, float]:
         of = f" of {', '.join(tasks)}" if len(tasks) < len(self.replays.dump.tasks) else ""
         found = {}
         # Without heads there is no draft without the text: the default shares, or fitted ones.
@@ -190,7 +190,6 @@ def evaluate(
     *,
     alpha: float = DEFAULT_ALPHA,
     threads: int = 1,
-    advance: Callable[[int], None] = lambda rows: None,
 ) -> DumpResult:
     """Replays the part "tune" or "heldout": base, drafters with default weights (one `alpha`) and with tuned ones, the
     oracle.
@@ -199,7 +198,7 @@ def evaluate(
     sources = RecordedSources(dump, Rescorer(models, alpha=weights, threads=threads), tuned=fitted_models(dump, models))
     budgets = Budgets(nodes=SIZES, p=settings.p or 1, top_k=settings.top_k or None)
     drafters = rows_of(sources, budgets, only=COMPARED, settings=settings)
-    return replay_dump(dump, drafters, split=settings.split.part(part), advance=advance)
+    return replay_dump(dump, drafters, split=settings.split.part(part))
 
 
 def compared(name: str) -> str | None:
@@ -215,19 +214,19 @@ def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
     """Returns the block efficiency of all drafters on the held-out part, by task and as mean, with intervals, and their
     differences from the drafters in `compared`.
     """
-    resampled = Resampled.of(result, seed=seed)
-    tasks = [task.task for task in result.tasks]
+    figures = Figures.of(result, seed=seed)
+    tasks = figures.task_names
     rows = {}
     for name in result.names:
-        mean = resampled.efficiency(name)
+        mean = figures.efficiency(name)
         rows[name] = {
-            "tasks": {task: resampled.efficiency(name, task).value for task in tasks},
-            "intervals": {task: pair(resampled.efficiency(name, task)) for task in tasks},
+            "tasks": {task: figures.efficiency(name, task).value for task in tasks},
+            "intervals": {task: pair(figures.efficiency(name, task)) for task in tasks},
             "mean": mean.value,
             "interval": pair(mean),
         }
         if against := compared(name):
-            difference = resampled.difference(name, against)
+            difference = figures.difference(name, against)
             rows[name]["difference"] = {
                 "against": against,
                 "value": difference.interval.value,
@@ -237,5 +236,5 @@ def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
     return {
         "tasks": tasks,
         "drafters": rows,
-        "bootstrap": {"seed": seed, "level": resampled.level, "resamples": len(resampled.samples)},
+        "bootstrap": figures.bootstrap,
     }

@@ -1,4 +1,4 @@
-"""Tunes the weights of the p best paths.
+"""Tunes the weights of the p best paths. A trial is a replay of the tuning part of a dump with one set of weights.
 
 Two ways are tried and the better one is kept: one alpha for all slots, from the grid of Kim et al. (appendix E) refined
 by golden-section search; and maximum-likelihood weights per slot and model, with a common factor of all alpha chosen by
@@ -8,15 +8,107 @@ block efficiency, by hill climbing from 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+
+from rescore.decode.draft.blended_drafter import blended
+from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.registry import sized
-from rescore.decode.draft.settings import PathWeights
+from rescore.decode.draft.settings import HEADLESS_KINDS, PathWeights
+from rescore.decode.replay import rows
 from rescore.decode.replay.analyses.efficiency import GRID
-from rescore.decode.replay.run import DumpResult
+from rescore.decode.replay.replay import Replay
+from rescore.decode.replay.run import DumpResult, replay_blocks
 from rescore.decode.tuning.fit import fit_weights
-from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency, mean_efficiency
+from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.split import SplitPart, chosen_blocks
+from rescore.lm.model.ngram import NGram
+
+SIZES = (16, 64)  # node budgets that trees are tuned for
+
+
+class TrialReplays:
+    """Replays of one part of a dump. The part is read once and stays mapped, and its blocks are replayed concurrently.
+
+    paths: p; top_k: candidates per slot (None: all).
+    """
+
+    def __init__(
+        self,
+        dump: Dump,
+        models: Sequence[NGram],
+        part: SplitPart,
+        *,
+        paths: int = 16,
+        top_k: int | None = None,
+        threads: int = 1,
+    ):
+        self.dump, self.models, self.part, self.paths, self.top_k = dump, tuple(models), part, paths, top_k
+        self.threads = threads
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks with a sequence in the part."""
+        return tuple(task for task in self.dump.tasks if self.part.sequences(self.dump, task))
+
+    def blocks(self, tasks: Collection[str]) -> list[DumpBlock]:
+        return [block for block in self._blocks if block.task in tasks]
+
+    @cached_property
+    def _blocks(self) -> list[DumpBlock]:
+        return list(chosen_blocks(self.dump, self.tasks, self.part))
+
+    def of_paths(self, weights: PathWeights) -> DumpResult:
+        """Replays "rescored" and "parallel-rescored"."""
+        budgets = {"rescored": 1, "parallel-rescored": self.paths}
+        return self.replay(
+            lambda threads: rows.paths(weights.rescorer(self.models, threads), budgets, top_k=self.top_k), self.tasks
+        )
+
+    def of_trees(self, weights: PathWeights) -> DumpResult:
+        """Replays "tree", uncalibrated, with all SIZES."""
+        budgets = {sized("tree", n): n for n in SIZES}
+        return self.replay(
+            lambda threads: rows.trees(weights.rescorer(self.models, threads), budgets, top_k=self.top_k), self.tasks
+        )
+
+    def of_calibration(self, kind: str, calibration: Calibration, tasks: Sequence[str]) -> DumpResult:
+        """Replays trees of a kind with all SIZES, named by size, with the one model, or none."""
+        model, vocab_size = next(iter(self.models), None), self.dump.header.vocab_size
+        return self.replay(
+            lambda threads: rows.trees(
+                blended(vocab_size, model, calibration, threads=threads),
+                {str(n): n for n in SIZES},
+                heads=kind not in HEADLESS_KINDS,
+                top_k=self.top_k,
+            ),
+            tasks,
+        )
+
+    def replay(self, make: Callable[[int], Replay], tasks: Collection[str]) -> DumpResult:
+        """Replays the drafter that make(threads) makes."""
+        blocks = self.blocks(tasks)
+        workers = min(self.threads, len(blocks))
+        return replay_blocks(blocks, [make(self.threads // workers)], kind=self.dump.header.kind, workers=workers)
+
+
+def log_efficiency(result: DumpResult, names: Sequence[str]) -> float:
+    """Returns the objective of tuning, ln of block efficiency, averaged over tasks and drafters. The logarithm keeps
+    easy tasks from dominating.
+    """
+    return float(np.mean([math.log(task.tallies[name].block_efficiency) for task in result.tasks for name in names]))
+
+
+def mean_efficiency(result: DumpResult) -> dict[str, float]:
+    """Returns every drafter's block efficiency, averaged over tasks."""
+    return {
+        name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names
+    }
+
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 

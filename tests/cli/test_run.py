@@ -11,7 +11,7 @@ from support import cli, dumps
 
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay.figures import Resampled
+from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.lattice.dump import Dump
@@ -80,7 +80,7 @@ def test_intervals_are_those_of_the_bootstrap(world, capsys):
     words = ("run", world / "dump", "--lm", world / "lm.ngram", "--seed", 7)
     report = cli.figures(capsys, *words)
     dump, model = Dump.open(world / "dump"), Rescorer(cli.NGram.open(world / "lm.ngram"), alpha=DEFAULT_ALPHA)
-    resampled = Resampled.of(replay_standard(dump, model), seed=7)
+    resampled = Figures.of(replay_standard(dump, model), seed=7)
     assert report["settings"]["bootstrap"] == {"level": 0.95, "resamples": 2000, "seed": 7}
     (overall,) = report["overall"]
     for name in EFFICIENCY:

@@ -20,7 +20,7 @@ from rescore.decode.draft.baselines import (
     SuffixTree,
     TokenRecycling,
     TokenRecyclingDrafter,
-    prompt_lookup,
+    looked_up,
     racer_tree,
 )
 from rescore.decode.loop.generate import Options, generate
@@ -43,7 +43,7 @@ def test_prompt_lookup_is_that_of_transformers(text, n, longest, ends):
         max_length=10_000,
     )
     ids, _ = theirs.get_candidates(torch.tensor([text]))
-    mine = prompt_lookup(np.array(text, np.int32), n, longest=longest, ends=ends)
+    mine = looked_up(np.array(text, np.int32), n, longest=longest, ends=ends)
     assert mine.tolist() == ids[0, len(text) :].tolist()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.refusals import refused, refuses
 
-from rescore.decode.draft.baselines import prompt_lookup
+from rescore.decode.draft.baselines import looked_up
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.sglang.rows import draft_row
@@ -45,7 +45,7 @@ READERS = {
     "tree of drafts": lambda ids: TokenTree.from_drafts([ids]),
     "draft row": DraftRow.of_tokens,
     "request of SGLang": lambda ids: draft_row("r", [0], ids, []).since(0),
-    "prompt lookup": lambda ids: prompt_lookup(np.asarray(ids), 1),
+    "prompt lookup": lambda ids: looked_up(np.asarray(ids), 1),
     "tree of parents": lambda ids: TokenTree.from_parents(ids, [-1] * len(ids)),
 }
 NO_V = (

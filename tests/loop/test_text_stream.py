@@ -52,7 +52,7 @@ def test_blanks_stand_where_they_stand_in_the_whole(decode, between, ids, prompt
 
 def said(ids, stops):
     """Text of every token, and whether a stop string has come, of a stream marked by positions."""
-    one: TextStream[int] = TextStream(decode_bytes, stops=stops)
+    one = TextStream(decode_bytes, stops=stops)
     pieces = [piece for i, token in enumerate(ids) for piece in one.add(token, i)] + one.finish(len(ids))
     return pieces, one.stopped
 
@@ -69,9 +69,9 @@ def test_stop_strings_are_looked_for_across_tokens(text, stops):
 
 
 def test_the_beginning_of_a_stop_string_waits():
-    one: TextStream[str] = TextStream(decode_bytes, stops=["<end>", "<e2"])
-    shown = ["".join(piece.text for piece in one.add(token, "")) for token in b"a<b<en<end>x"]
+    one = TextStream(decode_bytes, stops=["<end>", "<e2"])
+    shown = ["".join(piece.text for piece in one.add(token, 0)) for token in b"a<b<en<end>x"]
     assert shown == ["a", "", "<b", "", "", "", "<en", "", "", "", "", ""] and one.stopped
-    other: TextStream[str] = TextStream(decode_bytes, stops=["<end>"])
-    assert [one.text for token in b"x<e" for one in other.add(token, "")] == ["x"]
-    assert [one.text for one in other.finish("")] == ["<", "e"] and not other.stopped
+    other = TextStream(decode_bytes, stops=["<end>"])
+    assert [one.text for token in b"x<e" for one in other.add(token, 0)] == ["x"]
+    assert [one.text for one in other.finish(0)] == ["<", "e"] and not other.stopped

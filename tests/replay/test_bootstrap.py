@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
-from rescore.decode.replay.figures import Resampled, p_value, resampled_sums
+from rescore.decode.replay.figures import Figures, p_value, resampled_sums
 from rescore.decode.replay.measures import Tally
 from rescore.decode.replay.run import DumpResult, TaskResult
 
@@ -43,7 +43,7 @@ def close_to_percentiles(interval, exact, level=0.9, slack=0.015):
 
 
 def test_against_all_draws():
-    got = Resampled.of(result(one=ONE, other=OTHER), seed=3, resamples=20000, level=0.9)
+    got = Figures.of(result(one=ONE, other=OTHER), seed=3, resamples=20000, level=0.9)
     one, other = all_draws(ONE), all_draws(OTHER)
     assert got.efficiency("tree", "one").value == sum(TOKENS) / sum(TREE)
     for name in ("base", "tree"):
@@ -70,7 +70,7 @@ def test_against_scipy():
     tokens = rng.integers(10, 65, 80)
     base = tokens - rng.integers(0, 5, 80)
     tree = np.maximum(base - rng.integers(0, 6, 80), 1)
-    got = Resampled.of(result(one={"tokens": tokens, "base": base, "tree": tree}), resamples=9999)
+    got = Figures.of(result(one={"tokens": tokens, "base": base, "tree": tree}), resamples=9999)
 
     def statistic(tokens, tree, base, axis):
         return tokens.sum(axis) / tree.sum(axis) - tokens.sum(axis) / base.sum(axis)
@@ -92,7 +92,7 @@ def test_coverage():
     held = 0
     for _ in range(300):
         passes = rng.poisson(30, 60) + 1
-        interval = Resampled.of(
+        interval = Figures.of(
             result(one={"base": passes.tolist()}), seed=int(rng.integers(2**31)), resamples=400, level=0.9
         ).efficiency("base")
         held += interval.low <= 60 / 31 <= interval.high
@@ -106,14 +106,14 @@ def test_false_alarms():
     for _ in range(300):
         columns = {"a": rng.poisson(30, 60) + 1, "b": rng.poisson(30, 60) + 1}
         alarms += (
-            Resampled.of(result(one=columns), seed=int(rng.integers(2**31)), resamples=400).difference("a", "b").p_value
+            Figures.of(result(one=columns), seed=int(rng.integers(2**31)), resamples=400).difference("a", "b").p_value
             < 0.05
         )
     assert alarms / 300 < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 300)
 
 
 def test_the_seed_decides_and_chunks_do_not(monkeypatch):
-    same, again, other = (Resampled.of(result(one=ONE), seed=seed).to_json() for seed in (5, 5, 6))
+    same, again, other = (Figures.of(result(one=ONE), seed=seed).overall for seed in (5, 5, 6))
     assert same == again != other
     counts = np.random.default_rng(0).integers(0, 9, (7, 3)).astype(float)
     whole = resampled_sums(counts, 100, np.random.default_rng(4))
@@ -122,13 +122,13 @@ def test_the_seed_decides_and_chunks_do_not(monkeypatch):
 
 
 def test_no_interval_of_one_sequence():
-    got = Resampled.of(result(one={"base": [30], "oracle": [20]}, two={"base": [30, 30], "oracle": [30, 20]}))
+    got = Figures.of(result(one={"base": [30], "oracle": [20]}, two={"base": [30, 30], "oracle": [30, 20]}))
     assert got.efficiency("base", "one").value == 2 and got.efficiency("base", "one").low is None
     assert got.efficiency("base").low is None and got.difference("oracle", "base").p_value is None
     interval = got.efficiency("oracle", "two")
     assert interval.high > interval.low
     assert got.headroom("oracle", "one").value == 1
-    assert Resampled.of(result(one={"base": [30, 30], "oracle": [30, 30]})).headroom("base") is None
+    assert Figures.of(result(one={"base": [30, 30], "oracle": [30, 30]})).headroom("base") is None
 
 
 def test_p_value_by_hand():
@@ -138,7 +138,7 @@ def test_p_value_by_hand():
 
 
 def test_errors():
-    refuses(ValueError, lambda: Resampled.of(result(one=ONE), resamples=99), "resamples", "100", "99")
-    refuses(ValueError, lambda: Resampled.of(result(one=ONE), level=95), "level", "0", "1", "95")
-    refuses(ValueError, lambda: Resampled.of(result(one=ONE)).efficiency("trees"), "drafter", "'trees'")
-    refuses(ValueError, lambda: Resampled.of(result(one=ONE)).efficiency("tree", "two"), "task", "'two'")
+    refuses(ValueError, lambda: Figures.of(result(one=ONE), resamples=99), "resamples", "100", "99")
+    refuses(ValueError, lambda: Figures.of(result(one=ONE), level=95), "level", "0", "1", "95")
+    refuses(ValueError, lambda: Figures.of(result(one=ONE)).efficiency("trees"), "drafter", "'trees'")
+    refuses(ValueError, lambda: Figures.of(result(one=ONE)).efficiency("tree", "two"), "task", "'two'")

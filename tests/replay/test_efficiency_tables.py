@@ -9,7 +9,6 @@ from support.slow_replay import block_efficiency, matched
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay.analyses.efficiency import (
     GRID,
-    best_draft,
     compare_models,
     compare_orders,
     multiples,
@@ -100,7 +99,7 @@ def test_models_side_by_side(dump, model):
 def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
     split = Split.of_dump(dump)
     grid = (10.0, 0.1, 0.75)
-    found = weights_by_task(dump, best_draft(model), split, grid=grid, seed=4)
+    found = weights_by_task(dump, model, split, grid=grid, seed=4)
     assert found.grid == (0.1, 0.75, 10.0) and len(GRID) == 10
     for one in found.tasks:
         efficiencies = {}
@@ -115,6 +114,6 @@ def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
         base = block_efficiency(split.part("heldout").blocks(dump, one.task), best_of(Rescorer(), 1))
         assert one.gain.interval.value == pytest.approx(one.heldout - base, abs=1e-12)
     with refused(ValueError, "grid", "[1.0, 1]"):
-        weights_by_task(dump, best_draft(model), split, grid=[1.0, 1])
+        weights_by_task(dump, model, split, grid=[1.0, 1])
     with refused(ValueError, "grid", "[]"):
-        weights_by_task(dump, best_draft(model), split, grid=[])
+        weights_by_task(dump, model, split, grid=[])

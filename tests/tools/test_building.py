@@ -70,7 +70,7 @@ def test_figures_of_growing_parts(monkeypatch, tmp_path, corpus, command, capsys
         assert figures["disk_bytes"] >= 10**6 and 10**7 < figures["anonymous_bytes"] < figures["rss_bytes"] < 10**9
         assert figures["highest_bytes"] > 10**7 and figures["seconds"] > 0 and figures["cpu_seconds"] > 0
         assert figures["stages"][1] == {"stage": "estimate", "seconds": 0.5}
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.split("\n")]
+    lines = [" ".join(line.replace("|", " ").split()) for line in capsys.readouterr().out.split("\n")]
     assert "count 1.5 1.5" in lines and "estimate 0.5 0.5" in lines
     assert [line.split()[0] for line in lines if re.match(r"\d+ [\d.]+ [\d.]+ ", line)] == ["300", "610"]
     assert not list(tmp_path.glob("bench-build-*"))

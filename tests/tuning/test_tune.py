@@ -14,9 +14,8 @@ from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
 from rescore.decode.replay import rows
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning.fit import fit_calibration, fit_shares
-from rescore.decode.tuning.trial_replays import mean_efficiency
 from rescore.decode.tuning.tune import evaluate, heldout_json, tune
-from rescore.decode.tuning.tune_paths import GRID
+from rescore.decode.tuning.tune_paths import GRID, mean_efficiency
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram

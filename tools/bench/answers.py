@@ -77,17 +77,6 @@ def per_pass(
     return {kind: tokens / count for kind, (tokens, count) in found.items()}
 
 
-def show_header(first: str, columns: Iterable[str]) -> None:
-    columns = list(columns)
-    print(f"| {first} | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
-
-
-def show_row(name: str, values: Iterable[object]) -> None:
-    """A row of a table; floats have two decimals."""
-    cells = (f"{value:.2f}" if isinstance(value, float) else str(value) for value in values)
-    print(f"| {name} | {' | '.join(cells)} |", flush=True)
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """A text that a model wrote in one way."""

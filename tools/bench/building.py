@@ -39,11 +39,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from markdown_tables import show_header, show_row
 
 from rescore.decode.bench.results import machine
-from rescore.decode.cli.screen import console as terminal
 from rescore.decode.cli.values import AMOUNT, counts
 from rescore.lattice.atomic import replacing
 from rescore.lm.model.ngram import NGram
@@ -53,17 +51,20 @@ STATES = 200  # whose probabilities are summed
 POLL_SECONDS = 0.05
 POLLS_PER_WALK = 5  # polls per walk of the folder
 UNIT = 1024  # bytes, of the sizes in /proc/PID/status
+COLUMNS = (
+    *("seconds", "CPU", "tokens/s", "exponent", "RSS MB", "anonymous MB"),
+    *("disk MB", "n-grams", "B/n-gram"),
+)
 
 
 def main() -> None:
     args = arguments()
-    console = terminal()
     report: dict[str, Any] = {"machine": machine("rescore", "numpy"), "command": args.rescore, "runs": []}
     with tempfile.TemporaryDirectory(prefix="bench-build-", dir=args.folder) as folder:
         for inputs in plan(args, Path(folder)):
             report["runs"].append(measure(args, inputs, Path(folder)))
-            console.print(f"{report['runs'][-1]['tokens']:,} tokens: {report['runs'][-1]['seconds']:.1f} s")
-    show(report, console)
+            print(f"{report['runs'][-1]['tokens']:,} tokens: {report['runs'][-1]['seconds']:.1f} s")
+    show(report)
     if args.json:
         with replacing(args.json) as file:
             file.write(json.dumps(report, indent=2).encode() + b"\n")
@@ -187,60 +188,26 @@ def check(path: Path, max_ngrams: int | None) -> list[int]:
     return info["ngrams"]
 
 
-def show(report: dict[str, Any], console: Console) -> None:
-    """Prints the figures of the runs, and the seconds of their stages."""
-    console.print(", ".join(f"{name} {value}" for name, value in report["machine"].items()), soft_wrap=True)
-    names = (
-        "tokens",
-        "seconds",
-        "CPU",
-        "tokens/s",
-        "exponent",
-        "RSS MB",
-        "anonymous MB",
-        "disk MB",
-        "n-grams",
-        "B/n-gram",
-    )
-    table = Table(*names, box=None)
+def show(report: dict[str, Any]) -> None:
+    """Prints the figures of the runs, and the seconds of their stages: one row per stage, one column per run."""
+    print(", ".join(f"{name} {value}" for name, value in report["machine"].items()))
+    show_header("tokens", COLUMNS)
     before = None
     for run in report["runs"]:
-        exponent = (
-            math.log(run["seconds"] / before["seconds"]) / math.log(run["tokens"] / before["tokens"])
-            if before
-            else None
-        )
+        exponent = "-"
+        if before:
+            grown = math.log(run["seconds"] / before["seconds"]) / math.log(run["tokens"] / before["tokens"])
+            exponent = f"{grown:.3f}"
         ngrams = sum(run["ngrams"])
-        table.add_row(
-            f"{run['tokens']:,}",
-            f"{run['seconds']:.1f}",
-            f"{run['cpu_seconds']:.1f}",
-            f"{run['tokens_per_second']:,.0f}",
-            "-" if exponent is None else f"{exponent:.3f}",
-            *(f"{run[name] / 1e6:,.0f}" for name in ("rss_bytes", "anonymous_bytes", "disk_bytes")),
-            f"{ngrams:,}",
-            f"{run['model_bytes'] / ngrams:.2f}",
-        )
+        times = (f"{run['seconds']:.1f}", f"{run['cpu_seconds']:.1f}", f"{run['tokens_per_second']:,.0f}", exponent)
+        megabytes = (f"{run[name] / 1e6:,.0f}" for name in ("rss_bytes", "anonymous_bytes", "disk_bytes"))
+        show_row(f"{run['tokens']:,}", (*times, *megabytes, f"{ngrams:,}", run["model_bytes"] / ngrams))
         before = run
-    console.print(_right(table))
-    console.print(_right(stage_table(report["runs"])))
-
-
-def stage_table(runs: list[dict[str, Any]]) -> Table:
-    """Seconds of each stage: one row per stage, one column per run."""
-    table = Table("stage", *(f"{run['tokens']:,}" for run in runs), box=None)
-    names = dict.fromkeys(stage["stage"] for run in runs for stage in run["stages"])
-    for name in names:
-        seconds = [sum(stage["seconds"] for stage in run["stages"] if stage["stage"] == name) for run in runs]
-        table.add_row(name, *(f"{value:.1f}" for value in seconds))
-    return table
-
-
-def _right(table: Table) -> Table:
-    for column in table.columns:
-        column.justify = "right"
-        column.no_wrap = True
-    return table
+    print()
+    show_header("stage", (f"{run['tokens']:,}" for run in report["runs"]))
+    for name in dict.fromkeys(stage["stage"] for run in report["runs"] for stage in run["stages"]):
+        seconds = (sum(one["seconds"] for one in run["stages"] if one["stage"] == name) for run in report["runs"])
+        show_row(name, (f"{value:.1f}" for value in seconds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from markdown_tables import show_header, show_row
 from ngram_sampler import Sampler
-from rich.console import Console
-from rich.table import Table
 from search import lattices
 
 from rescore.decode.device.rescoring import DeviceRescorer
@@ -128,20 +127,16 @@ def measure(
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:
-    table = Table(title=title, box=None)
-    for column in ("batch", "nodes", "graph us", "a lattice", "call us", "cpu us"):
-        table.add_column(column, justify="right")
+    print(title)
+    show_header("batch", ("nodes", "graph us", "a lattice", "call us", "cpu us"))
     for row in rows:
-        graph = row["graph_us"]
-        table.add_row(
-            str(row["batch"]),
-            str(row["nodes"]),
-            f"{graph:.1f}",
-            f"{graph / row['batch']:.2f}",
+        times = (
+            f"{row['graph_us']:.1f}",
+            row["graph_us"] / row["batch"],
             f"{row['call_us']:.1f}",
             f"{row['cpu_us']:.0f}",
         )
-    Console().print(table)
+        show_row(str(row["batch"]), (row["nodes"], *times))
 
 
 def main() -> int:

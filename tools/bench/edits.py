@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from answers import SPEED, Answer, Way, differing, in_turns, per_pass, show_header, show_row, speed
+from answers import SPEED, Answer, Way, differing, in_turns, per_pass, speed
+from markdown_tables import show_header, show_row
 from msgspec import structs
 from tokenizers import Tokenizer
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from answers import SPEED, Way, differing, in_turns, show_header, show_row, speed
+from answers import SPEED, Way, differing, in_turns, speed
+from markdown_tables import show_header, show_row
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
@@ -102,15 +103,14 @@ def pass_seconds(target: CausalLMTarget, length: int = 200) -> Iterator[tuple[in
 
 
 def costs(args: argparse.Namespace) -> int:
-    print("| | M parameters | 1 token, ms | " + " | ".join(f"x {n}" for n in LENGTHS[1:]) + " | copy, ms |")
-    print("|---|" + "---:|" * (len(LENGTHS) + 2))
+    show_header("", ("M parameters", "1 token, ms", *(f"x {n}" for n in LENGTHS[1:]), "copy, ms"))
     for family in args.families or OWN:
         target = build(family, args.width or 512, args.layers or 8, 4096)
         seconds = dict(pass_seconds(target))
-        ratios = " | ".join(f"{seconds[n] / seconds[1]:.1f}" for n in LENGTHS[1:])
+        ratios = (f"{seconds[n] / seconds[1]:.1f}" for n in LENGTHS[1:])
         size = sum(one.numel() for one in target.model.parameters()) / 1e6
         copy = f"{1e3 * seconds[0]:.2f}" if 0 in seconds else "-"
-        print(f"| {family} | {size:.0f} | {1e3 * seconds[1]:.1f} | {ratios} | {copy} |", flush=True)
+        show_row(family, (f"{size:.0f}", f"{1e3 * seconds[1]:.1f}", *ratios, copy))
     return 0
 
 

@@ -15,9 +15,8 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from markdown_tables import show_header, show_row
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from rescore import _core
 from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
@@ -86,14 +85,14 @@ def main() -> None:
     model = NGram.open(args.lm) if args.lm else NGram.uniform(dump.header.vocab_size)
     trees, groups = CalibratedTrees(model, HEADLESS), list(samples_of(dump))
     tokens = np.array([[len(sample) for sample in samples] for _, samples in groups]).sum(axis=0)
-    table = Table("nodes", "texts", "decoded", "first", "others", title=f"{len(groups)} prompts, {len(tokens)} samples")
+    print(f"{len(groups)} prompts, {len(tokens)} samples")
+    show_header("nodes", ("texts", "decoded", "first", "others"))
     for nodes in args.nodes:
         for shared, together in ((False, False), (True, False), (True, True)):
             found = [passes(trees, *group, nodes, shared=shared, together=together) for group in groups]
             own = np.array(found).sum(axis=0)
-            rates = f"{tokens[0] / own[0]:.2f}", f"{tokens[1:].sum() / own[1:].sum():.2f}"
-            table.add_row(str(nodes), "shared" if shared else "own", "together" if together else "in turn", *rates)
-    Console().print(table)
+            rates = float(tokens[0] / own[0]), float(tokens[1:].sum() / own[1:].sum())
+            show_row(str(nodes), ("shared" if shared else "own", "together" if together else "in turn", *rates))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import argparse
 import mmap
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from openfst import OPTIMISED, OpenFstUnavailable, compile_search, disagreement, run_search, strings_of, write_model
 
 from rescore import _core
+from rescore.decode.bench.lm_process import least_times
 from rescore.decode.bench.results import machine
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import DEFAULT, CalibratedTrees
@@ -82,7 +83,7 @@ class Bench:
             ),
         }
         for _ in range(TURNS):
-            found = {name: least_times(calls, self.rounds, cold) for name, calls in ways.items()}
+            found = {name: least_times(calls, self.rounds, sweep(cold)) for name, calls in ways.items()}
             if self.program:
                 theirs = run_search(
                     *self.program,
@@ -106,7 +107,7 @@ class Bench:
             if not np.array_equal(one, whole[:, :nodes]):
                 raise ValueError(f"trees of {nodes} nodes: expected the beginning of those of {2 * nodes}, got others")
         calls = self.each(lambda lattice, history: rescorer.trees(lattice, history, nodes))
-        return {"ours": least_times(calls, self.rounds, cold)}
+        return {"ours": least_times(calls, self.rounds, sweep(cold))}
 
     def batches(self, p: int, size: int, threads: int) -> Iterator[tuple[str, float]]:
         """Yields the kind of search, and its wall-clock microseconds per lattice in batches of `size`. ValueError
@@ -122,26 +123,14 @@ class Bench:
             alone = np.concatenate([one() for one in self.each(call)[: size * len(calls)]])
             if not np.array_equal(np.concatenate([one() for one in calls]), alone):
                 raise ValueError(f"{kind}, batches of {size}: expected the answers of single lattices, got others")
-            yield kind, float(least_times(calls, self.rounds, 0, time.perf_counter_ns).mean()) / size
+            yield kind, float(least_times(calls, self.rounds, now=time.perf_counter_ns).mean()) / size
 
 
-def least_times(
-    calls: Sequence[Call], rounds: int, cold: int, now: Callable[[], int] = time.thread_time_ns
-) -> NDArray[np.float64]:
-    """The microseconds of each call, by default CPU time of this thread, the minimum over the rounds, after an untimed
-    round. Before each, `cold` megabytes are written.
-    """
+def sweep(megabytes: int) -> Call:
+    """Writes so many megabytes, as a forward pass does."""
     # Small pages, like most models' weights, so that TLB entries are evicted as well.
-    swept = np.frombuffer(mmap.mmap(-1, max(cold << 20, LINE)), np.uint64)[:: LINE // 8]
-    least = np.full(len(calls), np.inf)
-    for round in range(1 + rounds):
-        for i, call in enumerate(calls):
-            np.add(swept, 1, out=swept)
-            began = now()
-            call()
-            if round:
-                least[i] = min(least[i], (now() - began) / 1e3)
-    return least
+    swept = np.frombuffer(mmap.mmap(-1, max(megabytes << 20, LINE)), np.uint64)[:: LINE // 8]
+    return lambda: np.add(swept, 1, out=swept)
 
 
 def lattices(dump: Dump, model: NGram, *, count: int, slots: int, width: int) -> tuple[Sausage, NDArray[np.int32]]:

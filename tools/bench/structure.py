@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from answers import SPEED, Answer, Way, differing, in_turns, passes, per_pass, show_header, show_row, speed
+from answers import SPEED, Answer, Way, differing, in_turns, passes, per_pass, speed
+from markdown_tables import show_header, show_row
 from msgspec import structs
 from numpy.typing import NDArray
 from tokenizers import Tokenizer

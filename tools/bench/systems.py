@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from markdown_tables import show_header, show_row
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from rescore.decode.bench.decoding import PLAIN, Measurement, System, bench
 from rescore.decode.bench.huggingface import huggingface_contender
@@ -51,6 +50,10 @@ from rescore.lm.model.tokenizer import TextTokenizer
 
 RESAMPLES = 2000
 DEPTHS = 4
+COLUMNS = (
+    *("tokens per pass", "95%", "accepted to depth 1, 2 ..", "layers a token", "GFLOP a token"),
+    *("tokens/s", "x plain", "equal", "1 - ROUGE-L"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,34 +295,22 @@ def accepted(one: Measurement) -> list[float]:
 
 
 def show(rows: Sequence[dict[str, Any]], title: str) -> None:
-    table = Table("system", title=title, title_justify="left")
-    for header in (
-        "tokens per pass",
-        "95%",
-        "accepted to depth 1, 2 ..",
-        "layers a token",
-        "GFLOP a token",
-        "tokens/s",
-        "x plain",
-        "equal",
-        "1 - ROUGE-L",
-    ):
-        table.add_column(header, justify="right")
+    print(title)
+    show_header("system", COLUMNS)
     for row in rows:
         low, high = row["interval"]
-        table.add_row(
-            row["system"],
-            f"{row['tokens_a_pass']:.2f}",
+        cells = (
+            row["tokens_a_pass"],
             f"{low:.2f} to {high:.2f}",
             " ".join(f"{share:.0%}" for share in row["accepted"]),
             f"{row['layers_a_token']:.1f}",
-            f"{row['gflop_a_token']:.2f}",
+            row["gflop_a_token"],
             f"{row['tokens_per_s']:.1f}",
-            f"{row['times_plain']:.2f}",
+            row["times_plain"],
             f"{row['equal']:.0%}",
             f"{row['rouge_l_off']:.3f}",
         )
-    Console(width=max(Console().width, 170)).print(table)
+        show_row(row["system"], cells)
 
 
 if __name__ == "__main__":

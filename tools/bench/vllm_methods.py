@@ -22,8 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from markdown_tables import show_header, show_row
 
 from rescore.decode.bench.results import machine
 from rescore.decode.loop.prompts import PromptText, read_prompts
@@ -156,22 +155,14 @@ def measured(
             }
 
 
-def table(rows: Sequence[dict[str, Any]], title: str) -> Table:
-    found = Table(title=title)
-    for name in ("batch", "method", "tokens/s", "x plain", "drafted/token", "accepted", "texts differ"):
-        found.add_column(name, justify="left" if name == "method" else "right")
+def show(rows: Sequence[dict[str, Any]], title: str) -> None:
+    print(title)
+    show_header("method", ("batch", "tokens/s", "x plain", "drafted/token", "accepted", "texts differ"))
     for one in rows:
         times = one["times_plain"]
-        found.add_row(
-            str(one["batch"]),
-            one["method"],
-            f"{one['tokens_per_s']:.1f}",
-            f"{statistics.median(times):.2f} ({min(times):.2f}-{max(times):.2f})",
-            f"{one['drafted']:.2f}",
-            f"{one['acceptance']:.0%}",
-            "-" if one["differ"] is None else str(one["differ"]),
-        )
-    return found
+        spread = f"{statistics.median(times):.2f} ({min(times):.2f}-{max(times):.2f})"
+        cells = (one["batch"], f"{one['tokens_per_s']:.1f}", spread, one["drafted"], f"{one['acceptance']:.0%}")
+        show_row(one["method"], (*cells, "-" if one["differ"] is None else one["differ"]))
 
 
 def main() -> None:
@@ -205,11 +196,10 @@ def main() -> None:
         processes[-1].start()
         theirs.close()
         received(pipes[method], method)
-    console = Console()
-    console.print(f"{machine()['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")
+    print(f"{machine()['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")
     for temperature in args.temperature or [0.0]:
         found = list(measured(pipes, tasks, args, temperature))
-        console.print(table(found, f"temperature {temperature:g}, {args.max_tokens} tokens, {args.dtype}"))
+        show(found, f"temperature {temperature:g}, {args.max_tokens} tokens, {args.dtype}")
     for pipe, process in zip(pipes.values(), processes):
         pipe.send(None)
         process.join(60)

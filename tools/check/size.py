@@ -2,13 +2,11 @@
 
     python tools/check/size.py [--json FILE]
 
-lines      of product and tools: lattice/, lm/, decode/ and tools/, Python and C++, without blank lines, comments and
-           docstrings
-files      Python files of the package behind a verb, from its own modules on: every import that a run may follow, also
-           lazy ones and modules named in strings; --ran compares them with what a run has loaded
-chain      the longest path of imports among them
-names      imported from another file of the package
-contracts  classes that implement a drafter's interface: an `open` and a `propose` or `worth`
+lines  of product and tools: lattice/, lm/, decode/ and tools/, Python and C++, without blank lines, comments and
+       docstrings
+files  Python files of the package behind a verb, from its own modules on: every import that a run may follow, also lazy
+       ones and modules named in strings; --ran compares them with what a run has loaded
+chain  the longest path of imports among them
 
     python tools/check/size.py --ran run data/demo/greedy --lm data/demo/demo.ngram
 
@@ -92,33 +90,15 @@ def chain(modules: set[str]) -> int:
     return max(map(longest, files))
 
 
-def imported_names() -> int:
-    count = 0
-    for file in MODULES.values():
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rescore"):
-                count += len(node.names)
-    return count
-
-
-def contracts() -> list[str]:
-    """Drafters, live and replayed, and their sessions."""
-    found = []
-    for module, file in MODULES.items():
-        for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not any(getattr(base, "id", "") == "Protocol" for base in node.bases):
-                methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
-                if methods & {"propose", "worth"} or (node.name.endswith("Drafter") and "open" in methods):
-                    found.append(f"{module}.{node.name}")
-    return found
-
-
 def code_lines(file: Path) -> int:
     text = file.read_text()
-    return len(list(_python(text) if file.suffix == ".py" else _c(text)))
+    if file.suffix == ".py":
+        return len(python_lines(text))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    return sum(bool(line.strip()) and not line.strip().startswith("//") for line in text.splitlines())
 
 
-def _python(text: str) -> Iterator[int]:
+def python_lines(text: str) -> set[int]:
     """Numbers of lines with code."""
     docstrings = set()
     for node in ast.walk(ast.parse(text)):
@@ -129,12 +109,7 @@ def _python(text: str) -> Iterator[int]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in skipped:
             lines |= set(range(token.start[0], token.end[0] + 1))
-    yield from lines - docstrings
-
-
-def _c(text: str) -> Iterator[str]:
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    yield from (line for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
+    return lines - docstrings
 
 
 def lines() -> dict[str, int]:
@@ -165,8 +140,6 @@ def measured() -> dict[str, object]:
         "lines": {**by_folder, "all": sum(by_folder.values())},
         "files": {verb: len(modules) for verb, modules in verbs.items()},
         "chain": {verb: chain(modules) for verb, modules in verbs.items()},
-        "names": imported_names(),
-        "contracts": contracts(),
     }
 
 
@@ -177,4 +150,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--json"]:
         Path(sys.argv[2]).write_text(json.dumps(found, indent=1) + "\n")
     for name, value in found.items():
-        print(f"{name:9}  {len(value) if isinstance(value, list) else value}")
+        print(f"{name}  {value}")

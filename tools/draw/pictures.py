@@ -6,12 +6,11 @@ python tools/draw/pictures.py
 
 from __future__ import annotations
 
-import itertools
-import math
 from pathlib import Path
 
 import numpy as np
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice import svg
 from rescore.lattice.draw import draw_sausage, draw_tree
 from rescore.lattice.sausage import Sausage
@@ -20,25 +19,6 @@ from rescore.lm.model import example
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 TRUTH = [example.LIONEL, example.MESSI, example.SCORED]
-
-
-def probability(word: int, context: tuple[int, ...]) -> float:
-    """p(word | context) of the example's trigram model, by Katz backoff."""
-    context = context[-2:]
-    if (*context, word) in example.NGRAMS:
-        return example.NGRAMS[(*context, word)][0]
-    return example.NGRAMS.get(context, (0, 1.0))[1] * probability(word, context[1:])
-
-
-def paths() -> list[tuple[float, list[int]]]:
-    """All eight paths, cheapest first."""
-    scored = []
-    for path in itertools.product(*example.SLOTS):
-        tokens = [token for token, _ in path]
-        history = (*example.HISTORY, *tokens)
-        lm = sum(-math.log(probability(history[i], history[:i])) for i in range(1, len(history)))
-        scored.append((sum(-math.log(p) for _, p in path) + lm, tokens))
-    return sorted(scored)
 
 
 EXPECTED = "total = price * count ; return total".split()
@@ -81,7 +61,7 @@ def edits() -> str:
 def pictures() -> dict[str, str]:
     """File name and SVG text of each picture."""
     sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
-    best = np.array([tokens for _, tokens in paths()])
+    best = Rescorer(example.model(), alpha=1.0).paths(sausage, np.array(example.HISTORY, np.int32), 4).tokens
     given = {"words": example.WORDS, "truth": TRUTH, "certain": example.STOP}
     return {
         "sausage.svg": draw_sausage(

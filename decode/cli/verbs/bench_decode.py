@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from rescore.decode.bench.decoding import System, SystemTimes
     from rescore.decode.bench.results import BenchRow
-    from rescore.decode.cli.bench_tables import Titled
     from rescore.decode.cli.decoders import Decoder
     from rescore.decode.models.model_facts import ModelFacts
     from rescore.decode.models.target import Target
@@ -246,7 +245,7 @@ def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan]
         elif args.engine:
             from rescore.decode.bench.llama_cpp import llama_contender
 
-            models, context = drafters.lms(), longest + args.max_tokens + ROOM
+            models, context = drafters.lms(args.lm), longest + args.max_tokens + ROOM
             how: dict[str, Any] = {"context": context, "threads": args.threads, "drawn": drawn}
             yield llama_contender(located(args.model), plan.name, models[0] if len(models) == 1 else None, **how)
         else:
@@ -320,9 +319,7 @@ def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
     ]
 
 
-def parts(rows: list[BenchRow]) -> list[Titled]:
-    from rescore.decode.cli.bench_tables import Titled
-
+def parts(rows: list[BenchRow]) -> list[TextTable]:
     found = []
     for row in rows:
         own = list(row.engines.values())
@@ -338,7 +335,7 @@ def parts(rows: list[BenchRow]) -> list[Titled]:
             column("needed", (one["payoff"] and one["payoff"]["needed_per_pass"] for one in own), ".2f", "-"),
             column("differ", (one["different_texts"] for one in own), missing="-"),
         ]
-        found.append(Titled(row.group, TextTable("drafter", list(row.engines), columns)))
+        found.append(TextTable("drafter", list(row.engines), columns, title=row.group))
         tasks = list(own[0]["tasks"])
         if len(tasks) > 1:
             for title, figure in (
@@ -358,9 +355,8 @@ def unpaid(row: BenchRow) -> Iterator[str]:
             yield from (f"  {what}  {line}" for what in ("why", "try") for line in one["payoff"][what])
 
 
-def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> Titled:
+def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TextTable:
     """A figure for every task, and its mean over tasks."""
-    from rescore.decode.cli.bench_tables import Titled
 
     def value(one: dict[str, Any]) -> float | None:
         return one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
@@ -368,7 +364,7 @@ def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> Titled
     values = [[value(one["tasks"][task]) for task in tasks] for one in row.engines.values()]
     means = [None if None in of else fmean(filter(None, of)) for of in values]
     columns = [column(task, of, ".2f", "-") for task, of in zip((*tasks, "mean"), (*zip(*values), means))]
-    return Titled(title, TextTable("drafter", list(row.engines), columns))
+    return TextTable("drafter", list(row.engines), columns, title=title)
 
 
 def spread(value: dict[str, float], form: str) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rescore.decode.bench.results import BenchReport, BenchRow
-    from rescore.decode.cli.bench_tables import Titled
     from rescore.lm.model.ngram import NGram
 
 
@@ -135,14 +134,12 @@ def notes(report: BenchReport, row: BenchRow) -> list[str]:
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
 
 
-def table(row: BenchRow) -> Titled:
+def table(row: BenchRow) -> TextTable:
     """One line per engine; - for what an engine does not have."""
-    from rescore.decode.cli.bench_tables import Titled
-
     engines = row.engines.values()
     columns = [
         column(header, (own.get(name) for own in engines), form, "-")
         for name, (header, form) in FIGURES.items()
         if any(name in own for own in engines)
     ]
-    return Titled(row.group, TextTable("engine", list(row.engines), columns))
+    return TextTable("engine", list(row.engines), columns, title=row.group)

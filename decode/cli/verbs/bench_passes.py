@@ -133,7 +133,7 @@ def tables(report: dict[str, Any]) -> list[Part]:
             *([column("ms, trees", (1e3 * value for value in trees), ".2f")] if trees else []),
         ]
         title = f"batch {one['batch']}, {one['length']:,} tokens in the cache"
-        parts += ["", title, TextTable("tokens", [str(number) for number in one["tokens"]], columns)]
+        parts.append(TextTable("tokens", [str(number) for number in one["tokens"]], columns, title=title))
     return parts
 
 

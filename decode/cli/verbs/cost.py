@@ -226,23 +226,21 @@ def tables(report: dict[str, Any]) -> list[Part]:
         f"{model['name']}: {model['read_parameters'] / 1e9:.3f} billion parameters read by a pass, "
         f"{model['block_parameters'] / 1e9:.3f} billion by its heads, {settings['parameter_bytes']:g} bytes each",
         machine_line(report["machine"]),
-        "",
-        "per decoded token, one text at a time",
-        table(tokens, token_columns(tokens)),
+        table("per decoded token, one text at a time", tokens, token_columns(tokens)),
     ]
     for batch in dict.fromkeys(one["batch"] for one in report["forecasts"]):
         rows = [one for one in report["forecasts"] if one["batch"] == batch]
-        parts += ["", printable(step_title(rows, settings["length"])), table(rows, step_columns(rows))]
+        parts.append(table(printable(step_title(rows, settings["length"])), rows, step_columns(rows)))
     return parts
 
 
-def table(rows: Rows, columns: Columns) -> TextTable:
+def table(title: str, rows: Rows, columns: Columns) -> TextTable:
     """The fastest way is bold."""
     from rescore.decode.report.content import Cell
 
     shown = [Column(name, [Cell.of(value, form).text for value in values]) for name, (form, values) in columns.items()]
     best = {row["way"] for row in rows if row.get("fastest")}
-    return TextTable("way", [row["way"] for row in rows], shown, bold=best)
+    return TextTable("way", [row["way"] for row in rows], shown, bold=best, title=title)
 
 
 def machine_line(facts: dict[str, Any]) -> str:

@@ -239,9 +239,7 @@ def decode_texts(
     from rescore.decode.loop.generate import stream
     from rescore.decode.loop.text_stream import TextStream
 
-    texts: list[TextStream[int]] = [
-        TextStream(decoder.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids
-    ]
+    texts = [TextStream(decoder.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids]
     headings = [heading(i + 1, len(prompts), prompt) for i, prompt in enumerate(prompts)]
     tokens: list[list[int]] = [[] for _ in ids]
     last: dict[int, Chunk] = {}
@@ -278,7 +276,7 @@ class Typewriter:
     headings  shown before each text if there are several
     """
 
-    def __init__(self, texts: Sequence[TextStream[int]], headings: Sequence[str], *, colour: bool, out: TextIO):
+    def __init__(self, texts: Sequence[TextStream], headings: Sequence[str], *, colour: bool, out: TextIO):
         self.out = out
         self.texts, self.headings, self.colour = texts, headings, colour
         self.said = [""] * len(texts)  # each text so far
@@ -326,7 +324,7 @@ class Typewriter:
         if len(self.texts) > 1 and self._current < len(self.texts):
             self._write(("\n" if self._current else "") + f"==> {self.headings[self._current]} <==\n")
 
-    def _styled(self, piece: TextPiece[int]) -> str:
+    def _styled(self, piece: TextPiece) -> str:
         text = printable_text(piece.text) if self._terminal else piece.text
         return f"{SHADES[piece.mark]}{text}{PLAIN}" if self.colour and piece.mark != ROOT else text
 

@@ -75,5 +75,5 @@ def tables(report: dict[str, Any]) -> list[Part]:
     tasks = report["tasks"]
     for name, title, header, form in TABLES:
         columns = [column(header.format(key), (task[name][key] for task in tasks), form) for key in tasks[0][name]]
-        parts += ["", title, TextTable("task", [task["task"] for task in tasks], columns)]
+        parts.append(TextTable("task", [task["task"] for task in tasks], columns, title=title))
     return parts

@@ -229,7 +229,7 @@ def to_json(
             "threads": args.threads,
             "drafters": [name for name in results[0].names if all(name in result.names for result in results)],
             "tuned": str(args.settings) if args.settings else None,
-            "bootstrap": figures.to_json()["bootstrap"],
+            "bootstrap": figures.bootstrap,
         },
         "ms_per_lattice": [
             {"dump": str(dump.path)}
@@ -318,7 +318,7 @@ def tables(report: Report) -> list[Part]:
     found: list[Part] = [settings_line(report)]
     for overall in report["overall"]:
         columns = dump_columns(report, overall)
-        found += ["", title(report, overall), TextTable("drafter", labels, columns, bold=bold)]
+        found.append(TextTable("drafter", labels, columns, bold=bold, title=title(report, overall)))
     return [*found, *difference_tables(report), "", *time_lines(report)]
 
 
@@ -370,7 +370,7 @@ def difference_tables(report: Report) -> list[Part]:
         columns.append(column("interval", (ends(one["low"], one["high"]) for one in differences)))
         columns.append(column("p", (one["p_value"] for one in differences), ".3f"))
     title = f"differences, mean over the tasks; {report['settings']['bootstrap']['level']:.0%} intervals over sequences"
-    return ["", title, TextTable("", labels, columns)]
+    return [TextTable("", labels, columns, title=title)]
 
 
 def dump_columns(report: Report, overall: Report) -> list[Column]:

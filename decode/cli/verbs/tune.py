@@ -79,8 +79,8 @@ def run(args: TuneArgs) -> Result:
 
     from rescore.decode.cli import models, screen
     from rescore.decode.draft.settings import ModelFile
-    from rescore.decode.tuning.trial_replays import mean_efficiency
     from rescore.decode.tuning.tune import evaluate, heldout_json, tune
+    from rescore.decode.tuning.tune_paths import mean_efficiency
     from rescore.lattice.split import Split
 
     models.check_once(args.lm, "--lm {}: expected each model once")
@@ -213,7 +213,8 @@ def weight_tables(report: Report) -> list[Part]:
         f"best alpha for all slots: {tried['scalar']['best']:.3g} for {settings['p']} paths, "
         f"{tried['scalar_trees']['best']:.3g} for uncalibrated trees"
     ]
-    lines += ["", TextTable("head", heads, [column(name, of, ".2f").repeated(len(heads)) for name, of in weights])]
+    columns = [column(name, [*of] * (len(heads) // len(of)), ".2f") for name, of in weights]
+    lines += ["", TextTable("head", heads, columns)]
     if trees:
         tasks = list(trees["open"]["by_task"])
         read = [

@@ -11,7 +11,7 @@ from typing import Any
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows as replays
-from rescore.decode.replay.figures import Difference, Resampled, pair
+from rescore.decode.replay.figures import Difference, Figures, pair
 from rescore.decode.replay.recorded import fitted_models
 from rescore.decode.replay.replay import OracleReplay, Replay
 from rescore.decode.replay.run import DumpResult, replay_dump
@@ -42,12 +42,9 @@ class EfficiencyTable:
         """Returns a drafter's block efficiency on each task."""
         return {task.task: task.tallies[name].block_efficiency for task in self.result.tasks}
 
-    def resampled(self, seed: int = 0) -> Resampled:
-        return Resampled.of(self.result, seed=seed)
-
     def to_json(self, seed: int = 0) -> dict[str, Any]:
         """Returns rows with block efficiency per task and as mean over tasks, each with its interval [low, high]."""
-        resampled, tasks = self.resampled(seed), self.tasks
+        figures, tasks = Figures.of(self.result, seed=seed), self.tasks
         rows = []
         for name, facts in self.rows.items():
             verified = sum(task.tallies[name].verified_per_pass for task in self.result.tasks) / len(tasks)
@@ -57,9 +54,9 @@ class EfficiencyTable:
                     **facts,
                     "verified_per_pass": verified,
                     "block_efficiency": self.efficiency(name),
-                    "interval": {task: pair(resampled.efficiency(name, task)) for task in tasks},
-                    "mean": resampled.efficiency(name).value,
-                    "mean_interval": pair(resampled.efficiency(name)),
+                    "interval": {task: pair(figures.efficiency(name, task)) for task in tasks},
+                    "mean": figures.efficiency(name).value,
+                    "mean_interval": pair(figures.efficiency(name)),
                 }
             )
         return {"cites": self.cites, "tasks": tasks, "rows": rows}
@@ -152,9 +149,6 @@ def compare_orders(
 
 GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E
 
-# Makes the drafter with the given name and weight.
-MakeDrafter = Callable[[str, float], Replay]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWeight:
@@ -184,15 +178,17 @@ class Weights:
 
 def weights_by_task(
     dump: Dump,
-    make: MakeDrafter,
+    model: NGram,
     split: Split,
     *,
+    top_k: int | None = None,
+    threads: int = 1,
     grid: Sequence[float] = GRID,
     tasks: Collection[str] | None = None,
     seed: int = 0,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Weights:
-    """Returns the best weight of each task for the drafters that `make` makes (`best_draft`: the paper's).
+    """Returns the best weight of each task for the best path with a model, the paper's draft.
 
     The held-out part is replayed at that weight only. Tasks without a tuning part are left out. seed: of the resamples.
     advance: called with the rows done, of the tuning part and then of the rest.
@@ -200,6 +196,10 @@ def weights_by_task(
     names = {f"alpha {alpha:g}": alpha for alpha in sorted(grid)}
     if len(names) < max(len(grid), 1):
         raise ValueError(f"grid: expected at least one weight, all different, got {list(grid)}")
+
+    def make(name: str, alpha: float) -> Replay:
+        return replays.paths(Rescorer(model, alpha=alpha, threads=threads), {name: 1}, top_k=top_k)
+
     tuned = replay_dump(
         dump,
         [make(name, alpha) for name, alpha in names.items()],
@@ -212,7 +212,7 @@ def weights_by_task(
         efficiency = {name: tally.block_efficiency for name, tally in task.tallies.items()}
         best = max(efficiency, key=efficiency.__getitem__)
         drafters = [OracleReplay(widths={"base": 1}), make("best", names[best])]
-        rest = Resampled.of(
+        rest = Figures.of(
             replay_dump(dump, drafters, tasks=[task.task], split=split.part("heldout"), advance=advance), seed=seed
         )
         found.append(
@@ -225,8 +225,3 @@ def weights_by_task(
             )
         )
     return Weights(grid=tuple(names.values()), tasks=tuple(found), split=split)
-
-
-def best_draft(model: NGram, *, top_k: int | None = None, threads: int = 1) -> MakeDrafter:
-    """Makes drafters that propose the best path with the model at a weight."""
-    return lambda name, alpha: replays.paths(Rescorer(model, alpha=alpha, threads=threads), {name: 1}, top_k=top_k)
