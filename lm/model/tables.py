@@ -247,12 +247,14 @@ def _releasing(future: Future[Result], columns: Columns) -> Result:
 
 
 def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequence[Any]]) -> Iterator[Result]:
-    """Yields work(*item) for every item, in order, computed a few items ahead on the threads of `columns`."""
+    """Yields work(*item) for every item, in order, computed a few items ahead on the threads of `columns`. An error of
+    `items` comes after the results of the items before it.
+    """
     with ThreadPoolExecutor(columns.threads) as pool:
         ahead: deque[Future[Result]] = deque()
         try:
-            for item in items:
-                ahead.append(pool.submit(work, *item))
+            for future in _begun(pool, work, items):
+                ahead.append(future)
                 if len(ahead) > columns.threads:
                     yield _releasing(ahead.popleft(), columns)
             while ahead:
@@ -260,6 +262,18 @@ def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequ
         finally:
             for future in ahead:
                 future.cancel()
+
+
+def _begun(
+    pool: ThreadPoolExecutor, work: Callable[..., Result], items: Iterable[Sequence[Any]]
+) -> Iterator[Future[Result]]:
+    try:
+        for item in items:
+            yield pool.submit(work, *item)
+    except Exception as error:
+        failed: Future[Result] = Future()
+        failed.set_exception(error)
+        yield failed
 
 
 def over_contexts(

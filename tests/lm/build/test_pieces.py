@@ -13,7 +13,7 @@ from support.refusals import refused, refuses
 
 from rescore.lm.build import inputs
 from rescore.lm.build.inputs import Piece, ReadOptions, files_of, form_of, plan
-from rescore.lm.build.tokens import tokens_of
+from rescore.lm.build.tokens import numbered_tokens
 
 
 def test_the_plan_of_several_files(tmp_path, monkeypatch):
@@ -52,7 +52,7 @@ def test_changed_files(tmp_path):
     (piece,) = plan([tmp_path / "a.npy"], vocab_size=9)
     os.utime(tmp_path / "a.npy", ns=(1, 1))
     assert plan([tmp_path / "a.npy"], vocab_size=9) != [piece]
-    refuses(ValueError, lambda: next(tokens_of(piece, vocab_size=9, end_of_text=0)), "a.npy")
+    refuses(ValueError, lambda: next(numbered_tokens(piece, vocab_size=9, end_of_text=0)), "a.npy")
 
 
 def test_refused_before_any_work(tmp_path):
