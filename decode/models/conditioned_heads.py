@@ -136,9 +136,7 @@ HEADS = TrainedFolder(
     what="heads",
     form=HeadsForm,
     format="rescore heads",
-    config="config.json",
     weights="heads.safetensors",
-    half=True,
     integers=("draft_vocabulary",),
 )
 

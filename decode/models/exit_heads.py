@@ -109,10 +109,5 @@ class ExitForm(TrainedForm, frozen=True, kw_only=True):
 
 
 EXITS = TrainedFolder(
-    what="exits",
-    form=ExitForm,
-    format="rescore exits",
-    config="exits.json",
-    weights="exits.safetensors",
-    half=True,
+    what="exits", form=ExitForm, format="rescore exits", weights="exits.safetensors", config="exits.json"
 )
