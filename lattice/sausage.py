@@ -248,12 +248,9 @@ def ranks(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:
     return np.where(found.any(-1), found.argmax(-1), -1).astype(np.int32)
 
 
-def oracle_lengths(sausage: Sausage, truth: NDArray, k: int | None = None) -> NDArray[np.int32]:
-    """Length of the longest prefix of the truth that the first k candidates (all by default) allow: int32 [] or [B]."""
-    by_width = oracle_by_width(sausage, truth)
-    if k is not None and k < 1:
-        raise ValueError(f"k: expected at least 1, got {k}")
-    return by_width[..., -1 if k is None else min(k, sausage.width) - 1]
+def oracle_lengths(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:
+    """Length of the longest prefix of the truth that the candidates allow: int32 [] or [B]."""
+    return oracle_by_width(sausage, truth)[..., -1]
 
 
 def oracle_by_width(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:

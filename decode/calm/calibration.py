@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, structs
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.calm.confidence import Threshold
@@ -115,7 +115,7 @@ class ThresholdSearch:
         return tested
 
     def _measure(self, value: float, risk: str) -> TextsAt:
-        setting = replace(self.setting, threshold=replace(self.setting.threshold, value=value))
+        setting = replace(self.setting, threshold=structs.replace(self.setting.threshold, value=value))
         target = setting.target(self.layered, self.heads)
         texts = [
             text for batch in self._batches() for text in self._advanced(early_exit_texts(target, batch, self.options))

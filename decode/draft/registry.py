@@ -138,7 +138,7 @@ SPECS: dict[str, Spec] = {
         ),
         Spec(
             "lm-alone",
-            "decode.draft.ngram_drafter",
+            TREES,
             "a tree from --lm alone",
             {"lm": (), "nodes": 16, "ahead": None},
             needs=("lm",),

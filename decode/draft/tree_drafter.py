@@ -9,17 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.draft.calibration import TOP, CalibratedTrees
+from rescore.decode.draft.calibration import TOP, CalibratedTrees, Calibration
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.draft.pace import AutoWidth, WidthSession
 from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources, Options
+from rescore.decode.draft.sources import DraftSources, Missing, Options, fixed_size
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
 from rescore.lattice.tree import Trees
+from rescore.lm.model.ngram import NGram
 
 MOST_NODES = 1024
 NODES = 64  # of the trees from which chains are selected
@@ -74,6 +75,18 @@ class TreeDrafter(Rescoring):
 def check_nodes(nodes: int) -> None:
     if not 1 <= nodes <= MOST_NODES:
         raise ValueError(f"nodes: expected trees of 1..{MOST_NODES} nodes, got {nodes}")
+
+
+ALONE = Calibration(text=None).without_heads()
+
+
+class NGramDrafter(TreeDrafter):
+    """Drafts the `nodes` most probable continuations of at most `slots` tokens under an n-gram model: the control
+    without heads.
+    """
+
+    def __init__(self, model: NGram, *, slots: int, nodes: int, threads: int = 1):
+        super().__init__(None, Rescorer(model, calibration=ALONE, threads=threads), nodes=nodes, depth=slots)
 
 
 class TreeSession:
@@ -223,8 +236,16 @@ def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPa
 
 
 def of_sources(sources: DraftSources, options: Options) -> TreeDrafter:
-    """`heads-tree`; with n-gram models `tree`, of fixed weights or calibrated by settings, and `pushed-tree`."""
+    """`heads-tree`; with n-gram models `tree`, of fixed weights or calibrated by settings, and `pushed-tree`; and
+    `lm-alone`, as deep as the heads' lattices, if there are any, else as wide.
+    """
+    if options["name"] == "lm-alone":
+        models, nodes = sources.lms(), fixed_size(options["nodes"])
+        if len(models) != 1:
+            raise Missing(f"expected one --lm, got {len(models)}")
+        slots = options["ahead"] or sources.slots or nodes
+        return NGramDrafter(models[0], slots=slots, nodes=nodes, threads=sources.threads)
     rescorer = sources.rescorer(options, "closed") if "lm" in options else None
-    lattice, nodes = sources.lattice(options), sources.nodes(options["nodes"])
+    lattice, size = sources.lattice(options), sources.nodes(options["nodes"])
     pushed, chains = options.get("pushed", False), options.get("chains", False)
-    return TreeDrafter(lattice, rescorer, nodes=nodes, pushed=pushed, chains=chains)
+    return TreeDrafter(lattice, rescorer, nodes=size, pushed=pushed, chains=chains)

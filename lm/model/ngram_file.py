@@ -15,7 +15,7 @@ import sys
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from rescore.lattice.atomic import replacing
 from rescore.lattice.checked import parse_object
 from rescore.lm.model.compile import Compact
 from rescore.lm.model.grams import check_vocabulary
-
-if TYPE_CHECKING:
-    from rescore.lm.model.ngram import NGram
 
 MAGIC = b"\x93NGRAM\r\n"
 VERSION = 3
@@ -61,8 +58,8 @@ class FileSection(NamedTuple):
     bytes: int
 
 
-def write(path: str | os.PathLike[str], model: NGram) -> None:
-    """Writes a model atomically."""
+def write(path: str | os.PathLike[str], model: Any) -> None:
+    """Writes a model, an `NGram`, atomically."""
     _refuse_big_endian()
     compact = model.compact
     sections = {name: np.ascontiguousarray(array) for name, array in compact.sections.items()}

@@ -120,6 +120,7 @@ def _refuse(wrong: NDArray[np.bool_], rows: NDArray[np.uint32], why: str) -> Non
         raise BadRow(rows.shape[1], row, rows[row].tolist(), why)
 
 
+BLOCK = 1 << 20  # entries
 RELEASE_SECONDS = 0.02  # each thread reads about 50 MB in this time
 Parts = Iterable[Sequence[NDArray[Any]]]
 Result = TypeVar("Result")
@@ -231,10 +232,10 @@ def ending(parts: Iterable[Any]) -> Iterator[None]:
             parts.close()
 
 
-def blocks(columns: Columns, array: NDArray[Any], length: int = 1 << 20) -> Iterator[NDArray[Any]]:
+def blocks(columns: Columns, array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yields the array in parts and releases pages after each, so that the result need not fit in memory."""
-    for at in range(0, len(array), length):
-        yield array[at : at + length]
+    for at in range(0, len(array), BLOCK):
+        yield array[at : at + BLOCK]
         columns.release()
 
 

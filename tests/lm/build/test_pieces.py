@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support import cli
 from support.refusals import refused, refuses
 
@@ -148,4 +149,4 @@ def test_options_are_those_of_the_command_line():
 
     assert groups.ID_DTYPES == inputs.DTYPES and groups.STDIN_FORMATS == inputs.STDIN_FORMATS
     assert groups.DOCUMENTS == inputs.DOCUMENTS
-    assert {field.name for field in dataclasses.fields(ReadOptions)} == {"text_field", "documents", "dtype", "stdin"}
+    assert {field.name for field in structs.fields(ReadOptions)} == {"text_field", "documents", "dtype", "stdin"}
