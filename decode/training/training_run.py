@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rescore.lattice.atomic import naming, replacing
+from rescore.lattice.atomic import difference, naming, replacing
 from rescore.lattice.checked import reading
 
 RECALLS = (1, 4, 16)
@@ -190,12 +190,11 @@ class TrainingRun(ABC):
         with reading(path, what):
             state = torch.load(path, map_location=self.device, weights_only=True)
             options, step = dict(state["options"]), int(state["step"])
-        for name, value in self.identity().items():
-            if options.get(name) != value:
-                raise ValueError(
-                    f"{path}: {name}: expected {value!r}, as requested, got {options.get(name)!r} from the "
-                    "interrupted run; use the same options, or remove the folder to start over"
-                )
+        wanted = self.identity()
+        if differs := difference({name: options.get(name) for name in wanted}, wanted):
+            raise ValueError(
+                f"{path}: of a run with other options ({differs}); use the same, or remove the folder to start over"
+            )
         with reading(path, what):
             self.learned.load_state_dict(state["learned"])
             for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
