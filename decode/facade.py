@@ -19,7 +19,7 @@ _HOME = {
     "Dump": "lattice.dump",
     "HeadsLattice": "decode.draft.heads_lattice",
     "NGram": "lm.model.ngram",
-    "NGramDrafter": "decode.draft.ngram_drafter",
+    "NGramDrafter": "decode.draft.tree_drafter",
     "Options": "decode.loop.generate",
     "Rescorer": "decode.draft.rescorer",
     "Sampling": "decode.verify.sampling",

@@ -3,10 +3,10 @@
 from rescore.decode.draft.blended_drafter import BlendedDrafter as BlendedDrafter
 from rescore.decode.draft.calibration import Calibration as Calibration
 from rescore.decode.draft.heads_lattice import HeadsLattice as HeadsLattice
-from rescore.decode.draft.ngram_drafter import NGramDrafter as NGramDrafter
 from rescore.decode.draft.rescorer import Rescorer as Rescorer
 from rescore.decode.draft.settings import Settings as Settings
 from rescore.decode.draft.text_memory import TextMemory as TextMemory
+from rescore.decode.draft.tree_drafter import NGramDrafter as NGramDrafter
 from rescore.decode.draft.tree_drafter import TreeDrafter as TreeDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting as Drafting
 from rescore.decode.engines.text_drafter import TextDrafter as TextDrafter

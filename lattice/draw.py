@@ -40,7 +40,6 @@ class _Grid:
     top: float
     chip: float
     height: float
-    lanes: int
 
     def x(self, slot: int) -> float:
         return self.left + slot * (self.chip + GAP)
@@ -84,7 +83,6 @@ def draw_sausage(
         top=MARGIN + (24 if title else 0) + 20 * len(captions) + 34 + (26 if true is not None else 0),
         chip=max(cells * svg.CHARACTER + 66, 92),
         height=22 + lanes * LANE + 3 if drafts else 24,
-        lanes=lanes,
     )
     body = _caption_lines(title, captions)
     body += _head_names(grid, slots)

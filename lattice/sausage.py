@@ -195,6 +195,11 @@ def _check_arrays(ids: Any, cost: Any) -> None:
         if not isinstance(array, np.ndarray) or array.dtype != dtype:
             got = getattr(array, "dtype", type(array).__name__)
             raise TypeError(f"{name}: expected a numpy array of {np.dtype(dtype)}, got {got}; from_topk converts")
+    check_shapes(ids, cost)
+
+
+def check_shapes(ids: Any, cost: Any) -> None:
+    """ValueError unless arrays or tensors have the shape of lattices within the limits."""
     if ids.ndim not in (2, 3):
         raise ValueError(f"ids: expected shape [T, K] or [B, T, K], got {list(ids.shape)}")
     if cost.shape != ids.shape:
@@ -243,12 +248,9 @@ def ranks(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:
     return np.where(found.any(-1), found.argmax(-1), -1).astype(np.int32)
 
 
-def oracle_lengths(sausage: Sausage, truth: NDArray, k: int | None = None) -> NDArray[np.int32]:
-    """Length of the longest prefix of the truth that the first k candidates (all by default) allow: int32 [] or [B]."""
-    by_width = oracle_by_width(sausage, truth)
-    if k is not None and k < 1:
-        raise ValueError(f"k: expected at least 1, got {k}")
-    return by_width[..., -1 if k is None else min(k, sausage.width) - 1]
+def oracle_lengths(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:
+    """Length of the longest prefix of the truth that the candidates allow: int32 [] or [B]."""
+    return oracle_by_width(sausage, truth)[..., -1]
 
 
 def oracle_by_width(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH, Sausage, trusted
+from rescore.lattice.sausage import Sausage, check_shapes, trusted
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import Trees
 
@@ -38,18 +38,9 @@ class TensorSausage:
                     f"{name}: expected a contiguous tensor, got strides {list(tensor.stride())} of shape "
                     f"{list(tensor.shape)}; call .contiguous()"
                 )
-        if self.ids.ndim not in (2, 3):
-            raise ValueError(f"ids: expected shape [T, K] or [B, T, K], got {list(self.ids.shape)}")
-        if self.cost.shape != self.ids.shape:
-            raise ValueError(f"cost: expected the shape of ids, {list(self.ids.shape)}, got {list(self.cost.shape)}")
+        check_shapes(self.ids, self.cost)
         if self.cost.device != self.ids.device:
             raise ValueError(f"cost: expected the device of ids, {self.ids.device}, got {self.cost.device}")
-        for name, size, most in (
-            ("slots T", self.ids.shape[-2], MAX_SLOTS),
-            ("candidates K", self.ids.shape[-1], MAX_WIDTH),
-        ):
-            if not 1 <= size <= most:
-                raise ValueError(f"{name}: expected 1..{most}, got {size}")
 
     @classmethod
     def from_logits(cls, logits: Tensor, k: int) -> TensorSausage:
@@ -101,9 +92,7 @@ class TensorTrees:
     @classmethod
     def of(cls, trees: Trees) -> TensorTrees:
         """Tensors on the CPU that share the memory of `trees`."""
-        parts = {
-            name: torch.from_numpy(getattr(trees, name)) for name in ("tokens", "parents", "depths", "logq", "count")
-        }
+        parts = {name: torch.from_numpy(getattr(trees, name)) for name in Trees.__slots__}
         return cls(**parts, invalid=torch.zeros(len(trees), dtype=torch.bool))
 
     def ancestor_mask(self) -> Tensor:
@@ -125,9 +114,7 @@ class TensorTrees:
 
     def host(self) -> Trees:
         """The same trees in numpy arrays; waits for the device."""
-        return Trees(
-            **{name: getattr(self, name).cpu().numpy() for name in ("tokens", "parents", "depths", "logq", "count")}
-        )
+        return Trees(**{name: getattr(self, name).cpu().numpy() for name in Trees.__slots__})
 
 
 def logit_rows(logits: Tensor) -> NDArray[Any]:

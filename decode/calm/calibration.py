@@ -8,13 +8,13 @@ compares the early-exit text with the full model's, so no reference is needed (t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, structs
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.calm.confidence import Threshold
@@ -96,11 +96,7 @@ class ThresholdSearch:
         self.layered, self.setting, self.heads = layered, setting, heads
         self.prompts, self.options, self.rows, self.advance = prompts, options, rows, advance
         self.measured: list[TextsAt] = []
-        self._full = [
-            text.tokens
-            for batch in self._batches()
-            for text in self._advanced(generate(layered.target, batch, None, options))
-        ]
+        self._full = [text.tokens for text in self._texts(lambda batch: generate(layered.target, batch, None, options))]
 
     def run(self, thresholds: Sequence[float], promise: Promise, *, every: bool = False) -> list[Tested]:
         """Tests thresholds in order and returns the tests made. every: also measure the untested thresholds."""
@@ -115,22 +111,20 @@ class ThresholdSearch:
         return tested
 
     def _measure(self, value: float, risk: str) -> TextsAt:
-        setting = replace(self.setting, threshold=replace(self.setting.threshold, value=value))
+        setting = replace(self.setting, threshold=structs.replace(self.setting.threshold, value=value))
         target = setting.target(self.layered, self.heads)
-        texts = [
-            text for batch in self._batches() for text in self._advanced(early_exit_texts(target, batch, self.options))
-        ]
+        texts = list(self._texts(lambda batch: early_exit_texts(target, batch, self.options)))
         losses = np.array([RISKS[risk](text.tokens, full) for text, full in zip(texts, self._full)])
         layers = float(np.concatenate([text.layers for text in texts]).mean())
         self.measured.append(TextsAt(threshold=value, losses=losses, layers=layers))
         return self.measured[-1]
 
-    def _batches(self) -> Iterator[Sequence[ArrayLike]]:
-        return (self.prompts[start : start + self.rows] for start in range(0, len(self.prompts), self.rows))
-
-    def _advanced(self, texts: list) -> list:
-        self.advance(len(texts))
-        return texts
+    def _texts(self, decode: Callable[[Sequence[ArrayLike]], list[Any]]) -> Iterator[Any]:
+        """Yields what `decode` makes of the prompts, batch by batch."""
+        for start in range(0, len(self.prompts), self.rows):
+            texts = decode(self.prompts[start : start + self.rows])
+            self.advance(len(texts))
+            yield from texts
 
 
 def calibrated_file(
@@ -149,9 +143,7 @@ def calibrated_file(
         "threshold": best.threshold if best else None,
         "decay": setting.threshold.decay,
         "length": setting.threshold.length,
-        "risk": promise.risk,
-        "delta": promise.delta,
-        "epsilon": promise.epsilon,
+        **asdict(promise),
         "texts": len(search.prompts),
         "tested": [
             {

@@ -5,13 +5,15 @@ The third one, a trained classifier, is `rescore.decode.models.exit_heads`.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
+from msgspec import Meta
 from torch import Tensor
+
+from rescore.lattice.checked import Checked
 
 
 class Confidence(Protocol):
@@ -50,8 +52,7 @@ class Saturation:
         return torch.cosine_similarity(state.float(), below.float(), dim=-1).clamp(min=0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
+class Threshold(Checked, frozen=True, kw_only=True):
     """The threshold clip(0.9 value + 0.1 exp(-decay t / length), 0, 1) at token t of a text (Schuster et al. 2022,
     equation 5). It decays because errors in early tokens cost most.
 
@@ -60,17 +61,9 @@ class Threshold:
     length  N, the maximum tokens of a text
     """
 
-    value: float
-    decay: float | None = None
-    length: int = 64
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.value <= 1:
-            raise ValueError(f"value: expected a confidence from 0 to 1, got {self.value}")
-        if self.decay is not None and not (0 <= self.decay and math.isfinite(self.decay)):
-            raise ValueError(f"decay: expected a number from 0 on, or None, got {self.decay}")
-        if self.length < 1:
-            raise ValueError(f"length: expected at least 1 token, got {self.length}")
+    value: Annotated[float, Meta(ge=0, le=1)]
+    decay: Annotated[float, Meta(ge=0, le=sys.float_info.max)] | None = None
+    length: Annotated[int, Meta(ge=1)] = 64
 
     def at(self, tokens: Tensor) -> Tensor:
         """Returns thresholds, float32, for token indices, int64 of the same shape, counted from 0."""

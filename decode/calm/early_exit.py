@@ -7,8 +7,9 @@ model's own; `calibration` bounds by how much.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -46,34 +47,20 @@ class LayeredModel:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ExitCache:
-    """A key-value cache that also records the layers used per token.
+class ExitRows:
+    """The rows of a key-value cache, and the layers used per token.
 
-    rows    the running requests
-    first   each request's first position that may exit early: after the prompt, for a causal model
-    layers  for each request, the number of layers used for each token, in plain decoding
+    requests  of the cache's rows
+    first     each request's first position that may exit early: after the prompt, for a causal model
+    layers    for each request, the number of layers used for each token, in plain decoding
     """
 
-    slots: SlotCache
-    rows: list[int]
+    requests: list[int]
     first: list[int]
-    layers: list[list[int]] = field(default_factory=list)
-    tail: None = None
-    room: None = None
-
-    @property
-    def held(self) -> list[int]:
-        return self.slots.held
-
-    def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
-        self.slots.keep(starts, paths)
+    layers: list[list[int]]
 
     def select(self, rows: Sequence[int]) -> None:
-        self.slots.select(rows)
-        self.rows = [self.rows[row] for row in rows]
-
-    def copy(self, sources: Sequence[int], starts: Sequence[int], stops: Sequence[int]) -> None:
-        self.slots.copy(sources, starts, stops)
+        self.requests = [self.requests[row] for row in rows]
 
 
 class LossyEarlyExitTarget:
@@ -83,7 +70,7 @@ class LossyEarlyExitTarget:
     confidence  confidence of a layer's states, in [0, 1]
     exits       numbers of layers, 1..depth - 1, after which tokens may exit
     translate   translate(layers, state) maps a state to the input of the final norm; None: the state itself
-    opened      the cache of the last call
+    opened      the rows of the last call
 
     The states of a position depend only on the positions it attends to, so batching and drafts do not change texts.
     """
@@ -105,7 +92,8 @@ class LossyEarlyExitTarget:
         self.exits = frozenset(exits)
         self._translate = translate or (lambda layers, state: state)
         self.vocab_size, self.context, self.trees = self.inner.vocab_size, self.inner.context, self.inner.trees
-        self.opened: ExitCache | None = None
+        self.opened: ExitRows | None = None
+        self._rows: WeakKeyDictionary[SlotCache, ExitRows] = WeakKeyDictionary()
 
     @property
     def device(self) -> torch.device:
@@ -113,26 +101,28 @@ class LossyEarlyExitTarget:
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
-    ) -> tuple[ExitCache, list[NDArray[np.int64]]]:
-        slots, firsts = self.inner.open(prompts, copies, length)
-        rows = [i for i in range(len(prompts)) for _ in range(copies)]
-        first = [0 if isinstance(slots, EncodedCache) else len(ids) for ids in firsts]
-        self.opened = ExitCache(slots=slots, rows=rows, first=first, layers=[[] for _ in prompts])
-        return self.opened, firsts
+    ) -> tuple[SlotCache, list[NDArray[np.int64]]]:
+        cache, firsts = self.inner.open(prompts, copies, length)
+        requests = [i for i in range(len(prompts)) for _ in range(copies)]
+        first = [0 if isinstance(cache, EncodedCache) else len(ids) for ids in firsts]
+        self.opened = self._rows[cache] = ExitRows(requests=requests, first=first, layers=[[] for _ in prompts])
+        cache.selecting = self.opened.select
+        return cache, firsts
 
-    def read(self, block: Block, cache: ExitCache) -> Tensor:
-        started = self._pass(block, cache)
-        with self.layered.gated.running(started, cache.slots):
-            states = self.inner.read(block, cache.slots)
-        for row, (request, used) in enumerate(zip(cache.rows, started.used.tolist())):
-            cache.layers[request].append(used[int(block.depths[row, -1])])
+    def read(self, block: Block, cache: SlotCache) -> Tensor:
+        rows = self._rows[cache]
+        started = self._pass(block, rows)
+        with self.layered.gated.running(started, cache):
+            states = self.inner.read(block, cache)
+        for row, (request, used) in enumerate(zip(rows.requests, started.used.tolist())):
+            rows.layers[request].append(used[int(block.depths[row, -1])])
         return states
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.inner.logits(hidden)
 
-    def _pass(self, block: Block, cache: ExitCache) -> ExitPass:
-        first = torch.tensor([cache.first[row] for row in cache.rows], device=block.ids.device)
+    def _pass(self, block: Block, rows: ExitRows) -> ExitPass:
+        first = torch.tensor([rows.first[request] for request in rows.requests], device=block.ids.device)
         tokens = block.positions - first[:, None]
         least = self.threshold.at(tokens.clamp(min=0))
 

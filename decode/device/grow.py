@@ -5,6 +5,7 @@ One program grows a lattice's tree, slot by slot (pool.py), and computes only th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,6 @@ from rescore.decode.device.pool import (
     EXACT,
     IMPOSSIBLE,
     MOST_LANES,
-    Room,
     add_children,
     best_children,
     out_of,
@@ -225,7 +225,7 @@ def grow(models: ResidentModels, lattices: DeviceLattices, n: int) -> TensorTree
     j, depth = models.size, models.depth
     n_pad, k_pad = max(16, power_of_two(n)), max(2, power_of_two(width))
     rows = min(n_pad, max(1, MOST_LANES // k_pad))
-    room = Room(batch, models.device)
+    room = partial(torch.empty, batch, dtype=torch.int32, device=models.device)
     states = LiveStates(
         chain=room(j, depth, n_pad), owed=room(j, depth, n_pad, dtype=torch.float32), child=room(j, n_pad, k_pad)
     )

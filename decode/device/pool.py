@@ -6,6 +6,7 @@ prefix never costs less than its parent, so a prefix preceded by n others, and i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -58,14 +59,9 @@ def warps(lanes: int) -> int:
     return 8 if lanes > 512 else 4
 
 
-class Room:
-    """Uninitialised tensors for each of B lattices, from PyTorch's allocator, so that a captured graph owns them."""
-
-    def __init__(self, batch: int, device: torch.device):
-        self.batch, self.device = batch, device
-
-    def __call__(self, *shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
-        return torch.empty(self.batch, *shape, dtype=dtype, device=self.device)
+Room = Callable[..., Tensor]
+"""Makes uninitialised tensors for each of B lattices, int32 unless `dtype` says otherwise. They come from PyTorch's
+allocator, so that a captured graph owns them."""
 
 
 @triton.jit

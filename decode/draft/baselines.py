@@ -216,19 +216,19 @@ class SuffixTree:
                 ends.append(child)
             self._ends = ends
 
-    def tree(self, n: int, *, least: float = LEAST) -> TokenTree:
+    def tree(self, n: int) -> TokenTree:
         """Returns the tree of at most n nodes with the greatest sum of D over all match lengths."""
         best, most = TokenTree.from_parents([], []), 0.0
         for match in self._ends:
             if not match.children:
                 break  # longer matches do not exist either
-            tree, score = _speculated(match, n, least)
+            tree, score = _speculated(match, n)
             if score > most + ROUNDING:  # the shortest of equal matches
                 best, most = tree, score
         return best
 
 
-def _speculated(match: _Suffix, n: int, least: float) -> tuple[TokenTree, float]:
+def _speculated(match: _Suffix, n: int) -> tuple[TokenTree, float]:
     tokens: list[int] = []
     parents: list[int] = []
     score, order = 0.0, 0
@@ -238,7 +238,7 @@ def _speculated(match: _Suffix, n: int, least: float) -> tuple[TokenTree, float]
         nonlocal order
         for token, child in node.children.items():
             order += 1
-            if (share := d * child.count / node.count) >= least:
+            if (share := d * child.count / node.count) >= LEAST:
                 heapq.heappush(queue, (-share, order, token, number, child))
 
     offer(match, -1, 1.0)

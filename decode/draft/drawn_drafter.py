@@ -24,48 +24,47 @@ if TYPE_CHECKING:
 
 
 class LatticeDistribution:
-    """q of one request's lattice, along its p drawn drafts and after any other prefix."""
+    """q of one request's lattice, a row of a batch, along its p drawn drafts and after any other prefix.
 
-    def __init__(self, drafts: SampledDrafts, row: int, tree: TokenTree, path: NDArray[np.int32], again: _Again):
+    path  int32 [n], for every node of the drafts' tree a draft that contains it
+    """
+
+    def __init__(
+        self,
+        lattices: NormalisedLattice,
+        drafts: SampledDrafts,
+        row: int,
+        tree: TokenTree,
+        path: NDArray[np.int32],
+        vocab_size: int,
+        device: torch.device | None,
+    ):
         self.q, self.ids = drafts.q[row], drafts.ids[row]
-        self.tree, self.path, self.again = tree, path, again
+        self.lattices, self.row, self.tree, self.path = lattices, row, tree, path
+        self.vocab_size, self.device = vocab_size, device
 
     def rows(self, nodes: Sequence[int]) -> Tensor:
         """float64 [m, V]. Rows after a whole draft are zero: nothing is drawn there."""
-        rows = torch.zeros(len(nodes), self.again.vocab_size, dtype=torch.float64)
+        rows = torch.zeros(len(nodes), self.vocab_size, dtype=torch.float64)
         for i, node in enumerate(nodes):
             depth = int(self.tree.depths[node]) if node >= 0 else 0
             if depth < len(self.ids):
                 self._spread(rows[i], depth, self.q[self.path[node] if node >= 0 else 0, depth])
-        return rows.to(self.again.device)
+        return rows.to(self.device)
 
     def after(self, tokens: Sequence[int]) -> Tensor:
         """float64 [V]; all zero past the lattice, and after tokens that it could not have drawn."""
-        row = torch.zeros(self.again.vocab_size, dtype=torch.float64)
+        row = torch.zeros(self.vocab_size, dtype=torch.float64)
         depth = len(tokens)
         if depth < len(self.ids):
-            draft = np.full((1, len(self.ids)), -1, np.int32)
-            draft[0, :depth] = tokens
-            self._spread(row, depth, self.again.rows(draft)[0, depth])
-        return row.to(self.again.device)
+            drafts = np.full((len(self.lattices.ids), 1, len(self.ids)), -1, np.int32)
+            drafts[self.row, 0, :depth] = tokens
+            self._spread(row, depth, self.lattices.rows(drafts)[self.row, 0, depth])
+        return row.to(self.device)
 
     def _spread(self, row: Tensor, slot: int, q: NDArray[np.float64]) -> None:
         ids = self.ids[slot]
         row[torch.from_numpy(ids[ids >= 0].astype(np.int64))] = torch.from_numpy(q[ids >= 0])
-
-
-class _Again:
-    """One request's lattice, evaluated at prefixes that were not drawn."""
-
-    def __init__(self, lattices: NormalisedLattice, row: int, vocab_size: int, device: torch.device | None):
-        self.lattices, self.row = lattices, row
-        self.vocab_size, self.device = vocab_size, device
-
-    def rows(self, drafts: NDArray[np.int32]) -> NDArray[np.float64]:
-        """q along drafts [p, T]: [p, T, K]."""
-        every = np.full((len(self.lattices.ids), *drafts.shape), -1, np.int32)
-        every[self.row] = drafts
-        return self.lattices.rows(every)[self.row]
 
 
 class DrawnDrafter(LatticeDrafter, Rescoring):
@@ -93,15 +92,13 @@ class DrawnDrafter(LatticeDrafter, Rescoring):
         found = self.rescorer.normalise(sausages, histories, temperature=self.temperature, local=self.local)
         drawn = found.sample(np.stack([random.random((self.drawn, sausages.slots)) for random in step.random]))
         device = None if step.hidden is None else step.hidden.device
-        agains = [_Again(found, row, lattices.vocab_size, device) for row in range(len(step.random))]
-        return [_draft(drawn, row, again, room) for row, (again, room) in enumerate(zip(agains, step.room))]
-
-
-def _draft(drawn: SampledDrafts, row: int, again: _Again, room: int) -> Draft:
-    tokens = drawn.tokens[row, :, :room]
-    tree = TokenTree.from_drafts(tokens)
-    draws, path = _draws(tree, tokens)
-    return Draft(tree=tree, distribution=LatticeDistribution(drawn, row, tree, path, again), draws=draws)
+        drafts = []
+        for row, room in enumerate(step.room):
+            tree = TokenTree.from_drafts(drawn.tokens[row, :, :room])
+            draws, path = _draws(tree, drawn.tokens[row, :, :room])
+            q = LatticeDistribution(found, drawn, row, tree, path, lattices.vocab_size, device)
+            drafts.append(Draft(tree=tree, distribution=q, draws=draws))
+        return drafts
 
 
 def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...], NDArray[np.int32]]:

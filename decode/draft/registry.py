@@ -127,7 +127,7 @@ SPECS: dict[str, Spec] = {
             needs=(*HEADS, "lm"),
         ),
         Spec("pushed-tree", TREES, "the same, under the q of whole paths", needs=(*HEADS, "lm")),
-        Spec("lm-alone", "decode.draft.ngram_drafter", "a tree from --lm alone", needs=("lm",)),
+        Spec("lm-alone", TREES, "a tree from --lm alone", needs=("lm",)),
         Spec(
             "prompt-lookup",
             BASELINES,

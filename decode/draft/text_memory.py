@@ -108,7 +108,8 @@ class TextMemory:
         if self.frozen:
             raise ValueError("add: this memory is frozen; open it with frozen=False")
         if text.size:
-            self._add(text[-(self.most // 2) :].astype(np.int32))
+            with self._lock:
+                self._count(text[-(self.most // 2) :].astype(np.int32))
 
     def remember(self, history: NDArray[np.int32], start: int) -> None:
         """Adds a text that has ended, int32 [n], with the end of its prompt, its first `start` tokens; nothing if
@@ -119,10 +120,6 @@ class TextMemory:
             unknown = np.flatnonzero(text >= self.vocab_size)
             for part in np.split(text, np.sort(np.concatenate((unknown, unknown + 1)))):
                 self.add(part[part < self.vocab_size])
-
-    def _add(self, text: NDArray[np.int32]) -> None:
-        with self._lock:
-            self._count(text)
 
     def _count(self, text: NDArray[np.int32]) -> None:
         if self._all.size + len(text) > self.most:

@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.draft.calibration import TOP, CalibratedTrees
+from rescore.decode.draft.calibration import TOP, CalibratedTrees, Calibration
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.draft.pace import AutoWidth, WidthSession
 from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.sources import DraftSources
+from rescore.decode.draft.sources import DraftSources, Missing, fixed_size
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
 from rescore.lattice.tree import Trees
+from rescore.lm.model.ngram import NGram
 
 MOST_NODES = 1024
 NODES = 64  # of the trees from which chains are selected
@@ -75,6 +76,18 @@ class TreeDrafter(Rescoring):
 def check_nodes(nodes: int) -> None:
     if not 1 <= nodes <= MOST_NODES:
         raise ValueError(f"nodes: expected trees of 1..{MOST_NODES} nodes, got {nodes}")
+
+
+ALONE = Calibration(text=None).without_heads()
+
+
+class NGramDrafter(TreeDrafter):
+    """Drafts the `nodes` most probable continuations of at most `slots` tokens under an n-gram model: the control
+    without heads.
+    """
+
+    def __init__(self, model: NGram, *, slots: int, nodes: int, threads: int = 1):
+        super().__init__(None, Rescorer(model, calibration=ALONE, threads=threads), nodes=nodes, depth=slots)
 
 
 class TreeSession:
@@ -246,3 +259,11 @@ def pushed_tree(
 ) -> TreeDrafter:
     rescorer, lattice = sources.rescorer("closed", lm, alpha), sources.lattice(top_k)
     return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), pushed=True)
+
+
+def lm_alone(sources: DraftSources, *, lm: Any = (), nodes: int | str = 16, ahead: int | None = None) -> NGramDrafter:
+    """As deep as the heads' lattices, if there are any, else as wide."""
+    models, size = sources.lms(lm), fixed_size(nodes)
+    if len(models) != 1:
+        raise Missing(f"expected one --lm, got {len(models)}")
+    return NGramDrafter(models[0], slots=ahead or sources.slots or size, nodes=size, threads=sources.threads)

@@ -156,19 +156,19 @@ class TextStore:
 
     def take(self, key: Hashable) -> KnownText:
         """Takes the text of that id, or makes a new one."""
-        with self._lock:
-            text = self._by_key.get(key)
-            if text:
-                self._remove(text)
-        return text or KnownText(key)
+        return self._taken(lambda: self._by_key.get(key)) or KnownText(key)
 
     def take_by_content(self, tokens: NDArray[np.int32]) -> KnownText:
         """Takes the longest text that is a prefix of `tokens`, or makes a new one."""
+        found = self._taken(lambda: next((one for one in self._candidates(tokens) if one.begins(tokens)), None))
+        return found or KnownText()
+
+    def _taken(self, find: Callable[[], KnownText | None]) -> KnownText | None:
         with self._lock:
-            text = next((one for one in self._candidates(tokens) if one.begins(tokens)), None)
+            text = find()
             if text:
                 self._remove(text)
-        return text or KnownText()
+        return text
 
     def put(self, texts: list[KnownText]) -> None:
         """Returns the texts of one call to the store; drops idle texts and those over the limits."""
@@ -185,11 +185,7 @@ class TextStore:
 
     def end(self, key: Hashable) -> None:
         """Ends the request of that id; does nothing if it is unknown."""
-        with self._lock:
-            text = self._by_key.get(key)
-            if text:
-                self._remove(text)
-        if text:
+        if text := self._taken(lambda: self._by_key.get(key)):
             self._ended(text)
 
     def clear(self) -> None:

@@ -234,11 +234,4 @@ class BitaForm(TrainedForm, frozen=True, kw_only=True):
         return shapes
 
 
-BITA = TrainedFolder(
-    what="tokens",
-    form=BitaForm,
-    format="rescore bita",
-    config="config.json",
-    weights="bita.safetensors",
-    half=False,
-)
+BITA = TrainedFolder(what="tokens", form=BitaForm, format="rescore bita", weights="bita.safetensors", half=False)

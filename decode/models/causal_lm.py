@@ -236,12 +236,17 @@ def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
     window = getattr(config, "sliding_window", None) and reads_field(model, "sliding_window")
     named = getattr(config, "layer_types", None) if reads_field(model, "layer_types") else None
     kinds = sorted(set(named or [SLIDING if window else FULL]))
-    if strange := [kind for kind in kinds if kind not in (FULL, SLIDING)]:
+    check_kinds(model, kinds)
+    return tuple(kinds)
+
+
+def check_kinds(model: Any, kinds: Sequence[str]) -> None:
+    """ValueError unless all of a model's layers have full or sliding attention."""
+    if strange := sorted(set(kinds) - {FULL, SLIDING}):
         raise ValueError(
             f"{type(model).__name__}: expected layers of full or sliding attention, got {', '.join(strange)}; "
             "their state cannot be masked or rolled back"
         )
-    return tuple(kinds)
 
 
 @contextmanager

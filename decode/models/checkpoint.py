@@ -97,18 +97,37 @@ def read_tensors(
                 f"{'none named' if odd in shapes else 'also'} {odd!r:.80}"
             )
         tensors = {name: file.get_tensor(name) for name in shapes}
-    for name, tensor in tensors.items():
-        whole = name in integers
-        if tuple(tensor.shape) != shapes[name] or not (
-            tensor.dtype == torch.int32 if whole else tensor.is_floating_point()
-        ):
+    check_tensors(path, tensors, shapes, integers)
+    return tensors
+
+
+def check_tensors(
+    path: Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], integers: Collection[str] = ()
+) -> None:
+    """ValueError unless there are tensors of these names and shapes: finite floats, but for the `integers`."""
+    for name, shape in shapes.items():
+        tensor, whole = tensors.get(name), name in integers
+        fits = tensor is not None and (tensor.dtype == torch.int32 if whole else tensor.is_floating_point())
+        if tensor is None or not fits or tuple(tensor.shape) != shape:
+            got = "none" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
             raise ValueError(
-                f"{path}: {name}: expected {'int32' if whole else 'floating point'} {list(shapes[name])}, got "
-                f"{tensor.dtype} {list(tensor.shape)}; the file is damaged or belongs to another model"
+                f"{path}: {name}: expected {'int32' if whole else 'floating point'} {list(shape)}, got {got}; "
+                "the file is damaged or belongs to another model"
             )
         if not tensor.isfinite().all():
             raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
-    return tensors
+
+
+def write_weights(
+    weights: Path, tensors: Mapping[str, Tensor], config: Path, about: Mapping[str, Any], kind: str
+) -> None:
+    """Writes tensors, and a JSON file about them. ValueError for a JSON file of others: it does not contain `kind`."""
+    if config.exists() and kind not in config.read_text(encoding="utf-8", errors="replace"):
+        raise ValueError(f"{config}: expected no file, or one with {kind!r}, got another; use a separate folder")
+    with replacing(weights) as file:
+        file.write(safetensors_bytes({name: one.detach().cpu().contiguous() for name, one in tensors.items()}))
+    with replacing(config) as file:
+        file.write((json.dumps(about, indent=2) + "\n").encode())
 
 
 class TrainedForm(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -135,9 +154,9 @@ class TrainedFolder(Generic[_Form]):
     what: str
     form: type[_Form]
     format: str
-    config: str
     weights: str
-    half: bool
+    config: str = "config.json"
+    half: bool = True
     integers: tuple[str, ...] = ()
     version = 1
 
@@ -146,20 +165,12 @@ class TrainedFolder(Generic[_Form]):
 
     def write(self, folder: str | Path, form: _Form, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
         """Writes both files; `about` goes into the JSON file. Does not overwrite a JSON file of another format."""
-        path = Path(folder) / self.config
-        if path.exists() and self.format not in path.read_text(encoding="utf-8", errors="replace"):
-            raise ValueError(
-                f"{path}: expected no file, or one of format {self.format!r}, got another; use a separate folder"
-            )
         stored = {
-            name: (tensor.half() if self.half and tensor.is_floating_point() else tensor).detach().cpu().contiguous()
+            name: tensor.half() if self.half and tensor.is_floating_point() else tensor
             for name, tensor in tensors.items()
         }
-        with replacing(path.parent / self.weights) as file:
-            file.write(safetensors_bytes(stored))
         config = {"format": self.format, "version": self.version, **structs.asdict(form), **about}
-        with replacing(path) as file:
-            file.write((json.dumps(config, indent=2) + "\n").encode())
+        write_weights(Path(folder) / self.weights, stored, Path(folder) / self.config, config, self.format)
 
     def read_form(self, folder: str | Path) -> _Form:
         path = Path(folder) / self.config

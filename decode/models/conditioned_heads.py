@@ -91,9 +91,10 @@ class ConditionedHeads(nn.Module, StatelessHeads):
         embedding: Tensor,
         table: Tensor,
         dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
     ) -> ConditionedHeads:
-        """Loads heads for a target with these embeddings, in evaluation mode. ValueError if they do not fit."""
+        """Loads heads for a target with these embeddings, on their device, in evaluation mode. ValueError if they do
+        not fit.
+        """
         form, tensors = HEADS.read(folder, width=table.shape[1], vocab_size=table.shape[0])
         vocabulary = tensors.pop("draft_vocabulary")
         if int(vocabulary[0]) < 0 or int(vocabulary[-1]) >= len(table) or not (vocabulary[1:] > vocabulary[:-1]).all():
@@ -102,7 +103,7 @@ class ConditionedHeads(nn.Module, StatelessHeads):
             )
         heads = cls(slots=form.slots, layers=form.layers, embedding=embedding, table=table, vocabulary=vocabulary)
         heads.load_state_dict(tensors)
-        return heads.to(device=device, dtype=dtype).eval()
+        return heads.to(device=table.device, dtype=dtype).eval()
 
 
 class HeadsForm(TrainedForm, frozen=True, kw_only=True):
@@ -136,9 +137,7 @@ HEADS = TrainedFolder(
     what="heads",
     form=HeadsForm,
     format="rescore heads",
-    config="config.json",
     weights="heads.safetensors",
-    half=True,
     integers=("draft_vocabulary",),
 )
 
@@ -157,7 +156,7 @@ def stored_heads(
             "language models of Hugging Face can read"
         )
     if HEADS.is_at(path):
-        return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype, device=table.device)
+        return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype)
     return MedusaHeads.load(
         path,
         width=table.shape[1],

@@ -58,32 +58,19 @@ class ExitHeads(nn.Module):
         EXITS.write(folder, self.form, dict(self.named_buffers()), about)
 
     @classmethod
-    def load(
-        cls,
-        folder: str | Path,
-        *,
-        depth: int,
-        width: int,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> ExitHeads:
+    def load(cls, folder: str | Path, *, depth: int, width: int) -> ExitHeads:
         """Loads the heads of a folder for a model of this depth and width. ValueError if they do not fit."""
         form, tensors = EXITS.read(folder, depth=depth, width=width)
         heads = cls(form)
         heads.load_state_dict(tensors)
-        return heads.to(device=device, dtype=dtype).eval()
+        return heads.float().eval()
 
 
 def exits_of(folder: str | Path, model: Any) -> ExitHeads:
     """Loads the exits of a folder for a Hugging Face model, in its dtype and on its device."""
     depth = len(DecoderLayers.of(model.get_decoder()).layers)
-    return ExitHeads.load(
-        folder,
-        depth=depth,
-        width=model.config.get_text_config(decoder=True).hidden_size,
-        dtype=model.dtype,
-        device=model.device,
-    )
+    width = model.config.get_text_config(decoder=True).hidden_size
+    return ExitHeads.load(folder, depth=depth, width=width).to(device=model.device, dtype=model.dtype)
 
 
 def scaled(state: Tensor) -> Tensor:
@@ -109,10 +96,5 @@ class ExitForm(TrainedForm, frozen=True, kw_only=True):
 
 
 EXITS = TrainedFolder(
-    what="exits",
-    form=ExitForm,
-    format="rescore exits",
-    config="exits.json",
-    weights="exits.safetensors",
-    half=True,
+    what="exits", form=ExitForm, format="rescore exits", weights="exits.safetensors", config="exits.json"
 )

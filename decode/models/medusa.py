@@ -6,7 +6,6 @@ positions after the one that gave h. W2 is the head's own, or the backbone's.
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 from collections.abc import Callable
@@ -16,12 +15,10 @@ from typing import Annotated, Any, cast
 import torch
 import torch.nn.functional as F
 from msgspec import Meta
-from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
-from rescore.decode.models.checkpoint import tensor_files
+from rescore.decode.models.checkpoint import check_tensors, tensor_files, write_weights
 from rescore.decode.models.draft_step import DraftVocabulary, StatelessHeads
-from rescore.lattice.atomic import replacing
 from rescore.lattice.checked import Checked, read_object
 from rescore.lattice.mapped import safetensors
 
@@ -94,21 +91,13 @@ class MedusaHeads(nn.Module, StatelessHeads):
         """Writes the public format into `folder`: medusa_lm_head.safetensors and config.json. `base_model` names the
         backbone.
         """
-        folder = Path(folder)
-        _refuse_other_config(folder / CONFIG)
-        tensors = {
-            name.removeprefix("heads."): tensor.detach().cpu().contiguous()
-            for name, tensor in self.state_dict().items()
-        }
-        with replacing(folder / WEIGHTS) as file:
-            file.write(safetensors_bytes(tensors))
+        tensors = {name.removeprefix("heads."): tensor for name, tensor in self.state_dict().items()}
         config = {
             "medusa_num_heads": self.form.heads,
             "medusa_num_layers": self.form.layers,
             "base_model_name_or_path": base_model,
         }
-        with replacing(folder / CONFIG) as file:
-            file.write(json.dumps(config, indent=2).encode())
+        write_weights(Path(folder) / WEIGHTS, tensors, Path(folder) / CONFIG, config, "medusa_num_heads")
 
     @classmethod
     def load(
@@ -139,14 +128,6 @@ class MedusaHeads(nn.Module, StatelessHeads):
             known = torch.arange(form.vocab_size, dtype=torch.int32, device=device)
             heads.vocabulary = DraftVocabulary(ids=known, size=vocab_size)
         return heads.to(device=device, dtype=dtype).eval()
-
-
-def _refuse_other_config(path: Path) -> None:
-    """Protects the config.json of other models, such as the backbone, from being overwritten."""
-    if path.exists() and "medusa_num_heads" not in path.read_text(encoding="utf-8", errors="replace"):
-        raise ValueError(
-            f"{path}: expected no file, or that of Medusa heads, got another; save the heads in a separate folder"
-        )
 
 
 CONFIG = "config.json"
@@ -291,14 +272,5 @@ def _checked(path: Path, tensors: dict[str, Tensor], form: MedusaForm) -> dict[s
             f"{path}: expected tensors of Medusa heads alone, got {sorted(strange)[:3]} as well; "
             "the file holds another kind of heads"
         )
-    for name, shape in shapes.items():
-        tensor = tensors.get(name)
-        if tensor is None or tuple(tensor.shape) != shape or not tensor.is_floating_point():
-            got = "none" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
-            raise ValueError(
-                f"{path}: tensor {name!r}: expected floating point {list(shape)} for this backbone, got {got}; "
-                "were the heads made for another model?"
-            )
-        if not tensor.isfinite().all():
-            raise ValueError(f"{path}: tensor {name!r}: expected finite numbers, got NaN or infinity")
+    check_tensors(path, tensors, shapes)
     return {name: tensors[name] for name in shapes}

@@ -54,6 +54,11 @@ def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts
     place, hugging_face = model_place(described(found) if is_gguf(found) else found, heads)
     if heads not in (None, MTP) and not _early(heads) and not Path(str(heads)).exists():
         raise FileNotFoundError(f"{heads}: expected Medusa heads, a folder or a file, got nothing of that name")
+    return facts_at(place, hugging_face, heads)
+
+
+def facts_at(place: Path, hugging_face: bool, heads: str | Path | None) -> ModelFacts:
+    """The facts of a model at its `model_place`."""
     return _facts_of_hugging_face(place, heads) if hugging_face else _facts_of_blockwise(place, heads)
 
 
@@ -102,7 +107,8 @@ def _facts_of_hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts
     tokenizer = tokenizer_beside(folder)
     generation = folder / "generation_config.json"
     configured = [read_object(generation, lenient=True).get("eos_token_id")] if generation.exists() else []
-    ends = next((one for one in (*configured, getattr(config, "eos_token_id", None)) if one is not None), ())
+    configured += [getattr(one, "eos_token_id", None) for one in (config, text)]
+    ends = next((one for one in configured if one is not None), ())
     return ModelFacts(
         kind="encoder-decoder" if encoder_decoder else "causal-lm",
         vocab_size=text.vocab_size,
@@ -120,13 +126,12 @@ def _early(heads: str | Path | None) -> bool:
 
 
 def _has_heads(folder: Path, heads: str | Path | None, config: Any, encoder_decoder: bool) -> bool:
-    if _early(heads) and encoder_decoder:
-        raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got an encoder-decoder")
+    if encoder_decoder and (heads == MTP or _early(heads)):
+        got = ", ".join(config.architectures or ["an encoder-decoder"])
+        raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got {got}")
     if heads not in (None, MTP) or (heads is None and holds_medusa(folder)):
         return True
     if encoder_decoder:
-        if heads == MTP:
-            raise ValueError(f"{folder}: expected a causal language model for heads 'mtp', got an encoder-decoder")
         return False
     stored = _stores_mtp(config)
     if heads == MTP and not stored:

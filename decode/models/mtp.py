@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.causal_lm import FULL, SLIDING, CausalLMTarget, check_kinds
 from rescore.decode.models.checkpoint import stores_mtp
 from rescore.decode.models.draft_step import DraftStep, DraftVocabulary
 from rescore.decode.models.slot_cache import SlotCache, SlotLayers, attention_mask
@@ -36,7 +36,8 @@ class MtpHeads:
         self.target = target
         self.modules = modules
         self.slots = len(modules.layers)
-        self._kinds = _attention_kinds(type(target.model).__name__, modules.config, self.slots)
+        self._kinds = list(getattr(modules.config, "layer_types", None) or [FULL] * self.slots)
+        check_kinds(target.model, self._kinds)
         # forward_layer calls this for its masks; transformers' own serve one request without padding.
         modules.create_masks_for_mtp_layer = self._masks
 
@@ -63,7 +64,7 @@ class MtpHeads:
     def _masks(
         self, layer_idx: int, inputs_embeds: Tensor, mtp_cache: BlockLayers, position_ids: Tensor
     ) -> dict[str, Tensor]:
-        window = self.modules.config.sliding_window if self._kinds[layer_idx] == "sliding_attention" else None
+        window = self.modules.config.sliding_window if self._kinds[layer_idx] == SLIDING else None
         seen = mtp_cache.block.seen(window)
         return {"attention_mask": attention_mask(seen, self.modules.config._attn_implementation, inputs_embeds.dtype)}
 
@@ -133,14 +134,3 @@ class MtpSession:
                     f"request {i}: expected the hidden states of the {expected} tokens read since the previous step, "
                     f"at least one, got {len(fresh)}"
                 )
-
-
-def _attention_kinds(model: str, config: Any, modules: int) -> list[str]:
-    """The kind of attention of each module; ValueError if one is neither full nor sliding."""
-    kinds = list(getattr(config, "layer_types", None) or ["full_attention"] * modules)
-    if strange := set(kinds) - {"full_attention", "sliding_attention"}:
-        raise ValueError(
-            f"{model}: expected modules of full or sliding attention, got {', '.join(sorted(strange))}; "
-            "their state cannot be rolled back"
-        )
-    return kinds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,7 @@ from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.located import converted, is_gguf, located
 from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import check_size, matrices_of
-from rescore.decode.models.model_facts import (
-    MTP,
-    end_of_text,
-    model_place,
-    read_hugging_face_config,
-    tokenizer_beside,
-)
+from rescore.decode.models.model_facts import MTP, facts_at, model_place, read_hugging_face_config
 from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.recurrent import causal_target
 from rescore.decode.models.target import Target
@@ -77,48 +70,39 @@ def open_model(
     """
     found = located(path)
     place, hugging_face = model_place(converted(found, dtype) if is_gguf(found) else found, heads)
+    facts = facts_at(place, hugging_face, heads)
     opened = _hugging_face if hugging_face else _blockwise
-    return opened(place, heads, dtype, torch.device(device or "cpu"))
+    target, own = opened(place, heads, dtype, torch.device(device or "cpu"))
+    return OpenModel(
+        target=target,
+        heads=own,
+        tokenizer=facts.tokenizer,
+        end_of_text=facts.end_of_text,
+        vocab_size=target.vocab_size,
+        kind=facts.kind,
+    )
 
 
-def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
+def _blockwise(
+    file: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device
+) -> tuple[Target, Heads | None]:
     model = BlockwiseTransformer.load(file, dtype or torch.float32).to(device)
     target = BlockwiseTarget(model)
-    found: Heads | None = BlockwiseHeads(model) if model.config.heads > 1 else None
     if heads is not None:
-        found = stored_heads(heads, target.logits, model.embedding.weight, model.embedding.weight)
-    tokenizer = tokenizer_beside(file.parent)
-    return OpenModel(
-        target=target,
-        heads=found,
-        tokenizer=tokenizer,
-        end_of_text=end_of_text((), tokenizer, target.vocab_size),
-        vocab_size=target.vocab_size,
-        kind="blockwise",
-    )
+        return target, stored_heads(heads, target.logits, model.embedding.weight, model.embedding.weight)
+    return target, BlockwiseHeads(model) if model.config.heads > 1 else None
 
 
-def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
+def _hugging_face(
+    folder: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device
+) -> tuple[Target, Heads | None]:
     model = _load(folder, dtype).to(device)
-    encoder_decoder = bool(model.config.is_encoder_decoder)
-    target: Target = EncoderDecoderTarget(model) if encoder_decoder else causal_target(model)
-    tokenizer = tokenizer_beside(folder)
-    found: Heads | None
-    if heads not in (None, MTP) and BITA.is_at(Path(str(heads))):
-        if encoder_decoder:
-            raise ValueError(f"{heads}: expected a causal language model for BiTA tokens, got an encoder-decoder")
-        assert isinstance(target, CausalLMTarget)
-        target, found = with_tokens(heads, target)
-    else:
-        found = _found_heads(folder, heads, target, model)
-    return OpenModel(
-        target=target,
-        heads=found,
-        tokenizer=tokenizer,
-        end_of_text=end_of_text(_configured_ends(model), tokenizer, target.vocab_size),
-        vocab_size=target.vocab_size,
-        kind="encoder-decoder" if encoder_decoder else "causal-lm",
-    )
+    target: Target = EncoderDecoderTarget(model) if model.config.is_encoder_decoder else causal_target(model)
+    if heads in (None, MTP) or not BITA.is_at(Path(str(heads))):
+        return target, _found_heads(folder, heads, target, model)
+    if not isinstance(target, CausalLMTarget):
+        raise ValueError(f"{heads}: expected a causal language model for BiTA tokens, got an encoder-decoder")
+    return with_tokens(str(heads), target)
 
 
 def _load(folder: Path, dtype: torch.dtype | None) -> Any:
@@ -155,24 +139,13 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
 
 
 def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any) -> Heads | None:
-    causal = isinstance(target, CausalLMTarget)
     if heads is None:
-        heads = folder if holds_medusa(folder) else MTP if causal and stores_mtp(model) else None
+        stored = isinstance(target, CausalLMTarget) and stores_mtp(model)
+        heads = folder if holds_medusa(folder) else MTP if stored else None
     if heads is None:
         return None
-    early = EarlyLayers.named(heads)
-    if early and causal:
+    if early := EarlyLayers.named(heads):
         return early.heads(target)
-    if heads != MTP and not early:
-        return stored_heads(heads, target.logits, *matrices_of(model))
-    if not causal:
-        raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got {type(model).__name__}")
-    return MtpHeads.of_checkpoint(target)
-
-
-def _configured_ends(model: Any) -> tuple[int, ...]:
-    for config in (getattr(model, "generation_config", None), model.config):
-        ends = getattr(config, "eos_token_id", None)
-        if ends is not None:
-            return tuple(ends) if isinstance(ends, Iterable) else (ends,)
-    return ()
+    if heads == MTP:
+        return MtpHeads.of_checkpoint(target)
+    return stored_heads(heads, target.logits, *matrices_of(model))

@@ -28,7 +28,7 @@ from rescore.decode.models.slot_cache import CACHE, Cache, SlotCache
 from rescore.decode.models.target import Block
 from rescore.decode.training.lessons import batches
 from rescore.decode.training.state_store import Shard
-from rescore.decode.training.training_run import Progress, SlotScores, TrainingRun
+from rescore.decode.training.training_run import SlotScores, TrainingRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -201,10 +201,9 @@ class BitaOptions:
 
 
 class BitaTraining(TrainingRun):
-    """One training run in a folder.
+    """One training run in a folder."""
 
-    about: facts for the tokens' config.json
-    """
+    kept = TOKENS
 
     def __init__(
         self,
@@ -225,13 +224,14 @@ class BitaTraining(TrainingRun):
         super().__init__(
             tokens,
             [torch.optim.AdamW(tokens.parameters(), lr=options.rate, weight_decay=0.0)],
+            options,
             folder,
+            about,
             steps=options.steps(len(self.train)),
-            every=options.every,
             patience=options.steps(len(self.train)),
             device=target.device,
         )
-        self.target, self.tokens, self.options, self.about = target, tokens, options, about
+        self.target, self.tokens = target, tokens
         target.model.requires_grad_(False)
 
     def schedule(self, step: int) -> float:
@@ -266,9 +266,6 @@ class BitaTraining(TrainingRun):
             for t, (logits, truth) in enumerate(self._taught(texts, positions)):
                 scores.add(t, F.cross_entropy(logits, truth), logits, truth)
         return scores.means()
-
-    def keep(self, progress: Progress) -> None:
-        self.tokens.save(self.folder / TOKENS, {**self.about, "training": asdict(progress) | asdict(self.options)})
 
     def identity(self) -> dict[str, Any]:
         return {"masks": self.tokens.form.masks, "prompts": self.tokens.form.prompts, **asdict(self.options)} | {

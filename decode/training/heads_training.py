@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.training.lessons import Lesson, Lessons, batches
-from rescore.decode.training.training_run import Progress, SlotScores, TrainingRun
+from rescore.decode.training.training_run import SlotScores, TrainingRun
 
 CHUNK = 256  # rows whose logits are in memory at once
 LEAST = 1e-30  # probabilities are clamped to this before taking logarithms
@@ -96,8 +96,10 @@ class TrainingOptions:
 class HeadsTraining(TrainingRun):
     """One training run in a folder.
 
-    about: facts for the heads' config.json, with `start`: the heads that this run started from, if any
+    about: with `start`, the heads that this run started from, if any
     """
+
+    kept = HEADS
 
     def __init__(
         self,
@@ -110,13 +112,14 @@ class HeadsTraining(TrainingRun):
         super().__init__(
             heads,
             _optimizers(heads, options.rate),
+            options,
             folder,
+            about,
             steps=options.steps(len(lessons.train)),
-            every=options.every,
             patience=options.patience,
             device=heads.table.device,
         )
-        self.heads, self.lessons, self.options, self.about = heads, lessons, options, about
+        self.heads, self.lessons = heads, lessons
         self._dtype = torch.bfloat16 if options.bfloat16 else torch.float32
         self._table = heads.table.to(self._dtype)
         ids = heads.ids.long()
@@ -147,9 +150,6 @@ class HeadsTraining(TrainingRun):
                 known = lesson.truth[:, t] >= 0
                 scores.add(t, loss, states[known] @ self._table.T, self._columns[lesson.truth[known, t]])
         return scores.means()
-
-    def keep(self, progress: Progress) -> None:
-        self.heads.save(self.folder / HEADS, {**self.about, "training": asdict(progress) | asdict(self.options)})
 
     def identity(self) -> dict[str, Any]:
         return {

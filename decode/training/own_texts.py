@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block, Target
 from rescore.decode.verify.sampling import Sampling, uniform
+from rescore.lattice.checked import Checked
 
 CHUNK = 256  # positions whose logits are computed at once
 LARGEST = float(np.finfo(np.float16).max)
@@ -89,8 +92,7 @@ STRETCH = 16  # prompts are sorted by length within this many batches, so that r
 REFILL = 8  # new prompts are read when at least one row in 8 is free
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextOptions:
+class TextOptions(Checked, frozen=True, kw_only=True):
     """Generation options.
 
     temperatures  assigned to prompts in turn; 0 is greedy
@@ -101,20 +103,13 @@ class TextOptions:
     tokens        total tokens after which no further text is started; None: all prompts
     """
 
-    temperatures: tuple[float, ...] = (0.0, 0.7)
-    max_tokens: int = 256
+    temperatures: Annotated[tuple[Annotated[float, Meta(ge=0, le=100)], ...], Meta(min_length=1)] = (0.0, 0.7)
+    max_tokens: Annotated[int, Meta(ge=1)] = 256
     ends: tuple[int, ...]
-    top_k: int = 32
-    rows: int = 64
+    top_k: Annotated[int, Meta(ge=1)] = 32
+    rows: Annotated[int, Meta(ge=1)] = 64
     tokens: int | None = None
     seed: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.temperatures or not all(0 <= value <= 100 for value in self.temperatures):
-            raise ValueError(f"temperatures: expected numbers from 0 to 100, got {self.temperatures}")
-        for name in ("max_tokens", "top_k", "rows"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
 
     def temperature(self, prompt: Prompt) -> float:
         return self.temperatures[prompt.number % len(self.temperatures)]

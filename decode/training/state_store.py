@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from rescore.decode.training.own_texts import States, TextStates
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import difference, replacing
 from rescore.lattice.checked import read_object
 from rescore.lattice.mapped import map_tensors
 
@@ -39,19 +39,9 @@ class StateStore:
     def __init__(self, folder: str | Path, about: dict[str, Any]):
         self.folder, self.about = Path(folder), about
         if (self.folder / ABOUT).exists():
-            self._check(about)
+            _refuse_other(self.folder / ABOUT, about)
         self._shards = [_checked(path, about) for path in self.paths()]
         self._waiting: list[TextStates] = []
-
-    def _check(self, about: dict[str, Any]) -> None:
-        path = self.folder / ABOUT
-        found = read_object(path, lenient=True)
-        for name in sorted(found.keys() | about.keys()):
-            if found.get(name) != about.get(name):
-                raise ValueError(
-                    f"{path}: {name}: expected {about.get(name)!r}, as requested, got {found.get(name)!r}; "
-                    "use the same options, or another folder"
-                )
 
     def paths(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*.safetensors"))
@@ -96,6 +86,12 @@ class StateStore:
             file.write(save(_shard(self._waiting)))
         self._waiting = []
         self._shards.append(map_tensors(path))
+
+
+def _refuse_other(path: Path, about: dict[str, Any]) -> None:
+    """ValueError if a folder's texts were made otherwise."""
+    if differs := difference(read_object(path, lenient=True), about):
+        raise ValueError(f"{path}: made by another model or other options ({differs}); use the same, or another folder")
 
 
 def write_texts(store: StateStore, path: Path, end: int) -> None:

@@ -16,13 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rescore.lattice.atomic import naming, replacing
+from rescore.lattice.atomic import difference, naming, replacing
 from rescore.lattice.checked import reading
 
 RECALLS = (1, 4, 16)
@@ -63,26 +63,32 @@ class SlotScores:
 class TrainingRun(ABC):
     """One training run in a folder.
 
-    learned     the module to train
+    learned     the module to train, with a `save`
     optimizers  of its parameters; each group's initial learning rate is scaled by `schedule`
     steps       total steps
-    every       steps between validations
+    options     a dataclass: `every`, steps between validations, and what else must be equal for a run to resume
+    about       facts for the config.json of what is learned
     patience    training ends after this many validations without improvement, counted in the second half of the steps
+
+    kept: the folder in it of the best weights so far
     """
+
+    kept: ClassVar[str]
 
     def __init__(
         self,
-        learned: nn.Module,
+        learned: Any,
         optimizers: Sequence[torch.optim.Optimizer],
+        options: Any,
         folder: Path,
+        about: dict[str, Any],
         *,
         steps: int,
-        every: int,
         patience: int,
         device: torch.device,
     ):
-        self.learned, self.optimizers, self.folder = learned, optimizers, folder
-        self.steps, self.every, self.patience, self.device = steps, every, patience, device
+        self.learned, self.optimizers, self.options, self.folder = learned, optimizers, options, folder
+        self.about, self.steps, self.patience, self.device = about, steps, patience, device
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["base"] = group["lr"]
@@ -95,10 +101,6 @@ class TrainingRun(ABC):
     @abstractmethod
     def validate(self) -> tuple[list[float], dict[int, list[float]]]:
         """Returns the loss of each slot on held-out texts, and recall@k of each slot by k."""
-
-    @abstractmethod
-    def keep(self, progress: Progress) -> None:
-        """Saves the current weights, the best so far."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -122,7 +124,7 @@ class TrainingRun(ABC):
                 return
             self._learn(step)
             advance(step + 1, self.steps)
-            if (step + 1) % self.every == 0 or step + 1 == self.steps:
+            if (step + 1) % self.options.every == 0 or step + 1 == self.steps:
                 self._seconds = before + time.monotonic() - began
                 report(self._validated(step + 1, self._seconds))
                 self._save(step + 1)
@@ -159,7 +161,8 @@ class TrainingRun(ABC):
         with naming(self.folder / CURVE), open(self.folder / CURVE, "a", encoding="utf-8") as curve:
             curve.write(json.dumps(asdict(progress)) + "\n")
         if best:
-            self.keep(progress)
+            about = {**self.about, "training": asdict(progress) | asdict(self.options)}
+            self.learned.save(self.folder / self.kept, about)
         return progress
 
     def _save(self, step: int) -> None:
@@ -187,12 +190,11 @@ class TrainingRun(ABC):
         with reading(path, what):
             state = torch.load(path, map_location=self.device, weights_only=True)
             options, step = dict(state["options"]), int(state["step"])
-        for name, value in self.identity().items():
-            if options.get(name) != value:
-                raise ValueError(
-                    f"{path}: {name}: expected {value!r}, as requested, got {options.get(name)!r} from the "
-                    "interrupted run; use the same options, or remove the folder to start over"
-                )
+        wanted = self.identity()
+        if differs := difference({name: options.get(name) for name in wanted}, wanted):
+            raise ValueError(
+                f"{path}: of a run with other options ({differs}); use the same, or remove the folder to start over"
+            )
         with reading(path, what):
             self.learned.load_state_dict(state["learned"])
             for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):

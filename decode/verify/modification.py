@@ -64,12 +64,8 @@ class Modification:
         row = shaped(f"drafter({self.prefix})", self.drafter(self.prefix)[None], 1, like=p_row[None])
         return probabilities(f"drafter({self.prefix})", row)[0]
 
-    def apply(self, p_row: Array, s_row: Array) -> Array:
-        """M' float64 [V] from the target p_row and the drafter's s_row after the prefix, both float64 [V]."""
-        return residual(p_row, s_row, self.ratio)
-
     def advance(self, token: int, p_row: Array, s_row: Array) -> Modification | None:
-        """The modification one token later; p_row, s_row as in `apply`.
+        """The modification one token later; p_row, s_row: the target and the drafter after the prefix, float64 [V].
 
         None if no positions are left, if its drafter could not have drawn the token (M' = M from then on), or if the
         target could not have (a draft may hold such text, but it is never accepted).
@@ -93,7 +89,7 @@ def step(stack: Stack, p_row: Array, token: int | None = None) -> tuple[Array, S
         s_row = modification.drafted(p_row)
         later = modification if token is None else modification.advance(token, p_row, s_row)
         after += [later] if later is not None else []
-        p_row = modification.apply(p_row, s_row)
+        p_row = residual(p_row, s_row, modification.ratio)
     return p_row, tuple(after)
 
 

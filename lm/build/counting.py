@@ -7,12 +7,11 @@ ends. A restart resumes at the end of the last recorded run.
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from rescore.lattice.atomic import replacing
 from rescore.lm.build.counts import CountOptions, Run, Windows, merged, slice_starts
 from rescore.lm.build.work import WorkFolder, expect_bytes
-from rescore.lm.model.tables import ending
+from rescore.lm.model.tables import Columns, ending, in_order
 from rescore.lm.model.vocabulary import Skipped
 
 SLICES = 128
@@ -34,22 +33,17 @@ Progress = Callable[[int, int], None]  # tokens and pieces so far
 Content = NDArray[Any] | Windows  # whole documents, each followed by the end of text; or windows
 
 
-class SourcePiece(Protocol):
-    """A piece of an input."""
+class SourcePiece(NamedTuple):
+    """A piece of an input.
 
-    @property
-    def identity(self) -> Any:
-        """A JSON value that identifies the content: equal for equal content."""
+    identity  a JSON value that identifies the content: equal for equal content
+    size      in any unit, for the progress bar; 0 if unknown
+    read      yields the contents, the same at every call, and adds the documents that it skips to its argument
+    """
 
-    @property
-    def size(self) -> int:
-        """The size in any unit, for the progress bar; 0 if unknown."""
-
-    def read(self) -> Iterable[Content]:
-        """The contents, the same at every call."""
-
-    def skipped(self) -> dict[str, Any]:
-        """What was skipped, once it has been read: {"documents": number, ..}."""
+    identity: Any
+    size: int
+    read: Callable[[Skipped], Iterable[Content]]
 
 
 class Source(NamedTuple):
@@ -125,8 +119,9 @@ def count_pieces(
     with work.timed(state):
         done = sum(record["tokens"] for record in records)
         progress(done, _position(records)[0])
-        made = _in_threads(
-            _stretches(source, _position(records), run_tokens), work, state, options, threads, len(records)
+        stretches = _stretches(source, _position(records), run_tokens)
+        made = in_order(
+            Columns(threads), partial(_write, work, options), _numbered(stretches, state, options, len(records))
         )
         with ending(made):
             for record in made:
@@ -179,9 +174,9 @@ def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator
     now = Stretch(end=position)
     first, passed = position
     for at, piece in enumerate(source.pieces[first:], first):
-        before, number = len(now.contents), 0
+        before, number, skipped = len(now.contents), 0, Skipped()
         try:
-            for number, content in enumerate(piece.read(), 1):
+            for number, content in enumerate(piece.read(skipped), 1):
                 if number <= passed:
                     continue
                 if now.contents and (
@@ -199,37 +194,21 @@ def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator
             raise
         passed = 0
         now.end = (at + 1, 0)
-        now.skipped.append(piece.skipped())
+        now.skipped.append(skipped.to_json())
     if now.contents or now.skipped:
         yield now
 
 
-def _in_threads(
-    stretches: Iterator[Stretch],
-    work: WorkFolder,
-    state: dict[str, Any],
-    options: CountOptions,
-    threads: int,
-    number: int,
-) -> Iterator[dict[str, Any]]:
-    """Writes the runs of all stretches on several threads; yields their records in order."""
-    waiting: deque[Future[dict[str, Any]]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for stretch in stretches:
-                if "starts" not in state:
-                    state["starts"] = slice_starts(_sample(stretch.contents), SLICES) if options.order > 1 else []
-                waiting.append(pool.submit(_write, stretch, work, options, state["starts"], number))
-                number += 1
-                del stretch  # free its memory before the next is read
-                if len(waiting) == threads:
-                    yield waiting.popleft().result()
-        except Exception:
-            while waiting:  # keep the runs before the error
-                yield waiting.popleft().result()
-            raise
-        while waiting:
-            yield waiting.popleft().result()
+def _numbered(
+    stretches: Iterator[Stretch], state: dict[str, Any], options: CountOptions, first: int
+) -> Iterator[tuple[Stretch, Sequence[int], int]]:
+    """Yields each stretch with the first tokens of the slices, which the first stretch of all determines, and its
+    number.
+    """
+    for number, stretch in enumerate(stretches, first):
+        if "starts" not in state:
+            state["starts"] = slice_starts(_sample(stretch.contents), SLICES) if options.order > 1 else []
+        yield stretch, state["starts"], number
 
 
 def _sample(contents: Iterable[Content]) -> NDArray[Any]:
@@ -243,7 +222,7 @@ def _sample(contents: Iterable[Content]) -> NDArray[Any]:
 
 
 def _write(
-    stretch: Stretch, work: WorkFolder, options: CountOptions, starts: Sequence[int], number: int
+    work: WorkFolder, options: CountOptions, stretch: Stretch, starts: Sequence[int], number: int
 ) -> dict[str, Any]:
     name = f"{number:05}.run"
     end, skipped = stretch.end, [own for own in stretch.skipped if own["documents"]]

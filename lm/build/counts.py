@@ -30,7 +30,6 @@ from rescore.lm.model.grams import Grams
 
 MAX_COUNT = 1001  # counts of counts are kept for counts 1..MAX_COUNT
 WINDOWS = 1 << 20  # merged at once
-ADJUSTED = ("context_adjusted", "adjusted")  # columns of orders 2..N - 1, for Kneser-Ney
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +123,7 @@ class Counts:
         *,
         adjusted: bool,
     ) -> Counts:
-        """The counts whose columns of orders 2..N are those of `SlicePart` and `begin`, for all slices; and their sums.
+        """The counts whose columns of orders 2..N are those of `COLUMNS` and `begin`, for all slices; and their sums.
 
         columns  `context_end` is not needed; `adjusted` and `context_adjusted` are absent where they equal the others
         """
@@ -220,22 +219,20 @@ def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.Run
     return _core.RunSlices([run.slice(number) for run in runs], **options.layout)
 
 
-@dataclass(slots=True)
-class SlicePart:
-    """A part of what a slice adds to one order; parents and ends count from the slice's beginning.
-
-    context_adjusted and adjusted are the adjusted totals and counts; empty if they are not wanted, and for order N,
-    where they equal the plain ones.
-    """
-
-    context_token: NDArray[np.uint32]
-    context_parent: NDArray[np.uint32]
-    context_total: NDArray[np.uint64]
-    context_end: NDArray[np.uint64]
-    token: NDArray[np.uint32]
-    count: NDArray[np.uint64]
-    context_adjusted: NDArray[np.uint64]
-    adjusted: NDArray[np.uint64]
+COLUMNS: dict[str, type[np.unsignedinteger[Any]]] = {
+    "context_token": np.uint32,
+    "context_parent": np.uint32,
+    "context_total": np.uint64,
+    "context_end": np.uint64,
+    "token": np.uint32,
+    "count": np.uint64,
+    "context_adjusted": np.uint64,
+    "adjusted": np.uint64,
+}
+"""What a slice adds to an order. Parents and ends count from the slice's beginning."""
+ADJUSTED = ("context_adjusted", "adjusted")
+"""For Kneser-Ney: empty if they are not wanted, and for order N, where they equal the plain totals and counts."""
+SlicePart = dict[str, NDArray[Any]]  # a part of each of these columns
 
 
 @dataclass(slots=True, kw_only=True)
@@ -265,7 +262,7 @@ def slice_levels(
         more = builder.add(slices, WINDOWS)
         if not more:
             builder.finish()
-        emit([SlicePart(*part) for part in builder.take()])
+        emit([dict(zip(COLUMNS, part)) for part in builder.take()])
     unigrams = [builder.unigrams(), *([builder.adjusted_unigrams()] if adjusted else [])]
     return SliceSums(unigrams=np.stack(unigrams), of_counts=builder.of_counts, of_adjusted=builder.of_adjusted)
 
@@ -298,7 +295,7 @@ def count(
     sums = slice_levels([Run.of_tokens(parts, options, [])], 0, options, made.append, adjusted=adjusted)
     columns = []
     for n, parts_of_order in enumerate(zip(*made), 2):
-        own = {name: np.concatenate([getattr(part, name) for part in parts_of_order]) for name in SlicePart.__slots__}
+        own = {name: np.concatenate([part[name] for part in parts_of_order]) for name in COLUMNS}
         own["begin"] = np.concatenate([np.zeros(1, np.uint64), own["context_end"]])
         columns.append({name: array for name, array in own.items() if n < order or name not in ADJUSTED})
     return Counts.of_columns(options, sums, columns, adjusted=adjusted)

@@ -76,18 +76,15 @@ def open_counts(path: str | os.PathLike[str]) -> CountsFiles:
 def write_counts(
     folder: str | os.PathLike[str],
     batches: Iterable[Windows],
+    header: CountsHeader,
     *,
-    order: int,
-    vocab_size: int,
-    end_of_text: int,
-    tokenizer: str | None = None,
     file_rows: int = FILE_ROWS,
 ) -> CountsHeader:
-    """Writes windows as Parquet files of about `file_rows` rows, then counts.json, and returns its header.
+    """Writes windows as Parquet files of about `file_rows` rows, then counts.json, and returns its header, the given
+    one with the sum of the counts.
 
     The folder is created if needed and must be empty. After an error all written files are removed.
     """
-    header = CountsHeader(order=order, vocab_size=vocab_size, end_of_text=end_of_text, tokenizer=tokenizer)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

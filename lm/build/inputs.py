@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 
+from rescore.lattice.checked import Checked
 from rescore.lattice.dump import FILE_NAME, read_header
 from rescore.lattice.extras import needed_for
 from rescore.lattice.mapped import map_npy
@@ -43,8 +45,11 @@ PIECE_BYTES = 256 << 20  # of text, about a minute of tokenization on one proces
 PIECE_TOKENS = 1 << 26
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
+def _one_of(names: tuple[str, ...]) -> Meta:
+    return Meta(pattern=rf"\A({'|'.join(names)})\Z")
+
+
+class ReadOptions(Checked, frozen=True, kw_only=True):
     """How inputs are read.
 
     text_field  the key or column with the text of JSON lines and Parquet files
@@ -53,20 +58,10 @@ class ReadOptions:
     stdin       the format of standard input: "jsonl", "txt" or "bin"
     """
 
-    text_field: str = "text"
-    documents: str = "line"
-    dtype: str | None = None
-    stdin: str = "jsonl"
-
-    def __post_init__(self) -> None:
-        if not self.text_field:
-            raise ValueError("text_field: expected a name, got an empty one")
-        if self.documents not in DOCUMENTS:
-            raise ValueError(f"documents: expected one of {', '.join(DOCUMENTS)}, got {self.documents!r}")
-        if self.dtype not in (None, *DTYPES):
-            raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {self.dtype!r}")
-        if self.stdin not in STDIN_FORMATS:
-            raise ValueError(f"stdin: expected one of {', '.join(STDIN_FORMATS)}, got {self.stdin!r}")
+    text_field: Annotated[str, Meta(min_length=1)] = "text"
+    documents: Annotated[str, _one_of(DOCUMENTS)] = "line"
+    dtype: Annotated[str, _one_of(DTYPES)] | None = None
+    stdin: Annotated[str, _one_of(STDIN_FORMATS)] = "jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,21 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import naming
-from rescore.lm.build.counts import ADJUSTED, CountOptions, Counts, Run, SlicePart, SliceSums, slice_levels
+from rescore.lm.build.counts import ADJUSTED, COLUMNS, CountOptions, Counts, Run, SlicePart, SliceSums, slice_levels
 from rescore.lm.build.work import WorkFolder, expect_bytes
 from rescore.lm.model.grams import NO_CONTEXT
 from rescore.lm.model.tables import Folder, ending, in_order
 
-TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
-    "context_token": np.uint32,
-    "context_parent": np.uint32,
-    "context_total": np.uint64,
-    "context_end": np.uint64,
-    "token": np.uint32,
-    "count": np.uint64,
-    "context_adjusted": np.uint64,
-    "adjusted": np.uint64,
-}
 COPY_BYTES = 8 << 20
 
 
@@ -101,7 +91,7 @@ def _unigrams(columns: Folder, name: str, options: CountOptions, adjusted: bool)
 def _names(order: int, adjusted: bool) -> list[tuple[int, str]]:
     """Order and name of every column."""
     return [
-        (n, name) for n in range(2, order + 1) for name in TYPES if name not in ADJUSTED or (adjusted and n < order)
+        (n, name) for n in range(2, order + 1) for name in COLUMNS if name not in ADJUSTED or (adjusted and n < order)
     ]
 
 
@@ -112,9 +102,9 @@ def _make_slice(
     files = {(n, name): open(folder / _part(number, n, name), "wb") for n, name in _names(options.order, adjusted)}
 
     def write(parts: list[SlicePart]) -> None:
-        with work.room(sum(getattr(part, name).nbytes for part in parts for name in TYPES)):
+        with work.room(sum(part[name].nbytes for part in parts for name in COLUMNS)):
             for (n, name), file in files.items():
-                file.write(getattr(parts[n - 2], name).data)
+                file.write(parts[n - 2][name].data)
 
     try:
         return slice_levels(runs, number, options, write, adjusted=adjusted)
@@ -141,7 +131,7 @@ class MergedColumns:
         self._files: dict[tuple[int, str], BinaryIO] = {}
         for n, name in _names(order, adjusted):
             file = self._open.enter_context(open(self._folder / f"{n}.{name}", "a+b"))
-            size = _length(state, n, name) * np.dtype(TYPES[name]).itemsize
+            size = _length(state, n, name) * np.dtype(COLUMNS[name]).itemsize
             file.truncate(min(size, file.tell()))  # drop what was appended after the last manifest
             expect_bytes(self._folder / f"{n}.{name}", size)
             self._files[n, name] = file
@@ -160,13 +150,13 @@ class MergedColumns:
         added = {}
         for (n, name), file in self._files.items():
             path = self._folder / _part(number, n, name)
-            added[n, name] = path.stat().st_size // np.dtype(TYPES[name]).itemsize
+            added[n, name] = path.stat().st_size // np.dtype(COLUMNS[name]).itemsize
             if name == "context_token" and contexts[n] + added[n, name] >= NO_CONTEXT:
                 raise ValueError(
                     f"counts: expected fewer than 2^32 - 1 contexts of {n - 1} tokens; "
                     "cut off rare n-grams with --min-count"
                 )
-            _copy(path, file, TYPES[name], bases[name][n] if name in bases else 0)
+            _copy(path, file, COLUMNS[name], bases[name][n] if name in bases else 0)
             path.unlink()
         for file in self._files.values():
             file.flush()
@@ -196,8 +186,8 @@ def _counts(state: dict[str, Any], options: CountOptions, columns: Folder, adjus
     for n in range(2, options.order + 1):
         own = {}
         for name in (name for order, name in _names(options.order, adjusted) if order == n):
-            expect_bytes(columns.path / f"{n}.{name}", _length(state, n, name) * np.dtype(TYPES[name]).itemsize)
-            own[name] = columns.open(f"{n}.{name}", TYPES[name])
+            expect_bytes(columns.path / f"{n}.{name}", _length(state, n, name) * np.dtype(COLUMNS[name]).itemsize)
+            own[name] = columns.open(f"{n}.{name}", COLUMNS[name])
         (own["begin"],) = columns.write(
             {f"{n}.begin": np.uint64}, ((part,) for part in (np.zeros(1, np.uint64), own["context_end"]))
         )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import secrets
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rescore.lattice.atomic import replacing
-from rescore.lm.build.counting import Content, Source
+from rescore.lm.build.counting import Content, Source, SourcePiece
 from rescore.lm.build.counts import CountOptions, Windows
 from rescore.lm.build.documents import Faults, documents
 from rescore.lm.build.inputs import Piece, identity
-from rescore.lm.build.tokens import tokens_of
+from rescore.lm.build.tokens import numbered_tokens
 from rescore.lm.build.windows import FILE_NAME
 from rescore.lm.build.work import PIPED, WorkFolder
 from rescore.lm.model.tokenizer import Tokenizer
@@ -24,35 +25,6 @@ from rescore.lm.model.vocabulary import END_OF_TEXT, BadText, GrowingVocabulary,
 
 if TYPE_CHECKING:  # needs pyarrow, which only folders of counts require
     from rescore.lm.build.counts_files import CountsFiles
-
-
-@dataclass(slots=True)
-class TokenPiece:
-    """A piece of a text or token file, and what was skipped in it.
-
-    reading  options of `tokens_of`
-    strict   the first bad document is an error; else bad documents are skipped
-    """
-
-    piece: Piece
-    reading: dict[str, Any]
-    strict: bool
-    found: Skipped = field(default_factory=Skipped)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return self.piece.to_json()
-
-    @property
-    def size(self) -> int:
-        return self.piece.length
-
-    def read(self) -> Iterable[Content]:
-        self.found = Skipped()
-        return tokens_of(self.piece, **self.reading, skipped=None if self.strict else self.found)
-
-    def skipped(self) -> dict[str, Any]:
-        return self.found.to_json()
 
 
 def token_source(
@@ -70,35 +42,18 @@ def token_source(
     once = {PIPED: secrets.token_hex(4)} if any(piece.size is None for piece in pieces) else {}
     chats = getattr(tokenizer, "chats", None)
     template = {"chats": chats.sha256} if chats else {}
-    reading = {"vocab_size": vocab_size, "end_of_text": end_of_text, "tokenizer": tokenizer}
+
+    def read(piece: Piece, found: Skipped) -> Iterator[Content]:
+        skipped = None if strict else found
+        tokens = numbered_tokens(
+            piece, vocab_size=vocab_size, end_of_text=end_of_text, tokenizer=tokenizer, skipped=skipped
+        )
+        return (documents.tokens for documents in tokens)
+
     return Source(
         key={"tokenizer": tokenizer.sha256 if tokenizer else None, **template, **once},
-        pieces=[TokenPiece(piece, reading, strict) for piece in pieces],
+        pieces=[SourcePiece(piece.to_json(), piece.length, partial(read, piece)) for piece in pieces],
     )
-
-
-@dataclass(frozen=True, slots=True)
-class CountsPiece:
-    """A file of windows, to be cut to their last `order` tokens."""
-
-    file: CountsFiles
-    order: int
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        (path,) = self.file.paths
-        return {"path": str(path), "size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns}
-
-    @property
-    def size(self) -> int:
-        return self.file.paths[0].stat().st_size
-
-    def read(self) -> Iterable[Content]:
-        return (_shortened(batch, self.order) for batch in self.file.batches())
-
-    def skipped(self) -> dict[str, Any]:
-        """Nothing: skipped documents were reported when the counts were made."""
-        return {"documents": 0}
 
 
 def counts_source(folders: Sequence[CountsFiles], options: CountOptions, tokenizer: str | None = None) -> Source:
@@ -113,9 +68,17 @@ def counts_source(folders: Sequence[CountsFiles], options: CountOptions, tokeniz
     known = all(folder.whole for folder in folders)
     return Source(
         key="counts",
-        pieces=[CountsPiece(file, options.order) for file in files],
+        pieces=[_counts_piece(file, options.order) for file in files],
         tokens=sum(folder.header.tokens for folder in folders) if known else None,
     )
+
+
+def _counts_piece(file: CountsFiles, order: int) -> SourcePiece:
+    """A file of windows, cut to their last `order` tokens. Skipped documents were reported when they were counted."""
+    (path,) = file.paths
+    size, mtime_ns = identity(path)
+    key = {"path": str(path), "size": size, "mtime_ns": mtime_ns}
+    return SourcePiece(key, size or 0, lambda _: (_shortened(batch, order) for batch in file.batches()))
 
 
 def is_counts(path: str | Path) -> bool:

@@ -11,8 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from rescore.lattice.checked import Checked
 from rescore.lattice.extras import needed_for
 from rescore.lm.build.spark_worker import Worker
 from rescore.lm.build.windows import FILE_NAME, CountsHeader, Packing
@@ -26,12 +29,10 @@ with needed_for("counting on Spark"):
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, IntegralType, StringType
 
-FORMS = ("json", "parquet")
 JSON_NAME = re.compile(r"\.(json|jsonl)(\.(gz|bz2|zst|lz4|snappy|deflate))?$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkOptions:
+class SparkOptions(Checked, frozen=True, kw_only=True):
     """Options of reading and counting. ValueError if one is out of range.
 
     order       N, the greatest order that the counts allow
@@ -43,17 +44,11 @@ class SparkOptions:
     """
 
     order: int = 4
-    form: str | None = None
+    form: Annotated[str, Meta(pattern=r"\A(json|parquet)\Z")] | None = None
     field: str = "text"
-    partitions: int | None = None
+    partitions: Annotated[int, Meta(ge=1)] | None = None
     strict: bool = False
     overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        if self.form not in (None, *FORMS):
-            raise ValueError(f"form: expected one of {', '.join(FORMS)}, got {self.form!r}")
-        if self.partitions is not None and self.partitions < 1:
-            raise ValueError(f"partitions: expected at least 1, got {self.partitions}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +72,7 @@ def count_windows(
     tokenizer_json: bytes | None = None,
     vocab_size: int | None = None,
     end_of_text: str | int | None = None,
-    options: SparkOptions = SparkOptions(),
+    options: SparkOptions | None = None,
 ) -> SparkCounts:
     """Counts the windows of all documents and writes them to the folder `output`, on any file system of Spark.
 
@@ -89,7 +84,7 @@ def count_windows(
     A row of tokens is made of whole documents: an end-of-text is added before its first and after its last token if it
     is missing. ValueError names wrong options, columns, ids and, with `strict`, documents.
     """
-    end = None if end_of_text is None else str(end_of_text)
+    options, end = options or SparkOptions(), None if end_of_text is None else str(end_of_text)
     tokenizer = None if tokenizer_json is None else TextTokenizer.from_bytes(tokenizer_json, end)
     packing = _packing(tokenizer, vocab_size, end, options.order)
     with _refusals():

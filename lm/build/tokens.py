@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +14,8 @@ from rescore.lattice.mapped import map_npy
 from rescore.lm.build.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.build.inputs import Piece, bin_length
 from rescore.lm.model.compressed import opened
+from rescore.lm.model.grams import token_dtype
+from rescore.lm.model.tables import Columns, in_order
 from rescore.lm.model.tokenizer import Chat, Tokenizer
 from rescore.lm.model.vocabulary import BadText, Skipped
 
@@ -29,11 +29,6 @@ class TokenPart(NamedTuple):
     ids: NDArray[Any]
     unit: str
     number: int
-
-
-def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
-    """The dtype of token arrays for a vocabulary."""
-    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
 def token_documents(
@@ -160,7 +155,7 @@ def _without_empty(tokens: NDArray[Any], end_of_text: int) -> Iterator[NDArray[A
 
 
 BATCH = 1 << 20  # characters tokenized at once
-AHEAD = 3  # batches in progress
+AT_ONCE = 2  # batches encoded
 
 
 class Numbered(NamedTuple):
@@ -182,19 +177,6 @@ class Encoded(NamedTuple):
     number: int
     chat: bool
     ids: NDArray[np.uint32]
-
-
-def tokens_of(
-    piece: Piece,
-    *,
-    vocab_size: int,
-    end_of_text: int | None,
-    tokenizer: Tokenizer | None = None,
-    skipped: Skipped | None = None,
-) -> Iterator[NDArray[Any]]:
-    """Yields the tokens of a piece; see `numbered_tokens`."""
-    found = numbered_tokens(piece, vocab_size=vocab_size, end_of_text=end_of_text, tokenizer=tokenizer, skipped=skipped)
-    return (documents.tokens for documents in found)
 
 
 def numbered_tokens(
@@ -257,26 +239,17 @@ def _encoded(batches: Iterable[list[tuple[int, str]]], tokenizer: Tokenizer, fau
     The package encodes a batch on all processors without the GIL. Encoding two batches at a time keeps them busy when
     documents are long and while ids are converted to arrays. A pool of processes took a quarter more CPU time.
     """
-    waiting: deque[tuple[list[tuple[int, str]], Future[list[NDArray[np.uint32]]]]] = deque()
-    pool = ThreadPoolExecutor(AHEAD - 1)
-    try:
-        for batch in batches:
-            waiting.append((batch, pool.submit(tokenizer.encode, [text for _, text in batch])))
-            if len(waiting) == AHEAD:
-                yield _result(*waiting.popleft(), faults)
-        while waiting:
-            yield _result(*waiting.popleft(), faults)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
+    def encoded(*batch: tuple[int, str]) -> list[Encoded]:
+        try:
+            found = tokenizer.encode([text for _, text in batch])
+        except ValueError as error:
+            raise ValueError(
+                f"{faults.where(batch[0][0])} or one of the {len(batch)} documents from there: {error}"
+            ) from None
+        return [Encoded(number, isinstance(text, Chat), ids) for (number, text), ids in zip(batch, found)]
 
-def _result(batch: list[tuple[int, str]], encoding: Future[list[NDArray[np.uint32]]], faults: Faults) -> list[Encoded]:
-    try:
-        return [Encoded(number, isinstance(text, Chat), ids) for (number, text), ids in zip(batch, encoding.result())]
-    except ValueError as error:
-        raise ValueError(
-            f"{faults.where(batch[0][0])} or one of the {len(batch)} documents from there: {error}"
-        ) from None
+    return in_order(Columns(AT_ONCE), encoded, batches)
 
 
 def _kept(documents: Iterable[Encoded], end_of_text: int, faults: Faults) -> Iterator[tuple[int, NDArray[np.uint32]]]:

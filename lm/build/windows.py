@@ -26,7 +26,7 @@ from msgspec import Meta, structs
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.lattice.checked import Checked, Sha256, checked, of_format, read_object
-from rescore.lm.model.grams import check_vocabulary
+from rescore.lm.model.grams import check_vocabulary, token_dtype
 
 
 def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
@@ -49,7 +49,7 @@ def join(sequences: Iterable[ArrayLike], vocab_size: int, end_of_text: int) -> N
     sequences  integer arrays [n] of ids in [0, V), each of whole documents; the end-of-text before the first and after
                the last token may be missing. Empty sequences add nothing. ValueError names the sequence.
     """
-    dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+    dtype = token_dtype(vocab_size)
     end = np.array([end_of_text], dtype)
     parts: list[NDArray[np.generic]] = [end]
     for number, sequence in enumerate(sequences):
@@ -122,24 +122,14 @@ class Packing:
         return keys
 
 
-def group(
-    keys: NDArray[np.int64], count: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct keys int64 [words, m] of keys [words, n], sorted, and how often each occurs.
-
-    With `count` [n], the sums of their counts instead.
-    """
-    if len(keys) == 1 and count is None:
-        keys = np.sort(keys, axis=1)  # several times faster than sorting indices
-    else:
-        by_key = np.lexsort(keys[::-1])
-        keys = keys[:, by_key]
-        count = None if count is None else count[by_key]
+def group(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct keys int64 [words, m] of keys [words, n], sorted, and how often each occurs."""
+    # Sorting a single word is several times faster than sorting indices.
+    keys = np.sort(keys, axis=1) if len(keys) == 1 else keys[:, np.lexsort(keys[::-1])]
     if not keys.shape[1]:
         return keys, np.empty(0, np.int64)
     first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
-    number = np.diff(np.append(first, keys.shape[1])) if count is None else np.add.reduceat(count, first)
-    return keys[:, first], number.astype(np.int64)
+    return keys[:, first], np.diff(np.append(first, keys.shape[1])).astype(np.int64)
 
 
 FORMAT = "rescore-counts"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rescore import _core
-from rescore.lm.model.grams import NO_CONTEXT, NOTHING, Grams
+from rescore.lm.model.grams import NO_CONTEXT, NOTHING, Grams, token_dtype
 from rescore.lm.model.tables import MAX_COST, NEVER, ROUNDING, Columns, Tables, blocks, links, over_contexts
 
 
@@ -37,7 +37,6 @@ def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
     if first[-1] >= NO_CONTEXT:
         raise ValueError(f"model: expected fewer than 2^32 - 1 contexts, got {first[-1]}; prune the model")
     arcs = np.cumsum([0, *map(len, levels)])
-    token = np.uint16 if tables.vocab_size <= 1 << 16 else np.uint32
 
     def joined(
         name: str, dtype: DTypeLike, arrays: Iterable[NDArray[Any]], bases: Iterable[int] = repeat(0)
@@ -54,7 +53,7 @@ def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
         arc_begin=joined(
             "arc_begin", np.uint64, [*(level.begin[:-1] for level in levels), np.zeros(1, np.uint64)], arcs.tolist()
         ),
-        arc_token=joined("arc_token", token, (level.token for level in levels)),
+        arc_token=joined("arc_token", token_dtype(tables.vocab_size), (level.token for level in levels)),
         arc_cost=joined("arc_cost", np.float32, tables.cost),
         arc_next=joined("arc_next", np.uint32, next_states(levels, first, columns)),
         backoff_state=joined(

@@ -17,21 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.atomic import replacing
-from rescore.lm.model import fst_read as layout
+from rescore.lm.model import fst_read
 from rescore.lm.model.arpa_write import unwritable_word
 from rescore.lm.model.compile import Arrays, check_costs
-from rescore.lm.model.fst_read import (
-    ARC,
-    ARC_WORDS,
-    CONST_STATE,
-    STATE_WORDS,
-    WORD,
-    FstArcs,
-    events_of,
-    outside,
-    read,
-    tables_of,
-)
 from rescore.lm.model.grams import check_vocabulary
 from rescore.lm.model.ngram import NGram
 
@@ -90,9 +78,9 @@ def from_fst(
     import pywrapfst
 
     check_vocabulary(vocab_size, 1)
-    found = read(np.frombuffer(pywrapfst.convert(fst, "vector").write_to_string(), np.uint8))
-    events = events_of(found, vocab_size, failure_label)
-    tables = tables_of(events, found.start, vocab_size=vocab_size, unseen_cost=unseen_cost, bos=bos, eos=eos)
+    found = fst_read.read(np.frombuffer(pywrapfst.convert(fst, "vector").write_to_string(), np.uint8))
+    events = fst_read.events_of(found, vocab_size, failure_label)
+    tables = fst_read.tables_of(events, found.start, vocab_size=vocab_size, unseen_cost=unseen_cost, bos=bos, eos=eos)
     return NGram.from_tables(tables)
 
 
@@ -103,17 +91,17 @@ def load_fst(path: str | os.PathLike[str]) -> NGram:
     """
     data = np.fromfile(path, np.uint8) if os.path.getsize(path) == 0 else np.memmap(path, np.uint8, "r")
     try:
-        found = read(data)
+        found = fst_read.read(data)
         vocab_size = int(found.first[found.start + 1] - found.first[found.start])
-        events = events_of(found, vocab_size, _failure_label(found, vocab_size))
+        events = fst_read.events_of(found, vocab_size, _failure_label(found, vocab_size))
         if events.root != found.start:
             raise ValueError(f"expected the root, state {events.root}, as start state, got {found.start}; use from_fst")
-        return NGram.from_tables(tables_of(events, found.start, vocab_size=vocab_size))
+        return NGram.from_tables(fst_read.tables_of(events, found.start, vocab_size=vocab_size))
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 
 
-def _failure_label(fst: FstArcs, vocab_size: int) -> int:
+def _failure_label(fst: fst_read.FstArcs, vocab_size: int) -> int:
     """A label outside 1..V; 0 if there is none."""
     label = fst.arcs["input"]
     failures = label[(label < 1) | (label > vocab_size)]
@@ -123,23 +111,25 @@ def _failure_label(fst: FstArcs, vocab_size: int) -> int:
 def vector_parts(arrays: Arrays, *, failure_label: int = 0, start: int = 0) -> Iterator[bytes | memoryview]:
     """Yields the file of a VectorFst in parts, byte for byte as OpenFst writes the automaton of `to_fst`."""
     first = _first_arcs(arrays)
-    properties = layout.MUTABLE | _properties(arrays, failure_label)
-    yield _header("vector", layout.VECTOR, properties, start, len(first) - 1, 0)
+    properties = fst_read.MUTABLE | _properties(arrays, failure_label)
+    yield _header("vector", fst_read.VECTOR, properties, start, len(first) - 1, 0)
     for a, b in _ranges(first):
-        heads = STATE_WORDS * np.arange(b - a) + ARC_WORDS * (first[a:b] - first[a])
-        words = np.zeros(STATE_WORDS * (b - a) + ARC_WORDS * int(first[b] - first[a]), WORD)
+        heads = fst_read.STATE_WORDS * np.arange(b - a) + fst_read.ARC_WORDS * (first[a:b] - first[a])
+        words = np.zeros(fst_read.STATE_WORDS * (b - a) + fst_read.ARC_WORDS * int(first[b] - first[a]), fst_read.WORD)
         words[heads + 1] = np.diff(first[a : b + 1])
-        words[outside(len(words), heads, STATE_WORDS)] = _arcs(arrays, first, a, b, failure_label).view(WORD)
+        words[fst_read.outside(len(words), heads, fst_read.STATE_WORDS)] = _arcs(
+            arrays, first, a, b, failure_label
+        ).view(fst_read.WORD)
         yield words.data
 
 
 def const_parts(arrays: Arrays, *, failure_label: int = 0, start: int = 0) -> Iterator[bytes | memoryview]:
     """Yields the same automaton as the file of a ConstFst, which OpenFst opens faster."""
     first = _first_arcs(arrays)
-    table = np.zeros(len(first) - 1, CONST_STATE)
+    table = np.zeros(len(first) - 1, fst_read.CONST_STATE)
     table["first"], table["arcs"] = first[:-1], np.diff(first)
     table["input_epsilons"][1:] = table["output_epsilons"][1:] = failure_label == 0
-    yield _header("const", layout.CONST, _properties(arrays, failure_label), start, len(table), int(first[-1]))
+    yield _header("const", fst_read.CONST, _properties(arrays, failure_label), start, len(table), int(first[-1]))
     yield table.data
     for a, b in _ranges(first):
         yield _arcs(arrays, first, a, b, failure_label).data
@@ -159,14 +149,14 @@ def _ranges(first: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _arcs(arrays: Arrays, first: NDArray[np.int64], a: int, b: int, failure_label: int) -> NDArray[Any]:
-    """The arcs of states a .. b - 1, of dtype ARC."""
-    arcs = np.empty(int(first[b] - first[a]), ARC)
+    """The arcs of states a .. b - 1, of dtype fst_read.ARC."""
+    arcs = np.empty(int(first[b] - first[a]), fst_read.ARC)
     states = slice(max(a, 1), b)
     failure = first[states] - first[a]
     arcs["input"][failure] = failure_label
     arcs["cost"][failure] = arrays.backoff_cost[states]
     arcs["next"][failure] = arrays.backoff_state[states]
-    own, mine = outside(len(arcs), failure, 1), slice(int(arrays.arc_begin[a]), int(arrays.arc_begin[b]))
+    own, mine = fst_read.outside(len(arcs), failure, 1), slice(int(arrays.arc_begin[a]), int(arrays.arc_begin[b]))
     arcs["input"][own] = arrays.arc_token[mine].astype(np.int32) + 1
     arcs["cost"][own] = arrays.arc_cost[mine]
     arcs["next"][own] = arrays.arc_next[mine]
@@ -180,18 +170,18 @@ def _properties(arrays: Arrays, failure_label: int) -> int:
     weighted = any(((cost != 0) & (cost != np.inf)).any() for cost in (arrays.arc_cost, arrays.backoff_cost))
     ascending = failure_label == 0 or arcs == int(arrays.arc_begin[1])  # a greater failure label comes first unsorted
     return (
-        layout.EXPANDED
-        | layout.ACCEPTOR
-        | layout.NOT_TOP_SORTED  # failure arcs lead back; the arcs of a lone root lead to itself
-        | (layout.EPSILONS if failure_label == 0 and states > 1 else layout.NO_EPSILONS)
-        | (layout.SORTED if ascending else layout.NOT_SORTED)
-        | (layout.WEIGHTED if weighted else layout.UNWEIGHTED)
+        fst_read.EXPANDED
+        | fst_read.ACCEPTOR
+        | fst_read.NOT_TOP_SORTED  # failure arcs lead back; the arcs of a lone root lead to itself
+        | (fst_read.EPSILONS if failure_label == 0 and states > 1 else fst_read.NO_EPSILONS)
+        | (fst_read.SORTED if ascending else fst_read.NOT_SORTED)
+        | (fst_read.WEIGHTED if weighted else fst_read.UNWEIGHTED)
     )
 
 
 def _header(kind: str, version: int, properties: int, start: int, states: int, arcs: int) -> bytes:
     names = b"".join(struct.pack("<i", len(name)) + name.encode() for name in (kind, "standard"))
-    return layout.MAGIC + names + struct.pack(layout.HEADER, version, 0, properties, start, states, arcs)
+    return fst_read.MAGIC + names + struct.pack(fst_read.HEADER, version, 0, properties, start, states, arcs)
 
 
 EPSILON, FAILURE = "<epsilon>", "<phi>"

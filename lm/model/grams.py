@@ -133,6 +133,11 @@ def spell(levels: Sequence[Grams], order: int) -> NDArray[np.uint32]:
     return np.column_stack([spell_contexts(levels, order)[level.context()], level.token])
 
 
+def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """The dtype of token arrays for a vocabulary."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
+
+
 def check_vocabulary(vocab_size: int, order: int) -> None:
     """Raises ValueError if the vocabulary size or the order is out of range."""
     if not 1 <= vocab_size <= MAX_VOCABULARY:

@@ -194,16 +194,10 @@ class NGram:
                   models in one process: searches after a forward pass, which leaves the caches cold, take up to a fifth
                   less time. No gain if the file already lies in large pages.
         """
-        content = ngram_file.read(path, verify, resident)
+        fields = ngram_file.read(path, verify, resident)
         whole = os.path.getsize(path) <= ngram_file.VERIFIED_BYTES if verify is None else verify
         try:
-            model = cls(
-                compact=content.compact,
-                order=content.order,
-                vocab_size=content.vocab_size,
-                words=content.words,
-                metadata=content.metadata,
-            )
+            model = cls(**fields)
             if whole:
                 model.core.check()
         except ValueError as error:
@@ -212,16 +206,7 @@ class NGram:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes an `.ngram` file atomically."""
-        ngram_file.write(
-            path,
-            ngram_file.Content(
-                compact=self.compact,
-                order=self.order,
-                vocab_size=self.vocab_size,
-                words=self.words,
-                metadata=dict(self.metadata),
-            ),
-        )
+        ngram_file.write(path, self)
 
     def start(self, history: ArrayLike) -> int:
         """The state of the longest suffix of `history` that the model knows; of its ids [n] the last N - 1 matter."""

@@ -14,7 +14,6 @@ import struct
 import sys
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,17 +37,6 @@ HUGE_PAGE = 2 << 20
 VERIFIED_BYTES = 4 << 20  # files up to this size are verified by default, in about 25 ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Content:
-    """The contents of a file."""
-
-    compact: Compact
-    order: int
-    vocab_size: int
-    words: tuple[str, ...] | None
-    metadata: dict[str, Any]
-
-
 class Header(NamedTuple):
     magic: bytes
     version: int
@@ -70,18 +58,18 @@ class FileSection(NamedTuple):
     bytes: int
 
 
-def write(path: str | os.PathLike[str], content: Content) -> None:
-    """Writes a model atomically."""
+def write(path: str | os.PathLike[str], model: Any) -> None:
+    """Writes a model, an `NGram`, atomically."""
     _refuse_big_endian()
-    compact = content.compact
+    compact = model.compact
     sections = {name: np.ascontiguousarray(array) for name, array in compact.sections.items()}
-    sections["metadata"] = np.frombuffer(json.dumps(content.metadata, sort_keys=True).encode(), np.uint8)
+    sections["metadata"] = np.frombuffer(json.dumps(dict(model.metadata), sort_keys=True).encode(), np.uint8)
     if len(sections["metadata"]) > MAX_METADATA_BYTES:
         raise ValueError(
             f"metadata: expected at most {MAX_METADATA_BYTES} bytes of JSON, got {len(sections['metadata'])}"
         )
-    if content.words is not None:
-        sections["word_ends"], sections["words"] = _join_words(content.words)
+    if model.words is not None:
+        sections["word_ends"], sections["words"] = _join_words(model.words)
     table, at = b"", _aligned(HEADER.size + SECTION.size * len(sections))
     for name, array in sections.items():
         table += SECTION.pack(
@@ -89,7 +77,7 @@ def write(path: str | os.PathLike[str], content: Content) -> None:
         )
         at = _aligned(at + array.nbytes)
     arcs, states = (int(compact.sizes[:, column].sum()) for column in (0, 3))
-    facts = (MAGIC, VERSION, len(sections), at, content.vocab_size, content.order, states, arcs, compact.next_bits)
+    facts = (MAGIC, VERSION, len(sections), at, model.vocab_size, model.order, states, arcs, compact.next_bits)
     checksum = zlib.crc32(HEADER.pack(*facts, 0) + table)
     with replacing(path) as file:
         file.write(HEADER.pack(*facts, checksum) + table)
@@ -99,8 +87,9 @@ def write(path: str | os.PathLike[str], content: Content) -> None:
         file.write(bytes(at - file.tell()))
 
 
-def read(path: str | os.PathLike[str], verify: bool | None = None, resident: bool = False) -> Content:
-    """Maps a model into memory. ValueError names the file if it is not a complete file of the format.
+def read(path: str | os.PathLike[str], verify: bool | None = None, resident: bool = False) -> dict[str, Any]:
+    """Maps a model into memory and returns the fields of its `NGram`. ValueError names the file if it is not a complete
+    file of the format.
 
     verify    also check the sections' checksums; None: only in files of at most 4 MiB. Without this check the time does
               not depend on the size of the file.
@@ -113,13 +102,13 @@ def read(path: str | os.PathLike[str], verify: bool | None = None, resident: boo
         header, sections = _head(data)
         if verify or (verify is None and header.file_bytes <= VERIFIED_BYTES):
             _verify(data, sections)
-        return Content(
-            compact=_compact(data, sections, header),
-            order=header.order,
-            vocab_size=header.vocab_size,
-            words=_words(data, sections, header.vocab_size),
-            metadata=_metadata(data, sections),
-        )
+        return {
+            "compact": _compact(data, sections, header),
+            "order": header.order,
+            "vocab_size": header.vocab_size,
+            "words": _words(data, sections, header.vocab_size),
+            "metadata": _metadata(data, sections),
+        }
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

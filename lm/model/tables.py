@@ -120,6 +120,7 @@ def _refuse(wrong: NDArray[np.bool_], rows: NDArray[np.uint32], why: str) -> Non
         raise BadRow(rows.shape[1], row, rows[row].tolist(), why)
 
 
+BLOCK = 1 << 20  # entries
 RELEASE_SECONDS = 0.02  # each thread reads about 50 MB in this time
 Parts = Iterable[Sequence[NDArray[Any]]]
 Result = TypeVar("Result")
@@ -231,10 +232,10 @@ def ending(parts: Iterable[Any]) -> Iterator[None]:
             parts.close()
 
 
-def blocks(columns: Columns, array: NDArray[Any], length: int = 1 << 20) -> Iterator[NDArray[Any]]:
+def blocks(columns: Columns, array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yields the array in parts and releases pages after each, so that the result need not fit in memory."""
-    for at in range(0, len(array), length):
-        yield array[at : at + length]
+    for at in range(0, len(array), BLOCK):
+        yield array[at : at + BLOCK]
         columns.release()
 
 
@@ -247,12 +248,14 @@ def _releasing(future: Future[Result], columns: Columns) -> Result:
 
 
 def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequence[Any]]) -> Iterator[Result]:
-    """Yields work(*item) for every item, in order, computed a few items ahead on the threads of `columns`."""
+    """Yields work(*item) for every item, in order, computed a few items ahead on the threads of `columns`. An error of
+    `items` comes after the results of the items before it.
+    """
     with ThreadPoolExecutor(columns.threads) as pool:
         ahead: deque[Future[Result]] = deque()
         try:
-            for item in items:
-                ahead.append(pool.submit(work, *item))
+            for future in _begun(pool, work, items):
+                ahead.append(future)
                 if len(ahead) > columns.threads:
                     yield _releasing(ahead.popleft(), columns)
             while ahead:
@@ -260,6 +263,18 @@ def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequ
         finally:
             for future in ahead:
                 future.cancel()
+
+
+def _begun(
+    pool: ThreadPoolExecutor, work: Callable[..., Result], items: Iterable[Sequence[Any]]
+) -> Iterator[Future[Result]]:
+    try:
+        for item in items:
+            yield pool.submit(work, *item)
+    except Exception as error:
+        failed: Future[Result] = Future()
+        failed.set_exception(error)
+        yield failed
 
 
 def over_contexts(

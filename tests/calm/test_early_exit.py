@@ -129,13 +129,13 @@ def test_keys_and_values_of_skipped_layers_are_projections_of_the_exit_state():
     cache, _ = target.open([ids[0, :4].numpy()], 1, 8)
     target.read(Block.chain(ids[:, :4], torch.tensor([0]), 4), cache)
     target.read(Block.chain(ids[:, 4:], torch.tensor([4]), 5), cache)
-    assert cache.layers == [[DEPTH, 2]]
+    assert target.opened.layers == [[DEPTH, 2]]
     full = transformers.DynamicCache()
     model(input_ids=ids, **{CACHE: full})
     state = model.model(input_ids=ids, output_hidden_states=True).hidden_states[2][:, 4:]
     cos, sin = model.model.rotary_emb(state, position_ids=torch.tensor([[4]]))
     for number, layer in enumerate(model.model.layers):
-        keys, values = cache.slots.keys[number][:, :, :5], cache.slots.values[number][:, :, :5]
+        keys, values = cache.keys[number][:, :, :5], cache.values[number][:, :, :5]
         torch.testing.assert_close(keys[:, :, :4], full.layers[number].keys[:, :, :4], atol=1e-5, rtol=0)
         if number < 2:
             torch.testing.assert_close(keys, full.layers[number].keys, atol=1e-5, rtol=0)
@@ -170,7 +170,7 @@ def test_saturation_is_the_cosine_of_successive_states():
     cache, _ = target.open([ids[0, :4].numpy()], 1, 8)
     target.read(Block.chain(ids[:, :4], torch.tensor([0]), 4), cache)
     target.read(Block.chain(ids[:, 4:], torch.tensor([4]), 5), cache)
-    assert cache.layers == [[DEPTH, best + 1]]
+    assert target.opened.layers == [[DEPTH, best + 1]]
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -225,7 +225,7 @@ def test_a_state_is_translated_for_the_output_alone():
     state = model.model(input_ids=torch.tensor([[3, 4, 5]]), output_hidden_states=True).hidden_states[2][0, 2]
     torch.testing.assert_close(logits[0], own_logits(model, state), atol=1e-5, rtol=0)
     torch.testing.assert_close(logits[1], own_logits(model, -2 * state), atol=1e-5, rtol=0)
-    for one, other in zip(caches[0].slots.keys, caches[1].slots.keys):
+    for one, other in zip(caches[0].keys, caches[1].keys):
         assert torch.equal(one[:, :, :3], other[:, :, :3])
 
 

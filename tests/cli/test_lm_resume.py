@@ -13,7 +13,7 @@ import pytest
 from support import cli
 from support.refusals import assert_named
 
-from rescore.lm.build.tokens import tokens_of
+from rescore.lm.build.tokens import numbered_tokens
 from rescore.lm.build.work import WorkFolder
 
 IDS = ("--vocab-size", 2000, "--end-of-text", 0)
@@ -160,8 +160,8 @@ def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, c
     shards[2].write_bytes(whole)
     read = []
     monkeypatch.setattr(
-        "rescore.lm.build.sources.tokens_of",
-        lambda piece, **options: read.append(Path(piece.path).name) or tokens_of(piece, **options),
+        "rescore.lm.build.sources.numbered_tokens",
+        lambda piece, **options: read.append(Path(piece.path).name) or numbered_tokens(piece, **options),
     )
     cli.done(capsys, *words, "-o", tmp_path / "lm.ngram")
     assert read == ["2.jsonl.gz", "3.jsonl.gz"]

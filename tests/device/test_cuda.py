@@ -16,9 +16,8 @@ from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice, TensorRescorer
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
-from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.draft.tree_drafter import NGramDrafter, TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer

@@ -7,8 +7,8 @@ import pytest
 from support.refusals import refuses
 
 from rescore.decode.draft.calibration import DEFAULT, propose_trees
-from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.tree_drafter import NGramDrafter
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import Trees
 from rescore.lm.model import example

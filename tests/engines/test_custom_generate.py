@@ -24,8 +24,8 @@ from rescore.decode.conformance import conforms
 from rescore.decode.conformance.huggingface import HuggingFace, logits_of
 from rescore.decode.draft.baselines import PromptLookupDrafter, SuffixDrafter, TokenRecyclingDrafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
-from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.pace import MAX_NODES
+from rescore.decode.draft.tree_drafter import NGramDrafter
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads

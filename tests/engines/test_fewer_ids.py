@@ -16,10 +16,9 @@ from rescore.decode.draft.drawn_drafter import DrawnDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
-from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.draft.tree_drafter import NGramDrafter, TreeDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.models.bita import BitaTarget, BitaTokens

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from importlib import metadata
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 from support.refusals import assert_named, refused, refuses
 
 from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.engines import package_versions
 from rescore.decode.engines.plugin import VARIABLE, EmptyOnError, EngineOptions
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.engines.vllm import Proposer
+from rescore.lattice.extras import check_version
 from rescore.lm.model.ngram import NGram
 
 V, LONGEST = 60, 200
@@ -20,7 +21,7 @@ V, LONGEST = 60, 200
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
-    monkeypatch.setattr(package_versions.metadata, "version", lambda name: "0.32.0")
+    monkeypatch.setattr(metadata, "version", lambda name: "0.32.0")
 
 
 def config(ends=0, additional=None, most=6, rows=4):
@@ -149,7 +150,7 @@ def test_trees_that_cannot_be_drafted():
 
 @pytest.mark.parametrize("version", ["0.31.9", "0.34.0", "1.0"])
 def test_other_versions_are_refused(monkeypatch, version):
-    monkeypatch.setattr(package_versions.metadata, "version", lambda name: version)
+    monkeypatch.setattr(metadata, "version", lambda name: version)
     refuses(ImportError, lambda: Proposer(config()), "0.32", "0.34", version, "'vllm")
 
 
@@ -157,12 +158,12 @@ def test_other_versions_are_refused(monkeypatch, version):
     "found, wanted", [("0.3.36", True), ("0.3.36+cu124", True), ("0.3.40rc1", True), ("0.3.9", False)]
 )
 def test_versions_are_compared_as_numbers(monkeypatch, found, wanted):
-    monkeypatch.setattr(package_versions.metadata, "version", lambda name: found)
+    monkeypatch.setattr(metadata, "version", lambda name: found)
     if wanted:
-        package_versions.check_version(("llama-cpp-python",), "0.3.36", "0.4", extra="llama-cpp")
+        check_version(("llama-cpp-python",), "0.3.36", "0.4", extra="llama-cpp")
     else:
         with pytest.raises(ImportError):
-            package_versions.check_version(("llama-cpp-python",), "0.3.36", "0.4", extra="llama-cpp")
+            check_version(("llama-cpp-python",), "0.3.36", "0.4", extra="llama-cpp")
 
 
 def test_an_environment_that_is_no_json(monkeypatch):
@@ -176,7 +177,7 @@ def test_an_environment_that_is_no_json(monkeypatch):
 
 def test_no_vllm(monkeypatch):
     def absent(name):
-        raise package_versions.metadata.PackageNotFoundError(name)
+        raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(package_versions.metadata, "version", absent)
+    monkeypatch.setattr(metadata, "version", absent)
     refuses(ImportError, lambda: Proposer(config()), "vllm", "0.32")

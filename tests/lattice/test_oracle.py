@@ -39,7 +39,7 @@ def test_equals_a_loop(seed, slots, width):
         want = [slow_length(part, truth[b].tolist(), k) for k in range(1, batch.width + 1)]
         assert by_width[b].tolist() == want
         assert oracle_by_width(part, truth[b]).tolist() == want[: part.width]
-        assert int(oracle_lengths(part, truth[b], k=1)) == want[0]
+        assert int(oracle_lengths(part, truth[b])) == want[part.width - 1]
 
 
 def test_the_worked_example():
@@ -48,11 +48,10 @@ def test_the_worked_example():
     assert ranks(sausage, truth).tolist() == [0, 1, 1]
     assert oracle_by_width(sausage, truth).tolist() == [1, 3]
     assert ranks(sausage, truth[:1]).tolist() == [0, -1, -1]
-    assert int(oracle_lengths(sausage, truth, k=99)) == 3
+    assert int(oracle_lengths(sausage, truth)) == 3
 
 
 def test_refusals():
     sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
     refuses(TypeError, lambda: ranks(sausage, np.array([0.0])), "truth", "float64")
     refuses(ValueError, lambda: ranks(sausage, np.array([[0, 1, 2]])), "truth", "[T]", "[3, 2]", "[1, 3]")
-    refuses(ValueError, lambda: oracle_lengths(sausage, np.array([0]), k=0), "k", "1", "0")

@@ -157,26 +157,26 @@ def refused_folder(path, *named: str, **changed) -> None:
 
 def test_tensors_that_do_not_fit_are_refused(tmp_path):
     good = published()
-    refused_folder(folder_of(tmp_path, good), "'0.0.linear.weight'", "[8, 8]", "torch.float32", "[6, 6]", width=8)
-    refused_folder(folder_of(tmp_path, good), "'0.2.weight'", "[8, 6]", vocab_size=8)
+    refused_folder(folder_of(tmp_path, good), "0.0.linear.weight", "[8, 8]", "torch.float32", "[6, 6]", width=8)
+    refused_folder(folder_of(tmp_path, good), "0.2.weight", "[8, 6]", vocab_size=8)
     refused_folder(
-        folder_of(tmp_path, {**good, "1.0.linear.bias": torch.full((WIDTH,), float("nan"))}), "'1.0.linear.bias'", "NaN"
+        folder_of(tmp_path, {**good, "1.0.linear.bias": torch.full((WIDTH,), float("nan"))}), "1.0.linear.bias", "NaN"
     )
     refused_folder(
         folder_of(tmp_path, {**good, "1.0.linear.bias": torch.zeros(WIDTH, dtype=torch.int64)}),
-        "'1.0.linear.bias'",
+        "1.0.linear.bias",
         "torch.int64",
     )
     del good["2.1.linear.bias"]
-    refused_folder(folder_of(tmp_path, good), "'2.1.linear.bias'")
+    refused_folder(folder_of(tmp_path, good), "2.1.linear.bias")
 
 
 def test_names_that_do_not_fit_are_refused(tmp_path):
     good = published()
     refused_folder(folder_of(tmp_path, {**good, "0.attention.weight": torch.zeros(2)}), "['0.attention.weight']")
     refused_folder(folder_of(tmp_path, {**good, "99999999999.0.linear.bias": torch.zeros(WIDTH)}), "tensors")
-    refused_folder(folder_of(tmp_path, {**good, "9999.0.linear.bias": torch.zeros(WIDTH)}), "'3.0.linear.weight'")
-    refused_folder(folder_of(tmp_path, {"lm_head.weight": torch.zeros(2)}), "'0.0.linear.weight'", "['lm_head.weight']")
+    refused_folder(folder_of(tmp_path, {**good, "9999.0.linear.bias": torch.zeros(WIDTH)}), "3.0.linear.weight")
+    refused_folder(folder_of(tmp_path, {"lm_head.weight": torch.zeros(2)}), "0.0.linear.weight", "['lm_head.weight']")
 
 
 def test_configs_that_do_not_fit_are_refused(tmp_path):

@@ -17,9 +17,9 @@ from rescore.decode.draft.baselines import (
     TokenRecyclingDrafter,
 )
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.tree_drafter import NGramDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer

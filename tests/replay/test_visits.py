@@ -9,10 +9,9 @@ from support import every_row
 from support.refusals import refused
 
 from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration, propose_trees
-from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.draft.tree_drafter import NGramDrafter, TreeDrafter
 from rescore.decode.replay import rows
 from rescore.decode.replay.recorded import RecordedHeads
 from rescore.decode.replay.replay import DrafterReplay, visited_rows

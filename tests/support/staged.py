@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from support.oracle_lm import random_text
 
-from rescore.lm.build.counting import Content
+from rescore.lm.build.counting import Content, SourcePiece
 from rescore.lm.build.counts import CountOptions, Run, Windows, count, counted
 from rescore.lm.build.estimate import EstimateOptions, KatzOptions, estimate_model, needs_adjusted
 from rescore.lm.build.prune import PruneOptions, prune
@@ -15,38 +16,26 @@ from rescore.lm.build.staged import Resources, StagedBuild
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
+from rescore.lm.model.vocabulary import BadText, Skipped
 
 EOT = 0
 
 
 class ListSource:
-    """Pieces, each a list of contents, that count how often they are read."""
+    """Pieces, each a list of contents, that count how often they are read. bad: documents skipped in each piece."""
 
     tokens = None
 
     def __init__(self, pieces: Sequence[Sequence[Content]], key: str = "text", bad: Sequence[int] = ()) -> None:
-        self.key, self.reads = key, 0
-        self.pieces = [ListPiece(self, i, own, [*bad, *[0] * len(pieces)][i]) for i, own in enumerate(pieces)]
+        self.key, self.reads, self.bad = key, 0, [*bad, *[0] * len(pieces)]
+        self.pieces = [SourcePiece(i, len(own), partial(self._read, i, own)) for i, own in enumerate(pieces)]
 
-
-@dataclass
-class ListPiece:
-    source: ListSource
-    identity: int
-    contents: Sequence[Content]
-    bad: int
-
-    @property
-    def size(self) -> int:
-        return len(self.contents)
-
-    def read(self) -> Iterator[Content]:
-        for content in self.contents:
-            self.source.reads += 1
+    def _read(self, number: int, contents: Sequence[Content], skipped: Skipped) -> Iterator[Content]:
+        for content in contents:
+            self.reads += 1
             yield content
-
-    def skipped(self) -> dict:
-        return {"documents": self.bad, "reasons": {"not JSON": self.bad}, "examples": [f"piece {self.identity}"]}
+        for _ in range(self.bad[number]):
+            skipped.add(f"piece {number}", BadText("not JSON"))
 
 
 @dataclass(frozen=True, kw_only=True)

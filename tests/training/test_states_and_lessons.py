@@ -57,7 +57,7 @@ def test_what_ended_before_an_error_is_kept(tmp_path):
 
 def test_a_folder_that_was_made_otherwise_is_refused(tmp_path):
     stored(tmp_path, [text(1, [3])])
-    refuses(ValueError, lambda: StateStore(tmp_path, {**ABOUT, "model": "other"}), "states.json", "'other'", "'m'")
+    refuses(ValueError, lambda: StateStore(tmp_path, {**ABOUT, "model": "other"}), "states.json", '"other"', '"m"')
     (tmp_path / "states.json").write_text("[]")
     refuses(ValueError, lambda: StateStore(tmp_path, ABOUT), "object")
 

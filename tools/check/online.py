@@ -25,9 +25,8 @@ from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import PathDrafter
-from rescore.decode.draft.ngram_drafter import NGramDrafter
 from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.draft.tree_drafter import NGramDrafter, TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.draft_step import Heads

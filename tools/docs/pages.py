@@ -52,7 +52,7 @@ API = {
         "decode.draft.drafter.Drafter",
         "decode.draft.blended_drafter.BlendedDrafter",
         "decode.draft.tree_drafter.TreeDrafter",
-        "decode.draft.ngram_drafter.NGramDrafter",
+        "decode.draft.tree_drafter.NGramDrafter",
         "decode.draft.heads_lattice.HeadsLattice",
     ),
     "decoding": (

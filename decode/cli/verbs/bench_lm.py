@@ -108,17 +108,17 @@ def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
     import numpy as np
 
     from rescore.lm.build.inputs import plan
-    from rescore.lm.build.tokens import tokens_of
+    from rescore.lm.build.tokens import numbered_tokens
 
     found, count = [np.zeros(0, np.int32)], 0
     for piece in plan([path], vocab_size=model.vocab_size):
-        for tokens in tokens_of(
+        for documents in numbered_tokens(
             piece,
             vocab_size=model.vocab_size,
             end_of_text=None if piece.form != "dump" else model.metadata.get("end_of_text", 0),
         ):
-            found.append(tokens.astype(np.int32))
-            count += len(tokens)
+            found.append(documents.tokens.astype(np.int32))
+            count += len(documents.tokens)
             if count >= most:
                 return np.concatenate(found)[:most]
     return np.concatenate(found)

@@ -34,6 +34,7 @@ def run(args: LmCountArgs) -> Result:
     from rescore.decode.cli import lm_files
     from rescore.decode.cli.screen import build_progress
     from rescore.lm.build.counts_files import windows_of, write_counts
+    from rescore.lm.build.windows import CountsHeader
 
     output.check_stdin(*args.inputs)
     if args.out.exists() and any(args.out.iterdir()):
@@ -45,14 +46,8 @@ def run(args: LmCountArgs) -> Result:
         with build_progress() as progress:
             runs = lm_files.staged_build(work, options, args, progress).runs(source)
             progress("write", 0, 0, 0, str(args.out))
-            header = write_counts(
-                args.out,
-                windows_of(runs, options),
-                order=options.order,
-                vocab_size=options.vocab_size,
-                end_of_text=options.end_of_text,
-                tokenizer=tokenizer.sha256 if tokenizer else None,
-            )
+            header = CountsHeader(**options.layout, tokenizer=tokenizer.sha256 if tokenizer else None)
+            header = write_counts(args.out, windows_of(runs, options), header)
         skipped, report = lm_files.all_skipped(work), lm_files.work_figures(work)
     info: dict[str, Any] = {"counts": str(args.out)}
     info |= {name: getattr(header, name) for name in ("order", "vocab_size", "tokens")}

@@ -186,7 +186,7 @@ def heads_to_train(args: TrainHeadsArgs, form: Form, texts: TrainingTexts, lesso
 
     embedding, table = (one.float() for one in matrices_of(texts.model))
     if args.start:
-        return ConditionedHeads.load(args.start, embedding=embedding, table=table, device=table.device)
+        return ConditionedHeads.load(args.start, embedding=embedding, table=table)
     ids = torch.from_numpy(choose_vocabulary(lessons, texts.decoder.facts.vocab_size, form.draft_vocabulary))
     torch.manual_seed(args.seed)
     return ConditionedHeads(slots=form.slots, layers=form.layers, embedding=embedding, table=table, vocabulary=ids)

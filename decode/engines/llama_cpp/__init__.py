@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.engines.package_versions import check_version
+from rescore.lattice.extras import check_version
 
 TESTED = ("0.3.36", "0.4")
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sglang.srt.speculative.ngram_worker import NGRAMWorker
 
-from rescore.decode.engines.package_versions import check_version
 from rescore.decode.engines.plugin import EmptyOnError, EngineOptions
 from rescore.decode.engines.sglang.grammar import RequestGrammar
 from rescore.decode.engines.sglang.rows import RequestTexts, draft_row, tree_arrays
+from rescore.lattice.extras import check_version
 
 TESTED = ("0.5.23", "0.6")
 TEXTS = 4096  # concurrent requests, more than any server runs

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.engines.package_versions import check_version
 from rescore.decode.engines.plugin import EmptyOnError, EngineOptions
 from rescore.decode.engines.text_drafter import DraftRow
+from rescore.lattice.extras import check_version
 
 if TYPE_CHECKING:
     from torch import Tensor

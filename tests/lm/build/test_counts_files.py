@@ -14,7 +14,7 @@ from support.refusals import refused, refuses
 from rescore.lm.build import counts_files
 from rescore.lm.build.counts import Windows
 from rescore.lm.build.counts_files import open_counts, write_counts
-from rescore.lm.build.windows import Packing, group
+from rescore.lm.build.windows import CountsHeader, Packing, group
 
 V, EOT = 6, 0
 KINDS = (pa.list_(pa.int32()), pa.int64())
@@ -27,6 +27,8 @@ HEADER = {
     "tokenizer": None,
     "tokens": 0,
 }
+
+NO_COUNTS = CountsHeader(order=3, vocab_size=V, end_of_text=EOT)
 
 
 def windows(rows):
@@ -60,7 +62,8 @@ def test_round_trip(tmp_path_factory, stream, order, parts):
     folder = tmp_path_factory.mktemp("counts") / "new" / "folder"
     streams = [[EOT, *part, EOT] for part in np.array_split(np.array(stream, int), parts) if len(part)]
     batches = [of_stream(part, order) for part in streams]
-    header = write_counts(folder, batches, order=order, vocab_size=V, end_of_text=EOT, tokenizer="a" * 64, file_rows=3)
+    given = CountsHeader(order=order, vocab_size=V, end_of_text=EOT, tokenizer="a" * 64)
+    header = write_counts(folder, batches, given, file_rows=3)
     assert header.tokens == sum(len(part) - 1 for part in streams)
     opened = open_counts(folder)
     assert opened.header == header and len(opened.paths) >= 1
@@ -74,7 +77,7 @@ def test_files_and_row_groups_are_split(tmp_path, monkeypatch):
     monkeypatch.setattr(counts_files, "READ_ROWS", 3)
     rows = {(EOT, a, b): a + b for a in range(1, 6) for b in range(1, 6)}
     batches = [windows({row: count}) for row, count in rows.items()]
-    write_counts(tmp_path / "c", batches, order=3, vocab_size=V, end_of_text=EOT, file_rows=8)
+    write_counts(tmp_path / "c", batches, NO_COUNTS, file_rows=8)
     opened = open_counts(tmp_path / "c")
     assert [pq.ParquetFile(path).metadata.num_row_groups for path in opened.paths] == [2, 2, 2, 1]
     assert max(len(batch.counts) for batch in opened.batches()) == 3 and windows_as_dict(opened.batches()) == rows
@@ -178,20 +181,20 @@ def test_nothing_stays_of_what_fails(tmp_path):
     folder = tmp_path / "c"
     good, bad = windows({(0, 1): 1}), windows({(1, 2): 1})
     with refused(ValueError, "1", "0", "3"):
-        write_counts(folder, [good, bad], order=3, vocab_size=V, end_of_text=EOT, file_rows=1)
+        write_counts(folder, [good, bad], NO_COUNTS, file_rows=1)
     assert not list(folder.iterdir())
     wide = good._replace(tokens=good.tokens.astype(np.int64))
     with refused(ValueError, "batch 0", "int32", "int64"):
-        write_counts(folder, [wide], order=3, vocab_size=V, end_of_text=EOT)
+        write_counts(folder, [wide], NO_COUNTS)
     (folder / "mine").touch()
-    refuses(ValueError, lambda: write_counts(folder, [good], order=3, vocab_size=V, end_of_text=EOT), "c")
+    refuses(ValueError, lambda: write_counts(folder, [good], NO_COUNTS), "c")
     assert [path.name for path in folder.iterdir()] == ["mine"]
 
 
 def test_damaged_bytes_are_noticed(tmp_path):
     """Any byte changed: an error, or nothing that matters."""
     rows = {(EOT, a, b): a + b for a in range(1, 6) for b in range(1, 6)}
-    write_counts(tmp_path / "c", [windows(rows)], order=3, vocab_size=V, end_of_text=EOT)
+    write_counts(tmp_path / "c", [windows(rows)], NO_COUNTS)
     (path,) = open_counts(tmp_path / "c").paths
     whole = path.read_bytes()
     for at in range(0, len(whole), 3):

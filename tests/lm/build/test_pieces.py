@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support import cli
 from support.refusals import refused, refuses
 
 from rescore.lm.build import inputs
 from rescore.lm.build.inputs import Piece, ReadOptions, files_of, form_of, plan
-from rescore.lm.build.tokens import tokens_of
+from rescore.lm.build.tokens import numbered_tokens
 
 
 def test_the_plan_of_several_files(tmp_path, monkeypatch):
@@ -52,7 +53,7 @@ def test_changed_files(tmp_path):
     (piece,) = plan([tmp_path / "a.npy"], vocab_size=9)
     os.utime(tmp_path / "a.npy", ns=(1, 1))
     assert plan([tmp_path / "a.npy"], vocab_size=9) != [piece]
-    refuses(ValueError, lambda: next(tokens_of(piece, vocab_size=9, end_of_text=0)), "a.npy")
+    refuses(ValueError, lambda: next(numbered_tokens(piece, vocab_size=9, end_of_text=0)), "a.npy")
 
 
 def test_refused_before_any_work(tmp_path):
@@ -148,4 +149,4 @@ def test_options_are_those_of_the_command_line():
 
     assert groups.ID_DTYPES == inputs.DTYPES and groups.STDIN_FORMATS == inputs.STDIN_FORMATS
     assert groups.DOCUMENTS == inputs.DOCUMENTS
-    assert {field.name for field in dataclasses.fields(ReadOptions)} == {"text_field", "documents", "dtype", "stdin"}
+    assert {field.name for field in structs.fields(ReadOptions)} == {"text_field", "documents", "dtype", "stdin"}

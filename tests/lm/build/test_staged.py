@@ -187,8 +187,24 @@ def test_skipped_lines_are_counted_once(tmp_path, monkeypatch):
     mortal.arm(-1)
     build(tmp_path / "w", ListSource(pieces, bad=bad), OPTIONS, None, tight(12))
     work = WorkFolder(tmp_path / "w")
-    assert [(own["examples"], own["documents"]) for own in work.skipped()] == [(["piece 0"], 2), (["piece 2"], 3)]
+    skipped = [(own["examples"], own["documents"]) for own in work.skipped()]
+    assert skipped == [(["piece 0: not JSON"] * 2, 2), (["piece 2: not JSON"] * 3, 3)]
     work.close()
+
+
+def test_a_run_that_is_not_written_is_counted_by_the_next_build(tmp_path, monkeypatch):
+    """Though later ones were, on other threads."""
+    pieces, body = text_pieces(9, 11, 400), counting._write
+
+    def failing(work, options, stretch, starts, number):
+        if number == 1:
+            raise ValueError("no room")
+        return body(work, options, stretch, starts, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counting, "_write", failing)
+        refuses(ValueError, lambda: build(tmp_path / "w", ListSource(pieces), OPTIONS, None, tight(20, 3)), "no room")
+    assert_equal(build(tmp_path / "w", ListSource(pieces), OPTIONS, None, tight(20, 3)), in_memory(pieces, OPTIONS))
 
 
 def test_what_is_done_is_not_done_again(tmp_path):

@@ -10,7 +10,7 @@ from support.refusals import refused, refuses
 from rescore.lm.build import sources, tokens
 from rescore.lm.build.inputs import plan
 from rescore.lm.build.sources import number_words
-from rescore.lm.build.tokens import tokens_of
+from rescore.lm.build.tokens import numbered_tokens
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model import vocabulary
 from rescore.lm.model.tokenizer import TextTokenizer
@@ -28,9 +28,9 @@ def read(path, tokenizer, vocab_size=None, skipped=None, end_of_text=None) -> li
         tokenizer.end_of_text if end_of_text is None else end_of_text,
     )
     return [
-        array
+        documents.tokens
         for piece in plan([path], vocab_size=vocab_size, tokenizer=tokenizer)
-        for array in tokens_of(
+        for documents in numbered_tokens(
             piece, vocab_size=vocab_size, end_of_text=end_of_text, tokenizer=tokenizer, skipped=skipped
         )
     ]
@@ -89,9 +89,9 @@ def test_errors_of_later_lines(tmp_path, tokenizer, monkeypatch):
 def test_refused(tmp_path, tokenizer):
     write(tmp_path / "a.jsonl", ["w1"])
     (piece,) = plan([tmp_path / "a.jsonl"], vocab_size=50, tokenizer=tokenizer)
-    refuses(ValueError, lambda: list(tokens_of(piece, vocab_size=50, end_of_text=0)), "a.jsonl", "--tokenizer")
+    refuses(ValueError, lambda: list(numbered_tokens(piece, vocab_size=50, end_of_text=0)), "a.jsonl", "--tokenizer")
     with refused(ValueError, "a.jsonl", "50", "49"):
-        list(tokens_of(piece, vocab_size=49, end_of_text=0, tokenizer=tokenizer))
+        list(numbered_tokens(piece, vocab_size=49, end_of_text=0, tokenizer=tokenizer))
 
 
 def test_real_text(shared, tmp_path):

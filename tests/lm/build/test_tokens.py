@@ -14,7 +14,7 @@ from support.refusals import refuses
 
 from rescore.lm.build import inputs, tokens
 from rescore.lm.build.inputs import ReadOptions, plan
-from rescore.lm.build.tokens import tokens_of
+from rescore.lm.build.tokens import numbered_tokens
 from rescore.lm.model.vocabulary import Skipped
 
 V, EOT = 50, 0
@@ -23,7 +23,11 @@ V, EOT = 50, 0
 def read(path, vocab_size: int = V, end_of_text: int | None = EOT, **options) -> list[np.ndarray]:
     """The arrays of all pieces of a file."""
     found = plan([path], vocab_size=vocab_size, options=ReadOptions(**options))
-    return [array for piece in found for array in tokens_of(piece, vocab_size=vocab_size, end_of_text=end_of_text)]
+    return [
+        documents.tokens
+        for piece in found
+        for documents in numbered_tokens(piece, vocab_size=vocab_size, end_of_text=end_of_text)
+    ]
 
 
 def flat(arrays: list[np.ndarray]) -> list[int]:
@@ -151,7 +155,7 @@ def test_a_file_without_any_end_of_text_is_noted(tmp_path, ids, noted, form):
     else:
         path.write_bytes(np.array(ids, "<u2").tobytes())
     for piece in plan([path], vocab_size=9):
-        list(tokens_of(piece, vocab_size=9, end_of_text=0, skipped=skipped))
+        list(numbered_tokens(piece, vocab_size=9, end_of_text=0, skipped=skipped))
     assert [re.search(r"a.*: the end of text, 0, does not occur", note) is not None for note in skipped.notes] == [
         True
     ] * noted

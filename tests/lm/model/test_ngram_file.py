@@ -5,6 +5,7 @@ import re
 import shutil
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,8 +84,7 @@ def test_a_failed_write_leaves_the_old_file(model, path):
     before = path.read_bytes()
     with pytest.raises(TypeError):
         NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"bad": {1, 2}}).save(path)
-    broken = ngram_file.Content(compact=model.compact, order=3, vocab_size=6, words=("\ud800",) * 6, metadata={})
-    refuses(ValueError, lambda: ngram_file.write(path, broken), "word 0", "UTF-8")
+    refuses(ValueError, lambda: replace(model, words=("\ud800",) * 6).save(path), "word 0", "UTF-8")
     assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
     (path.parent / f".{path.name}.{os.getpid()}.part").touch()
     refuses(FileExistsError, lambda: model.save(path), "another")
