@@ -42,16 +42,6 @@ def test_every_width(made, capsys):
             assert task["recall"][str(head + 1)] == pytest.approx(sum(hits) / len(hits))
 
 
-def test_agrees_with_run(made, capsys):
-    report, run = (cli.figures(capsys, verb, made[0], "--task", "second") for verb in ("oracle", "run"))
-    assert [task["block_efficiency"]["6"] for task in report["tasks"]] == [
-        task["block_efficiency"]["oracle"] for task in run["tasks"]
-    ]
-    assert [task["block_efficiency"]["1"] for task in report["tasks"]] == [
-        task["block_efficiency"]["base"] for task in run["tasks"]
-    ]
-
-
 def test_sequences_of_one_token(tmp_path, capsys):
     """Nothing to draft: every pass yields its token."""
     made = dumps.sequences(count=5)[-1:]

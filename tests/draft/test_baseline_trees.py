@@ -10,7 +10,6 @@ from support import cli
 from support.refusals import refuses
 
 from rescore.decode.draft.lattice_drafters import StaticTree, dynamic_trees
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage, ranks
 
@@ -103,16 +102,6 @@ def test_dynamic_trees_equal_the_loop(k, width, n):
         paths = [tuple(path) for path in strings_of(trees[b])]
         assert paths == slow_dynamic(sausages.ids[b].tolist(), sausages.cost[b].astype(float).tolist(), n, width)
         assert (np.diff(trees[b].logq) <= 0).all()
-
-
-def test_a_wide_dynamic_tree_is_the_best_one():
-    """When nothing is cut off and slots are normalised, it is the tree of the most probable prefixes."""
-    sausages = random_sausages(10, 3, 4)
-    cost = sausages.cost + np.log(np.exp(-sausages.cost.astype(np.float64)).sum(-1, keepdims=True))
-    normal = Sausage(ids=sausages.ids, cost=cost.astype(np.float32))
-    ours, best = dynamic_trees(normal, 20, width=64), Rescorer().trees(sausages, np.zeros((10, 0), np.int32), 20)
-    for b in range(10):
-        assert {tuple(path) for path in strings_of(ours[b])} == {tuple(path) for path in strings_of(best[b])}
 
 
 def test_padding_is_no_candidate():

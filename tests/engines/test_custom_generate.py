@@ -160,24 +160,6 @@ def test_the_text_is_that_of_generate(family, arguments):
     check(tiny_transformers.shared(family), ragged(), **{"max_new_tokens": 20, "do_sample": False, **arguments})
 
 
-@pytest.mark.parametrize("begin", [2, 5])
-def test_stop_strings_and_their_tokenizer_as_arguments(begin):
-    inputs, model = one(5), tiny_transformers.shared("gpt2")
-    text = tokenizer().decode(written("gpt2", inputs)[0])
-    strings = [text[begin : begin + 3], "never?"]
-    more = dict(max_new_tokens=20, do_sample=False, pad_token_id=0, stop_strings=strings, tokenizer=tokenizer)
-    expected = check(model, inputs, **more)
-    assert expected.shape[1] < 25 and torch.equal(check(model, inputs, **more, eos_token_id=None), expected)
-    with pytest.raises(ValueError, match="could not locate a tokenizer"):
-        model.generate(**inputs, max_new_tokens=4, stop_strings=strings, custom_generate=Drafting(Prophet([])))
-
-
-def test_the_signature_is_that_of_a_call():
-    parameters = inspect.signature(Drafting()).parameters
-    assert {"input_ids", "tokenizer", "assistant_tokenizer"} < set(parameters)
-    assert "source" in inspect.signature(Drafting).parameters
-
-
 def test_a_processor_that_remembers_sees_every_position_once():
     """Classifier-free guidance keeps its own cache, which reading a position twice would corrupt."""
     negative = torch.tensor([[4, 5, 6]])

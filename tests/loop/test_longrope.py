@@ -11,7 +11,6 @@ from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.request import Request
 from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 
@@ -50,16 +49,6 @@ def test_every_text_is_that_of_a_call_of_its_own(family, layout, together):
         found = [one for prompts in calls for one in generate(target, prompts, drafter, options)]
         assert [one.tokens.tolist() for one in found] == texts
     assert texts[1] != plain(longrope(family, factor=1.0), PROMPTS[1])
-
-
-@pytest.mark.parametrize("most", [1, 2, SWITCH - 8, SWITCH - 7, SWITCH - 6])
-@pytest.mark.parametrize("family", ["llama", "phi3"])
-def test_texts_that_end_around_the_switch(family, most):
-    model, prompt = longrope(family), PROMPTS[1]
-    text = plain(model, prompt, most)
-    for drafter in (None, knowing([[], plain(model, prompt)])):
-        found = generate(CausalLMTarget(model), [Request(prompt=prompt, max_tokens=most)], drafter)
-        assert found[0].tokens.tolist() == text
 
 
 @pytest.mark.parametrize("family", ["llama", "phi3"])

@@ -16,15 +16,12 @@ from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout
-from rescore.decode.loop.request import Stopping
 from rescore.decode.models import recurrent
 from rescore.decode.models.model_check import attends
 from rescore.decode.models.open import open_model
 from rescore.decode.models.recurrent import RecurrentTarget, causal_target
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
-from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Shaping
 
 EQUAL = """
     bailing_hybrid bamba falcon_h1 granitemoehybrid kimi_linear lara_mini lfm2 lfm2_moe lfm3 mamba2 nemotron_h
@@ -131,30 +128,6 @@ def test_rows_of_a_batch_are_decoded_as_alone(family, right):
 
 
 @families
-def test_texts_are_those_of_a_padded_batch(family):
-    model, longest = target_of(family).model, max(map(len, PROMPTS))
-    ids = torch.tensor(np.array([np.pad(prompt, (longest - len(prompt), 0)) for prompt in PROMPTS]))
-    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in PROMPTS])
-    assert texts_of(model, ids, mask) == expected(family)
-
-
-@families
-def test_rows_that_end_early_leave_the_others_as_they_are(family):
-    stop = plain(family)[1][5]
-    wanted = [text[: text.index(stop) + 1] if stop in text else text for text in expected(family)]
-    options = Options(max_tokens=TOKENS, stopping=Stopping(tokens=frozenset({stop})))
-    assert tokens_of(generate(target_of(family), PROMPTS, drafter_of(family, RIGHT["half"]), options)) == wanted
-
-
-@pytest.mark.parametrize("family", [family for family in EQUAL if family in FAMILIES and family not in CLAMPED])
-def test_sampled_texts_are_those_without_drafts(family):
-    target = target_of(family)
-    options = Options(max_tokens=12, shaping=Shaping(sampling=Sampling(temperature=0.7, seed=4)))
-    guesses = Scripted(lambda history: [history[-4:-1]])
-    assert tokens_of(generate(target, PROMPTS, guesses, options)) == tokens_of(generate(target, PROMPTS, None, options))
-
-
-@families
 def test_several_drafts_are_rows(family):
     """The second draft is the true one."""
     drafter = drafter_of(family, RIGHT["half"])
@@ -186,15 +159,6 @@ def test_plain_passes_after_drafts_read_one_token(family):
         together = generate(target, PROMPTS, early, Options(max_tokens=TOKENS))
     assert tokens_of(together) == expected(family)
     assert set(widths[-10:]) == {1}
-
-
-@pytest.mark.parametrize("nodes", [6, None], ids=["fixed", "measured"])
-@pytest.mark.parametrize("family", ["qwen3_next", "lfm2"])
-def test_the_blend_drafts_chains(family, nodes):
-    target = target_of(family)
-    together = generate(target, PROMPTS, BlendedDrafter(target, nodes=nodes), Options(max_tokens=TOKENS))
-    assert tokens_of(together) == expected(family)
-    assert nodes is None or all(max(one.statistics.drafted) == nodes for one in together)
 
 
 def test_a_stored_model_is_opened(tmp_path):

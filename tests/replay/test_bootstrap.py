@@ -84,34 +84,6 @@ def test_against_scipy():
     assert interval.high == pytest.approx(want.confidence_interval.high, abs=0.04 * width)
 
 
-def test_coverage():
-    """Of 300 experiments with a known block efficiency, the 90% interval holds it in about 90%: within four standard
-    errors.
-    """
-    rng = np.random.default_rng(1)
-    held = 0
-    for _ in range(300):
-        passes = rng.poisson(30, 60) + 1
-        interval = Resampled.of(
-            result(one={"base": passes.tolist()}), seed=int(rng.integers(2**31)), resamples=400, level=0.9
-        ).efficiency("base")
-        held += interval.low <= 60 / 31 <= interval.high
-    assert abs(held / 300 - 0.9) < 4 * np.sqrt(0.9 * 0.1 / 300)
-
-
-def test_false_alarms():
-    """Drafters that are equally good differ "significantly" at 5% in about 5% of the experiments."""
-    rng = np.random.default_rng(2)
-    alarms = 0
-    for _ in range(300):
-        columns = {"a": rng.poisson(30, 60) + 1, "b": rng.poisson(30, 60) + 1}
-        alarms += (
-            Resampled.of(result(one=columns), seed=int(rng.integers(2**31)), resamples=400).difference("a", "b").p_value
-            < 0.05
-        )
-    assert alarms / 300 < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 300)
-
-
 def test_the_seed_decides_and_chunks_do_not(monkeypatch):
     same, again, other = (Resampled.of(result(one=ONE), seed=seed).to_json() for seed in (5, 5, 6))
     assert same == again != other

@@ -102,19 +102,6 @@ def block_efficiency(sequences, k: int) -> float:
     return tokens / passes
 
 
-def test_recall_of_all_positions(made):
-    sequences, _, measured, _ = made
-    rows = table(analyses.heads_section(measured), "Recall@1")
-    for head in range(1, cli.dumps.H + 1):
-        asked = [
-            (one["tokens"][row + head - 1], one["topk_ids"][row, head - 1])
-            for one in sequences
-            for row in range(len(one["tokens"]) - head + 1)
-        ]
-        assert rows[str(head)][0] == pytest.approx(np.mean([token == ids[0] for token, ids in asked]))
-    assert rows["1"][1:] == ["–"] * 3  # the root token has no path
-
-
 def test_acceptance_falls(made):
     _, _, measured, _ = made
     views = plot(analyses.drafts_section(measured), "Drafts accepted").views

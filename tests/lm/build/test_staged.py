@@ -149,31 +149,6 @@ def test_any_interruption_is_made_good(tmp_path, monkeypatch, threads):
         assert out.read_bytes() == whole, after
 
 
-def test_a_build_that_dies_again_and_again(tmp_path, monkeypatch):
-    pieces = text_pieces(8, 11, 150)
-    out, draw = tmp_path / "lm.ngram", random.Random(4)
-    mortal = Mortal(monkeypatch)
-    deaths = 0
-    while not out.exists():
-        mortal.arm(draw.randint(2, 40))
-        try:
-            build(
-                tmp_path / "w",
-                ListSource(pieces),
-                OPTIONS,
-                CUT,
-                tight(draw.choice([10, 30, 100]), draw.choice([1, 2])),
-                out=out,
-            )
-        except Death:
-            deaths += 1
-    assert deaths > 3
-    mortal.arm(-1)
-    _, model = in_memory(pieces, OPTIONS, CUT)
-    model.save(tmp_path / "memory.ngram")
-    assert out.read_bytes() == (tmp_path / "memory.ngram").read_bytes()
-
-
 def test_skipped_lines_are_counted_once(tmp_path, monkeypatch):
     """Over interruptions in the middle of pieces."""
     pieces, bad = text_pieces(9, 11, 100), [2, 0, 3]
