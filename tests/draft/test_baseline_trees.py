@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from support import cli
+from support.drafts import strings
 from support.refusals import refuses
 
 from rescore.decode.draft.lattice_drafters import StaticTree, dynamic_trees
@@ -66,15 +67,8 @@ def test_static_tree_on_lattices(dump):
     sausages, trees = block.sausages(), tree.trees(block.sausages())
     for b in (0, 7, block.rows - 1):
         one = trees[b]  # which checks that it is a tree
-        for path, tokens in zip(rank_paths(tree), strings_of(one)):
-            assert tokens == [int(sausages.ids[b, t, rank]) for t, rank in enumerate(path)]
-
-
-def strings_of(tree) -> list[list[int]]:
-    out: list[list[int]] = []
-    for token, parent in zip(tree.tokens.tolist(), tree.parents.tolist()):
-        out.append([*(out[parent] if parent >= 0 else []), token])
-    return out
+        for path, tokens in zip(rank_paths(tree), strings(one)):
+            assert [*tokens] == [int(sausages.ids[b, t, rank]) for t, rank in enumerate(path)]
 
 
 def slow_dynamic(ids, cost, n: int, width: int) -> list[tuple[int, ...]]:
@@ -99,7 +93,7 @@ def test_dynamic_trees_equal_the_loop(k, width, n):
     sausages = random_sausages(20, 5, k)
     trees = dynamic_trees(sausages, n, width=width)
     for b in range(20):
-        paths = [tuple(path) for path in strings_of(trees[b])]
+        paths = strings(trees[b])
         assert paths == slow_dynamic(sausages.ids[b].tolist(), sausages.cost[b].astype(float).tolist(), n, width)
         assert (np.diff(trees[b].logq) <= 0).all()
 
