@@ -1,7 +1,11 @@
 """`rescore oracle`: the ceiling for every width, against one candidate at a time."""
 
+from functools import partial
+
 import pytest
-from support import cli, dumps
+from support import cli, dumps, slow_replay
+
+from rescore.lattice.dump import Dump
 
 
 @pytest.fixture(scope="module")
@@ -10,29 +14,14 @@ def made(tmp_path_factory):
     return folder, cli.make_dump(folder)
 
 
-def passes(sequence: dict, k: int) -> int:
-    """Target passes of a sequence when the first k candidates hold the draft."""
-    tokens, ids = sequence["tokens"].tolist(), sequence["topk_ids"].tolist()
-    number, row = 1, 0
-    while row + 1 < len(tokens):
-        accepted = 0
-        for head in range(1, dumps.H):
-            if row + head >= len(tokens) or tokens[row + head] not in ids[row][head][:k]:
-                break
-            accepted += 1
-        number, row = number + 1, row + accepted + 1
-    return number
-
-
 def test_every_width(made, capsys):
     folder, sequences = made
-    report = cli.figures(capsys, f"oracle {folder}")
+    report, dump = cli.figures(capsys, f"oracle {folder}"), Dump.open(folder)
     for task in report["tasks"]:
         own = [sequence for sequence in sequences if sequence["task"] == task["task"]]
         for k, value in task["block_efficiency"].items():
-            assert value == pytest.approx(
-                sum(len(one["tokens"]) for one in own) / sum(passes(one, int(k)) for one in own)
-            )
+            candidates = partial(slow_replay.in_candidates, k=int(k))
+            assert value == pytest.approx(slow_replay.block_efficiency(dump.blocks(task["task"]), candidates))
         for head in range(1, dumps.H):
             hits = [
                 one["tokens"][row + head] in one["topk_ids"][row, head]

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 from support.refusals import refused
+
+torch = pytest.importorskip("torch")
+
 from support.tiny_blockwise import CONFIG, V, text, trained, untrained
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter

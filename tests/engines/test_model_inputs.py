@@ -10,6 +10,7 @@ import pytest
 from support.refusals import assert_named, refused, refuses
 
 torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5.20")
 
 from support import tiny_families, tiny_transformers
 from support.generating import PLAIN, Prophet, assert_a_chat_continues, ragged, texts_of

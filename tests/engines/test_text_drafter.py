@@ -1,12 +1,12 @@
 """Tokens in, trees and chains out: against q counted from scratch, under reordering, threads and dropped texts."""
 
-import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.drafts import Trusting, tree_of
 from support.refusals import refused, refuses
+from support.threads import at_once
 
 from rescore.decode.draft import pace as pace_module
 from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
@@ -333,11 +333,7 @@ def test_threads_draft_as_one_alone(lm):
             if not np.array_equal(chain, tree.best_chain(COST).tokens):
                 wrong.append((seed, end))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once(work, range(8))
     assert not wrong and drafter.texts <= 8
 
 
