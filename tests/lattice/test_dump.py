@@ -145,6 +145,7 @@ BAD_ARRAYS = {
     ("1",): put("topk_logp", (5, 1), -0.25),
     ("starts",): put("topk_ids", (5, 1), 7),
     ("5", "-1", "0..ln", "3.9120"): put("entropy", (5, 0), -1),
+    ("5", "5.5", "0..ln"): put("entropy", (5, 0), 5.5),
     ("nan",): put("entropy", (5, 0), np.nan),
     ("4", "50"): put("tokens", 4, 50),
     ("-1",): put("tokens", 4, -1),

@@ -159,7 +159,8 @@ def test_what_is_done_is_not_done_again(tmp_path):
         build(tmp_path / "w", again, OPTIONS, PruneOptions(max_ngrams=40)),
         in_memory(pieces, OPTIONS, PruneOptions(max_ngrams=40)),
     )
-    for method in (None, KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5)), None):
+    methods = [KneserNeyOptions(discount_fallback=one) for one in ((0.5, 1.0, 1.5), (0.25, 0.5, 1.0))]
+    for method in (None, *methods, None):
         assert_equal(build(tmp_path / "w", again, OPTIONS, method=method), in_memory(pieces, OPTIONS, None, method))
     assert again.reads == 0
 
