@@ -10,7 +10,7 @@ import pytest
 import torch
 from msgspec import structs
 from scipy.stats import gmean
-from support import cli, tiny_transformers
+from support import cli
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
 from rescore.decode.cli.comparison import Decoded, compared, difference, speedup_of
@@ -412,25 +412,6 @@ def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
     of_heads = ["generate", "--model", world, *common]
     for given in ((), ("--drafter", "blend")):
         cli.refusal(capsys, *of_heads, "--settings", tmp_path / "s.json", *given, names=["3"])
-
-
-def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
-    from rescore.decode.models.medusa import MedusaHeads
-
-    model = tiny_transformers.build("llama", vocab_size=V, eos_token_id=END, pad_token_id=END)
-    model.save_pretrained(tmp_path / "llama")
-    (tmp_path / "llama" / "tokenizer.json").write_bytes((world / "tokenizer.json").read_bytes())
-    MedusaHeads(heads=3, width=32, vocab_size=V).save(tmp_path / "medusa")
-    call = [
-        *f"generate --model {tmp_path}/llama --heads {tmp_path}/medusa --max-tokens 20 --threads 1".split(),
-        *PROMPTS,
-    ]
-    report = cli.figures(capsys, *call, "--lm", world / "lm.ngram", "--compare")
-    assert report["drafter"] == "blend" and report["same_text"]
-    for prompt, one in zip(PROMPTS, report["texts"]):
-        inputs = torch.from_numpy(ids(prompt))[None]
-        out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)
-        assert one["tokens"] == out[0, inputs.shape[1] :].tolist()
 
 
 def test_settings_are_checked(world, capsys, tmp_path):

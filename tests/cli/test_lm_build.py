@@ -130,33 +130,12 @@ def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
     cli.refusal(capsys, *words, "--strict", names=["c4.json.gz", "6"])
 
 
-def test_from_a_dump(tokenizer, capsys, tmp_path):
-    made = cli.make_dump(tmp_path / "dump")
-    cli.done(capsys, f"lm build {tmp_path}/dump --vocab-size {dumps.V} --end-of-text 0 -o {tmp_path}/lm.ngram")
-    texts = [[*one["prompt"], *one["tokens"]] for one in made]
-    documents = [part for text in texts for part in cut(text)]
-    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, end_of_text=0))
-    cli.refusal(
-        capsys, f"lm build {tmp_path}/dump --tokenizer {tokenizer} -o {tmp_path}/lm.ngram", names=["dump", "sha256"]
-    )
-
-
 def cut(tokens: list[int]) -> list[list[int]]:
     """The documents between ends of text."""
     parts: list[list[int]] = [[]]
     for token in tokens:
         parts[-1].append(int(token)) if token else parts.append([])
     return [part for part in parts if part]
-
-
-def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
-    """A model may have more output ids than its tokenizer has tokens."""
-    result = cli.call(
-        capsys, f"lm build {world}/a.jsonl --tokenizer {tokenizer} --vocab-size 64 -o {tmp_path}/lm.ngram"
-    )
-    assert result.status == 0
-    model = NGram.open(tmp_path / "lm.ngram")
-    assert model.vocab_size == 64 and model.words is not None and model.words[48:] == ("w48", "w49", *[""] * 14)
 
 
 @pytest.mark.parametrize(

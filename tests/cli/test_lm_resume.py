@@ -14,7 +14,6 @@ from support import cli
 from support.refusals import assert_named
 
 from rescore.lm.build.tokens import numbered_tokens
-from rescore.lm.build.work import WorkFolder
 
 IDS = ("--vocab-size", 2000, "--end-of-text", 0)
 
@@ -104,12 +103,6 @@ def test_too_little(text, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["lm.ngram"]
 
 
-def test_a_folder_in_use(text, tmp_path, capsys):
-    other = WorkFolder(tmp_path / "w")
-    cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w"), names=["w"])
-    other.close()
-
-
 def test_counts_of_a_pipe_are_not_those_of_another(tmp_path):
     """Only what can be looked at again is gone on with."""
     command = ("lm", "build", "-", "--stdin-format", "bin", *IDS, "--work", tmp_path / "w", "-o", tmp_path / "lm.ngram")
@@ -120,27 +113,6 @@ def test_counts_of_a_pipe_are_not_those_of_another(tmp_path):
     assert errors[0] == ""
     assert_named(errors[1], ["options"])
     assert_named(errors[1], ["read"])
-
-
-def test_bad_lines_are_counted_once(tmp_path, capsys):
-    lines = [json.dumps({"text": f"w{i % 40} w2 w3"}) for i in range(300)]
-    for at in (5, 120, 299):
-        lines[at] = "oops"
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    command = [
-        *f"lm build {tmp_path}/a.jsonl --tokenizer".split(),
-        cli.make_tokenizer(tmp_path / "t.json"),
-        "--work",
-        tmp_path / "w",
-        "-o",
-        tmp_path / "lm.ngram",
-    ]
-    for _ in range(2):
-        assert cli.figures(capsys, *command)["skipped"]["reasons"] == {"not JSON": 3}
-    cli.refusal(
-        capsys, *command[:-3], tmp_path / "strict", "-o", tmp_path / "lm.ngram", "--strict", names=["a.jsonl", "6"]
-    )
-    assert not (tmp_path / "strict").exists()
 
 
 def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, capsys, monkeypatch):
@@ -166,13 +138,3 @@ def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, c
     cli.done(capsys, *words, "-o", tmp_path / "lm.ngram")
     assert read == ["2.jsonl.gz", "3.jsonl.gz"]
     assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
-
-
-def test_a_shard_that_was_counted_must_not_change(tmp_path, capsys):
-    np.save(tmp_path / "a.npy", np.arange(100) % 9)
-    words = (
-        f"lm build {tmp_path}/a.npy --vocab-size 9 --end-of-text 0 -o {tmp_path}/lm.ngram --work {tmp_path}/w"
-    ).split()
-    cli.done(capsys, *words)
-    np.save(tmp_path / "a.npy", np.arange(101) % 9)
-    cli.refusal(capsys, *words, names=["source[0].end", "100", "101"])

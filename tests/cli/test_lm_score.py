@@ -32,17 +32,6 @@ def cost(model: NGram, documents: list[list[int]]) -> tuple[int, float]:
     return tokens, total
 
 
-def test_tokens(lm, capsys, tmp_path):
-    path, model = lm
-    np.save(tmp_path / "a.npy", np.array([token for document in DOCUMENTS for token in (*document, 0)], np.int32))
-    report = cli.figures(capsys, f"lm score {path} {tmp_path}/a.npy")
-    tokens, total = cost(model, DOCUMENTS)
-    (file,) = report["files"]
-    assert file["tokens"] == tokens and file["nats"] == pytest.approx(total, rel=1e-6)
-    assert file["nats_per_token"] == pytest.approx(total / tokens, rel=1e-6)
-    assert file["perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-6)
-
-
 def test_the_worked_example_by_hand(capsys, tmp_path):
     """. Lionel Messi scored, each after the two before: p = 0.1, 0.8, 0.9 (no end of text: from no context)."""
     order = {}

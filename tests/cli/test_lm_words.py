@@ -55,14 +55,6 @@ def test_a_model_of_words(world, capsys):
     assert info["vocab_size"] == len(words) + 1 and (info["bos"], info["eos"]) == (0, 2)
 
 
-def test_its_arpa_read_back_is_the_model(world, capsys, tmp_path):
-    result = cli.call(capsys, f"lm convert {world}/m.arpa {tmp_path}/m.ngram --end-of-text 1")
-    assert (result.status, result.err) == (0, "")
-    again, model = NGram.open(tmp_path / "m.ngram"), NGram.open(world / "m.ngram")
-    assert_same_model(again, model)
-    assert again.words == model.words
-
-
 @pytest.mark.parametrize("name", ["m.ngram", "m.arpa"])
 def test_lines_score_as_in_kenlm(world, capsys, tmp_path, name):
     peer = kenlm_model(world / "m.arpa")

@@ -1,7 +1,11 @@
 """`rescore oracle`: the ceiling for every width, against one candidate at a time."""
 
+from functools import partial
+
 import pytest
-from support import cli, dumps
+from support import cli, dumps, slow_replay
+
+from rescore.lattice.dump import Dump
 
 
 @pytest.fixture(scope="module")
@@ -10,29 +14,14 @@ def made(tmp_path_factory):
     return folder, cli.make_dump(folder)
 
 
-def passes(sequence: dict, k: int) -> int:
-    """Target passes of a sequence when the first k candidates hold the draft."""
-    tokens, ids = sequence["tokens"].tolist(), sequence["topk_ids"].tolist()
-    number, row = 1, 0
-    while row + 1 < len(tokens):
-        accepted = 0
-        for head in range(1, dumps.H):
-            if row + head >= len(tokens) or tokens[row + head] not in ids[row][head][:k]:
-                break
-            accepted += 1
-        number, row = number + 1, row + accepted + 1
-    return number
-
-
 def test_every_width(made, capsys):
     folder, sequences = made
-    report = cli.figures(capsys, f"oracle {folder}")
+    report, dump = cli.figures(capsys, f"oracle {folder}"), Dump.open(folder)
     for task in report["tasks"]:
         own = [sequence for sequence in sequences if sequence["task"] == task["task"]]
         for k, value in task["block_efficiency"].items():
-            assert value == pytest.approx(
-                sum(len(one["tokens"]) for one in own) / sum(passes(one, int(k)) for one in own)
-            )
+            candidates = partial(slow_replay.in_candidates, k=int(k))
+            assert value == pytest.approx(slow_replay.block_efficiency(dump.blocks(task["task"]), candidates))
         for head in range(1, dumps.H):
             hits = [
                 one["tokens"][row + head] in one["topk_ids"][row, head]
@@ -40,16 +29,6 @@ def test_every_width(made, capsys):
                 for row in range(len(one["tokens"]) - head)
             ]
             assert task["recall"][str(head + 1)] == pytest.approx(sum(hits) / len(hits))
-
-
-def test_agrees_with_run(made, capsys):
-    report, run = (cli.figures(capsys, verb, made[0], "--task", "second") for verb in ("oracle", "run"))
-    assert [task["block_efficiency"]["6"] for task in report["tasks"]] == [
-        task["block_efficiency"]["oracle"] for task in run["tasks"]
-    ]
-    assert [task["block_efficiency"]["1"] for task in report["tasks"]] == [
-        task["block_efficiency"]["base"] for task in run["tasks"]
-    ]
 
 
 def test_sequences_of_one_token(tmp_path, capsys):

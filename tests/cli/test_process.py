@@ -30,15 +30,6 @@ def modules(code: str) -> set[str]:
 HEAVY = {"torch", "pyarrow", "tokenizers", "pynini", "pywrapfst", "safetensors", "transformers"}
 
 
-def test_imports():
-    """`import rescore` and --help cost nothing; a run on a dump needs none of the heavy packages but those it uses."""
-    assert not modules("import rescore") & (HEAVY | {"numpy", "rich"})
-    code = "from contextlib import suppress\nfrom rescore.decode.cli import main\n"
-    assert not modules(code + "with suppress(SystemExit): main(['run', '--help'])") & (
-        HEAVY | {"numpy", "rich", "rescore._core"}
-    )
-
-
 def test_help_of_every_verb_imports_next_to_nothing():
     """Start-up is the time of imports; all verbs in one process."""
     verbs = ("generate", "run", "report", "tune", "oracle", "cost", "draw", "dump", "lm", "bench")

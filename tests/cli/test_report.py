@@ -17,19 +17,6 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_figures_are_those_of_run(capsys, files):
-    arguments = (files / "dump", "--lm", files / "lm.ngram", "--alpha", "0.5")
-    result = cli.call(capsys, "report", *arguments, "-o", files / "report.html", "--markdown", files / "tables.md")
-    assert result == (0, f"wrote {files / 'report.html'}, {files / 'tables.md'}\n", "")
-    run = cli.figures(capsys, "run", *arguments, "--part", "heldout")
-    table = rows((files / "tables.md").read_text(), "Block efficiency per task")
-    mean = run["overall"][0]["block_efficiency"]
-    assert table["base"][-3].startswith(f"{mean['base']:.3f}")
-    assert table["tree 16"][-3].startswith(f"{mean['tree 16']:.3f}")
-    for place, task in enumerate(run["tasks"]):
-        assert table["oracle"][1 + place].startswith(f"{task['block_efficiency']['oracle']:.2f}")
-
-
 def open_trees(tables: str) -> list[list[str]]:
     found = rows(tables, "Block efficiency per task")
     return [

@@ -113,15 +113,6 @@ def test_parts(world, capsys):
     assert ", tune part" in cli.call(capsys, *words, "--part", "tune").out
 
 
-def test_one_candidate_leaves_no_choice(world, capsys):
-    for task in cli.figures(capsys, f"run {world}/dump --lm {world}/lm.ngram --top-k 1")["tasks"]:
-        efficiency = task["block_efficiency"]
-        assert {efficiency[name] for name in EFFICIENCY if not name.startswith(("lm-", "blend"))} == {
-            efficiency["base"]
-        }
-        assert task["headroom_recovered"]["rescored"] is None
-
-
 def test_without_a_model(world, capsys):
     report = cli.figures(capsys, f"run {world}/dump")
     for task in report["tasks"]:

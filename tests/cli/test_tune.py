@@ -88,16 +88,6 @@ def test_options(world, capsys):
     assert set(got["settings"]["trees"]["open"]["by_task"]) == {"first", "second"}
 
 
-def test_several_models(world, capsys):
-    result = cli.call(capsys, *words(world, "--lm", world / "b.ngram", "-o", world / "two.json"))
-    assert result.status == 0
-    assert_named(result.out, ["trees"])
-    run = cli.figures(capsys, f"run {world}/dump --settings {world}/two.json")
-    assert "parallel-rescored tuned" in run["settings"]["drafters"]
-    assert "blend tuned 16" not in run["settings"]["drafters"]
-    assert [one["weight"] for one in run["settings"]["lm"]] == [0.5, 0.5]
-
-
 @pytest.mark.parametrize(
     "more, message",
     [

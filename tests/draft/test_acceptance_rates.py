@@ -5,19 +5,11 @@ from bisect import bisect_right
 
 import numpy as np
 import pytest
+from support.drafts import tree_of
 from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.decode.draft.pace import CREDIT, DECAY, EDGES, AcceptanceRates
-from rescore.lattice.tree import TokenTree
-
-
-def tree_of(parents, conditional):
-    tree = TokenTree.from_parents(range(len(parents)), parents)
-    logq: list[float] = []
-    for parent, q in zip(parents, conditional):
-        logq.append(np.log(q) + (logq[parent] if parent >= 0 else 0.0))
-    return TokenTree.trusted(tree.tokens, tree.parents, tree.depths, np.array(logq, np.float32))
 
 
 def corrected(rates, tree):

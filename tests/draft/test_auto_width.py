@@ -10,6 +10,7 @@ from support.refusals import refuses
 
 pytest.importorskip("torch")
 
+from support.drafts import Trusting
 from support.tiny_blockwise import text, trained
 
 from rescore.decode.draft import pace
@@ -21,7 +22,6 @@ from rescore.decode.draft.pace import (
     SIZES,
     SURE,
     VAIN,
-    AcceptanceRates,
     AutoWidth,
     Pace,
     PassTimes,
@@ -36,13 +36,6 @@ from rescore.lattice.tree import TokenTree, Trees
 # Node 2 is a child of node 0, node 4 of node 1.
 TREE = TokenTree.from_parents(range(7), (-1, -1, 0, 0, 1, 2, 2))
 LOGQ = np.log(np.array([[0.6, 0.3, 0.2, 0.1, 0.05, 0.04, 0.03]], np.float32))
-
-
-class Trusting(AcceptanceRates):
-    """Takes q at its word, so that examples can be worked by hand."""
-
-    def corrected(self, logq, parents):
-        return np.exp(logq.astype(np.float64))
 
 
 def trees_of(logq=LOGQ, parents=TREE.parents, depths=TREE.depths):

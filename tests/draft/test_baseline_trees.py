@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 from support import cli
+from support.drafts import strings
 from support.refusals import refuses
 
 from rescore.decode.draft.lattice_drafters import StaticTree, dynamic_trees
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage, ranks
 
@@ -67,15 +67,8 @@ def test_static_tree_on_lattices(dump):
     sausages, trees = block.sausages(), tree.trees(block.sausages())
     for b in (0, 7, block.rows - 1):
         one = trees[b]  # which checks that it is a tree
-        for path, tokens in zip(rank_paths(tree), strings_of(one)):
-            assert tokens == [int(sausages.ids[b, t, rank]) for t, rank in enumerate(path)]
-
-
-def strings_of(tree) -> list[list[int]]:
-    out: list[list[int]] = []
-    for token, parent in zip(tree.tokens.tolist(), tree.parents.tolist()):
-        out.append([*(out[parent] if parent >= 0 else []), token])
-    return out
+        for path, tokens in zip(rank_paths(tree), strings(one)):
+            assert [*tokens] == [int(sausages.ids[b, t, rank]) for t, rank in enumerate(path)]
 
 
 def slow_dynamic(ids, cost, n: int, width: int) -> list[tuple[int, ...]]:
@@ -100,19 +93,9 @@ def test_dynamic_trees_equal_the_loop(k, width, n):
     sausages = random_sausages(20, 5, k)
     trees = dynamic_trees(sausages, n, width=width)
     for b in range(20):
-        paths = [tuple(path) for path in strings_of(trees[b])]
+        paths = strings(trees[b])
         assert paths == slow_dynamic(sausages.ids[b].tolist(), sausages.cost[b].astype(float).tolist(), n, width)
         assert (np.diff(trees[b].logq) <= 0).all()
-
-
-def test_a_wide_dynamic_tree_is_the_best_one():
-    """When nothing is cut off and slots are normalised, it is the tree of the most probable prefixes."""
-    sausages = random_sausages(10, 3, 4)
-    cost = sausages.cost + np.log(np.exp(-sausages.cost.astype(np.float64)).sum(-1, keepdims=True))
-    normal = Sausage(ids=sausages.ids, cost=cost.astype(np.float32))
-    ours, best = dynamic_trees(normal, 20, width=64), Rescorer().trees(sausages, np.zeros((10, 0), np.int32), 20)
-    for b in range(10):
-        assert {tuple(path) for path in strings_of(ours[b])} == {tuple(path) for path in strings_of(best[b])}
 
 
 def test_padding_is_no_candidate():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from support.drafts import strings
 from support.tiny_blockwise import predicted, text, trained
 
 from rescore.decode.draft.baselines import (
@@ -64,7 +65,7 @@ def test_the_published_tree():
         matrix.see(token, np.arange(8, dtype=np.int32), np.full(8, 0.1, np.float32))
     tree = matrix.static_tree(3)
     assert tree.size == 80 and np.bincount(tree.depths)[1:].tolist() == [8, 21, 25, 15, 8, 3]
-    paths = {tuple(tree.tokens[tree.path_to(node)].tolist()) for node in range(80)}
+    paths = set(strings(tree))
     assert {(7,), (0, 7), (1, 3), (3, 1), (0, 2, 1), (1, 0, 1), (0, 0, 0, 4), (0, 0, 0, 1, 0, 0)} <= paths
     assert matrix.static_tree(9).size == 0
 
@@ -81,7 +82,7 @@ def test_best_trees_hold_the_greatest_products(seed):
         }
         products |= frontier
     tree = matrix.best_tree(0, 20)
-    found = [products[tuple(tree.tokens[tree.path_to(node)].tolist())] for node in range(tree.size)]
+    found = [products[path] for path in strings(tree)]
     assert found == pytest.approx(sorted(products.values(), reverse=True)[:20])
 
 
@@ -107,7 +108,7 @@ def test_suffix_trees_have_the_greatest_score(text, n, depth):
             best = sum(taken), taken
     found = tree.tree(n)
     assert found.size == len(best[1])
-    paths = [tuple(found.tokens[found.path_to(node)].tolist()) for node in range(found.size)]
+    paths = strings(found)
     scores = []
     for size in range(1, min(depth, len(text)) + 1):
         match = tuple(text[len(text) - size :])
@@ -118,10 +119,6 @@ def test_suffix_trees_have_the_greatest_score(text, n, depth):
             ]
             scores.append(sum(products))
     assert not paths or any(score == pytest.approx(best[0]) for score in scores)
-
-
-def paths_of(tree) -> list[tuple[int, ...]]:
-    return [tuple(tree.tokens[tree.path_to(node)].tolist()) for node in range(tree.size)]
 
 
 def prefixes(*path: int) -> list[tuple[int, ...]]:
@@ -174,7 +171,7 @@ def test_logit_spec_is_its_twin(seed):
             predictions=lambda k, reads=reads: [Read(*(column[..., :k] for column in read)) for read in reads],
         )
         for tree, place, probable in zip(session.propose(step), places, best):
-            assert paths_of(tree) == twin(texts[place].tolist(), probable, nodes or 64)
+            assert strings(tree) == twin(texts[place].tolist(), probable, nodes or 64)
         if len(places) > 1 and rng.random() < 0.1:
             kept = sorted(rng.permutation(len(places))[: len(places) - 1].tolist())
             session.select(kept)
@@ -188,7 +185,7 @@ def test_a_step_without_its_last_pass_ends_with_the_root_tokens_prediction():
     read = Read(np.array([8, 9], np.int32), ids, np.full((2, 3), 0.1, np.float32))
     history = np.array([8, 9, 1], np.int32)
     (tree,) = session.propose(DraftStep(histories=[history], room=[9], predictions=lambda k: [read]))
-    assert paths_of(tree) == [(2,), (3,)]
+    assert strings(tree) == [(2,), (3,)]
 
 
 def table(after: dict[int, list[int]]) -> TokenRecycling:
@@ -277,7 +274,7 @@ def test_racer_is_its_twin(seed):
             predictions=lambda k, reads=reads: reads,
         )
         for row, tree in zip(rows, session.propose(step)):
-            assert paths_of(tree) == twins[places[row]].tree(nodes or 64)
+            assert strings(tree) == twins[places[row]].tree(nodes or 64)
         if len(places) > 1 and rng.random() < 0.1:
             kept = sorted(rng.permutation(len(places))[: len(places) - 1].tolist())
             session.select(kept)
@@ -295,7 +292,7 @@ def test_the_least_recently_used_nodes_are_dropped(seed):
         runs.extend(piece)
         twin.extend(piece.tolist())
         n = int(rng.integers(1, 20))
-        assert paths_of(racer_tree(runs, table({}), twin.text[-1], n)) == twin.tree(n)
+        assert strings(racer_tree(runs, table({}), twin.text[-1], n)) == twin.tree(n)
         full += len(twin.count) == capacity
     assert runs.size == len(twin.text) and full > 20
 

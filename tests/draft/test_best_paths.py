@@ -57,7 +57,7 @@ def expected(problem, string_cost):
     return out
 
 
-@settings(max_examples=2000)
+@settings(max_examples=500)
 @given(problems())
 def test_failure_semantics_equals_enumeration(problem):
     assert search(*problem) == expected(problem, failure_cost)
@@ -257,7 +257,7 @@ def test_threads_of_python_share_the_pool():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@settings(max_examples=1000)
+@settings(max_examples=400)
 @given(problems(), st.integers(1, 512))
 def test_trees_equal_enumeration(problem, nodes):
     lms, batch, alphas, histories, _ = problem

@@ -5,12 +5,12 @@ import pytest
 from support.refusals import refused
 
 torch = pytest.importorskip("torch")
-from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
+
+from support.tiny_blockwise import CONFIG, V, text, trained, untrained
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
-from rescore.decode.loop.generate import Options, generate, stream
-from rescore.decode.loop.request import Finish, Request, Stopping
+from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -126,39 +126,3 @@ def test_logits_that_are_no_numbers_are_refused(nodes, value, at):
     for drafter in (None, BlendedDrafter(Faulty(value, at), nodes=nodes)):
         with refused(ValueError, "logits"):
             generate(Faulty(value, at), PROMPTS[:2], drafter, Options(max_tokens=30))
-
-
-@pytest.mark.parametrize("nodes", NODES)
-def test_rows_that_end_at_different_times(nodes):
-    target = BlockwiseTarget(trained())
-    most = [1, 30, 7, 2, 12]
-    requests = [Request(prompt=prompt, max_tokens=n) for prompt, n in zip(PROMPTS, most)]
-    whole = generate(target, PROMPTS[1:2], None, Options(max_tokens=30))[0].tokens.tolist()
-
-    def spelt(tokens):
-        return "".join(f" w{token}." for token in tokens)
-
-    stop = spelt(whole[9:12])[1:-1]  # which ends within a token
-    stopping = Stopping(tokens=frozenset({END, whole[20]}), strings=(stop,), decode=spelt)
-    drafted = both(target, requests, Options(stopping=stopping), nodes=nodes)
-    assert Finish.LENGTH in {one.finish for one in drafted} and len({len(one.tokens) for one in drafted}) > 2
-    assert drafted[1].finish is not Finish.LENGTH and len(drafted[1].tokens) <= 12
-    for one, request in zip(drafted, requests):  # alone as in the batch
-        (alone,) = both(target, [request], Options(stopping=stopping), nodes=nodes)
-        assert alone.tokens.tolist() == one.tokens.tolist()
-
-
-@pytest.mark.parametrize("nodes", NODES)
-def test_a_text_may_be_left_and_another_begun(nodes):
-    """What one call counted is not the next one's."""
-    target = BlockwiseTarget(trained())
-    drafter, options = BlendedDrafter(target, nodes=nodes), Options(max_tokens=20)
-    left = stream(target, PROMPTS, drafter, options)
-    for _ in range(8):
-        next(left)
-    other = generate(target, PROMPTS[::-1], drafter, options)
-    left.close()
-    assert ids(other) == ids(generate(target, PROMPTS[::-1], None, options))
-    if nodes is not None:
-        fresh = generate(target, PROMPTS[::-1], BlendedDrafter(target, nodes=nodes), options)
-        assert [one.statistics.accepted for one in other] == [one.statistics.accepted for one in fresh]

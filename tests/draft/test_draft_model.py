@@ -9,11 +9,9 @@ from support.refusals import refused, refuses
 
 torch = pytest.importorskip("torch")
 
-from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
+from support.tiny_blockwise import CONFIG, V, text, untrained
 
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
-from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.request import Stopping
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.verify.sampling import Sampling
@@ -171,23 +169,6 @@ def test_a_draft_goes_on_beyond_the_small_models_context():
         law_by_hand([*texts[0][20:].tolist(), 1, 2], SHAPINGS["sampled"]),
         atol=2e-5,
     )
-
-
-PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
-
-
-@pytest.mark.parametrize("gamma", [1, 3, 5])
-def test_a_draft_model_that_is_the_target_is_always_right(gamma):
-    target = BlockwiseTarget(trained())
-    options = Options(max_tokens=30, stopping=Stopping(tokens=frozenset({END})))
-    plain = generate(target, PROMPTS, None, options)
-    drafted = generate(
-        target, PROMPTS, DraftModelDrafter(BlockwiseTarget(trained()), gamma=gamma, vocab_size=V, drawn=False), options
-    )
-    for one, other in zip(plain, drafted):
-        assert one.tokens.tolist() == other.tokens.tolist()
-        n = len(one.tokens)
-        assert other.statistics.passes == 1 + -(-(n - 1) // (gamma + 1))
 
 
 def test_messages():

@@ -71,20 +71,6 @@ def test_a_uniform_draws_the_candidate_in_whose_interval_it_lies(problem, temper
         assert (lengths == np.array([[len(sausage)] for sausage in batch])).all()
 
 
-@pytest.mark.parametrize("local", [False, True])
-def test_samples_are_distributed_as_q(worked, local):
-    """Chi-square of the example's eight strings, 7 degrees of freedom: above 40.5 once in a million."""
-    lm, sausage = worked
-    lattice = Rescorer(lm, alpha=1.0).normalise(sausage, example.HISTORY, local=local)
-    draws = 100_000
-    found, counts = np.unique(
-        lattice.sample(np.random.default_rng(3).random((draws, 3))).tokens, axis=0, return_counts=True
-    )
-    expected = draws * np.exp(lattice.logq(found))
-    assert len(found) == 8 and expected.sum() == pytest.approx(draws)
-    assert ((counts - expected) ** 2 / expected).sum() < 40.5
-
-
 def test_worked_example(worked):
     """The figures of docs/how/pushing.md."""
     lm, sausage = worked
@@ -117,29 +103,6 @@ def test_worked_example(worked):
         rows[[0, 1, 2], [0, 1, 0]].prod(),
     ):
         assert f"{figure:.4f}" in page
-
-
-def test_batch_equals_single_calls(worked):
-    lm, _ = worked
-    draw = np.random.default_rng(1)
-    ids = np.argsort(draw.random((12, 4, 6)), axis=-1)[:, :, :3].astype(np.int32)
-    batch = Sausage(ids=ids, cost=np.sort(draw.exponential(1, ids.shape), axis=-1).astype(np.float32))
-    histories = draw.integers(0, 6, (12, 2)).astype(np.int32)
-    uniforms = draw.random((12, 5, 4))
-    rescorer = Rescorer([lm, lm], alpha=[[0.5, 0.25, 1, 0], [0.1, 0.2, 0.3, 0.4]], threads=2)
-    for local in (False, True):
-        together = rescorer.normalise(batch, histories, temperature=0.7, local=local)
-        drafts = together.sample(uniforms)
-        assert drafts.tokens.shape == (12, 5, 4) and drafts.q.shape == (12, 5, 4, 3)
-        assert drafts.logq.shape == drafts.lengths.shape == (12, 5)
-        for b in range(12):
-            one = rescorer.normalise(batch[b], histories[b], temperature=0.7, local=local)
-            single = one.sample(uniforms[b])
-            for name in ("tokens", "q", "ids", "logq", "lengths"):
-                assert np.array_equal(getattr(single, name), getattr(drafts, name)[b]), name
-            assert np.array_equal(one.rows(single.tokens), single.q)
-        if not local:
-            assert together.log_mass.shape == (12,)
 
 
 def tree_search(problem, temperature, local, nodes, **options):

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from support.core_trees import prefixes
 from support.edits import Edits
-from support.oracle import FIXED_ONE, Backoff, model_prefixes, models, padded, padded_histories, sausages, unigrams
+from support.oracle import Backoff, models, padded, padded_histories, sausages, unigrams
 from support.refusals import refuses
 from support.running_text import Earlier, Text
 
@@ -416,16 +416,6 @@ def test_a_text_that_is_searched_grows_afterwards():
     alone.extend(np.concatenate(added))
     same = [call(texts=[one], nodes=100) for one in (text, alone)]
     assert all(np.array_equal(mine, other) for mine, other in zip(*same))
-
-
-@settings(max_examples=200)
-@given(models(4), st.lists(st.integers(0, 3), max_size=4), st.integers(1, 3), st.integers(1, 100))
-def test_model_alone_equals_enumeration(lm, history, depth, nodes):
-    out = headless(lm, [history] * 2, depth=depth, nodes=nodes)
-    wanted = model_prefixes(lm, tuple(history), depth, nodes)
-    for b in range(2):
-        found = prefixes(*(column[b] for column in out))
-        assert found == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
 
 
 def call(**changes):

@@ -17,7 +17,7 @@ from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.prediction import ARCS, SHARE, copied, edit_model
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
-from rescore.decode.loop.generate import Options, generate, stream
+from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.verify.sampling import Sampling
@@ -144,18 +144,6 @@ def test_ids_beyond_the_vocabulary_are_refused(model):
         with refused(ValueError):
             decoded(model, [value, None])
     refuses(TypeError, lambda: decoded(model, [[0.5], None]), "request 0")
-
-
-def test_requests_that_join_and_leave(model, texts):
-    """Rows of a batch end at different steps, each with its own prediction."""
-    target = CausalLMTarget(model)
-    requests = [
-        Request(prompt=ids, prediction=text, max_tokens=most) for ids, text, most in zip(PROMPTS, texts, (1, TOKENS))
-    ]
-    found = [[], []]
-    for chunk in stream(target, requests, BlendedDrafter(target, nodes=8)):
-        found[chunk.request] += chunk.tokens.tolist()
-    assert found == [texts[0][:1].tolist(), texts[1].tolist()]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
-from rescore.decode.draft.calibration import DEFAULT, propose_trees
+from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import NGramDrafter
 from rescore.lattice.sausage import Sausage
@@ -51,26 +51,6 @@ def test_worked_example(lm, sausage):
     messi = 0.4 * 0.8 / (0.4 * 0.8 + 0.5 * (0.2 / 0.9) * 0.1)
     assert tree.logq[1] == pytest.approx(math.log(0.5 / 0.9 * messi), abs=1e-6)
     assert drafts.tree().size == 7  # two drafts of three tokens, and the last word of the third
-
-
-def test_batch_equals_single_calls(lm):
-    draw = np.random.default_rng(1)
-    ids = np.argsort(draw.random((20, 4, 6)), axis=-1)[:, :, :3].astype(np.int32)
-    batch = Sausage(ids=ids, cost=np.sort(draw.exponential(1, ids.shape), axis=-1).astype(np.float32))
-    histories = draw.integers(0, 6, (20, 2)).astype(np.int32)
-    histories[::3, 0] = -1  # a shorter history
-    rescorer = Rescorer([lm, lm], alpha=[[0.5, 0.25, 1, 0], [0.1, 0.2, 0.3, 0.4]], threads=2)
-    drafts = rescorer.paths(batch, histories, 5)
-    trees = rescorer.trees(batch, histories, 9)
-    model_trees = propose_trees(lm, histories, n=9, depth=3)
-    for b in range(20):
-        history = [token for token in histories[b] if token >= 0]
-        one = rescorer.paths(batch[b], history, 5)
-        assert np.array_equal(one.tokens, drafts.tokens[b]) and np.array_equal(one.cost, drafts.cost[b])
-        tree = rescorer.tree(batch[b], history, 9)
-        assert np.array_equal(tree.tokens, trees[b].tokens) and np.array_equal(tree.parents, trees[b].parents)
-        assert np.exp(model_trees[b].logq[model_trees[b].depths == 1]).sum() <= 1 + 1e-5
-    assert len(trees) == 20
 
 
 @pytest.mark.parametrize(

@@ -83,20 +83,6 @@ class Steps:
 
 
 @torch.inference_mode()
-def test_of_steps_that_were_not_read_only_the_tokens_count():
-    prompt, seen = text(9, seed=3), Steps()
-    generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS))
-    for step in (seen.steps[0], seen.steps[4]):
-        texts.read(step)
-    history = seen.steps[4].histories[0].tolist()
-    assert len(history) == len(prompt) + 5
-    twin = twin_of(prompt.tolist())
-    twin.extend(history[len(prompt) :])
-    assert_same(texts.texts[0], twin, [history[at - 2 : at] for at in range(2, len(history))])
-
-
-@torch.inference_mode()
 def test_a_pass_is_read_after_steps_that_were_not():
     """Its rejected nodes follow all tokens but those that it accepted and the root token."""
     prompt, seen, tree = text(9, seed=3), Steps(), TokenTree.from_parents([5, 7, 2], [-1, 0, -1])

@@ -1,10 +1,9 @@
 """The memory of earlier texts: contents, saving, use by several threads."""
 
-import threading
-
 import numpy as np
 import pytest
 from support.refusals import refuses
+from support.threads import at_once
 
 torch = pytest.importorskip("torch")
 
@@ -159,11 +158,7 @@ def test_threads_add_and_save_at_once(tmp_path):
             memory.add(text)
         memory.save(tmp_path / f"{worker}.npy")
 
-    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(4))
     kept = [text.tolist() for text in memory.texts()]
     assert sorted(kept) == sorted(text for own in texts for text in own)
     same_counts(memory, kept)
@@ -215,11 +210,7 @@ def test_threads_share_a_memory():
         drafter = BlendedDrafter(target, memory=memory, nodes=8)
         made[thread] = [generate(target, PROMPTS, drafter, OPTIONS) for _ in range(4)]
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(3))
     wanted = [one.tokens.tolist() for one in plain]
     assert len(made) == 3
     assert all([one.tokens.tolist() for one in call] == wanted for calls in made.values() for call in calls)

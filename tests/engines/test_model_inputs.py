@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
 from support import tiny_families, tiny_transformers
-from support.scripted import Scripted
+from support.generating import PLAIN, Prophet, assert_a_chat_continues, ragged, texts_of
 from support.tiny_transformers import SWITCH, V, longrope
 from torch import nn
 
@@ -23,136 +23,46 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.slot_cache import CACHE
 
-PLAIN = dict(do_sample=False, eos_token_id=None, pad_token_id=0, max_new_tokens=12)
 
-
-def prompts(*lengths, seed=0):
-    """input_ids and attention_mask of random prompts, padded on the left."""
-    draw = torch.Generator().manual_seed(seed)
-    ids = torch.randint(3, V, (len(lengths), max(lengths)), generator=draw)
-    mask = (torch.arange(max(lengths)) >= max(lengths) - torch.tensor(lengths)[:, None]).long()
-    return {"input_ids": ids * mask, "attention_mask": mask}
-
-
-def knowing(plain, inputs):
-    """A drafter that mostly drafts what `generate` writes."""
-    starts = inputs["attention_mask"].argmax(dim=1)
-    texts = [row[start:].tolist() for row, start in zip(plain, starts)]
-
-    def guess(history):
-        n = len(history)
-        found = next((text for text in texts if text[:n] == history.tolist()), None)
-        return [[5, 6, 7]] if found is None else [(found[n : n + 1 + n % 4] + [5, 6, 7, 8])[:5], [8, 9, -1, -1, -1]]
-
-    return Scripted(guess)
+def plainly(model, inputs, **arguments):
+    return model.generate(**inputs, **{**PLAIN, "max_new_tokens": 12, **arguments})
 
 
 def same(model, inputs, drafting=None, **arguments):
     """Checks the text with and without drafts; returns the Drafting."""
-    arguments = {**PLAIN, **arguments}
-    plain = model.generate(**inputs, **arguments)
-    given = Drafting(knowing(plain, inputs)) if drafting is None else drafting
-    assert model.generate(**inputs, **arguments, custom_generate=given).tolist() == plain.tolist()
+    plain = plainly(model, inputs, **arguments)
+    given = Drafting(Prophet(texts_of(inputs, plain))) if drafting is None else drafting
+    assert plainly(model, inputs, **arguments, custom_generate=given).tolist() == plain.tolist()
     return given
 
 
-def refused_beside(model, inputs, *named, drafting=None, **arguments):
-    model.generate(**inputs, **{**PLAIN, **arguments})  # without drafts it works
+def refused_beside(model, inputs, *named, drafting=None):
+    plainly(model, inputs)  # without drafts it works
     with refused(ValueError, *named):
-        model.generate(**inputs, **{**PLAIN, **arguments}, custom_generate=drafting or Drafting())
+        plainly(model, inputs, custom_generate=drafting or Drafting())
 
 
 # What prepare_inputs_for_generation, hooks and methods do
 
 
-def with_ids(change):
-    return lambda inputs: {**inputs, "input_ids": change(inputs["input_ids"])}
+def with_prepared(change):
+    def changed(model):
+        own = model.prepare_inputs_for_generation
+        later = functools.wraps(own)(lambda *given, **named: change(own(*given, **named)))
+        model.prepare_inputs_for_generation = later
+        return lambda: delattr(model, "prepare_inputs_for_generation")
+
+    return changed
 
 
-PREPARED = {
-    "positions": (lambda inputs: {**inputs, "position_ids": inputs["position_ids"] * 2}, ["position_ids"]),
-    "one id of the vocabulary": (with_ids(lambda ids: ids.where(ids != V - 1, 3)), ["input_ids"]),
-    "mask": (lambda inputs: {**inputs, "attention_mask": torch.ones_like(inputs["position_ids"])}, ["attention_mask"]),
-    "another argument": (lambda inputs: {**inputs, "inputs_embeds_scale": 2.0}, ["inputs_embeds_scale"]),
-}
-
-
-@pytest.mark.parametrize("name", PREPARED)
-def test_what_prepare_inputs_for_generation_changes_is_refused(name):
-    change, found = PREPARED[name]
-    model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), prompts(6)
-    inputs["input_ids"] = inputs["input_ids"].clamp(max=V - 2)
-    same(model, inputs, drafting)
-    own = model.prepare_inputs_for_generation
-    model.prepare_inputs_for_generation = functools.wraps(own)(lambda *given, **named: change(own(*given, **named)))
-    with refused(ValueError, "prepare_inputs_for_generation", *found):
-        model.generate(**inputs, **PLAIN, custom_generate=drafting)
-    del model.prepare_inputs_for_generation
-    same(model, inputs, drafting)
+def with_hook(hook, where=lambda model: model.model.layers[0]):
+    return lambda model: where(model).register_forward_hook(hook).remove
 
 
 def last_alone(module, given, states):
     states = states.clone()
     states[:, -1] += 1.0
     return states
-
-
-def prompts_alone(module, given, states):
-    return states + 1.0 if states.shape[1] > 1 else states
-
-
-def reversed_logits(model, *given, **named):
-    out = type(model).forward(model, *given, **named)
-    out.logits = out.logits.flip(-1)
-    return out
-
-
-def with_hook(hook, where=lambda model: model.model.layers[0]):
-    def change(model):
-        return where(model).register_forward_hook(hook).remove
-
-    return change
-
-
-def with_forward(model):
-    model.forward = MethodType(reversed_logits, model)
-    return lambda: delattr(model, "forward")
-
-
-def with_later_positions(model):
-    """Positions that change from the second token on."""
-    own = model.prepare_inputs_for_generation
-
-    @functools.wraps(own)
-    def later(*given, **named):
-        inputs = own(*given, **named)
-        if inputs["input_ids"].shape[1] == 1:
-            inputs["position_ids"] = inputs["position_ids"] + 3
-        return inputs
-
-    model.prepare_inputs_for_generation = later
-    return lambda: delattr(model, "prepare_inputs_for_generation")
-
-
-CHANGES = {
-    "last position": (with_hook(last_alone), ["logits"]),
-    "prompts": (with_hook(prompts_alone), ["logits"]),
-    "forward": (with_forward, ["logits"]),
-    "positions": (with_later_positions, ["logits"]),
-    "hook": (with_hook(lambda *given: None, lambda model: model), ["1"]),
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_model_that_has_passed_is_checked_again_when_it_has_changed(name):
-    change, message = CHANGES[name]
-    model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), prompts(6)
-    same(model, inputs, drafting)
-    undo = change(model)
-    for _ in range(2):
-        refused_beside(model, inputs, *message, drafting=drafting)
-    undo()
-    same(model, inputs, drafting)
 
 
 class Reads8As9:
@@ -165,37 +75,91 @@ class Reads8As9:
         return self.forward(input_ids=input_ids.where(input_ids != 8, 9), **named)
 
 
-def of_instance(model, monkeypatch):
-    model.forward = Reads8As9(model.forward)
+def reversed_logits(model, *given, **named):
+    out = type(model).forward(model, *given, **named)
+    out.logits = out.logits.flip(-1)
+    return out
 
 
-def of_class(model, monkeypatch):
-    own = type(model).forward
-    monkeypatch.setattr(type(model), "forward", lambda self, **named: Reads8As9(functools.partial(own, self))(**named))
+def of_instance(forward):
+    def changed(model):
+        model.forward = forward(model)
+        return lambda: delattr(model, "forward")
+
+    return changed
 
 
-def of_embeddings(model, monkeypatch):
+def of_class(model):
+    kind, own = type(model), type(model).forward
+    kind.forward = lambda self, **named: Reads8As9(functools.partial(own, self))(**named)
+    return lambda: setattr(kind, "forward", own)
+
+
+def of_embeddings(model):
     own, table = model.forward, model.get_input_embeddings()
-    model.forward = lambda input_ids=None, **named: own(inputs_embeds=table(input_ids) * 1.0, **named)
+    return lambda input_ids=None, **named: own(inputs_embeds=table(input_ids) * 1.0, **named)
 
 
-def past_the_decoder(model, monkeypatch):
-    decoder = model.model.forward
-    model.model.__class__ = type("Own", (type(model.model),), {"__call__": lambda self, **named: decoder(**named)})
+def past_the_decoder(model):
+    decoder, kind = model.model.forward, type(model.model)
+    model.model.__class__ = type("Own", (kind,), {"__call__": lambda self, **named: decoder(**named)})
+    return lambda: setattr(model.model, "__class__", kind)
 
 
-@pytest.mark.parametrize("change", [of_instance, of_class, of_embeddings, past_the_decoder])
-def test_a_forward_that_changes_one_id_is_refused(change, monkeypatch):
-    model, inputs, drafting = tiny_transformers.build("llama"), prompts(6), Drafting()
+def moved(inputs, by=1, factor=1):
+    return {**inputs, "position_ids": inputs["position_ids"] * factor + by}
+
+
+PREPARED = "prepare_inputs_for_generation"
+CHANGES = {
+    "prepared positions": (with_prepared(lambda inputs: moved(inputs, 0, 2)), [PREPARED, "position_ids"]),
+    "prepared id": (
+        with_prepared(
+            lambda inputs: {**inputs, "input_ids": inputs["input_ids"].where(inputs["input_ids"] != V - 1, 3)}
+        ),
+        [PREPARED, "input_ids"],
+    ),
+    "prepared mask": (
+        with_prepared(lambda inputs: {**inputs, "attention_mask": torch.ones_like(inputs["position_ids"])}),
+        [PREPARED, "attention_mask"],
+    ),
+    "prepared argument": (
+        with_prepared(lambda inputs: {**inputs, "inputs_embeds_scale": 2.0}),
+        [PREPARED, "inputs_embeds_scale"],
+    ),
+    "later positions": (
+        with_prepared(lambda inputs: moved(inputs, 3) if inputs["input_ids"].shape[1] == 1 else inputs),
+        ["logits"],
+    ),
+    "last position": (with_hook(last_alone), ["logits"]),
+    "prompts": (with_hook(lambda *given: given[2] + 1.0 if given[2].shape[1] > 1 else given[2]), ["logits"]),
+    "hook": (with_hook(lambda *given: None, lambda model: model), ["1"]),
+    "logits": (of_instance(lambda model: MethodType(reversed_logits, model)), ["logits"]),
+    "one id, of the instance": (of_instance(lambda model: Reads8As9(model.forward)), [V]),
+    "one id, of the class": (of_class, [V]),
+    "embeddings": (of_instance(of_embeddings), [V]),
+    "past the decoder": (past_the_decoder, [V]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_has_passed_is_checked_again_when_it_has_changed(name):
+    change, message = CHANGES[name]
+    model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), ragged(6)
     same(model, inputs, drafting)
-    change(model, monkeypatch)
-    refused_beside(model, inputs, V, drafting=drafting)
+    undo = change(model)
+    try:
+        for _ in range(2):
+            refused_beside(model, inputs, *message, drafting=drafting)
+    finally:
+        undo()
+    same(model, inputs, drafting)
 
 
 @pytest.mark.parametrize("bias", [0.02, 3.0, -torch.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_forward_that_changes_one_logit_is_refused(dtype, bias):
-    model, inputs = tiny_transformers.build("llama").to(dtype), prompts(6)
+    model, inputs = tiny_transformers.build("llama").to(dtype), ragged(6)
     own = model.forward
 
     @functools.wraps(own)
@@ -226,16 +190,17 @@ def passing_on(model):
     return model
 
 
-@pytest.mark.parametrize("wrapped", [hooked, compiled, passing_on, torch.compile])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize(
+    "family, wrapped", [("llama", hooked), ("llama", compiled), ("gpt2", passing_on), ("gpt2", torch.compile)]
+)
 def test_a_forward_that_passes_ids_on_needs_no_refusal(family, wrapped):
     model, drafting = tiny_transformers.build(family), Drafting()
-    same(model, prompts(6, 4), drafting)
-    same(wrapped(model), prompts(6, 4), drafting)
+    same(model, ragged(6, 4), drafting)
+    same(wrapped(model), ragged(6, 4), drafting)
 
 
 def test_changes_that_all_tokens_share_need_no_refusal():
-    model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), prompts(6, 3)
+    model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), ragged(6, 3)
     with_hook(lambda module, given, states: states + 0.5)(model)
     same(model, inputs, drafting)
     model.lm_head = nn.Linear(32, V, bias=False)
@@ -270,13 +235,13 @@ PROMPTS = {
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("config", PROMPTS.values(), ids=PROMPTS)
 def test_learned_prompts_are_refused(config):
-    refused_beside(adapted(config), prompts(6), "prepare_inputs_for_generation", "inputs_emb")
+    refused_beside(adapted(config), ragged(6), "prepare_inputs_for_generation", "inputs_emb")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 def test_an_adapter_that_is_switched_merged_and_disabled():
     model = adapted(lambda peft: peft.LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "lm_head"]))
-    drafting, inputs = Drafting(), prompts(6, 4)
+    drafting, inputs = Drafting(), ragged(6, 4)
     same(model, inputs, drafting)
     with model.disable_adapter():
         same(model, inputs, drafting)
@@ -313,7 +278,7 @@ OUTPUTS = {
 
 @pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
 def test_output_layers_are_applied_and_not_read(output, tmp_path):
-    model, inputs = tiny_transformers.build("llama"), prompts(6, 9)
+    model, inputs = tiny_transformers.build("llama"), ragged(6, 9)
     torch.manual_seed(2)
     model.lm_head = output(model.lm_head)
     same(model, inputs)
@@ -327,7 +292,7 @@ def test_output_layers_are_applied_and_not_read(output, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_layers_that_round_by_the_pass_are_decoded_without_drafts():
     model = torch.ao.quantization.quantize_dynamic(tiny_transformers.build("llama"), {nn.Linear})
-    drafting = same(model, prompts(6, 9), Drafting())
+    drafting = same(model, ragged(6, 9), Drafting())
     assert "quantized.dynamic" in str(drafting.summary())
 
 
@@ -340,7 +305,7 @@ LENGTHS = [(8,), (15,), (16,), (17,), (40,), (3, 9), (14, 3, 9), (30, 5, 10)]
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("family", ["llama", "phi3"])
 def test_longrope_on_both_sides_of_its_switch(family, lengths, most):
-    inputs, model = prompts(*lengths), longrope(family)
+    inputs, model = ragged(*lengths), longrope(family)
     passes = same(model, inputs, max_new_tokens=most).statistics[0].passes
     assert passes < most or most == 3
     same(model, inputs, Drafting(), max_new_tokens=most, repetition_penalty=1.2)
@@ -349,7 +314,7 @@ def test_longrope_on_both_sides_of_its_switch(family, lengths, most):
 
 @pytest.mark.parametrize("family", ["llama", "phi3"])
 def test_scores_and_a_cache_across_the_switch_are_those_of_generate(family):
-    model, inputs = longrope(family), prompts(8, 6)
+    model, inputs = longrope(family), ragged(8, 6)
     arguments = {**PLAIN, "return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 20}
     plain = model.generate(**inputs, **arguments)
     with pytest.warns(UserWarning, match="decoded without drafts, since longrope switches its angles"):
@@ -361,14 +326,8 @@ def test_scores_and_a_cache_across_the_switch_are_those_of_generate(family):
 @pytest.mark.filterwarnings("ignore:custom_generate. decoded without drafts, since longrope")
 @pytest.mark.parametrize("family", ["llama", "phi3"])
 def test_a_chat_that_crosses_the_switch_between_its_turns(family):
-    model, draw = longrope(family), torch.Generator().manual_seed(1)
-    plain, drafted = transformers.DynamicCache(), transformers.DynamicCache()
-    ids, drafting = prompts(6)["input_ids"], Drafting()
-    for _ in range(4):
-        arguments = {**PLAIN, "max_new_tokens": 4, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        text = model.generate(**arguments, **{CACHE: plain})
-        assert model.generate(**arguments, **{CACHE: drafted}, custom_generate=drafting).tolist() == text.tolist()
-        ids = torch.cat((text, torch.randint(3, V, (1, 3), generator=draw)), dim=1)
+    drafting = Drafting()
+    assert_a_chat_continues(longrope(family), ragged(6), lambda *known: drafting, most=4, cached=True)
 
 
 ROPES = {
@@ -386,7 +345,7 @@ def test_other_rotary_angles(kind):
         "llama", rope_parameters=dict(rope_type=kind, rope_theta=1e4, **ROPES[kind]), max_position_embeddings=SWITCH
     )
     for lengths, most in (((8,), 6), ((8,), 30), ((14, 3, 9), 30)):
-        same(model, prompts(*lengths), max_new_tokens=most)
+        same(model, ragged(*lengths), max_new_tokens=most)
 
 
 # Padding
@@ -402,7 +361,7 @@ def padded_model():
 
 @pytest.mark.parametrize("arguments", [{}, dict(eos_token_id=list(range(2, 12)))], ids=["", "ends"])
 def test_a_row_of_padding_alone(arguments):
-    inputs = prompts(3, 3)
+    inputs = ragged(3, 3)
     inputs["attention_mask"][0] = 0
     inputs["input_ids"][0] = 0
     with pytest.warns(UserWarning, match="decoded without drafts, since row 0 is padding alone"):
@@ -423,7 +382,7 @@ EDGES = {
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_edges_of_prompts(name):
+def test_edges_of_ragged(name):
     ids, mask, arguments = EDGES[name]
     inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
     same(padded_model(), inputs, **arguments)
@@ -435,7 +394,7 @@ def test_edges_of_prompts(name):
 
 @pytest.mark.parametrize("family", ["codegen", "ctrl", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "opt", "biogpt"])
 def test_every_family_with_a_table_reaches_its_end(family):
-    model, inputs = tiny_families.small_model(family), prompts(120)
+    model, inputs = tiny_families.small_model(family), ragged(120)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for most in (8, 9):  # the last token is not read
@@ -448,7 +407,7 @@ def test_every_family_with_a_table_reaches_its_end(family):
 
 @pytest.mark.parametrize("end", [None, V - 1])
 def test_a_row_that_outgrows_the_context_leaves_the_others_their_text(end):
-    model, inputs = tiny_transformers.shared("gpt2"), prompts(60, 10)
+    model, inputs = tiny_transformers.shared("gpt2"), ragged(60, 10)
     arguments = {**PLAIN, "max_new_tokens": 12, "eos_token_id": end}
     with pytest.warns(UserWarning, match="row 0: expected its text to end within the model's context of 64 positions"):
         got = model.generate(**inputs, **arguments, custom_generate=Drafting())
@@ -473,16 +432,16 @@ LEFT_OVER = {
 
 @pytest.mark.parametrize("fields", LEFT_OVER.values(), ids=LEFT_OVER)
 def test_fields_that_the_family_does_not_use(fields):
-    same(tiny_transformers.build("llama", **fields), prompts(6, 9), max_new_tokens=20)
+    same(tiny_transformers.build("llama", **fields), ragged(6, 9), max_new_tokens=20)
 
 
 def test_a_window_that_only_the_cache_of_generate_knows():
     model = tiny_transformers.build("llama", sliding_window=5)
     with pytest.warns(UserWarning, match=f"{CACHE} keeps 5 tokens .sliding_window., which the family does not expect"):
-        same(model, prompts(9), Drafting())
+        same(model, ragged(9), Drafting())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert model.generate(**prompts(2), **{**PLAIN, "max_new_tokens": 3}, custom_generate=Drafting()).shape == (
+        assert model.generate(**ragged(2), **{**PLAIN, "max_new_tokens": 3}, custom_generate=Drafting()).shape == (
             1,
             5,
         )
@@ -506,11 +465,11 @@ def test_what_was_checked_is_kept_with_the_model(monkeypatch):
 @pytest.mark.parametrize("family", ["phi3", "gpt-neo"])
 def test_parts_are_not_replaced_under_a_forward_of_the_instance(family):
     model = hooked(longrope.__wrapped__("phi3") if family == "phi3" else tiny_transformers.build(family))
-    refused_beside(model, prompts(6), "instance")
+    refused_beside(model, ragged(6), "instance")
 
 
 def test_a_table_that_grows_is_not_the_end_of_a_text():
     model = tiny_families.small_model("xglm")
-    same(model, prompts(120, 90), max_new_tokens=9)
+    same(model, ragged(120, 90), max_new_tokens=9)
     with pytest.warns(UserWarning, match="decoded without drafts, since .* past its 128 positions"):
-        same(model, prompts(120, 90), Drafting(), max_new_tokens=12)
+        same(model, ragged(120, 90), Drafting(), max_new_tokens=12)

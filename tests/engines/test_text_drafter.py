@@ -1,15 +1,16 @@
 """Tokens in, trees and chains out: against q counted from scratch, under reordering, threads and dropped texts."""
 
-import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.drafts import Trusting, tree_of
 from support.refusals import refused, refuses
+from support.threads import at_once
 
 from rescore.decode.draft import pace as pace_module
 from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
-from rescore.decode.draft.pace import LONGEST_REST, PRIOR, SURE, AcceptanceRates
+from rescore.decode.draft.pace import LONGEST_REST, PRIOR, SURE
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines import chain_pace, text_drafter
@@ -18,7 +19,6 @@ from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.engines.text_store import NOTHING
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
-from rescore.lattice.tree import TokenTree
 from rescore.lm.build.in_memory import build
 
 V = 30
@@ -238,15 +238,7 @@ def test_copies_run_on(most):
 
 
 def chain_of(*conditional):
-    tree = TokenTree.from_parents(range(len(conditional)), range(-1, len(conditional) - 1))
-    return TokenTree.trusted(tree.tokens, tree.parents, tree.depths, np.cumsum(np.log(conditional)).astype(np.float32))
-
-
-class Trusting(AcceptanceRates):
-    """Trusts q, so that examples can be worked by hand."""
-
-    def corrected(self, logq, parents):
-        return np.exp(logq.astype(np.float64))
+    return tree_of(range(-1, len(conditional) - 1), conditional)
 
 
 def test_a_worked_example_of_lengths(monkeypatch):
@@ -341,11 +333,7 @@ def test_threads_draft_as_one_alone(lm):
             if not np.array_equal(chain, tree.best_chain(COST).tokens):
                 wrong.append((seed, end))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once(work, range(8))
     assert not wrong and drafter.texts <= 8
 
 

@@ -1,9 +1,8 @@
 """Texts matched by id and by content, and the limits of the store."""
 
-import threading
-
 import numpy as np
 import pytest
+from support.threads import at_once
 
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.engines.text_store import AHEAD, IDLE, Prompts, TextStore
@@ -112,9 +111,5 @@ def test_threads_never_share_a_text():
                 failed.append(row)
             store.put([text])
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once(work, range(4))
     assert not failed and len(store) <= 5

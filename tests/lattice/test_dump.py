@@ -145,6 +145,7 @@ BAD_ARRAYS = {
     ("1",): put("topk_logp", (5, 1), -0.25),
     ("starts",): put("topk_ids", (5, 1), 7),
     ("5", "-1", "0..ln", "3.9120"): put("entropy", (5, 0), -1),
+    ("5", "5.5", "0..ln"): put("entropy", (5, 0), 5.5),
     ("nan",): put("entropy", (5, 0), np.nan),
     ("4", "50"): put("tokens", 4, 50),
     ("-1",): put("tokens", 4, -1),
@@ -267,30 +268,21 @@ def test_the_writer_refuses(tmp_path):
     refuses(RuntimeError, lambda: DumpWriter(tmp_path / "none", dumps.header()).add(**one), "DumpWriter")
     with refused(TypeError, "logp_dtype", "float64", "float16", "float32"):
         DumpWriter(tmp_path / "none", dumps.header(), logp_dtype=np.float64)
-    bad = {
-        "task 'first': expected a sequence of at least one token, got none": {"tokens": []},
-        "topk_logp: expected shape [30, 4, 6] from tokens and header, got [30, 4, 5]": {
-            "topk_logp": one["topk_logp"][..., :5]
-        },
-        "tokens: expected token ids, got -1..-1": {"tokens": [-1] * 30},
-        "is not a finite log-probability (<= 0)": {"topk_logp": -one["topk_logp"]},
-        "seeds: a forced dump has none": {"seeds": np.zeros(30)},
-        r"name: expected printable characters, got 'a\nb'": {"task": "a\nb"},
-    }
-    for text, change in bad.items():
-        with refused(ValueError, *text), DumpWriter(tmp_path / "none", dumps.header()) as writer:
+    bad = [
+        ("forced", ValueError, {"tokens": []}, ["'first'", "none"]),
+        ("forced", ValueError, {"topk_logp": one["topk_logp"][..., :5]}, ["topk_logp", "[30, 4, 6]", "[30, 4, 5]"]),
+        ("forced", ValueError, {"tokens": [-1] * 30}, ["tokens", "-1"]),
+        ("forced", ValueError, {"topk_logp": -one["topk_logp"]}, ["0"]),
+        ("forced", ValueError, {"seeds": np.zeros(30)}, ["seeds", "forced"]),
+        ("forced", ValueError, {"task": "a\nb"}, ["name", r"'a\nb'"]),
+        ("forced", TypeError, {"tokens": np.zeros(1)}, ["tokens", "1-dimensional", "float64", "[1]"]),
+        ("forced", TypeError, {"entropy": np.zeros((30, 4), int)}, ["entropy", "int64"]),
+        ("sampled", TypeError, {"seeds": np.zeros(30)}, ["seeds", "float64"]),
+        ("sampled", ValueError, {}, ["seeds"]),
+    ]
+    for kind, error, change, named in bad:
+        with refused(error, *named), DumpWriter(tmp_path / "none", dumps.header(kind)) as writer:
             writer.add(**(one | change))
-    with (
-        refused(TypeError, "tokens", "1-dimensional", "float64", "[1]"),
-        DumpWriter(tmp_path / "none", dumps.header()) as writer,
-    ):
-        writer.add(**(one | {"tokens": np.zeros(1)}))
-    with refused(TypeError, "entropy", "int64"), DumpWriter(tmp_path / "none", dumps.header()) as writer:
-        writer.add(**(one | {"entropy": np.zeros((30, 4), int)}))
-    with refused(TypeError, "seeds", "float64"), DumpWriter(tmp_path / "none", dumps.header("sampled")) as writer:
-        writer.add(**(one | {"seeds": np.zeros(30)}))
-    with refused(ValueError, "seeds"), DumpWriter(tmp_path / "none", dumps.header("sampled")) as writer:
-        writer.add(**one)
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
@@ -360,6 +352,21 @@ def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
     assert block.history(31, 2).tolist() == [*made[1]["prompt"], *made[1]["tokens"]][len(made[1]["prompt"]) :][:2]
 
 
+BAD_FILES = {  # what cli/test_dump_reduce.py does not refuse by place
+    "two.npz": ["a.npy", "'logits'", "b.npy"],
+    "two.safetensors": ["'logits'"],
+    "fortran.npz": ["Fortran"],
+    "logits.pt": ["safetensors"],
+}
+BAD_TEXTS = [
+    ({"tokens": [1, 2]}, ["'offsets'"]),
+    ({"tokens": [1], "offsets": [0, 1]}, ["2", "1"]),
+    ({"tokens": [1.0, 2.0], "offsets": [0, 2]}, ["tokens", "float64", "[2]"]),
+    ({"tokens": [1, 2], "offsets": [0, 3]}, ["offsets", "0", "2", "3"]),
+    ({"tokens": [1, 2], "offsets": [0, 2], "prompt_tokens": [0][:0], "prompt_offsets": [0, 0, 0]}, ["prompt"]),
+]
+
+
 def test_bad_logits_files_are_refused(tmp_path):
     logits = np.zeros((2, H, V), np.float32)
     np.savez(tmp_path / "tokens.npz", tokens=[1, 2], offsets=[0, 2])
@@ -368,45 +375,15 @@ def test_bad_logits_files_are_refused(tmp_path):
         reduce_logits([source(tmp_path, name, tokens)], tmp_path / "dump", dumps.header())
 
     np.save(tmp_path / "good.npy", logits)
-    logits[1, 2, 3] = np.nan
-    np.save(tmp_path / "nan.npy", logits)
-    np.save(tmp_path / "bits.npy", np.zeros(logits.shape, np.uint16))
-    np.save(tmp_path / "flat.npy", logits[0])
-    np.save(tmp_path / "other.npy", np.zeros((2, H, V + 1), np.float32))
-    (tmp_path / "cut.npy").write_bytes((tmp_path / "good.npy").read_bytes()[:-4])
-    (tmp_path / "cut.npz").write_bytes(b"PK")
     np.savez(tmp_path / "two.npz", a=logits, b=logits)
     np.savez(tmp_path / "fortran.npz", logits=np.asfortranarray(logits))
     save_file({"a": logits, "b": logits}, tmp_path / "two.safetensors")
-    refuses(ValueError, lambda: reduce("nan.npy"), "nan.npy", "logits[1, 2, 3]", "NaN")
-    refuses(ValueError, lambda: reduce("bits.npy"), "bits.npy", "float32", "bfloat16")
-    refuses(ValueError, lambda: reduce("flat.npy"), "flat.npy", "[n, h, V]", "[4, 50]")
-    refuses(ValueError, lambda: reduce("other.npy"), "[n, h, V]", "[n, 4, 50]", "[2, 4, 51]")
-    refuses(ValueError, lambda: reduce("cut.npy"), "cut.npy")
-    refuses(ValueError, lambda: reduce("cut.npz"), "cut.npz")
-    refuses(ValueError, lambda: reduce("two.npz"), "a.npy", "'logits'", "b.npy")
-    refuses(ValueError, lambda: reduce("two.safetensors"), "'logits'")
-    refuses(ValueError, lambda: reduce("fortran.npz"), "Fortran")
-    refuses(ValueError, lambda: reduce("logits.pt"), "safetensors")
+    for name, named in BAD_FILES.items():
+        refuses(ValueError, lambda name=name: reduce(name), *named)
     refuses(ValueError, lambda: reduce("good.npy", "tokens.txt"), "--tokens")
-    bad = {
-        "expected the array 'offsets', got tokens of tokens, offsets, prompt_tokens": {"tokens": [1, 2]},
-        "expected one token for each of the 2 rows of logits, got 1": {"tokens": [1], "offsets": [0, 1]},
-        "tokens: expected a one-dimensional array of integers, got float64 [2]": {
-            "tokens": [1.0, 2.0],
-            "offsets": [0, 2],
-        },
-        "offsets: expected to go from 0 to 2, got 0 to 3": {"tokens": [1, 2], "offsets": [0, 3]},
-        "expected as many prompts as sequences, got 2 and 1": {
-            "tokens": [1, 2],
-            "offsets": [0, 2],
-            "prompt_tokens": np.zeros(0, int),
-            "prompt_offsets": [0, 0, 0],
-        },
-    }
-    for text, arrays in bad.items():
-        np.savez(tmp_path / "bad.npz", **arrays)
-        refuses(ValueError, lambda: reduce("good.npy", "bad.npz"), *text)
+    for arrays, named in BAD_TEXTS:
+        np.savez(tmp_path / "bad.npz", **{name: np.array(value) for name, value in arrays.items()})
+        refuses(ValueError, lambda: reduce("good.npy", "bad.npz"), *named)
     assert not (tmp_path / "dump").exists()
     reduce("good.npy")
 

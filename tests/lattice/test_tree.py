@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.drafts import DRAFTS, longest, padded, strings
+from support.drafts import DRAFTS, longest, padded, strings, tree_of
 from support.refusals import refused, refuses
 
 from rescore.lattice.tree import TokenTree, accepted_by_size
@@ -95,11 +95,6 @@ def test_wrong_arguments_are_refused():
             accepted_by_size(np.array([[1, 2]]), np.array([parents]), np.array([[1]]))
 
 
-def tree_of(parents, q):
-    tree = TokenTree.from_parents(range(len(parents)), parents)
-    return TokenTree.trusted(tree.tokens, tree.parents, tree.depths, np.log(np.array(q, np.float32)))
-
-
 def nodes(tree, *args, **options):
     """A tree's tokens are its nodes."""
     return tree.best_chain(*args, **options).tokens.tolist()
@@ -110,10 +105,7 @@ def test_no_path_is_worth_more(seed):
     draw = np.random.default_rng(seed)
     n, cost, most = int(draw.integers(0, 40)), float(draw.choice([0, 0.05, 0.2, 0.9])), int(draw.integers(0, 9))
     parents = [int(draw.integers(-1, node)) for node in range(n)]
-    q: list[float] = []
-    for parent in parents:
-        q.append((q[parent] if parent >= 0 else 1.0) * draw.uniform(0.1, 1))
-    tree = tree_of(parents, q)
+    tree = tree_of(parents, draw.uniform(0.1, 1, n))
 
     def worth(path):
         return sum(float(np.exp(np.float64(tree.logq[node]))) - cost for node in path)

@@ -3,9 +3,7 @@
 import gzip
 import json
 import re
-import signal
 import subprocess
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +21,7 @@ from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
-from rescore.lattice.dump_writer import DumpWriter, kept_sequences
+from rescore.lattice.dump_writer import DumpWriter
 
 K = 5
 
@@ -196,22 +194,6 @@ def test_other_ends_keep_as_much(folder, monkeypatch, capsys, error, status, lin
     assert result.err == f"note: 4 of 12 texts are kept in {folder}/dump.work; the same command continues\n{line}"
 
 
-def test_killed(folder, capsys):
-    """By SIGKILL, a little later in each run."""
-    more = "--rows 1"
-    cli.done(capsys, *words(folder, "greedy", more, out="whole"))
-    least = 0
-    while not (folder / "dump").exists():
-        process = cli.start(*words(folder, "greedy", more))
-        while process.poll() is None and kept_sequences(folder / "dump") <= least:
-            time.sleep(0.001)
-        process.kill()
-        process.communicate()
-        least = kept_sequences(folder / "dump") + 4
-        assert least < 30
-    assert content(folder / "dump") == content(folder / "whole")
-
-
 CHANGES = {
     "--max-tokens 19": "provenance.max_tokens: 20 in the folder, 19 now",
     "--rows 3": "provenance.rows: 4 in the folder, 3 now",
@@ -252,19 +234,6 @@ def write_more(path) -> None:
 
 def save_other(path) -> None:
     untrained().save(path, dtype=torch.float32)
-
-
-def test_a_second_process_is_refused(folder, capsys):
-    process = cli.start(*words(folder, "greedy", "--rows 1"))
-    while process.poll() is None and not kept_sequences(folder / "dump"):
-        time.sleep(0.001)
-    process.send_signal(signal.SIGSTOP)
-    try:
-        cli.refusal(capsys, *words(folder, "greedy", "--rows 1"), names=["dump.work"])
-    finally:
-        process.send_signal(signal.SIGCONT)
-    assert process.wait(timeout=120) == 0
-    assert not (folder / "dump.work").exists()
 
 
 @pytest.mark.parametrize(("pages", "kept"), [(1, 0), (5, 4)])

@@ -1,12 +1,11 @@
 """The decode loop: drafts never change the text, whatever is drafted, wherever it ends, alone or in batches."""
 
-from threading import Thread
-
 import numpy as np
 import pytest
 import torch
 from support.refusals import refused, refuses
 from support.scripted import Scripted
+from support.threads import at_once
 from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.draft.heads_lattice import HeadsLattice
@@ -326,11 +325,7 @@ def test_calls_of_several_threads_share_target_and_drafter():
             text.tokens.tolist() for text in generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20))
         ]
 
-    threads = [Thread(target=work, args=(number,)) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(5))
     plainly = [text.tokens.tolist() for text in generate(TARGET, PROMPTS, None, Options(max_tokens=20))]
     assert found == {number: plainly[number:] for number in range(5)}
 

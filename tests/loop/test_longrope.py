@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from support.generating import Prophet
 from support.refusals import refused
-from support.scripted import Scripted
 from support.tiny_transformers import SWITCH, V, longrope
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.request import Request
 from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 
@@ -24,20 +23,6 @@ def plain(model, prompt, most: int = MOST) -> list[int]:
     return model.generate(torch.from_numpy(prompt)[None], **options)[0, len(prompt) :].tolist()
 
 
-def knowing(texts: list[list[int]]):
-    """A drafter that drafts what `generate` writes, and other branches."""
-
-    def guess(history):
-        history = history.tolist()
-        for prompt, text in zip(PROMPTS, texts):
-            done = len(history) - len(prompt)
-            if done >= 0 and history == [*prompt.tolist(), *text[:done]]:
-                return [(text[done : done + 1 + done % 5] + [5, 6, 7, 8, 9])[:5], [8, 9, -1, -1, -1]]
-        return [[5, 6, 7, 8, 9]]
-
-    return Scripted(guess)
-
-
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("layout", [TreeLayout(), BatchLayout(2)], ids=["tree", "batch"])
 @pytest.mark.parametrize("family", ["llama", "phi3"])
@@ -46,20 +31,14 @@ def test_every_text_is_that_of_a_call_of_its_own(family, layout, together):
     target, texts = CausalLMTarget(model), [plain(model, prompt) for prompt in PROMPTS]
     options = Options(max_tokens=MOST, layout=layout)
     calls = [PROMPTS] if together else [[prompt] for prompt in PROMPTS]
-    for drafter in (None, knowing(texts), *([BlendedDrafter(target, None, nodes=16)] * (layout.copies == 1))):
+    for drafter in (
+        None,
+        Prophet([[*prompt.tolist(), *text] for prompt, text in zip(PROMPTS, texts)]),
+        *([BlendedDrafter(target, None, nodes=16)] * (layout.copies == 1)),
+    ):
         found = [one for prompts in calls for one in generate(target, prompts, drafter, options)]
         assert [one.tokens.tolist() for one in found] == texts
     assert texts[1] != plain(longrope(family, factor=1.0), PROMPTS[1])
-
-
-@pytest.mark.parametrize("most", [1, 2, SWITCH - 8, SWITCH - 7, SWITCH - 6])
-@pytest.mark.parametrize("family", ["llama", "phi3"])
-def test_texts_that_end_around_the_switch(family, most):
-    model, prompt = longrope(family), PROMPTS[1]
-    text = plain(model, prompt, most)
-    for drafter in (None, knowing([[], plain(model, prompt)])):
-        found = generate(CausalLMTarget(model), [Request(prompt=prompt, max_tokens=most)], drafter)
-        assert found[0].tokens.tolist() == text
 
 
 @pytest.mark.parametrize("family", ["llama", "phi3"])

@@ -9,8 +9,6 @@ from support.tiny_blockwise import END, V, text, trained, write_prompts, write_t
 from support.tools import load_tool
 
 from rescore.decode.cli import main
-from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.open import open_model
@@ -44,16 +42,6 @@ def replay(ids: np.ndarray, logp: np.ndarray, tokens: np.ndarray) -> list[int]:
         accepted.append(len(list(itertools.takewhile(bool, (a == b for a, b in zip(draft, truth))))))
         row += accepted[-1] + 1
     return accepted
-
-
-@pytest.mark.parametrize("kind", ["greedy", "sampled"])
-def test_a_ten_line_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
-    dump = tiny_dump(tmp_path, kind)
-    drafter = PathDrafter(HeadsLattice(heads=BlockwiseHeads(trained()), top_k=8, logp_dtype="float16"))
-    for block in dump.blocks():
-        for s, accepted in enumerate(check_online.decode_again(BlockwiseTarget(trained()), dump, block, drafter)):
-            part = slice(*block.offsets[s : s + 2])
-            assert accepted == replay(block.topk_ids[part], block.topk_logp[part], block.tokens[part])
 
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from support import cli, tiny_transformers
+from support import cli, tiny_gguf, tiny_transformers
 from support.refusals import refuses
 
 from rescore.decode.cli.decoders import open_decoder
@@ -39,58 +39,10 @@ def small_llama():
     return tiny_transformers.build("llama", **shape, rope_parameters=rope)
 
 
-def interleaved(weight, heads):
-    """llama.cpp turns neighbouring values together, transformers the halves of a head."""
-    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
-
-
 def write_gguf(path, model):
-    writer, config = gguf.GGUFWriter(str(path), "llama"), model.config
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3] * 3 + [1] * (len(TOKENS) - 3))
-    writer.add_token_merges(["t h", "h e"])
-    writer.add_eos_token_id(2)
-    writer.add_bos_token_id(1)
-    writer.add_chat_template(TEMPLATE)
-    names = {
-        "model.embed_tokens": "token_embd",
-        "model.norm": "output_norm",
-        "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output",
-        "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down",
-        "post_attention_layernorm": "ffn_norm",
-        "input_layernorm": "attn_norm",
-        "model.layers": "blk",
-    }
-    for name, tensor in model.state_dict().items():
-        if name == "lm_head.weight":
-            continue
-        weight = tensor.float().numpy()
-        if "q_proj" in name or "k_proj" in name:
-            weight = interleaved(weight, config.num_attention_heads if "q_proj" in name else config.num_key_value_heads)
-        for theirs, own in names.items():
-            name = name.replace(theirs, own)
-        writer.add_tensor(name, np.ascontiguousarray(weight))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    tokenizer = {"tokenizer_model": "gpt2", "tokenizer_pre": "smollm", "token_list": TOKENS, "eos_token_id": 2}
+    tokenizer |= {"token_types": [3] * 3 + [1] * (len(TOKENS) - 3), "token_merges": ["t h", "h e"], "bos_token_id": 1}
+    return tiny_gguf.write_llama(path, model, **tokenizer, chat_template=TEMPLATE)
 
 
 def test_a_file_is_the_model_that_it_was_written_from(tmp_path, cache):
@@ -114,31 +66,22 @@ def test_chats_and_spec_bench(tmp_path, capsys):
     """A prompt is a message: what the template makes of it is read, special tokens as such."""
     file = write_gguf(tmp_path / "small.gguf", small_llama())
     assert ChatTemplate(file).text("the") == "<|im_start|>the<|im_end|><|im_start|>"
-    call = ["--model", file, "--chat", "--threads", 1]
-    plain = cli.figures(capsys, "generate", *call, "--drafter", "none", "--max-tokens", 9, "the")
-    drafted = cli.figures(capsys, "generate", *call, "--nodes", 4, "--max-tokens", 9, "the")
-    assert drafted["drafter"] == "blend" and drafted["texts"] == plain["texts"]
-    as_text = cli.figures(
-        capsys,
-        "generate",
-        *call[:2],
-        *"--threads 1 --drafter none --max-tokens 9 <|im_start|>the<|im_end|><|im_start|>".split(),
-    )
+    own = f"--model {file} --threads 1"
+    writes = f"generate {own} --max-tokens 9 --drafter"
+    plain = cli.figures(capsys, f"{writes} none --chat the")
+    drafted = cli.figures(capsys, f"{writes} blend --chat --nodes 4 the")
+    assert drafted["texts"] == plain["texts"]
+    as_text = cli.figures(capsys, f"{writes} none <|im_start|>the<|im_end|><|im_start|>")
     assert as_text["texts"][0]["tokens"] == plain["texts"][0]["tokens"]
+    prompts = tmp_path / "prompts.jsonl"
+    makes = f"dump make --model {file} --prompts {prompts} --kind greedy -o {tmp_path}"
     lines = [
         {"question_id": 1, "category": "writing", "turns": ["the", "he"]},
         {"question_id": 2, "category": "coding", "turns": ["a"]},
         {"question_id": 3, "category": "rag", "turns": ["b"]},
     ]
-    prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    dump = cli.figures(
-        capsys,
-        "dump",
-        "make",
-        *call[:3],
-        *f"--prompts {prompts} --kind greedy --max-tokens 5 --top-k 4 -o {tmp_path}/dump".split(),
-    )
+    dump = cli.figures(capsys, f"{makes}/dump --chat --max-tokens 5 --top-k 4")
     assert [(task["task"], task["sequences"]) for task in dump["tasks"]] == [("mt_bench", 2), ("rag", 1)]
     assert dump["heads"] == 1 and dump["provenance"]["chat"] is True
     of_chats = [
@@ -152,33 +95,13 @@ def test_chats_and_spec_bench(tmp_path, capsys):
     assert read["prompts"][0].reference.tolist() == decoder.text.encode_more("he").tolist()
     assert read["b"][0].tokens.tolist() == decoder.text.encode_chat(of_chats[1]["messages"]).tolist()
     assert len(read["b"][0].tokens) > len(read["prompts"][0].tokens) and not len(read["b"][0].reference)
-    prompts.write_text('{"messages": [{"role": "user"}]}\n')
-    cli.refusal(
-        capsys,
-        "dump",
-        "make",
-        *call[:3],
-        *f"--prompts {prompts} --kind greedy -o {tmp_path}/no".split(),
-        names=["line 1", "messages[0].content"],
-    )
-    prompts.write_text(json.dumps(of_chats[0]) + "\n")
-    cli.refusal(
-        capsys,
-        "dump",
-        "make",
-        *call[:2],
-        *f"--prompts {prompts} --kind greedy -o {tmp_path}/no".split(),
-        names=["line 1", "messages", "--chat"],
-    )
-    prompts.write_text('{"category": "rag", "turns": []}\n')
-    cli.refusal(
-        capsys,
-        "dump",
-        "make",
-        *call[:3],
-        *f"--prompts {prompts} --kind greedy -o {tmp_path}/no".split(),
-        names=["line 1", "turns", "[]"],
-    )
+    for line, chat, names in (
+        ({"messages": [{"role": "user"}]}, "--chat", ["messages[0].content"]),
+        (of_chats[0], "", ["messages", "--chat"]),
+        ({"category": "rag", "turns": []}, "--chat", ["turns", "[]"]),
+    ):
+        prompts.write_text(json.dumps(line) + "\n")
+        cli.refusal(capsys, f"{makes}/no {chat}", names=["line 1", *names])
 
 
 def test_what_is_refused(tmp_path, monkeypatch):

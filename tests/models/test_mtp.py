@@ -96,22 +96,6 @@ def test_requests_that_go_on_alone(heads):
         torch.testing.assert_close(logits, texts.anew(heads, row), atol=1e-5, rtol=0)
 
 
-def test_a_slot_is_fed_with_the_best_token_of_the_slot_before(heads):
-    """Module 2 alone, told that module 1's best token is the text, without any cache."""
-    if heads.slots < 2:
-        pytest.skip("one module has no slot before it")
-    texts = Texts(heads.target, [9])
-    logits = heads.open(1).logits(texts.step([0]))[0]
-    text = [*texts.texts[0][:9].tolist(), int(logits[0].argmax())]
-    states, rotary = heads.modules.embed_tokens(torch.tensor([text])), heads.modules.rotary_emb
-    before = texts.hidden[0][None, :8]
-    for k, layer in enumerate(heads.modules.layers[:2], start=1):
-        positions = torch.arange(k, k + 8)[None]
-        seen = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
-        before = layer(states[:, k : k + 8], before, rotary(before, position_ids=positions), seen, positions, None)
-        torch.testing.assert_close(heads.target.logits(before[0, -1]), logits[k - 1], atol=1e-5, rtol=0)
-
-
 def test_steps_must_tell_of_every_token(heads):
     texts = Texts(heads.target, [6])
     session = heads.open(1)

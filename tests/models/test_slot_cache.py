@@ -23,17 +23,6 @@ def close(got, expected) -> None:
     torch.testing.assert_close(got, expected, atol=3e-5, rtol=0)
 
 
-def test_rows_are_copied_and_selected(model):
-    ids = torch.randint(V, (3, 5))
-    cache = SlotCache(3, 8)
-    model.read(chain(ids, [0, 0, 0]), cache)
-    cache.copy([1, 1, 2], [0, 0, 0], [5, 5, 5])
-    cache.select([0, 2])
-    following = torch.randint(V, (2, 2))
-    got = model.read(chain(following, [5, 5]), cache)
-    close(got, model(torch.cat((ids[[1, 2]], following), dim=1))[:, 5:])
-
-
 def test_rows_that_move_up_go_on_at_their_own_lengths(model):
     ids, lengths = torch.randint(V, (4, 9)), [4, 7, 5, 6]
     cache, left = SlotCache(4, 8), [0, 1, 2, 3]

@@ -12,7 +12,6 @@ from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-from rescore.decode.models.reader import Reader
 from rescore.decode.verify.chain_rules import TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -76,38 +75,6 @@ def test_drafts_may_be_drawn(name):
     assert all(len(one.tokens) == 20 and one.tokens.max() < V for one in drafted)
     accepted = [sum(one.statistics.accepted) for one in drafted]
     assert accepted == [15] * 3 if name.startswith("same") else 0 < sum(accepted) < 45
-
-
-@pytest.mark.parametrize("copies", [1, 2])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "T5"])
-def test_reading_along_equals_the_models_own_forward_pass(name, copies):
-    """Histories that grow unevenly, with drafts behind them that are partly right."""
-    small = {"gpt2": gpt2, "llama": llama, "T5": lambda: t5(2)}[name]()
-    random = np.random.default_rng(0)
-    texts = [[0] if name == "T5" else prompt.tolist() for prompt in PROMPTS]
-    reader = Reader(small, PROMPTS, ahead=3, copies=copies)
-
-    def own(request: int, ids: list[int]) -> torch.Tensor:
-        ids = torch.tensor([ids])
-        with torch.no_grad():
-            if name != "T5":
-                return small.model(ids).logits[0, -1]
-            return small.model(input_ids=torch.from_numpy(PROMPTS[request])[None], decoder_input_ids=ids).logits[0, -1]
-
-    for _ in range(4):
-        got = reader.sync([np.array(one) for one in texts])
-        drafts = random.integers(0, V, (3 * copies, 2))
-        after = [got, reader.extend(torch.from_numpy(drafts[:, 0])), reader.extend(torch.from_numpy(drafts[:, 1]))]
-        for i, logits in enumerate(after):
-            for row in range(3 * copies):
-                torch.testing.assert_close(
-                    logits[row],
-                    own(row // copies, [*texts[row // copies], *drafts[row, :i].tolist()]),
-                    atol=1e-9,
-                    rtol=1e-9,
-                )
-        for request, one in enumerate(texts):
-            one += [*drafts[request * copies + copies - 1, : random.integers(0, 3)].tolist(), int(random.integers(V))]
 
 
 def test_an_encoder_decoder_does_not_draft_for_a_causal_model():

@@ -12,23 +12,8 @@ from rescore.decode.draft.neural_drafter import NeuralRescorer
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.replay.replay import visited_rows
 from rescore.decode.report.open_neural import neural_replay
-from rescore.lattice.dump import Dump
 
 MODEL = untrained(config=structs.replace(CONFIG, heads=1, vocab_size=dumps.V))
-
-
-@pytest.fixture(scope="module")
-def dump(tmp_path_factory) -> Dump:
-    path = tmp_path_factory.mktemp("neural") / "dump"
-    made = dumps.sequences(count=7)
-    for sequence in made:  # heads that often have the truth second
-        tokens, ids = sequence["tokens"], sequence["topk_ids"]
-        for i in range(len(tokens)):
-            for head in range(1, min(dumps.H, len(tokens) - i)):
-                if (i + head) % 3 and tokens[i + head] not in ids[i, head]:
-                    ids[i, head, 1] = tokens[i + head]
-    dumps.write(path, made=made)
-    return Dump.open(path)
 
 
 @pytest.mark.parametrize("paths, top_k, rows", [(1, None, 256), (1, 2, 2), (3, None, 6)])

@@ -1,9 +1,12 @@
 """The replay of a dump against a loop over the rows that decoding would visit."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from support import dumps
 from support.refusals import refuses
+from support.slow_replay import matched, steps
 
 from rescore.decode.draft.calibration import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
@@ -12,26 +15,8 @@ from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.replay.table import lines_of
-from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import oracle_lengths
 from rescore.lm.build.in_memory import build
-
-
-@pytest.fixture(scope="module")
-def dump(tmp_path_factory) -> Dump:
-    path = tmp_path_factory.mktemp("replay") / "dump"
-    made = dumps.sequences(count=12)
-    for sequence in made[::2]:  # heads that are often right: the true token among the first candidates
-        n = len(sequence["tokens"])
-        for i in range(n):
-            for head in range(dumps.H):
-                if i + head < n and (i + head) % 3:
-                    place = (i + head) % 2
-                    ids = sequence["topk_ids"][i, head]
-                    if sequence["tokens"][i + head] not in ids:
-                        ids[place] = sequence["tokens"][i + head]
-    dumps.write(path, made=made)
-    return Dump.open(path)
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +30,7 @@ def drafters(rescorer: Rescorer):
     heads = Rescorer()
 
     def match(drafts, truth) -> int:
-        best = 0
-        for draft in drafts.tokens[: int(drafts.count)].tolist():
-            n = 0
-            while n < len(truth) and draft[n] == truth[n]:
-                n += 1
-            best = max(best, n)
-        return best
+        return max(matched(draft, truth) for draft in drafts.tokens[: int(drafts.count)].tolist())
 
     out = {
         "base": lambda s, h, t: match(heads.paths(s, h, 1), t),
@@ -74,33 +53,22 @@ def standard(dump, rescorer, **options):
     return rows_of(RecordedSources(dump, rescorer), Budgets(**options), only=names)
 
 
-def slow_replay(block, accepted_of) -> list[tuple[int, int]]:
-    """Tokens and passes of each sequence of a block."""
-    out = []
-    for sequence in range(block.sequences):
-        first, end = int(block.offsets[sequence]), int(block.offsets[sequence + 1])
-        passes = 1  # the prompt's, which yields the first token
-        written, row = 1, first
-        while written < end - first:
-            truth = [int(token) for token in block.tokens[row + 1 : min(row + 1 + block.slots, end)]]
-            n = accepted_of(block.sausages([row])[0], block.history(row, 5), np.array(truth, np.int32))
-            passes += 1
-            written = min(written + n + 1, end - first)
-            row += n + 1
-        out.append((written, passes))
-    return out
-
-
 def test_equals_the_slow_replay(dump, rescorer):
-    replayed = replay_dump(dump, standard(dump, rescorer))
-    result = {task.task: task for task in replayed.tasks}
+    result = replay_dump(dump, standard(dump, rescorer))
     seen = 0
     for name, accepted_of in drafters(rescorer).items():
-        for task in dump.tasks:
-            slow = [one for block in dump.blocks(task) for one in slow_replay(block, accepted_of)]
-            assert list(zip(result[task].tokens.tolist(), result[task].passes[name].tolist())) == slow, (name, task)
+
+        def accepted(block, row, truth, accepted_of=accepted_of):
+            return accepted_of(block.sausages([row])[0], block.history(row, 5), np.array(truth, np.int32))
+
+        for task in result.tasks:
+            blocks = list(dump.blocks(task.task))
+            assert task.tokens.tolist() == [n for block in blocks for n in np.diff(block.offsets).tolist()]
+            passes = Counter((step.block.first_sequence, step.sequence) for step in steps(blocks, accepted))
+            wanted = [1 + passes[block.first_sequence, s] for block in blocks for s in range(block.sequences)]
+            assert task.passes[name].tolist() == wanted, (name, task.task)
             seen += 1
-    assert seen == len(replayed.names) * len(dump.tasks)
+    assert seen == len(result.names) * len(dump.tasks)
 
 
 def test_blocks_do_not_matter(dump, rescorer):

@@ -16,9 +16,6 @@ from support import tiny_transformers
 from support.reports import rows
 from support.tiny_blockwise import CONFIG, untrained
 
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.report.measured import rows_to_come
-from rescore.decode.report.open_neural import open_neural
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 
@@ -77,17 +74,6 @@ def test_page_tells_model_time_and_command(world, tables):
     assert list(times) == ["neural", "neural beam"] and min(times.values()) > 0
     cost = rows(tables, "Bytes moved and operations per decoded token, one text at a time")
     assert "rescored" in cost and not {"neural", "neural beam"} & set(cost)
-
-
-def test_progress(world):
-    dump, done = Dump.open(world / "dump"), []
-    neural = open_neural(world / "small", dump, paths=2, advance=done.append)
-    for block in dump.blocks():
-        for one in neural.drafters:
-            one.outcomes(block)
-    split = Split.of_dump(dump).part("all")
-    wanted = [rows_to_come(dump, Rescorer(), split, dump.tasks, slow) for slow in (0, 2)]
-    assert sum(done) == pytest.approx(wanted[1] - wanted[0], rel=0.2)  # a sequence's last token needs no draft
 
 
 def test_refusals(capsys, world, tmp_path):

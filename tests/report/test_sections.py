@@ -4,10 +4,11 @@ is true.
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
-from support import cli
+from support import cli, slow_replay
 from support.refusals import assert_named, refuses
 
 from rescore.decode.draft.registry import SPECS
@@ -78,43 +79,14 @@ def test_oracle_and_base_agree_with_the_rows(made):
     """The oracle of k = 1 is the base draft, that of all candidates the table's oracle; both by jumping
     over the rows.
     """
-    sequences, _, measured, _ = made
+    _, dump, measured, _ = made
     views = plot(analyses.heads_section(measured), "Oracle block efficiency").views
     for k, name in ((1, "base"), (cli.dumps.K, "oracle")):
-        slow = [block_efficiency([one for one in sequences if one["task"] == task], k) for task in ("first", "second")]
+        candidates = partial(slow_replay.in_candidates, k=k)
+        slow = [slow_replay.block_efficiency(dump.blocks(task), candidates) for task in ("first", "second")]
         curves = [views[task][-1] for task in ("first", "second")]  # of all heads
         assert [curve.y[[*curve.x].index(k)].value for curve in curves] == pytest.approx(slow)
         assert slow == pytest.approx([task["block_efficiency"][name] for task in measured.figures.tasks])
-
-
-def block_efficiency(sequences, k: int) -> float:
-    tokens = passes = 0
-    for one in sequences:
-        text, row = one["tokens"], 0
-        tokens, passes = tokens + len(text), passes + 1
-        while row < len(text) - 1:
-            accepted = 0
-            while (
-                accepted < cli.dumps.H - 1
-                and row + accepted + 1 < len(text)
-                and text[row + accepted + 1] in one["topk_ids"][row, accepted + 1, :k]
-            ):
-                accepted += 1
-            row, passes = row + accepted + 1, passes + 1
-    return tokens / passes
-
-
-def test_recall_of_all_positions(made):
-    sequences, _, measured, _ = made
-    rows = table(analyses.heads_section(measured), "Recall@1")
-    for head in range(1, cli.dumps.H + 1):
-        asked = [
-            (one["tokens"][row + head - 1], one["topk_ids"][row, head - 1])
-            for one in sequences
-            for row in range(len(one["tokens"]) - head + 1)
-        ]
-        assert rows[str(head)][0] == pytest.approx(np.mean([token == ids[0] for token, ids in asked]))
-    assert rows["1"][1:] == ["–"] * 3  # the root token has no path
 
 
 def test_acceptance_falls(made):

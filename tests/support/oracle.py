@@ -186,16 +186,3 @@ def best_prefixes(sausage, nodes: int, lms, alphas, histories) -> list[tuple[int
 
     extend(0, (), (), [lm.context(history) for lm, history in zip(lms, histories)])
     return [(cost, depth, tokens) for cost, depth, _, tokens in sorted(found)[:nodes]]
-
-
-def model_prefixes(lm: Backoff, history, slots: int, nodes: int) -> list[tuple[int, int, tuple[int, ...]]]:
-    """The `nodes` most probable prefixes of at most `slots` tokens under the model alone."""
-    found = []
-    for depth in range(1, slots + 1):
-        for tokens in itertools.product(range(lm.vocab_size), repeat=depth):
-            context, cost = lm.context(history), 0
-            for token in tokens:
-                cost += fixed(max(0.0, lm.cost(context, token)))
-                context = lm.context((*context, token))
-            found.append((cost, depth, tokens))
-    return sorted(found)[:nodes]

@@ -41,3 +41,9 @@ def matched(draft, truth: list[int]) -> int:
     while n < min(len(draft), len(truth)) and draft[n] == truth[n]:
         n += 1
     return n
+
+
+def in_candidates(block: DumpBlock, row: int, truth: list[int], k: int) -> int:
+    """Accepted length of a draft that is right wherever one of the slot's first k candidates is."""
+    found = [token in block.topk_ids[row, 1 + slot, :k] for slot, token in enumerate(truth)]
+    return (*found, False).index(False)

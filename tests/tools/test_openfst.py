@@ -7,7 +7,6 @@ for ties.
 from pathlib import Path
 
 import numpy as np
-import pytest
 import pywrapfst
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from support.tools import load_tool
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
-from rescore.lm.build.in_memory import build
 from rescore.lm.model.fst import to_fst
 from rescore.lm.model.ngram import NGram
 
@@ -33,23 +31,6 @@ disagreement, run_search, strings_of, write_model = (
 VOCAB = 7
 PATHS = 16
 DEMO_LATTICES = 200
-
-
-def katz_lattices(lattices: int, seed: int = 5) -> tuple[NGram, Sausage, np.ndarray]:
-    """A Katz 4-gram of a text that a random bigram chain wrote, and lattices around more of that text."""
-    draw = np.random.default_rng(seed)
-    vocab, slots, width = 200, 8, 16
-    follow = draw.integers(1, vocab, (vocab, 6))
-    text = [0]
-    for _ in range(20000):
-        text.append(int(follow[text[-1], draw.integers(6)]) if draw.random() < 0.97 else 0)
-    tokens = np.array(text)
-    model = build([tokens[:18000]], order=4, vocab_size=vocab, end_of_text=0)
-    at = draw.integers(18000, len(tokens) - slots, lattices)
-    scores = draw.gumbel(0, 1, (lattices, slots, vocab))
-    truth = tokens[at[:, None] + np.arange(slots)]
-    np.put_along_axis(scores, truth[..., None], np.take_along_axis(scores, truth[..., None], -1) + 4, -1)
-    return model, Sausage.from_logits(scores, width), tokens[at[:, None] + np.arange(-3, 0)].astype(np.int32)
 
 
 def demo_lattices(demo: Path, lattices: int) -> tuple[NGram, Sausage, np.ndarray]:
@@ -100,12 +81,6 @@ def test_failure_semantics_on_random_models(problem, program, tmp_path_factory):
     assert_failure_semantics(*problem, program, tmp_path_factory.getbasetemp())
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.0])
-def test_failure_semantics_on_a_katz_model(alpha, program, tmp_path):
-    model, sausage, histories = katz_lattices(200)
-    assert_failure_semantics(model, alpha, sausage, histories, PATHS, program, tmp_path)
-
-
 def test_failure_semantics_on_the_demo(demo, program, tmp_path):
     model, sausage, histories = demo_lattices(demo, DEMO_LATTICES)
     assert_failure_semantics(model, 0.7, sausage, histories, PATHS, program, tmp_path)
@@ -148,8 +123,8 @@ def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
     refuses(openfst.OpenFstUnavailable, lambda: openfst.compile_search(tmp_path / "program"), "install")
 
 
-def test_program_names_what_it_refuses(program, tmp_path):
-    model, sausage, _ = katz_lattices(1)
+def test_program_names_what_it_refuses(demo, program, tmp_path):
+    model, sausage, _ = demo_lattices(demo, 1)
     to_fst(model).write(str(tmp_path / "model.fst"))
     states = np.array([2**20], np.uint32)
     refuses(RuntimeError, lambda: run_search(program, tmp_path / "model.fst", sausage, states, paths=1), "state")

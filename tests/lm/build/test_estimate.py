@@ -1,7 +1,6 @@
 """Katz and Kneser-Ney models: against slow twins, OpenGrm's model, and lmplz's, with which the twin is compared too."""
 
 import math
-import random
 
 import numpy as np
 import pytest
@@ -9,15 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import lmplz, opengrm, oracle_katz, oracle_kneser_ney
 from support.models import assert_same_costs, assert_sums_to_one
-from support.oracle_lm import from_tables, random_history, random_text
+from support.oracle_lm import from_tables, random_text
 from support.refusals import refuses
 
 from rescore.lm.build.counts import count
 from rescore.lm.build.estimate import KatzOptions, KneserNeyOptions, estimate_model, good_turing
 from rescore.lm.build.prune import PruneOptions, prune
-from rescore.lm.model.arpa import LN10
-from rescore.lm.model.arpa_write import write_arpa
-from rescore.lm.model.ngram import NGram
 
 FALLBACK = (0.5, 1.0, 1.5)
 CUT_OFFS = [(), (1, 1, 2, 2, 2, 2, 2), (1, 1, 2, 3, 3, 3, 4), (1, 2, 2, 2, 4, 4, 4)]
@@ -187,22 +183,6 @@ def test_pruning_weighs_histories_as_often_as_they_were_seen(seed, order, theta)
     assert_sums_to_one(pruned)
     twice = prune(prune(tables, PruneOptions(theta=theta / 2)), PruneOptions(max_ngrams=tables.vocab_size))
     assert twice.order == 1 and twice.histories is not None and twice.histories.count == ()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_kenlm_gives_our_scores(tmp_path, seed):
-    import kenlm
-
-    names = [f"w{i}" for i in range(12)]
-    tables = small_model(random_text(seed, 9, 300), 2 + seed, 12)
-    model = NGram.from_tables(prune(tables, PruneOptions(theta=1e-3)) if seed % 2 else tables, words=names)
-    write_arpa(model, tmp_path / "model.arpa", words="text")
-    peer, draw = kenlm.Model(str(tmp_path / "model.arpa")), random.Random(seed)
-    for _ in range(30):
-        tokens = random_history(draw, 12, 12)
-        words = " ".join(names[token] for token in tokens)
-        theirs = [-logp * LN10 for logp, _, _ in peer.full_scores(words, bos=False, eos=False)]
-        np.testing.assert_allclose(model.score(tokens), theirs, atol=1e-4)
 
 
 @pytest.mark.parametrize(

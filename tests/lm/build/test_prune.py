@@ -26,18 +26,6 @@ def test_pruning_is_that_of_the_definition(seed, order, theta):
     assert_sums_to_one(pruned)
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 10**6), st.integers(2, 5))
-def test_kept_sets_are_nested_and_closed(seed, order):
-    tables = random_tables(seed, order, tokens=200)
-    before = set(from_tables(tables).cost)
-    for theta in (0.0, 1e-4, 1e-3, 1e-2, 0.1):
-        kept = set(from_tables(prune(tables, PruneOptions(theta=theta))).cost)
-        assert kept <= before
-        assert all(gram[:-1] in kept and gram[1:] in kept for gram in kept if len(gram) > 1)
-        before = kept
-
-
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(0, 150))
 def test_a_budget_keeps_the_best(seed, budget):

@@ -40,16 +40,15 @@ def unsynced():
     order=st.integers(1, 7),
     run_tokens=st.sampled_from([1, 7, 40, 10**6]),
     threads=st.sampled_from([1, 3]),
-    wide=st.booleans(),
+    spread=st.sampled_from([1, 7_300, 40_000]),  # keys of one word, of two from order 4, of three from order 7
     least=st.sampled_from([(), (1, 1, 2), (1, 2)]),
     cut=st.sampled_from([None, CUT, 0.6]),
     most_runs=st.sampled_from([3, 200]),
     method=st.sampled_from([None, KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))]),
 )
 def test_stages_make_the_model_of_memory(
-    tmp_path_factory, seed, order, run_tokens, threads, wide, least, cut, most_runs, method
+    tmp_path_factory, seed, order, run_tokens, threads, spread, least, cut, most_runs, method
 ):
-    spread = 7_300 if wide else 1  # 9 ids, or such of 17 bits: keys of two words from order 4
     options = CountOptions(order=order, vocab_size=9 * spread, end_of_text=EOT, min_counts=least[:order])
     pieces = text_pieces(seed, 9, 150, spread=spread)
     if isinstance(cut, float):
@@ -59,23 +58,6 @@ def test_stages_make_the_model_of_memory(
         patch.setattr(counting, "MOST_RUNS", most_runs)
         made = build(folder, ListSource(pieces), options, cut, resources, method=method)
     assert_equal(made, in_memory(pieces, options, cut, method))
-
-
-def test_another_method_starts_from_the_runs(tmp_path):
-    pieces, method = text_pieces(4, 11, 150), KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
-    source = ListSource(pieces)
-    build(tmp_path / "w", source, OPTIONS, CUT, method=method)
-    reads = source.reads
-    for own in (method, None):
-        made = build(tmp_path / "w", source, OPTIONS, CUT, method=own)
-        assert_equal(made, in_memory(pieces, OPTIONS, CUT, own))
-    assert source.reads == reads
-
-
-def test_keys_of_three_words(tmp_path):
-    options = CountOptions(order=7, vocab_size=9 * 40_000, end_of_text=EOT)
-    pieces = text_pieces(1, 9, 100, spread=40_000)
-    assert_equal(build(tmp_path / "w", ListSource(pieces), options, None, tight(30, 2)), in_memory(pieces, options))
 
 
 @pytest.mark.parametrize("run_tokens, most_runs", [(1, 3), (10**6, 200)])
@@ -149,31 +131,6 @@ def test_any_interruption_is_made_good(tmp_path, monkeypatch, threads):
         assert out.read_bytes() == whole, after
 
 
-def test_a_build_that_dies_again_and_again(tmp_path, monkeypatch):
-    pieces = text_pieces(8, 11, 150)
-    out, draw = tmp_path / "lm.ngram", random.Random(4)
-    mortal = Mortal(monkeypatch)
-    deaths = 0
-    while not out.exists():
-        mortal.arm(draw.randint(2, 40))
-        try:
-            build(
-                tmp_path / "w",
-                ListSource(pieces),
-                OPTIONS,
-                CUT,
-                tight(draw.choice([10, 30, 100]), draw.choice([1, 2])),
-                out=out,
-            )
-        except Death:
-            deaths += 1
-    assert deaths > 3
-    mortal.arm(-1)
-    _, model = in_memory(pieces, OPTIONS, CUT)
-    model.save(tmp_path / "memory.ngram")
-    assert out.read_bytes() == (tmp_path / "memory.ngram").read_bytes()
-
-
 def test_skipped_lines_are_counted_once(tmp_path, monkeypatch):
     """Over interruptions in the middle of pieces."""
     pieces, bad = text_pieces(9, 11, 100), [2, 0, 3]
@@ -218,7 +175,9 @@ def test_what_is_done_is_not_done_again(tmp_path):
         build(tmp_path / "w", again, OPTIONS, PruneOptions(max_ngrams=40)),
         in_memory(pieces, OPTIONS, PruneOptions(max_ngrams=40)),
     )
-    assert_equal(build(tmp_path / "w", again, OPTIONS), in_memory(pieces, OPTIONS))
+    methods = [KneserNeyOptions(discount_fallback=one) for one in ((0.5, 1.0, 1.5), (0.25, 0.5, 1.0))]
+    for method in (None, *methods, None):
+        assert_equal(build(tmp_path / "w", again, OPTIONS, method=method), in_memory(pieces, OPTIONS, None, method))
     assert again.reads == 0
 
 

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from support.oracle_lm import from_tables, random_tables, random_text
 from support.refusals import refuses
 
-from rescore.lm.build.interpolate import interpolate
 from rescore.lm.build.tuning import tune_mixture
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.perplexity import perplexity
-from rescore.lm.model.tables import Tables
 
 V = 6
 
@@ -35,12 +32,6 @@ def dynamic_nats(made, weights, text, log_linear) -> float:
     return total
 
 
-def unigrams(p) -> NGram:
-    return NGram.from_tables(
-        Tables.from_ngrams({(token,): (own, 1.0) for token, own in enumerate(p)}, vocab_size=len(p))
-    )
-
-
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.booleans())
 def test_no_other_weights_are_better(seed, log_linear):
@@ -54,20 +45,6 @@ def test_no_other_weights_are_better(seed, log_linear):
         for power in (1,) if not log_linear else (0.5, 1, 1.5):
             other = (power * share, power * (1 - share))
             assert dynamic_nats(made, other, text, log_linear) > found.nats - 1e-3 * len(text)
-
-
-def test_log_linear_nats_are_those_of_the_merged_model():
-    made, text = models(4), random_text(9, V, 80)
-    found = tune_mixture(made, [text], end_of_text=0, log_linear=True)
-    merged = NGram.from_tables(interpolate([model.to_tables() for model in made], found.mixture))
-    assert found.nats == pytest.approx(perplexity(merged, [text], end_of_text=0).overall()["nats"], rel=1e-5)
-
-
-def test_a_useless_model_gets_no_weight():
-    a, b = unigrams([0.5, 0.3, 0.2]), unigrams([0.2, 0.2, 0.6])
-    for log_linear in (False, True):
-        found = tune_mixture([a, b], [np.repeat([0, 1], [90, 10])], log_linear=log_linear)
-        assert found.mixture.weights[1] == 0
 
 
 @pytest.mark.parametrize("texts", [[], [[]]])

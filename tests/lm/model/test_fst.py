@@ -30,34 +30,6 @@ def test_round_trip(seed, order, failure_label):
     assert_same_model(back, NGram.from_tables(model.to_tables()))
 
 
-def test_states_in_any_order_give_the_same_model():
-    model = NGram.from_tables(random_tables(3, 4))
-    fst = to_fst(model)
-    reverse = pywrapfst.VectorFst("standard")
-    last = fst.num_states() - 1
-    reverse.add_states(last + 1)
-    for state in fst.states():
-        for arc in fst.arcs(state):
-            reverse.add_arc(last - state, pywrapfst.Arc(arc.ilabel, arc.olabel, arc.weight, last - arc.nextstate))
-        reverse.set_final(last - state)
-    reverse.set_start(last)
-    assert_same_model(from_fst(reverse, vocab_size=9), model)
-
-
-def test_best_path_of_a_string_is_its_score():
-    model = example.model()
-    tokens = [example.LIONEL, example.MESSI, example.SCORED]
-    acceptor = pywrapfst.VectorFst("standard")
-    acceptor.add_states(4)
-    for i, token in enumerate(tokens):
-        acceptor.add_arc(i, pywrapfst.Arc(token + 1, token + 1, pywrapfst.Weight.one("tropical"), i + 1))
-    acceptor.set_start(0)
-    acceptor.set_final(3)
-    paths = pywrapfst.compose(acceptor, to_fst(model, start=model.start(example.HISTORY)).arcsort())
-    distance = pywrapfst.shortestdistance(paths, reverse=True)
-    assert float(distance[paths.start()]) == pytest.approx(model.score(tokens, history=example.HISTORY).sum(), abs=1e-5)
-
-
 def test_opengrm_models_are_read(shared):
     folder = shared / "reference" / "opengrm"
     ids = opengrm.read_symbols(folder / "earnest.sym")

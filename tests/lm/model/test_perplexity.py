@@ -24,8 +24,14 @@ def hit(slow, history, token) -> int:
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([None, 0]), st.integers(1, 40))
-def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part):
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 6),
+    st.sampled_from([None, 0]),
+    st.integers(1, 40),
+    st.sampled_from([7, 1 << 20]),
+)
+def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part, chunk):
     tables = random_tables(seed, order, vocab_size=7, tokens=80)
     slow, text = from_tables(tables), random_text(seed + 1, 7, 50)
     history = [] if end_of_text is None else [end_of_text]
@@ -35,9 +41,10 @@ def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part):
         hits[n - 1] += 1
         nats[n - 1] += slow.of(history, token)
         history.append(token)
-    found = perplexity(
-        NGram.from_tables(tables), (text[at : at + part] for at in range(0, len(text), part)), end_of_text=end_of_text
-    )
+    parts = (text[at : at + part] for at in range(0, len(text), part))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        found = perplexity(NGram.from_tables(tables), parts, end_of_text=end_of_text)
     np.testing.assert_array_equal(found.hits, hits)
     np.testing.assert_allclose(found.nats, nats, rtol=1e-5, atol=1e-5)
     assert (found.oov, found.oov_nats) == (0, 0.0)
@@ -45,15 +52,6 @@ def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part):
     assert report["tokens"] == len(text)
     assert report["perplexity"] == pytest.approx(math.exp(nats.sum() / len(text)), rel=1e-05)
     assert sum(own["share"] for own in report["by_order"]) == pytest.approx(1)
-
-
-def test_parts_change_nothing(monkeypatch):
-    model, text = NGram.from_tables(random_tables(3, 3)), random_text(9, 9, 200)
-    whole = perplexity(model, [text])
-    monkeypatch.setattr(module, "CHUNK", 7)
-    parts = perplexity(model, [text[:100], text[100:]])
-    np.testing.assert_array_equal(parts.hits, whole.hits)
-    np.testing.assert_allclose(parts.nats, whole.nats)
 
 
 def test_walks_are_steps():
