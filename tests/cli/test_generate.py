@@ -10,7 +10,7 @@ import pytest
 import torch
 from msgspec import structs
 from scipy.stats import gmean
-from support import cli
+from support import cli, tiny_transformers
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
 from rescore.decode.cli.comparison import Decoded, compared, difference, speedup_of
