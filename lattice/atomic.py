@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TextIO
 
 
 @contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def os_errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
     """Names the file in OSErrors of writing in the block (a full disk, say), as errors of opening do."""
     try:
         yield
@@ -29,7 +29,7 @@ def sync(path: str | os.PathLike[str]) -> None:
     """Flushes a file's contents, or a folder's names, to disk, so that they survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with naming(path):
+        with os_errors_of(path):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -37,19 +37,19 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def output_to(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file to write: standard output for `-`, else an atomic file (see `replacing`)."""
+    """A binary file to write: standard output for `-`, else an atomic file (see `atomic_file`)."""
     if os.fspath(path) != "-":
-        with replacing(path) as file:
+        with atomic_file(path) as file:
             yield file
         return
     sys.stdout.flush()
-    with naming("standard output"):
+    with os_errors_of("standard output"):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file to write, renamed to `path` when the block ends and removed if it fails.
 
     Missing folders are created. After the block the file survives a power loss.
@@ -58,7 +58,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with naming(target), open(temporary, "xb") as file:
+        with os_errors_of(target), open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -79,7 +79,7 @@ def work_beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.work")
 
 
-def locked(folder: Path, user: str) -> TextIO:
+def lock_folder(folder: Path, user: str) -> TextIO:
     """The lock file of a folder, locked until it is closed. ValueError if another `user` (a build, say) holds it."""
     file = open(folder / LOCK, "w")
     try:

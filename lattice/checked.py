@@ -31,7 +31,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     def __post_init__(self) -> None:
-        made = checked(structs.asdict(self), _unchecked(type(self)))
+        made = validate(structs.asdict(self), _unchecked(type(self)))
         for name in self.__struct_fields__:
             structs.force_setattr(self, name, getattr(made, name))
 
@@ -42,7 +42,7 @@ def _unchecked(kind: type[Checked]) -> type[msgspec.Struct]:
     return msgspec.defstruct(kind.__name__, [(field.name, field.type) for field in structs.fields(kind)])
 
 
-def checked(
+def validate(
     value: Any,
     kind: type[_Kind],
     where: object = "",
@@ -183,7 +183,7 @@ def of_format(
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
+def read_errors_of(path: Path, what: str) -> Iterator[None]:
     """Turns errors in the block into ValueError "PATH: WHAT: .."; a file that cannot be opened stays an OSError.
 
     zipfile raises half a dozen kinds of errors, and numpy, which parses its headers as Python, any that Python's parser

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta, field, structs, to_builtins
 from numpy.typing import NDArray
 
-from rescore.lattice.checked import Checked, Sha256, checked, of_format, read_object
+from rescore.lattice.checked import Checked, Sha256, of_format, read_object, validate
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.mapped import map_tensors
 from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH
@@ -120,7 +120,7 @@ def parse_header(value: dict[str, Any], where: object = "dump") -> DumpHeader:
             f"{where}: crc32: the checksum of the header does not match; it is damaged, "
             "or was edited by hand (then remove the key crc32)"
         )
-    header = checked(fields, DumpHeader, where, whole=True)
+    header = validate(fields, DumpHeader, where, whole=True)
     _check_totals(header, where)
     return header
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.sausage import Sausage, trusted
+from rescore.lattice.sausage import Sausage, unchecked_sausage
 from rescore.lattice.short_repr import short_repr
 
 WINDOW = 24
@@ -82,7 +82,7 @@ class DumpBlock:
     def sausages(self, rows: Any = slice(None), k: int | None = None) -> Sausage:
         """Lattices [R, T, K] of the given rows (integers, a slice or a mask): heads 2..h, the first k candidates."""
         ids = self.topk_ids[rows, 1:, :k].astype(np.int32)
-        return trusted(ids, -self.topk_logp[rows, 1:, :k].astype(np.float32))
+        return unchecked_sausage(ids, -self.topk_logp[rows, 1:, :k].astype(np.float32))
 
     def truth(self, rows: Any = slice(None), slots: int | None = None) -> NDArray[np.int32]:
         """The true tokens of the given rows' slots, int32 [R, T], padding -1 past the end of the sequence.

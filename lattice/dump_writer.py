@@ -30,8 +30,8 @@ from msgspec import structs
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from rescore.lattice.atomic import LOCK, difference, locked, refuse_others, replacing, sync, work_beside
-from rescore.lattice.checked import reading
+from rescore.lattice.atomic import LOCK, atomic_file, difference, lock_folder, refuse_others, sync, work_beside
+from rescore.lattice.checked import read_errors_of
 from rescore.lattice.dump import FILE_NAME, Dump, DumpHeader, ShardInfo, TaskInfo, read_header
 from rescore.lattice.dump_block import DumpBlock, is_loop
 
@@ -80,7 +80,7 @@ class DumpWriter:
         self._work.mkdir(parents=True, exist_ok=True)
         names = os.listdir(self._work)
         refuse_others(self._work, names, (LOCK, DUMP) if LOCK in names else (), "dump")
-        self._lock = locked(self._work, "dump")
+        self._lock = lock_folder(self._work, "dump")
         try:
             if self.path.exists():
                 raise FileExistsError(f"{self.path} exists; remove it first or write elsewhere")
@@ -118,7 +118,9 @@ class DumpWriter:
         if not (self._folder / FILE_NAME).exists():
             self._remove_all_but(())
             return
-        with reading(self._folder, f"expected the rows of an interrupted run; remove {self._work} to start over"):
+        with read_errors_of(
+            self._folder, f"expected the rows of an interrupted run; remove {self._work} to start over"
+        ):
             dump = Dump.open(self._folder)
             first = next(dump.blocks(rows=1))
             parts = tuple(shard for shard in dump.header.shards if shard.file.startswith(PART))
@@ -218,7 +220,7 @@ class DumpWriter:
         block = _block(task, sequences)
         arrays = {name: getattr(block, name) for name in ("offsets", "prompt_offsets", *sequences[0])}
         content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-        with replacing(self._folder / file) as stream:
+        with atomic_file(self._folder / file) as stream:
             stream.write(content)
         return ShardInfo(
             file=file,
@@ -242,7 +244,7 @@ class DumpWriter:
         """Writes dump.json for what is on disk, and removes files that it does not name."""
         shards = (*self._shards, *self._parts)
         header = structs.replace(self.header, tasks=tuple(self._task(name) for name in self._waiting), shards=shards)
-        with replacing(self._folder / FILE_NAME) as file:
+        with atomic_file(self._folder / FILE_NAME) as file:
             file.write(header.to_json().encode())
         read_header(self._folder / FILE_NAME)
         self._remove_all_but(shards)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from rescore.lattice.checked import reading
+from rescore.lattice.checked import read_errors_of
 from rescore.lattice.dump import Dump, DumpHeader, _check_offsets
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lattice.mapped import BFLOAT16, map_tensors, widen
@@ -109,18 +109,18 @@ def _texts_of(source: LogitsSource, header: DumpHeader) -> Texts:
 def open_logits(path: Path) -> Iterator[Logits]:
     """Opens a file of logits: `.npy` and `.safetensors` are mapped, `.npz` is unpacked as it is read."""
     if path.suffix == ".npy":
-        with reading(path, "not a .npy file, or damaged"):
+        with read_errors_of(path, "not a .npy file, or damaged"):
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         yield _mapped(path, array)
     elif path.suffix == ".safetensors":
         tensors = map_tensors(path)
         yield _mapped(path, tensors[_only(path, list(tensors))])
     elif path.suffix == ".npz":
-        with reading(path, "not an .npz archive, or damaged"):
+        with read_errors_of(path, "not an .npz archive, or damaged"):
             archive = zipfile.ZipFile(path)
         with archive:
             name = _only(path, archive.namelist())
-            with reading(path, "damaged archive, or not one written by numpy"):
+            with read_errors_of(path, "damaged archive, or not one written by numpy"):
                 stream = archive.open(name)
             with stream:
                 yield _packed(path, stream)
@@ -191,7 +191,7 @@ def _mapped(path: Path, array: NDArray) -> Logits:
 
 def _packed(path: Path, stream) -> Logits:
     """Logits of a member of an .npz archive, which can only be read from front to back."""
-    with reading(path, "the archive's member is not a .npy file, or damaged"):
+    with read_errors_of(path, "the archive's member is not a .npy file, or damaged"):
         version = npy.read_magic(stream)
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read_header(stream)
@@ -215,7 +215,7 @@ def _packed(path: Path, stream) -> Logits:
 def _read_exactly(path: Path, stream, size: int) -> bytearray:
     data = bytearray()
     while len(data) < size:
-        with reading(path, "damaged archive"):
+        with read_errors_of(path, "damaged archive"):
             piece = stream.read(min(size - len(data), 1 << 22))
         if not piece:
             raise ValueError(f"{path}: the logits end early")
@@ -320,7 +320,7 @@ def _arrays(path: Path) -> dict[str, NDArray]:
         return {name: array for name, array in map_tensors(path).items() if name in NAMES}
     if path.suffix != ".npz":
         raise ValueError(f"{path}: expected the texts in a .npz or .safetensors file; name one with --tokens")
-    with reading(path, "not an .npz archive, or damaged"):
+    with read_errors_of(path, "not an .npz archive, or damaged"):
         zipfile.ZipFile(path).close()  # np.load would accept other formats as well
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in NAMES if name in archive.files}

@@ -104,7 +104,7 @@ class Sausage:
         for row, part in enumerate(parts):
             ids[row, : part.slots, : part.width] = part.ids
             cost[row, : part.slots, : part.width] = part.cost
-        return trusted(ids, cost)
+        return unchecked_sausage(ids, cost)
 
     @property
     def is_batch(self) -> bool:
@@ -146,13 +146,13 @@ class Sausage:
         """The first k candidates of every slot (all if there are fewer)."""
         if k < 1:
             raise ValueError(f"top_k: expected k >= 1, got {k}")
-        return trusted(self.ids[..., :k], self.cost[..., :k])
+        return unchecked_sausage(self.ids[..., :k], self.cost[..., :k])
 
     def head(self, slots: int) -> Sausage:
         """The first `slots` slots (all if there are fewer)."""
         if slots < 1:
             raise ValueError(f"head: expected at least 1 slot, got {slots}")
-        return trusted(self.ids[..., :slots, :], self.cost[..., :slots, :])
+        return unchecked_sausage(self.ids[..., :slots, :], self.cost[..., :slots, :])
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray) -> Sausage:
         """One sausage of a batch (an integer), or a smaller batch (a slice, integers or a mask)."""
@@ -160,15 +160,15 @@ class Sausage:
             raise TypeError("a single sausage [T, K] cannot be indexed; read its ids and cost")
         if isinstance(index, tuple):
             raise TypeError(f"a batch of sausages takes one index, got {len(index)}; read its ids and cost")
-        return trusted(self.ids[index], self.cost[index])
+        return unchecked_sausage(self.ids[index], self.cost[index])
 
 
 def blank(lattices: int) -> Sausage:
     """A batch of lattices without slots: of a model without heads."""
-    return trusted(np.empty((lattices, 0, 1), np.int32), np.empty((lattices, 0, 1), np.float32))
+    return unchecked_sausage(np.empty((lattices, 0, 1), np.int32), np.empty((lattices, 0, 1), np.float32))
 
 
-def trusted(ids: NDArray, cost: NDArray) -> Sausage:
+def unchecked_sausage(ids: NDArray, cost: NDArray) -> Sausage:
     """A sausage from arrays that need no checks: slices of checked ones, or arrays that the caller vouches for."""
     sausage = object.__new__(Sausage)
     object.__setattr__(sausage, "ids", np.ascontiguousarray(ids))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.lattice.sausage import Sausage, check_shapes, trusted
+from rescore.lattice.sausage import Sausage, check_shapes, unchecked_sausage
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import Trees
 
@@ -69,7 +69,7 @@ class TensorSausage:
 
     def host(self) -> Sausage:
         """The same lattices in numpy arrays, not checked; tensors on the CPU share their memory."""
-        return trusted(self.ids.cpu().numpy(), self.cost.cpu().numpy())
+        return unchecked_sausage(self.ids.cpu().numpy(), self.cost.cpu().numpy())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -43,10 +43,10 @@ def demo() -> Path:
 @pytest.fixture(scope="session")
 def smollm2() -> str:
     """The name of SmolLM2-135M-Instruct, where the package that ships it is installed."""
-    from rescore.decode.models.located import located
+    from rescore.decode.models.located import locate_model
 
     try:
-        located("smollm2")
+        locate_model("smollm2")
     except FileNotFoundError as absent:
         pytest.skip(str(absent))
     return "smollm2"
@@ -57,10 +57,10 @@ def hub(smollm2, tmp_path_factory) -> Path:
     """A cache of the Hugging Face Hub that has the same model under its name there, for commands of the pages."""
     from support import hub_cache
 
-    from rescore.decode.models.located import converted, located
+    from rescore.decode.models.located import convert_gguf, locate_model
 
     folder = tmp_path_factory.mktemp("hub")
-    hub_cache.add_model(folder, "HuggingFaceTB/SmolLM2-135M-Instruct", converted(located(smollm2)))
+    hub_cache.add_model(folder, "HuggingFaceTB/SmolLM2-135M-Instruct", convert_gguf(locate_model(smollm2)))
     return folder
 
 

@@ -12,7 +12,7 @@ from support.paths import ROOT
 from rescore.decode.cli import main, parser
 from rescore.decode.conformance.checks import CHECKS
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.registry import sized
+from rescore.decode.draft.registry import row_name
 from rescore.decode.draft.settings import KINDS, ModelFile, PathWeights, Settings, TreeWeights
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
@@ -173,7 +173,7 @@ def test_queries_of_the_table(demo, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(duckdb, "sql", lambda query, sql=duckdb.sql: found.append(sql(query).fetchall()))
     exec(code, {})
     (task,) = json.loads((tmp_path / "run.json").read_text())["tasks"]
-    means = {sized(drafter, budget): value for drafter, budget, _, value in found[0]}
+    means = {row_name(drafter, budget): value for drafter, budget, _, value in found[0]}
     assert means == pytest.approx(task["block_efficiency"])
     assert 0 < len(found[2]) <= 10 and all(rescored > base for *_, base, rescored in found[2])
 

@@ -143,9 +143,9 @@ def test_the_example_that_dumps_heads(folder, smollm2):
 @pytest.mark.slow
 def test_the_example_of_llama_cpp(folder, smollm2):
     pytest.importorskip("llama_cpp")
-    from rescore.decode.models.located import located
+    from rescore.decode.models.located import locate_model
 
-    assert run(folder, ["python", "examples/llama_cpp.py", str(located(smollm2))], "").strip()
+    assert run(folder, ["python", "examples/llama_cpp.py", str(locate_model(smollm2))], "").strip()
 
 
 def test_the_notebook_runs(folder):

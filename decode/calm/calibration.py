@@ -22,7 +22,7 @@ from rescore.decode.calm.early_exit import ExitSetting, LayeredModel, early_exit
 from rescore.decode.calm.learn_then_test import Tested, fixed_sequence, least_valid
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.exit_heads import ExitHeads
-from rescore.lattice.checked import checked, of_format, read_object
+from rescore.lattice.checked import of_format, read_object, validate
 
 
 def rouge_l_risk(text: NDArray[np.integer], full: NDArray[np.integer]) -> float:
@@ -169,7 +169,7 @@ class _Calibrated(msgspec.Struct, frozen=True):
 def read_calibrated(path: Path) -> ExitSetting:
     """Reads the setting of such a file. ValueError for any other file, or if no threshold was valid."""
     value = of_format(read_object(path), path, FORMAT, (VERSION,), "calibrate again with this rescore")
-    found = checked(value, _Calibrated, path)
+    found = validate(value, _Calibrated, path)
     if found.threshold is None:
         raise ValueError(f"{path}: expected a valid threshold, got none: only the full model meets the guarantee")
     try:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rescore.decode.calm.early_exit import LayeredModel
 from rescore.decode.calm.gates import ExitPass
-from rescore.decode.models.exit_heads import ExitForm, ExitHeads, scaled
+from rescore.decode.models.exit_heads import ExitForm, ExitHeads, scale_rms
 from rescore.decode.models.target import Block
 
 CHUNK = 256  # positions whose logits are computed at once
@@ -80,7 +80,7 @@ class _Recorder:
         self.seen: dict[int, Tensor] = {}
 
     def __call__(self, layers: int, state: Tensor, below: Tensor) -> Tensor:
-        self.seen[layers] = scaled(state[0, -self.n :])
+        self.seen[layers] = scale_rms(state[0, -self.n :])
         return torch.zeros(state.shape[:-1], dtype=torch.bool, device=state.device)
 
 

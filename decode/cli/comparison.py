@@ -62,7 +62,7 @@ class Decoded:
         return Totals.of([len(one) for one in self.tokens], self.statistics)
 
 
-def compared(shown: Decoded, decode: Callable[[bool], Decoded]) -> list[tuple[Decoded, Decoded]]:
+def compare_in_turns(shown: Decoded, decode: Callable[[bool], Decoded]) -> list[tuple[Decoded, Decoded]]:
     """Decodes with drafts and plainly until the ratio is known well enough (`Speedup.settled`): every round's results.
 
     shown: the first drafted texts. decode: decodes once more, plainly if True. The order alternates from round to
@@ -176,7 +176,7 @@ def measure_of(target: Target, rows: int = 1) -> Measure:
     return measure
 
 
-def explained(
+def explain_payoff(
     args: DecodingArgs,
     kind: str,
     drafted: Sequence[Statistics],

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from rescore.decode.cli.groups import DecodingArgs, DraftArgs, OpeningArgs, StructureArgs
-from rescore.decode.cli.options import Args, Misuse, blaming
+from rescore.decode.cli.options import Args, Misuse, value_errors_of
 from rescore.decode.cli.output import check_stdin
 from rescore.decode.draft import DEFAULT_TOP_K
 from rescore.decode.draft.drafter import Drafter
@@ -34,7 +34,7 @@ from rescore.decode.models.located import hide_unseen_bars
 from rescore.decode.models.model_facts import ModelFacts, model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target
-from rescore.lattice.atomic import naming
+from rescore.lattice.atomic import os_errors_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.structure import Structure
 from rescore.lm.model.arpa import ArpaOptions
@@ -76,7 +76,7 @@ class Decoder:
         """The ids of prompts. ValueError if one is empty or leaves no room for `most` more tokens."""
         found = []
         for number, text in enumerate(prompts, 1):
-            with blaming(f"prompt {number}"):
+            with value_errors_of(f"prompt {number}"):
                 found.append(self.text.encode(text))
             self.check_length(f"prompt {number}", len(found[-1]), most)
         return found
@@ -103,7 +103,9 @@ def open_decoder(
         tokenizer=tokenizer,
         text=PromptText(tokenizer, chat),
         ends=(tokenizer.end_of_text,) if args.end_of_text else facts.end_of_text or (tokenizer.end_of_text,),
-        load=partial(opened, model, facts, args.dtype, args.device, heads=heads, engine=engine, threads=threads),
+        load=partial(
+            open_with_engine, model, facts, args.dtype, args.device, heads=heads, engine=engine, threads=threads
+        ),
     )
 
 
@@ -121,13 +123,13 @@ def open_structure(args: StructureArgs, decoder: Decoder) -> Structure | None:
     makers: dict[str, Callable[..., Grammar]] = {"json_schema": Grammar.json_schema, "regex": Grammar.regex}
     makers |= {"tools": lambda text, tokenizer: Grammar.tools(json.loads(text), tokenizer), "grammar": Grammar.lark}
     text = value if name == "regex" else value.read_text(encoding="utf-8")
-    with blaming(f"--{name.replace('_', '-')} {value}"):
+    with value_errors_of(f"--{name.replace('_', '-')} {value}"):
         found = makers[name](text, decoder.tokenizer)
         found.start(decoder.facts.vocab_size, decoder.ends)
     return found
 
 
-def opened(
+def open_with_engine(
     model: Path,
     facts: ModelFacts,
     dtype: str | None,
@@ -174,7 +176,7 @@ def prompt_of(word: str, name: str) -> str:
     content = os.fsencode(word)  # bytes of other encodings reach us in surrogates
     if word == "-":
         name = "standard input"
-        with naming(name), standard_input() as file:
+        with os_errors_of(name), standard_input() as file:
             content = file.read()
     try:
         text = content.decode()
@@ -288,9 +290,9 @@ class Drafters(DraftSources):
         """The memory of --memory, empty if the file does not exist."""
         if memory is None:
             return None
-        opened = partial(TextMemory.open, memory) if memory.exists() else TextMemory
+        make = partial(TextMemory.open, memory) if memory.exists() else TextMemory
         vocab_size, end_of_text = self.facts.vocab_size, self.decoder.ends[0]
-        return self.once("memory", lambda: opened(vocab_size=vocab_size, end_of_text=end_of_text))
+        return self.once("memory", lambda: make(vocab_size=vocab_size, end_of_text=end_of_text))
 
     def frozen_memory(self) -> None:
         """Opens --memory read-only: later rounds decode the same prompts and must not find the earlier texts in it."""
@@ -306,7 +308,7 @@ class Drafters(DraftSources):
 
     def _checked_settings(self, path: Path) -> Settings:
         found = self._open_settings(path)
-        with blaming(path):
+        with value_errors_of(path):
             found.check(vocab_size=self.vocab_size, slots=self.slots)
             models = self.tuned_models(found)
         if models:
@@ -349,7 +351,7 @@ class Drafters(DraftSources):
 
     def _open_settings(self, path: Path) -> Settings:
         settings, tokenizer = Settings.load(path), self.decoder.tokenizer.sha256
-        with blaming(path):
+        with value_errors_of(path):
             settings.check(
                 vocab_size=self.facts.vocab_size, slots=settings.slots, tokenizer_sha256=tokenizer, words=self._words
             )
@@ -365,7 +367,7 @@ class Drafters(DraftSources):
         return self.decoder.tokenizer.words(self.facts.vocab_size)
 
     def _require_tokenizer(self, model: NGram, path: Path) -> None:
-        with blaming(path):
+        with value_errors_of(path):
             model.require_tokenizer(self.decoder.tokenizer.sha256, self.facts.vocab_size, self._words)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rescore.decode.cli import values
 from rescore.decode.cli.options import Args, Misuse, ReportedArgs, argument, flag, option
-from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, size, something, weighted_path
+from rescore.decode.cli.values import AMOUNT, Written, float_between, int_between, nonempty_text, size, weighted_path
 from rescore.decode.draft import DEFAULT_ALPHA, DEFAULT_TOP_K
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -189,7 +189,7 @@ class IdArgs(Args):
         "TOKEN|ID",
         "the end-of-text token: its name with --tokenizer (default: the usual ones, such as <|endoftext|>), or "
         "its id, as for token files",
-        something,
+        nonempty_text,
         former="--eot",  # until 2026-11-25, for scripts
     )
 
@@ -224,7 +224,7 @@ class ReadingArgs(IdArgs):
 @dataclass(frozen=True, kw_only=True)
 class InputArgs(ReadingArgs):
     inputs: Sequence[str] = argument(
-        "INPUT", "text or token files, see `rescore lm build --help`; - is stdin", something, several=True
+        "INPUT", "text or token files, see `rescore lm build --help`; - is stdin", nonempty_text, several=True
     )
 
 

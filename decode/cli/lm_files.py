@@ -22,7 +22,7 @@ from rescore.decode.cli.groups import (
     ReadingArgs,
     ResourceArgs,
 )
-from rescore.decode.cli.options import Misuse, blaming
+from rescore.decode.cli.options import Misuse, value_errors_of
 from rescore.decode.cli.screen import BuildProgress
 from rescore.decode.cli.values import printable
 from rescore.lattice.atomic import work_beside
@@ -245,7 +245,7 @@ def read_model(
 def check_tokenizer(model: NGram, path: Path, tokenizer: TextTokenizer | None) -> None:
     """ValueError if the model was built with another tokenizer."""
     if tokenizer:
-        with blaming(path):
+        with value_errors_of(path):
             model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rescore.decode.cli.groups import RescoringArgs
-from rescore.decode.cli.options import Misuse, blaming
+from rescore.decode.cli.options import Misuse, value_errors_of
 from rescore.decode.cli.values import did_you_mean
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.rescorer import Rescorer
@@ -69,7 +69,7 @@ def open_rescorer(args: RescoringArgs, dumps: Sequence[Dump]) -> Rescorer:
     for path, _ in args.lm:
         models.append(load(path, arpa=ids))
         for dump in dumps:
-            with blaming(path):
+            with value_errors_of(path):
                 fitted_models(dump, [models[-1]])
     alpha = weights(args.alpha)
     for dump in dumps:

@@ -41,7 +41,7 @@ class Misuse(ValueError):
 
 
 @contextmanager
-def blaming(name: object) -> Iterator[None]:
+def value_errors_of(name: object) -> Iterator[None]:
     """Adds the name of a file, say, to ValueErrors of the block that lack it. Misuse names its options already."""
     try:
         yield

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from rescore.decode.cli.options import Misuse, Output
 from rescore.decode.cli.values import printable
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 
 JSON_VERSION = 2  # of the --json format: changes if a field is removed or changes its meaning
 
@@ -187,7 +187,7 @@ def _try_to_write(path: Path) -> None:
     try:
         if path.exists():
             open(path, "ab").close()  # fails for files that may not be replaced either
-        with suppress(_Tried), replacing(path) as file:
+        with suppress(_Tried), atomic_file(path) as file:
             file.write(b"\0")
             file.flush()
             raise _Tried
@@ -210,5 +210,5 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             yield file
         return
     path = path.resolve()  # so that a symbolic link is kept
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         yield file

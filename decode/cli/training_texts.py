@@ -17,7 +17,7 @@ from rescore.decode.cli.screen import Screen
 from rescore.decode.loop.dump_make import fingerprint, sha256
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.located import located
+from rescore.decode.models.located import locate_model
 from rescore.decode.training import training_run
 from rescore.decode.training.own_texts import TextOptions, own_texts, read_states
 from rescore.decode.training.state_store import StateStore, write_texts
@@ -99,7 +99,7 @@ class TrainingTexts:
         args = self.args
         told = {
             "model": args.model.name,
-            "model_sha256": fingerprint(located(args.model)),
+            "model_sha256": fingerprint(locate_model(args.model)),
             "prompts_sha256": sha256(args.prompts),
             "chat": args.chat,
             "dtype": args.dtype,

@@ -120,7 +120,7 @@ def float_between(low: float, high: float = math.inf, *, above: bool = False):
 AMOUNT = int_between(1, 10**15)
 
 
-def something(text: str) -> str:
+def nonempty_text(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected text, got none")
     return text

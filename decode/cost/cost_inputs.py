@@ -12,7 +12,7 @@ from msgspec import Meta
 from rescore.decode.cost.cost_model import Clock, Method, Roofline, Stopwatch, accelerator
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.draft.pace import PassCosts
-from rescore.lattice.checked import checked, read_object
+from rescore.lattice.checked import read_object, validate
 from rescore.lm.model.tokenizer import hub_folder, is_hub_name
 
 BOUND = ("oracle",)  # rows of a report that are bounds, not drafters
@@ -78,7 +78,7 @@ def read_ways(path: str | Path, dump: str | None = None) -> list[Method]:
     with a shared cache, as the paper counts. The drafting time is the report's time per lattice; for trees it is the
     time of 128 nodes, whatever their size.
     """
-    report = checked(read_object(path), _Report, path, remedy="give a report of `rescore run --json`")
+    report = validate(read_object(path), _Report, path, remedy="give a report of `rescore run --json`")
     try:
         means = _chosen(report.overall, dump)
         for name in ("base", *means.block_efficiency):
@@ -160,7 +160,7 @@ def open_clock(gpu: str, passes: str | Path | None, length: int, **options: Any)
 def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
     """Reads {batch: costs} after `length` tokens from a file written by `rescore bench passes --json`."""
     remedy = "give a report of `rescore bench passes --json`"
-    tables = checked(read_object(path), _PassReport, path, remedy=remedy).passes
+    tables = validate(read_object(path), _PassReport, path, remedy=remedy).passes
     try:
         found = {one.batch: PassCosts.of_times(one.tokens, one.seconds) for one in tables if one.length == length}
     except ValueError as error:

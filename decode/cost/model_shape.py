@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, structs
 
 from rescore.decode.models.blockwise_config import read_config
-from rescore.lattice.checked import Checked, checked, read_object
+from rescore.lattice.checked import Checked, read_object, validate
 
 # model_types whose feed-forward layers have two matrices; others have a third, the gate.
 PLAIN_FEED_FORWARD = frozenset(
@@ -122,7 +122,7 @@ class ModelShape(Checked, frozen=True, kw_only=True):
             "tied": True,
             "block_parameters": config.heads * 2 * config.width * config.head_hidden,
         }
-        return checked(shape, cls, path)
+        return validate(shape, cls, path)
 
 
 def _of_config(config: dict[str, Any], path: Path) -> ModelShape:
@@ -143,13 +143,13 @@ def _of_config(config: dict[str, Any], path: Path) -> ModelShape:
     kind = str(config.get("model_type", ""))
     shape = {
         **found,
-        "hidden": 4 * checked(found["width"], int, f"{path}: width") if hidden is None else hidden,
+        "hidden": 4 * validate(found["width"], int, f"{path}: width") if hidden is None else hidden,
         "key_heads": found["heads"] if key_heads is None else key_heads,
         "head_width": config.get("head_dim"),
         "gated": kind not in PLAIN_FEED_FORWARD,
         "tied": bool(config.get("tie_word_embeddings", kind in PLAIN_FEED_FORWARD)),
     }
-    return checked(shape, ModelShape, path)
+    return validate(shape, ModelShape, path)
 
 
 def _known(config: dict[str, Any], names: tuple[str, ...]) -> Any:

@@ -23,7 +23,7 @@ from rescore.decode.device.pool import (
     pool_of,
     pool_room,
     power_of_two,
-    rounded,
+    round_nats,
     to_fixed,
     to_nats,
     tree_out,
@@ -149,7 +149,7 @@ def weigh_children(
             # [ROWS, K_PAD] float64
             cost += own
             tl.store(states.child + j * N_PAD * K_PAD + edge, state, mask=here)
-        cost = tl.where(listed, rounded(cost), float("inf"))
+        cost = tl.where(listed, round_nats(cost), float("inf"))
         # [ROWS, K_PAD] int64
         weight = tl.where(here, to_fixed(cost), IMPOSSIBLE)
         # [ROWS, K_PAD] bool
@@ -159,7 +159,7 @@ def weigh_children(
         # [ROWS] float64
         total = tl.sum(tl.where(possible, tl.exp(-to_nats(above)), 0.0), axis=1)
         # [ROWS, K_PAD] int64
-        step = above + to_fixed(rounded(tl.log(tl.where(total > 0, total, 1.0))))[:, None]
+        step = above + to_fixed(round_nats(tl.log(tl.where(total > 0, total, 1.0))))[:, None]
         # [ROWS, 1] int64
         before = tl.load(pool.live_cost + at, mask=at < live, other=0)[:, None]
         tl.store(pool.child_cost + edge, tl.where(possible, before + step, IMPOSSIBLE))

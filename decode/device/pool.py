@@ -23,7 +23,7 @@ ROUNDER = tl.constexpr(1.5 * (1 << 20))  # float64 of this size are 2^-32 apart
 
 
 @triton.jit
-def rounded(nats):
+def round_nats(nats):
     """Rounds float64 nats to the nearest unit, halves to even; +inf beyond MAX_WEIGHT and for NaN.
 
     Sums of the results are exact up to 2^21.

@@ -48,12 +48,12 @@ class BlendedDrafter(TreeDrafter):
     ):
         if calibration is None and lattice is None:
             calibration = HEADLESS
-        rescorer = blended(target.vocab_size, lm, calibration, memory=memory, threads=threads)
+        rescorer = blend_rescorer(target.vocab_size, lm, calibration, memory=memory, threads=threads)
         width = AutoWidth(target) if nodes is None else nodes
         super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected, chains=not target.trees)
 
 
-def blended(
+def blend_rescorer(
     vocab_size: int,
     lm: NGram | None,
     calibration: Calibration | None,
@@ -92,6 +92,6 @@ def blend(
         calibration = DEFAULT if lattice else HEADLESS
     rescorer = sources.once(
         (model, calibration, texts),  # all that the rescorer is made of: drafters that agree in it share one
-        lambda: blended(sources.vocab_size, model, calibration, memory=texts, threads=sources.threads),
+        lambda: blend_rescorer(sources.vocab_size, model, calibration, memory=texts, threads=sources.threads),
     )
     return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), depth=ahead, chains=sources.chains)

@@ -103,6 +103,6 @@ class Rescoring:
         return own
 
 
-def fitted(drafter: Drafter, vocab_size: int) -> Drafter:
+def fitted_drafter(drafter: Drafter, vocab_size: int) -> Drafter:
     """The drafter for a target of `vocab_size` ids. What its sources do not know, they neither draft nor build on."""
     return drafter.fitted(vocab_size) if isinstance(drafter, Rescoring) else drafter

@@ -66,7 +66,7 @@ class ExpectedTexts:
             self._texts = [self._texts[row] for row in rows]
 
 
-def copied(prediction: NDArray[np.int32], text: NDArray[np.int32]) -> int:
+def count_copied(prediction: NDArray[np.int32], text: NDArray[np.int32]) -> int:
     """How many tokens of a predicted text [n] are in the text [m], in order: their longest common subsequence, a bit
     for each token of the prediction (Hyyrö 2004).
     """

@@ -184,12 +184,12 @@ SPECS: dict[str, Spec] = {
 }
 
 
-def bounded(name: str) -> bool:
+def uses_heads_alone(name: str) -> bool:
     """Whether a drafter's drafts are of the heads' candidates alone, so that the oracle bounds what they gain."""
     return not name.startswith(("blend", "lm-alone"))
 
 
-def sized(name: str, budget: int | None) -> str:
+def row_name(name: str, budget: int | None) -> str:
     """The name of a row: "tree tuned 16". budget: nodes or paths; None for the drafter's own."""
     return name if budget is None else f"{name} {budget}"
 

@@ -14,8 +14,8 @@ from msgspec import Meta, field, structs, to_builtins
 from rescore import __version__
 from rescore.decode.draft.calibration import HEADLESS, Calibration
 from rescore.decode.draft.rescorer import MAX_WEIGHT, Rescorer
-from rescore.lattice.atomic import replacing
-from rescore.lattice.checked import Checked, Sha256, checked, of_format, read_object, refusal
+from rescore.lattice.atomic import atomic_file
+from rescore.lattice.checked import Checked, Sha256, of_format, read_object, refusal, validate
 from rescore.lattice.dump import Dump
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.split import Split, digest
@@ -228,7 +228,7 @@ class Settings(Checked, frozen=True, kw_only=True):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file atomically; paths of models are relative to its folder."""
         folder = Path(path).resolve().parent
-        with replacing(path) as file:
+        with atomic_file(path) as file:
             file.write((json.dumps(self.to_json(folder), indent=1, allow_nan=False) + "\n").encode())
 
     @classmethod
@@ -254,7 +254,7 @@ class Settings(Checked, frozen=True, kw_only=True):
             return Path(os.path.normpath(folder / path))
 
         value = of_format(value, where, FORMAT, (VERSION,), "tune again with this rescore")
-        settings = checked(value, cls, where, whole=True, make=absolute)
+        settings = validate(value, cls, where, whole=True, make=absolute)
         if settings.slots and not settings.models:
             raise refusal(where, "models", "expected at least one with heads, got none")
         return settings

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.draft.calibration import Share, Shares, counts_of
-from rescore.lattice.atomic import replacing
-from rescore.lattice.checked import checked
+from rescore.lattice.atomic import atomic_file
+from rescore.lattice.checked import validate
 from rescore.lattice.mapped import map_npy
 
 MAX_TOKENS = 1 << 20  # tokens, of some 150 bytes each
@@ -53,7 +53,7 @@ class TextMemory:
             raise ValueError(f"end_of_text: expected a token in 0..{vocab_size - 1}, got {end_of_text}")
         if not 2 <= most <= 2**30:
             raise ValueError(f"most: expected 2 to {2**30} tokens, got {most}")
-        checked(shares, Shares, "shares")
+        validate(shares, Shares, "shares")
         self.vocab_size, self.end_of_text, self.most, self.frozen = vocab_size, end_of_text, most, frozen
         self.shares = shares
         self._lock = threading.Lock()
@@ -154,7 +154,7 @@ class TextMemory:
         parts = [
             part for text in texts for part in (text[: len(text) - (text[-1] == self.end_of_text)], [self.end_of_text])
         ]
-        with replacing(path) as file:
+        with atomic_file(path) as file:
             np.save(file, np.concatenate(parts, dtype=np.int32) if parts else np.empty(0, np.int32))
 
     @classmethod

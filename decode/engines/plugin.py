@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rescore.decode.draft.text_memory import MAX_TOKENS, TextMemory
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.engines.text_store import NOTHING
-from rescore.lattice.checked import Checked, checked, parse_object
+from rescore.lattice.checked import Checked, parse_object, validate
 from rescore.lattice.tree import TokenTree
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class EngineOptions(Checked, frozen=True, kw_only=True):
 
     @classmethod
     def _of(cls, given: Any, where: str) -> EngineOptions:
-        return checked(given, cls, where, remedy=f"the options are {', '.join(cls.__struct_fields__)}")
+        return validate(given, cls, where, remedy=f"the options are {', '.join(cls.__struct_fields__)}")
 
     def drafter(self, *, vocab_size: int, end: int | None, texts: int) -> TextDrafter:
         """Makes the drafter. vocab_size, end: the target's; texts: maximum requests kept."""

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rescore import _core
-from rescore.decode.draft.drafter import EMPTY, Drafter, DrafterSession, HearsEndedTexts, drafts_of, fitted
+from rescore.decode.draft.drafter import EMPTY, Drafter, DrafterSession, HearsEndedTexts, drafts_of, fitted_drafter
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import (
     ActiveRequest,
@@ -181,7 +181,7 @@ class _Call:
             ActiveRequest(i, one, first, target, options.shaping, options.stopping)
             for i, (one, first) in enumerate(zip(requests, firsts))
         ]
-        own = fitted(drafter, target.vocab_size) if drafter else None
+        own = fitted_drafter(drafter, target.vocab_size) if drafter else None
         self.session: DrafterSession | None = own.open(self.prompts, options.shaping) if own else None
         self.drawn = rule.drawn
         self.verifiers = [rule.open() for _ in requests]

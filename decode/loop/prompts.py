@@ -15,7 +15,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from rescore.decode.models.chat import ChatTemplate
-from rescore.lattice.checked import checked
+from rescore.lattice.checked import validate
 from rescore.lm.model.tokenizer import TextTokenizer
 
 TASK = "prompts"  # the task of lines that name none
@@ -145,7 +145,7 @@ class _Line:
             raise ValueError(
                 f"{where}: expected a JSON object with prompt (or text, or messages), got {line.strip()[:60]!r}"
             )
-        task = checked(row.get("task", TASK), str, f"{where}: task")
+        task = validate(row.get("task", TASK), str, f"{where}: task")
         tokens = self._prompt(row, where)
         if self.references and "reference" not in row:
             raise ValueError(
@@ -169,7 +169,7 @@ class _Line:
         if isinstance(value, str):
             return _encoded(value, where, encode)
         ids = Annotated[list[Annotated[int, Meta(ge=0, lt=self.vocab_size)]], Meta(min_length=1)]
-        return np.array(checked(value, ids, where, remedy="were they made with another tokenizer?"), np.int32)
+        return np.array(validate(value, ids, where, remedy="were they made with another tokenizer?"), np.int32)
 
 
 def _encoded(value: Any, where: str, encode: Callable[[Any], NDArray[np.int32]]) -> NDArray[np.int32]:
@@ -192,7 +192,7 @@ class _SpecBench(msgspec.Struct, frozen=True):
 def _of_chat(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Splits a chat into its messages and a final assistant message, the reference."""
     messages = row["messages"]
-    checked(messages, list[_Message], f"{where}: messages")
+    validate(messages, list[_Message], f"{where}: messages")
     if messages and messages[-1]["role"] == "assistant":
         *messages, last = messages
         row = {"reference": last["content"], **row}
@@ -203,5 +203,5 @@ def _of_chat(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _of_spec_bench(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Converts a line of Spec-Bench to our form."""
-    found = checked(row, _SpecBench, where)
+    found = validate(row, _SpecBench, where)
     return {"prompt": found.turns[0], "task": "mt_bench" if found.category in MT_BENCH else found.category}

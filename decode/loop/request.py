@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.decode.draft.prediction import copied
+from rescore.decode.draft.prediction import count_copied
 from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.models.target import Switching, Target
 from rescore.decode.verify.sampling import Sampling
@@ -321,7 +321,7 @@ class ActiveRequest:
             self.finish = self._ended(token)
             if self.finish:
                 if self.prediction is not None:
-                    used = copied(self.prediction, self.tokens)
+                    used = count_copied(self.prediction, self.tokens)
                     self.statistics.predicted = used, len(self.prediction) - used
                 return count
         return len(tokens)

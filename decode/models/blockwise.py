@@ -25,7 +25,7 @@ from rescore.decode.models.checkpoint import read_tensors
 from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class BlockwiseTransformer(nn.Module):
         """Writes weights in `dtype` and the configuration atomically to one safetensors file."""
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
         content = safetensors_bytes(tensors, {**(metadata or {}), "config": json.dumps(structs.asdict(self.config))})
-        with replacing(path) as file:
+        with atomic_file(path) as file:
             file.write(content)
 
     @classmethod

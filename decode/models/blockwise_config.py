@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from rescore.lattice.checked import Checked, checked, parse_object
+from rescore.lattice.checked import Checked, parse_object, validate
 from rescore.lattice.mapped import safetensors
 
 
@@ -61,4 +61,4 @@ def read_config(path: str | Path) -> BlockwiseConfig:
             "give a file written by BlockwiseTransformer.save"
         )
     where = f"{path}: config in the metadata"
-    return checked(parse_object(text, where), BlockwiseConfig, where, whole=True)
+    return validate(parse_object(text, where), BlockwiseConfig, where, whole=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.models.located import described, is_gguf, located
+from rescore.decode.models.located import describe_gguf, is_gguf, locate_model
 from rescore.lattice.extras import needed_for
 
 
@@ -14,9 +14,9 @@ class ChatTemplate:
     """A model's chat template (tokenizer_config.json or chat_template.jinja); ValueError if it has none."""
 
     def __init__(self, model: str | Path):
-        found = located(model, weights=False)
+        found = locate_model(model, weights=False)
         self._ending: bool | None = None
-        self._tokenizer = _tokenizer(described(found) if is_gguf(found) else found)
+        self._tokenizer = _tokenizer(describe_gguf(found) if is_gguf(found) else found)
         if not getattr(self._tokenizer, "chat_template", None):
             raise ValueError(
                 f"{model}: expected a chat template in tokenizer_config.json or chat_template.jinja, got none; "

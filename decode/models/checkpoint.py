@@ -16,8 +16,8 @@ from msgspec import Meta, structs
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from rescore.lattice.atomic import replacing
-from rescore.lattice.checked import Checked, checked, of_format, read_object
+from rescore.lattice.atomic import atomic_file
+from rescore.lattice.checked import Checked, of_format, read_object, validate
 from rescore.lattice.mapped import safetensors
 
 _MODEL = "model.safetensors"
@@ -46,7 +46,7 @@ class _Index(msgspec.Struct, frozen=True):
 def tensor_files(folder: Path) -> dict[str, Path]:
     """Maps every tensor of a folder's safetensors model to its file; empty if there is no such model."""
     if (index := folder / _INDEX).exists():
-        names = checked(read_object(index, lenient=True), _Index, index).weight_map
+        names = validate(read_object(index, lenient=True), _Index, index).weight_map
         return {tensor: folder / name for tensor, name in names.items()}
     if not (folder / _MODEL).exists():
         return {}
@@ -124,9 +124,9 @@ def write_weights(
     """Writes tensors, and a JSON file about them. ValueError for a JSON file of others: it does not contain `kind`."""
     if config.exists() and kind not in config.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(f"{config}: expected no file, or one with {kind!r}, got another; use a separate folder")
-    with replacing(weights) as file:
+    with atomic_file(weights) as file:
         file.write(safetensors_bytes({name: one.detach().cpu().contiguous() for name, one in tensors.items()}))
-    with replacing(config) as file:
+    with atomic_file(config) as file:
         file.write((json.dumps(about, indent=2) + "\n").encode())
 
 
@@ -176,7 +176,7 @@ class TrainedFolder(Generic[_Form]):
         path = Path(folder) / self.config
         if not path.exists():
             raise FileNotFoundError(f"{path}: expected beside {self.weights}, got nothing of that name")
-        return checked(of_format(read_object(path, lenient=True), path, self.format, (self.version,)), self.form, path)
+        return validate(of_format(read_object(path, lenient=True), path, self.format, (self.version,)), self.form, path)
 
     def read(self, folder: str | Path, **model: Any) -> tuple[_Form, dict[str, Tensor]]:
         """Reads and checks form and tensors for a model of these sizes, which may have gained tokens since. ValueError

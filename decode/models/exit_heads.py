@@ -45,13 +45,13 @@ class ExitHeads(nn.Module):
 
     def translate(self, layers: int, state: Tensor) -> Tensor:
         """Maps states [..., width] after `layers` layers to the input of the last norm."""
-        row, x = self._row[layers], scaled(state)
+        row, x = self._row[layers], scale_rms(state)
         return x + x @ self.translation[row] + self.offset[row]
 
     def forward(self, layers: int, state: Tensor, below: Tensor) -> Tensor:
         """A `Confidence`: the probability that the exit's token is the last layer's."""
         row = self._row[layers]
-        return torch.sigmoid((scaled(state) @ self.classifier[row] + self.bias[row]).float())
+        return torch.sigmoid((scale_rms(state) @ self.classifier[row] + self.bias[row]).float())
 
     def save(self, folder: str | Path, about: dict[str, Any]) -> None:
         """Writes two files; `about` is metadata."""
@@ -73,7 +73,7 @@ def exits_of(folder: str | Path, model: Any) -> ExitHeads:
     return ExitHeads.load(folder, depth=depth, width=width).to(device=model.device, dtype=model.dtype)
 
 
-def scaled(state: Tensor) -> Tensor:
+def scale_rms(state: Tensor) -> Tensor:
     """Scales states [..., width] to a root mean square of 1."""
     return F.rms_norm(state, state.shape[-1:])
 

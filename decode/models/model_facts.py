@@ -11,7 +11,7 @@ import torch
 
 from rescore.decode.models.blockwise_config import read_config
 from rescore.decode.models.checkpoint import check_layer_count, stores_mtp
-from rescore.decode.models.located import described, is_gguf, located
+from rescore.decode.models.located import describe_gguf, is_gguf, locate_model
 from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import context_of, is_recurrent, longest_of
 from rescore.lattice.checked import read_object
@@ -50,8 +50,8 @@ def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts
     """Returns facts about the model that `open_model` would open, without its weights. ValueError or FileNotFoundError
     for missing files, or heads that the model cannot have.
     """
-    found = located(path, weights=False)
-    place, hugging_face = model_place(described(found) if is_gguf(found) else found, heads)
+    found = locate_model(path, weights=False)
+    place, hugging_face = model_place(describe_gguf(found) if is_gguf(found) else found, heads)
     if heads not in (None, MTP) and not _early(heads) and not Path(str(heads)).exists():
         raise FileNotFoundError(f"{heads}: expected Medusa heads, a folder or a file, got nothing of that name")
     return facts_at(place, hugging_face, heads)

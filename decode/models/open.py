@@ -16,7 +16,7 @@ from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.draft_step import Heads
 from rescore.decode.models.early_layers import EarlyLayers
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-from rescore.decode.models.located import converted, is_gguf, located
+from rescore.decode.models.located import convert_gguf, is_gguf, locate_model
 from rescore.decode.models.medusa import holds_medusa
 from rescore.decode.models.model_check import check_size, matrices_of
 from rescore.decode.models.model_facts import MTP, facts_at, model_place, read_hugging_face_config
@@ -56,8 +56,8 @@ def open_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> OpenModel:
-    """Opens a model: a name on the Hugging Face Hub or a folder of one, a .gguf file (see `gguf.converted`), a
-    blockwise model.safetensors or a folder with it, or the name of a model in a package ("smollm2"; see `located`).
+    """Opens a model: a name on the Hugging Face Hub or a folder of one, a .gguf file (see `convert_gguf`), a blockwise
+    model.safetensors or a folder with it, or the name of a model in a package ("smollm2"; see `locate_model`).
 
     heads   a folder of `rescore train heads` or `rescore train bita`; a folder or file of Medusa heads; "mtp", the
             multi-token prediction modules stored with the model; or "early:LAYERS", its own first layers
@@ -68,8 +68,8 @@ def open_model(
     No code of a checkpoint is run, and weights are read from safetensors alone. ValueError or FileNotFoundError says
     what is missing and how to fix it.
     """
-    found = located(path)
-    place, hugging_face = model_place(converted(found, dtype) if is_gguf(found) else found, heads)
+    found = locate_model(path)
+    place, hugging_face = model_place(convert_gguf(found, dtype) if is_gguf(found) else found, heads)
     facts = facts_at(place, hugging_face, heads)
     opened = _hugging_face if hugging_face else _blockwise
     target, own = opened(place, heads, dtype, torch.device(device or "cpu"))

@@ -392,7 +392,7 @@ def put_state(layer: LinearAttentionCacheLayerMixin, other: LinearAttentionCache
         setattr(layer, name, dict(value) if isinstance(value, dict) else value)
 
 
-def joined(parts: Sequence[Layers]) -> Layers:
+def join_rows(parts: Sequence[Layers]) -> Layers:
     """The states of several caches, one row after another."""
     made = _mapped(parts[0], torch.clone)
     for place, layer in made.items():

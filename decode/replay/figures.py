@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft.registry import sized
+from rescore.decode.draft.registry import row_name
 from rescore.decode.replay.measures import headroom_recovered
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
@@ -56,11 +56,16 @@ PAIRS = (
     ("neural beam", "neural"),
     ("neural beam", "parallel-rescored"),
     *(
-        (sized(name, 16), other)
+        (row_name(name, 16), other)
         for name in ("blend", "blend with memory")
         for other in ("prompt-lookup", "token-recycling")
     ),
-    *((sized(name, n), sized(other, n)) for name, others in AGAINST.items() for other in others for n in (16, 32, 64)),
+    *(
+        (row_name(name, n), row_name(other, n))
+        for name, others in AGAINST.items()
+        for other in others
+        for n in (16, 32, 64)
+    ),
 )
 
 

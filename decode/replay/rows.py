@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from rescore.decode.draft.drafter import Drafter
 from rescore.decode.draft.lattice_drafters import PathDrafter, StaticTree
-from rescore.decode.draft.registry import SPECS, Spec, sized
+from rescore.decode.draft.registry import SPECS, Spec, row_name
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.draft.sources import DraftSources, Missing
@@ -205,12 +205,12 @@ def _replays(
 def _searches(spec: Spec, option: str, name: str, budgets: Budgets) -> list[dict[str, int | None]]:
     """Budgets by row name, in groups that share a search."""
     if option == "paths":
-        further = {sized(name, p): p for p in budgets.paths if p not in (1, budgets.p)}
+        further = {row_name(name, p): p for p in budgets.paths if p not in (1, budgets.p)}
         return [{**further, name: budgets.p}]
     if option != "nodes":
         return [{name: None}]
     own: list[dict[str, int | None]] = [] if spec.options["nodes"] else [{name: None}]
-    sizes: dict[str, int | None] = {sized(name, n): n for n in budgets.nodes}
+    sizes: dict[str, int | None] = {row_name(name, n): n for n in budgets.nodes}
     return [*own, sizes] if spec.nested else [*own, *({one: n} for one, n in sizes.items())]
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.registry import split
 from rescore.decode.replay.replay import Outcome
-from rescore.lattice.checked import checked, parse_object
+from rescore.lattice.checked import parse_object, validate
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.extras import needed_for
@@ -228,7 +228,7 @@ def _parts(path: Path) -> Iterator[dict[str, list[Any]]]:
 
 def _array(path: Path, name: str, values: list[Any], kind: str) -> NDArray[Any]:
     """A column; NaN for null seconds."""
-    return np.array(checked(values, _VALUES[kind], f"{path}: {name}"), "float32" if kind == "float" else kind)
+    return np.array(validate(values, _VALUES[kind], f"{path}: {name}"), "float32" if kind == "float" else kind)
 
 
 def write_drafts(

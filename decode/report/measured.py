@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.cost.cost_model import CostOptions
-from rescore.decode.draft.registry import sized
+from rescore.decode.draft.registry import row_name
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.analyses.efficiency import (
@@ -131,7 +131,10 @@ def measure(
     drafters = rows_of(sources, budgets, settings=options.tuned, others=others, everywhere=EVERYWHERE)
     stem = "tree" if rescorer.models else "heads-tree"
     lost = LostCounts(
-        draft=sized(stem, BUDGET), larger=sized(stem, LARGER), heads=sized("heads-tree", BUDGET), oracle="oracle"
+        draft=row_name(stem, BUDGET),
+        larger=row_name(stem, LARGER),
+        heads=row_name("heads-tree", BUDGET),
+        oracle="oracle",
     )
     result = replay_dump(dump, drafters, listeners=[lost.add] if dump.slots else [], **common)
     found: dict[str, Any] = {}
@@ -143,7 +146,9 @@ def measure(
         }
         if rescorer.models:
             found |= _of_models(dump, rescorer, options, common)
-    q_of = next((name for one in ("blend tuned", "blend") for name in [sized(one, OF_Q)] if name in result.names), "")
+    q_of = next(
+        (name for one in ("blend tuned", "blend") for name in [row_name(one, OF_Q)] if name in result.names), ""
+    )
     q = next((one for one in drafters if isinstance(one, DrafterReplay) and q_of in one.names), None)
     return Measured(
         dump=dump,

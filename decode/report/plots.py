@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rescore.decode.draft.registry import sized, split
+from rescore.decode.draft.registry import row_name, split
 from rescore.decode.replay.figures import EQUAL, Interval
 from rescore.decode.report.content import Curve
 
@@ -48,11 +48,11 @@ SEVERAL = {
 MAIN = (
     ("base",),
     ("parallel-rescored", "parallel-base"),
-    *((sized("tree tuned", n), sized("tree", n), sized("heads-tree", n)) for n in EQUAL),
-    *((sized("blend tuned", n), sized("blend", n)) for n in EQUAL),
+    *((row_name("tree tuned", n), row_name("tree", n), row_name("heads-tree", n)) for n in EQUAL),
+    *((row_name("blend tuned", n), row_name("blend", n)) for n in EQUAL),
     ("prompt-lookup",),
     ("token-recycling",),
-    *((sized(name, n),) for name in ("suffix-decoding", "logit-spec", "racer") for n in EQUAL),
+    *((row_name(name, n),) for name in ("suffix-decoding", "logit-spec", "racer") for n in EQUAL),
     ("oracle",),
 )
 DOUBLED = tuple(2**i for i in range(20))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.draft.registry import bounded, sized, split
+from rescore.decode.draft.registry import row_name, split, uses_heads_alone
 from rescore.decode.replay.figures import EQUAL, SIGNIFICANT, Difference, Figures, Interval
 from rescore.decode.replay.table import read_table
 from rescore.decode.report import plots
@@ -23,7 +23,7 @@ PLAIN = "plain"
 CONTROLS = {"blend-without-lm": "the n-gram model gives", "blend-without-heads": "the model's heads give"}
 PUBLISHED = (
     *("prompt-lookup", "token-recycling"),
-    *(sized(name, VERIFIED) for name in ("suffix-decoding", "logit-spec", "racer")),
+    *(row_name(name, VERIFIED) for name in ("suffix-decoding", "logit-spec", "racer")),
 )
 
 
@@ -88,7 +88,7 @@ def measured_speed(path: Path) -> tuple[str, Table]:
     for group, lines in read_table(path):
         if "round" not in group:
             raise ValueError(f"{path}: expected lines of `rescore bench decode -o`, got a table without rounds")
-        name = sized(group["drafter"], group["budget"])
+        name = row_name(group["drafter"], group["budget"])
         own = found.setdefault((group["batch"], name), {}).setdefault(group["round"], [0.0, 0.0, 0.0])
         passes = np.maximum(lines.tokens - lines.accepted, 1)  # of a text whose passes were not timed: several
         for place, values in enumerate((lines.tokens, passes, lines.seconds)):
@@ -114,11 +114,11 @@ def measured_speed(path: Path) -> tuple[str, Table]:
 
 def sources(figures: Figures) -> str:
     """What the blend of VERIFIED nodes owes to each source, and its lead over published drafters."""
-    blend, found = sized("blend", VERIFIED), figures.differences()
+    blend, found = row_name("blend", VERIFIED), figures.differences()
     owed = [
         f"{told} {_effect(one)}"
         for stem, told in CONTROLS.items()
-        if (one := found.get((blend, sized(stem, VERIFIED))))
+        if (one := found.get((blend, row_name(stem, VERIFIED))))
     ]
     behind = [f"{name} is {_effect(one)} behind" for name in PUBLISHED if (one := found.get((blend, name)))]
     return f"Of {blend}'s tokens per pass, {', '.join([*owed, *behind])}." if owed or behind else ""
@@ -205,7 +205,11 @@ def _by_task(figures: Figures) -> Table:
             name,
             overall["verified_per_pass"][name],
             *(figures.efficiency(name, task) for task in (*figures.task_names, None)),
-            *([figures.headroom(name) if bounded(name) and name not in ("base", "oracle") else None] if heads else []),
+            *(
+                [figures.headroom(name) if uses_heads_alone(name) and name not in ("base", "oracle") else None]
+                if heads
+                else []
+            ),
             overall["accepted_per_verified"][name] if name != "oracle" else None,
         )
         for name in names
@@ -233,7 +237,7 @@ def sources_section(measured: Measured) -> Section:
             "sequences, and the number of tasks on which the first is better or worse with p below "
             f"{SIGNIFICANT}, not corrected for multiple comparisons.",
         ),
-        plots=[_sources_plot(figures)] if sized("blend", EQUAL[0]) in figures.names else [],
+        plots=[_sources_plot(figures)] if row_name("blend", EQUAL[0]) in figures.names else [],
         tables=[_differences_table(figures)],
     )
 
@@ -243,7 +247,7 @@ def _sources_plot(figures: Figures) -> Plot:
         f"{n} nodes{told.replace(' ', ', ')}": _bars(figures, told, n)
         for told in ("", " tuned")
         for n in EQUAL
-        if sized("blend" + told, n) in figures.names
+        if row_name("blend" + told, n) in figures.names
     }
     title = "Tokens per pass with and without each source"
     return Plot(title=title, x="task", y="tokens per target pass", views=views)
@@ -260,7 +264,7 @@ def _bars(figures: Figures, told: str, n: int) -> list[Curve]:
             mode="bars",
         )
         for stem in stems
-        for name in [sized(stem, n)]
+        for name in [row_name(stem, n)]
         if name in figures.names
     ]
 

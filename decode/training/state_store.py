@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from rescore.decode.training.own_texts import States, TextStates
-from rescore.lattice.atomic import difference, replacing
+from rescore.lattice.atomic import atomic_file, difference
 from rescore.lattice.checked import read_object
 from rescore.lattice.mapped import map_tensors
 
@@ -63,7 +63,7 @@ class StateStore:
     def __enter__(self) -> StateStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / ABOUT).exists():
-            with replacing(self.folder / ABOUT) as file:
+            with atomic_file(self.folder / ABOUT) as file:
                 file.write((json.dumps(self.about, indent=2) + "\n").encode())
         return self
 
@@ -82,7 +82,7 @@ class StateStore:
         if not self._waiting:
             return
         path = self.folder / f"{len(self._shards):05d}.safetensors"
-        with replacing(path) as file:
+        with atomic_file(path) as file:
             file.write(save(_shard(self._waiting)))
         self._waiting = []
         self._shards.append(map_tensors(path))
@@ -100,7 +100,7 @@ def write_texts(store: StateStore, path: Path, end: int) -> None:
     for shard in store.shards:
         for text, prompt in zip(_slices(shard["offsets"]), _slices(shard["prompt_offsets"])):
             parts += [shard["prompt_tokens"][prompt][-CONTEXT:], shard["tokens"][text], np.array([end])]
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         np.save(file, np.concatenate(parts).astype(np.int32))
 
 

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rescore.lattice.atomic import difference, naming, replacing
-from rescore.lattice.checked import reading
+from rescore.lattice.atomic import atomic_file, difference, os_errors_of
+from rescore.lattice.checked import read_errors_of
 
 RECALLS = (1, 4, 16)
 STATE, CURVE = "state.pt", "curve.jsonl"
@@ -158,7 +158,7 @@ class TrainingRun(ABC):
             recall={k: [round(one, 4) for one in row] for k, row in recall.items()},
             best=best,
         )
-        with naming(self.folder / CURVE), open(self.folder / CURVE, "a", encoding="utf-8") as curve:
+        with os_errors_of(self.folder / CURVE), open(self.folder / CURVE, "a", encoding="utf-8") as curve:
             curve.write(json.dumps(asdict(progress)) + "\n")
         if best:
             about = {**self.about, "training": asdict(progress) | asdict(self.options)}
@@ -174,7 +174,7 @@ class TrainingRun(ABC):
             "learned": self.learned.state_dict(),
             "optimizers": [one.state_dict() for one in self.optimizers],
         }
-        with replacing(self.folder / STATE) as file:
+        with atomic_file(self.folder / STATE) as file:
             try:
                 torch.save(state, file)
             except RuntimeError as error:  # torch hides the OSError of the file, such as a full disk
@@ -187,7 +187,7 @@ class TrainingRun(ABC):
             (self.folder / CURVE).unlink(missing_ok=True)
             return 0
         what = "expected the state of an interrupted run; remove the folder to start over"
-        with reading(path, what):
+        with read_errors_of(path, what):
             state = torch.load(path, map_location=self.device, weights_only=True)
             options, step = dict(state["options"]), int(state["step"])
         wanted = self.identity()
@@ -195,7 +195,7 @@ class TrainingRun(ABC):
             raise ValueError(
                 f"{path}: of a run with other options ({differs}); use the same, or remove the folder to start over"
             )
-        with reading(path, what):
+        with read_errors_of(path, what):
             self.learned.load_state_dict(state["learned"])
             for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(kept)
@@ -207,7 +207,7 @@ class TrainingRun(ABC):
 def _cut(path: Path, step: int) -> None:
     """Drops the lines of a curve after a step, which will be written again, and a truncated last line."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write("".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step).encode())
 
 

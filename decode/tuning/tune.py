@@ -9,7 +9,7 @@ from typing import Any
 
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import SHARES, Calibration, Share
-from rescore.decode.draft.registry import sized, split
+from rescore.decode.draft.registry import row_name, split
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import BLEND, HEADLESS_KINDS, KINDS, ModelFile, Settings, TreeWeights
 from rescore.decode.replay.figures import Figures, pair
@@ -206,7 +206,7 @@ def compared(name: str) -> str | None:
     stem, budget = split(name)
     for variant, other in ((" tuned by task", " tuned"), (" tuned", "")):
         if stem.endswith(variant):
-            return sized(stem.removesuffix(variant) + other, budget)
+            return row_name(stem.removesuffix(variant) + other, budget)
     return None
 
 

@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from rescore.decode.draft.blended_drafter import blended
+from rescore.decode.draft.blended_drafter import blend_rescorer
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.registry import sized
+from rescore.decode.draft.registry import row_name
 from rescore.decode.draft.settings import HEADLESS_KINDS, PathWeights
 from rescore.decode.replay import rows
 from rescore.decode.replay.analyses.efficiency import GRID
@@ -71,7 +71,7 @@ class TrialReplays:
 
     def of_trees(self, weights: PathWeights) -> DumpResult:
         """Replays "tree", uncalibrated, with all SIZES."""
-        budgets = {sized("tree", n): n for n in SIZES}
+        budgets = {row_name("tree", n): n for n in SIZES}
         return self.replay(
             lambda threads: rows.trees(weights.rescorer(self.models, threads), budgets, top_k=self.top_k), self.tasks
         )
@@ -81,7 +81,7 @@ class TrialReplays:
         model, vocab_size = next(iter(self.models), None), self.dump.header.vocab_size
         return self.replay(
             lambda threads: rows.trees(
-                blended(vocab_size, model, calibration, threads=threads),
+                blend_rescorer(vocab_size, model, calibration, threads=threads),
                 {str(n): n for n in SIZES},
                 heads=kind not in HEADLESS_KINDS,
                 top_k=self.top_k,
@@ -198,7 +198,7 @@ def tune_paths(replays: TrialReplays, *, advance: Callable[[str], None]) -> Path
     """Tunes the weights of heads and models for the p best paths. advance: called before each trial."""
     models = len(replays.models)
     scalar = tune_scalar(replays.of_paths, models, ("parallel-rescored",), advance)
-    scalar_trees = tune_scalar(replays.of_trees, models, tuple(sized("tree", n) for n in SIZES), advance)
+    scalar_trees = tune_scalar(replays.of_trees, models, tuple(row_name("tree", n) for n in SIZES), advance)
     advance("fit of the paths' weights")
     head, alpha = fit_weights(
         replays.blocks(replays.tasks), replays.models, top_k=replays.top_k, workers=replays.threads

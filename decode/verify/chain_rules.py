@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rescore.decode.verify.draft import ScoredDraft
 from rescore.decode.verify.modification import LARGEST, Modified, Stack
 from rescore.decode.verify.rule import Rule, Verdict
-from rescore.decode.verify.sampling import Array, ids, numbers, probabilities, residual, sample, shaped
+from rescore.decode.verify.sampling import Array, check_rows, ids, numbers, probabilities, residual, sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,8 +42,8 @@ class Chain:
     def checked(cls, p: Array, q: Array, draft: Any) -> Chain:
         """Checks p [g+1, V] and q [g, V], floats of any width, and draft int [g]; raises ValueError or TypeError."""
         size = len(draft)
-        p = probabilities("p", shaped("p", p, size + 1))
-        q = probabilities("q", shaped("q", q, size, like=p))
+        p = probabilities("p", check_rows("p", p, size + 1))
+        q = probabilities("q", check_rows("q", q, size, like=p))
         draft = ids("draft", draft, p.shape[-1])
         positions = list(range(size))
         m, s = p[positions, draft].tolist(), q[positions, draft].tolist()

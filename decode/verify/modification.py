@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rescore.decode.verify.rule import Verdict
-from rescore.decode.verify.sampling import Array, ids, probabilities, residual, shaped
+from rescore.decode.verify.sampling import Array, check_rows, ids, probabilities, residual
 
 LARGEST = 1e300  # limit of a ratio: beyond it only M matters, and products must stay finite
 
@@ -61,7 +61,7 @@ class Modification:
 
     def drafted(self, p_row: Array) -> Array:
         """The drafter's S float64 [V] after the prefix, checked for the V, library and device of p_row [V]."""
-        row = shaped(f"drafter({self.prefix})", self.drafter(self.prefix)[None], 1, like=p_row[None])
+        row = check_rows(f"drafter({self.prefix})", self.drafter(self.prefix)[None], 1, like=p_row[None])
         return probabilities(f"drafter({self.prefix})", row)[0]
 
     def advance(self, token: int, p_row: Array, s_row: Array) -> Modification | None:
@@ -111,7 +111,7 @@ class Modified:
     @classmethod
     def along(cls, stack: Stack, p: Array, draft: Any) -> Modified:
         """Computes the modified target along draft int [g] from the model's p [g+1, V], rows of sum 1."""
-        model = probabilities("p", shaped("p", p, len(draft) + 1))
+        model = probabilities("p", check_rows("p", p, len(draft) + 1))
         draft = ids("draft", draft, model.shape[-1])
         p, stacks = model * 1.0, [stack]  # a copy
         for i, token in enumerate([*draft, None]):
@@ -128,7 +128,7 @@ class Modified:
         _, stack = step(self.stacks[n], self.model[n], verdict.token)
         if n == size:
             return stack
-        q = probabilities("q", shaped("q", q, size, like=self.p))
+        q = probabilities("q", check_rows("q", q, size, like=self.p))
         new: Modification | None = Modification(ratio=1.0, left=size, prefix=(), drafter=drafter)
         for token, p_row, s_row in zip([*self.draft[:n], verdict.token], self.p, q):
             new = new and new.advance(token, p_row, s_row)

@@ -20,7 +20,7 @@ SUM_TOLERANCE = 1e-6  # a float32 softmax over a large vocabulary meets it, a 16
 REMEDY = "give the distribution after temperature, top-k and top-p, its softmax taken in float32 or float64"
 
 
-def shaped(name: str, rows: Array, count: int, like: Array = None) -> Array:
+def check_rows(name: str, rows: Array, count: int, like: Array = None) -> Array:
     """Returns `rows` if they are floats [count, V] with V >= 1, with the V, library and device of `like` if given."""
     if not (isinstance(rows, np.ndarray) or hasattr(rows, "detach")):
         raise TypeError(f"{name}: expected a numpy array or a torch tensor, got {type(rows).__name__}")

@@ -14,7 +14,7 @@ import numpy as np
 from rescore.decode.verify.draft import ScoredDraft
 from rescore.decode.verify.greedy import follow
 from rescore.decode.verify.rule import Rule, Verdict
-from rescore.decode.verify.sampling import Array, ids, numbers, probabilities, residual, sample, shaped, uniform
+from rescore.decode.verify.sampling import Array, check_rows, ids, numbers, probabilities, residual, sample, uniform
 from rescore.lattice.tree import ROOT, TokenTree
 
 Siblings = Literal["independent", "distinct", "fixed"]
@@ -40,7 +40,7 @@ class Matching(Rule):
         depth] in [0, 1), one per position up to the tree's depth: entry d draws the token after d drafted ones from p's
         row.
         """
-        shaped("p", p, tree.size + 1)
+        check_rows("p", p, tree.size + 1)
         deepest = int(tree.depths.max(initial=0))
         draws = numbers(
             "uniforms", uniforms, deepest + 1, "one per position, from the root token to after the deepest node"
@@ -104,9 +104,9 @@ class RecursiveRejection(Rule):
         if (q is None) == self.drawn:
             wanted = f"[1 + n, V] for {self.siblings} siblings" if self.drawn else "none for fixed siblings"
             raise ValueError(f"q: expected {wanted}, got {'none' if q is None else 'one'}")
-        shaped("p", p, tree.size + 1)
+        check_rows("p", p, tree.size + 1)
         if q is not None:
-            shaped("q", q, tree.size + 1, like=p)
+            check_rows("q", q, tree.size + 1, like=p)
         order = list(range(tree.size)) if draws is None else _checked_draws(draws, tree.size)
         *tests, last = numbers("uniforms", uniforms, len(order) + 1, "one per draw and one for the next token")
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.atomic import replacing
-from rescore.lm.build.counts import CountOptions, Run, Windows, merged, slice_starts
+from rescore.lattice.atomic import atomic_file
+from rescore.lm.build.counts import CountOptions, Run, Windows, merge_slice, slice_starts
 from rescore.lm.build.work import WorkFolder, expect_bytes
-from rescore.lm.model.tables import Columns, ending, in_order
+from rescore.lm.model.tables import Columns, closing_generator, in_order
 from rescore.lm.model.vocabulary import Skipped
 
 SLICES = 128
@@ -123,7 +123,7 @@ def count_pieces(
         made = in_order(
             Columns(threads), partial(_write, work, options), _numbered(stretches, state, options, len(records))
         )
-        with ending(made):
+        with closing_generator(made):
             for record in made:
                 records.append(record)
                 work.save()
@@ -229,7 +229,7 @@ def _write(
     run = _count(stretch.contents, options, starts)
     stretch.contents.clear()
     assert isinstance(run.source, bytes)
-    with work.room(len(run.source)), replacing(work.path / "runs" / name) as file:
+    with work.room(len(run.source)), atomic_file(work.path / "runs" / name) as file:
         file.write(run.source)
     return {
         "file": name,
@@ -287,9 +287,9 @@ def _compact(work: WorkFolder, state: dict[str, Any], options: CountOptions) -> 
 def _merge_runs(work: WorkFolder, path: Path, runs: Sequence[Run], options: CountOptions) -> dict[str, Any]:
     """Merges several runs into one."""
     slices, windows = [0], 0
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         for number in range(len(runs[0].slices) - 1):
-            source, more = merged(runs, number, options), True
+            source, more = merge_slice(runs, number, options), True
             while more:
                 part, found, more = source.write(1 << 20)
                 windows += found

@@ -214,7 +214,7 @@ def slice_starts(sample: NDArray[Any], pieces: int) -> list[int]:
     return np.unique(ordered[np.linspace(0, len(ordered), pieces, endpoint=False)[1:].astype(int)]).tolist()
 
 
-def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.RunSlices:
+def merge_slice(runs: Sequence[Run], number: int, options: CountOptions) -> _core.RunSlices:
     """Merges one slice of the runs."""
     return _core.RunSlices([run.slice(number) for run in runs], **options.layout)
 
@@ -257,7 +257,7 @@ def slice_levels(
 ) -> SliceSums:
     """Makes the n-grams of one slice. Each call of `emit` gets a part for every order 2..N."""
     builder = _core.LevelBuilder(**options.layout, min_counts=options.least, most=MAX_COUNT, adjusted=adjusted)
-    slices, more = merged(runs, number, options), True
+    slices, more = merge_slice(runs, number, options), True
     while more:
         more = builder.add(slices, WINDOWS)
         if not more:
@@ -307,9 +307,9 @@ def _exact(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.ascontiguousarray(array) if exact else array.astype(np.uint32)
 
 
-def counted(runs: Sequence[Run], number: int, options: CountOptions) -> Iterator[Windows]:
+def count_run(runs: Sequence[Run], number: int, options: CountOptions) -> Iterator[Windows]:
     """Yields the windows of one slice of the runs in parts."""
-    slices, more = merged(runs, number, options), True
+    slices, more = merge_slice(runs, number, options), True
     while more:
         offsets, tokens, counts, more = slices.spell(WINDOWS)
         if len(counts):

@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 from rescore.lattice.extras import needed_for
-from rescore.lm.build.counts import CountOptions, Run, Windows, counted
+from rescore.lm.build.counts import CountOptions, Run, Windows, count_run
 from rescore.lm.build.windows import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
 
 with needed_for("a folder of counts"):
@@ -97,12 +97,12 @@ def write_counts(
         ended = False
         while not ended:
             path = folder / f"part-{len(written):05d}.parquet"
-            with replacing(path) as stream:
+            with atomic_file(path) as stream:
                 added, ended = _write_file(stream, groups, file_rows)
             written.append(path)
             tokens += added
         header = structs.replace(header, tokens=tokens)
-        with replacing(folder / FILE_NAME) as stream:
+        with atomic_file(folder / FILE_NAME) as stream:
             stream.write(header.to_json().encode())
     except BaseException:
         for path in written:
@@ -114,7 +114,7 @@ def write_counts(
 def windows_of(runs: Sequence[Run], options: CountOptions) -> Iterator[Windows]:
     """Yields all windows of the runs, each once, for `write_counts`."""
     for number in range(len(runs[0].slices) - 1):
-        yield from counted(runs, number, options)
+        yield from count_run(runs, number, options)
 
 
 def _write_file(stream: object, groups: Iterator[Windows], file_rows: int) -> tuple[int, bool]:

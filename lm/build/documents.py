@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.build.inputs import Piece, parquet_texts
-from rescore.lm.model.compressed import MAX_BYTES, Damaged, lines_before, lines_of, opened
+from rescore.lm.model.compressed import MAX_BYTES, Damaged, lines_before, lines_of, open_decompressed
 from rescore.lm.model.tokenizer import Chat, ChatFormat
 from rescore.lm.model.vocabulary import BadText, Skipped
 
@@ -73,7 +73,7 @@ def _rows(piece: Piece) -> Iterator[tuple[int, bytes | None]]:
 def _lines(piece: Piece, faults: Faults) -> Iterator[tuple[int, bytes | None]]:
     number = 0
     try:
-        with opened(piece.path) as stream:
+        with open_decompressed(piece.path) as stream:
             if piece.form == "txt":
                 yield 0, _whole(piece.name, stream.read(MAX_BYTES + 1))
                 return
@@ -100,13 +100,13 @@ def _text_of(raw: bytes | None, piece: Piece, chats: ChatFormat | None) -> str:
         raise BadText("no text", f"expected text in column {piece.field!r}, got null")
     if raw is None or len(raw) > MAX_BYTES:
         raise BadText("too long", f"longer than {MAX_BYTES >> 20} MiB")
-    text = decoded(raw)
+    text = decode_utf8(raw)
     if piece.form == "lines":
         return text.rstrip("\r\n")
     return text if piece.field is None or piece.form == "parquet" else json_text(text, piece.field, chats)
 
 
-def decoded(text: bytes) -> str:
+def decode_utf8(text: bytes) -> str:
     """Decodes UTF-8, without a byte-order mark at its beginning. BadText if it is not UTF-8."""
     try:
         return text.removeprefix(BOM_UTF8).decode("utf-8")

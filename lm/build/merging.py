@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.atomic import naming
+from rescore.lattice.atomic import os_errors_of
 from rescore.lm.build.counts import ADJUSTED, COLUMNS, CountOptions, Counts, Run, SlicePart, SliceSums, slice_levels
 from rescore.lm.build.work import WorkFolder, expect_bytes
 from rescore.lm.model.grams import NO_CONTEXT
-from rescore.lm.model.tables import Folder, ending, in_order
+from rescore.lm.model.tables import Folder, closing_generator, in_order
 
 COPY_BYTES = 8 << 20
 
@@ -57,7 +57,11 @@ def _merge(
     numbers = range(state["slices"], len(runs[0].slices) - 1)
     make = partial(_make_slice, work, columns.path, runs, options, adjusted)
     made = in_order(columns, make, ((number,) for number in numbers))
-    with naming(columns.path), MergedColumns(columns, state, options.order, adjusted) as target, ending(made):
+    with (
+        os_errors_of(columns.path),
+        MergedColumns(columns, state, options.order, adjusted) as target,
+        closing_generator(made),
+    ):
         for number, sums in zip(numbers, made):
             before = state.get("unigrams")
             with work.room(target.largest(number)):  # a column of the slice exists twice until it has been appended

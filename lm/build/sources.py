@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 from rescore.lm.build.counting import Content, Source, SourcePiece
 from rescore.lm.build.counts import CountOptions, Windows
 from rescore.lm.build.documents import Faults, documents
@@ -143,13 +143,13 @@ def number_words(
         folder.mkdir(exist_ok=True)
         skipped, vocabulary = Skipped(), GrowingVocabulary()
         with work.timed(state):
-            with replacing(ids) as file:
+            with atomic_file(ids) as file:
                 for batch in _batches(pieces, vocabulary, None if strict else skipped, progress):
                     work.check_room(4 * len(batch))
                     file.write(batch)
             if not ids.stat().st_size:
                 raise ValueError(skipped.why_nothing())
-            with replacing(words) as file:
+            with atomic_file(words) as file:
                 file.writelines(word + b"\n" for word in vocabulary.words())
             state["skipped"] = skipped.to_json()
     size, mtime_ns = identity(ids)

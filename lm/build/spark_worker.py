@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.extras import needed_for
-from rescore.lm.build.documents import decoded, json_text, refuse_end_of_text
+from rescore.lm.build.documents import decode_utf8, json_text, refuse_end_of_text
 from rescore.lm.build.windows import Packing, group, join
 from rescore.lm.model.tokenizer import TextTokenizer
 from rescore.lm.model.vocabulary import BadText, Skipped
@@ -108,7 +108,7 @@ class Worker:
             raise BadText("no text", "expected a document, got null")
         if self.kind == "tokens":
             return document
-        return json_text(decoded(document), self.field) if self.kind == "json" else decoded(document)
+        return json_text(decode_utf8(document), self.field) if self.kind == "json" else decode_utf8(document)
 
 
 def _lists(column: pa.Array) -> list[NDArray[np.integer[Any]] | None]:

@@ -13,7 +13,7 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.mapped import map_npy
 from rescore.lm.build.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.build.inputs import Piece, bin_length
-from rescore.lm.model.compressed import opened
+from rescore.lm.model.compressed import open_decompressed
 from rescore.lm.model.grams import token_dtype
 from rescore.lm.model.tables import Columns, in_order
 from rescore.lm.model.tokenizer import Chat, Tokenizer
@@ -89,7 +89,7 @@ def _first_document(array: NDArray[Any], begin: int, end_of_text: int | None) ->
 def _read(piece: Piece, dtype: np.dtype) -> Iterator[TokenPart]:
     """Yields the ids of a pipe."""
     number = 0
-    with opened(piece.path) as stream:
+    with open_decompressed(piece.path) as stream:
         while block := stream.read(CHUNK * dtype.itemsize):
             yield TokenPart(np.frombuffer(block, dtype, bin_length(piece.name, dtype, len(block))), "token", number)
             number += CHUNK

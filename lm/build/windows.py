@@ -25,7 +25,7 @@ import numpy as np
 from msgspec import Meta, structs
 from numpy.typing import ArrayLike, NDArray
 
-from rescore.lattice.checked import Checked, Sha256, checked, of_format, read_object
+from rescore.lattice.checked import Checked, Sha256, of_format, read_object, validate
 from rescore.lm.model.grams import check_vocabulary, token_dtype
 
 
@@ -167,4 +167,4 @@ def read_counts_header(path: Path) -> CountsHeader:
     value = of_format(value, path, FORMAT, (VERSION,), "another version of rescore wrote these counts")
     if "eot" in value:  # its name in files written before 2026-11-25
         value["end_of_text"] = value.pop("eot")
-    return checked(value, CountsHeader, path, whole=True)
+    return validate(value, CountsHeader, path, whole=True)

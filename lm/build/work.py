@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rescore.lattice.atomic import LOCK, difference, locked, refuse_others, replacing, sync
-from rescore.lattice.checked import checked, of_format, read_object, refusal
+from rescore.lattice.atomic import LOCK, atomic_file, difference, lock_folder, refuse_others, sync
+from rescore.lattice.checked import of_format, read_object, refusal, validate
 from rescore.lm.model.tables import Folder
 
 STAGES = ("words", "count", "merge", "estimate", "prune", "compile")
@@ -55,7 +55,7 @@ class WorkFolder:
         self._tick: Callable[[], None] = lambda: None  # updates the time of the current stage
         self.path.mkdir(parents=True, exist_ok=True)
         self._refuse_others()
-        self._lock = locked(self.path, "build")
+        self._lock = lock_folder(self.path, "build")
         try:
             self._manifest = self._read()
             self._failed = self._manifest.pop("failed", False)
@@ -153,7 +153,7 @@ class WorkFolder:
         self._tick()
         self._manifest["crc32"] = _checksum(self._manifest["stages"])
         self._manifest["boot"] = boot_id()
-        with replacing(self.path / "manifest.json") as file:
+        with atomic_file(self.path / "manifest.json") as file:
             file.write(json.dumps(self._manifest).encode())
 
     def _sync(self, state: dict[str, Any]) -> None:
@@ -245,7 +245,7 @@ class WorkFolder:
         if not path.exists():
             return {"format": "rescore-build", "version": VERSION, "stages": {}}
         manifest, remedy = read_object(path, lenient=True), "name another folder, or remove this one"
-        found = checked(of_format(manifest, path, "rescore-build", (VERSION,), remedy), _Manifest, path, remedy=remedy)
+        found = validate(of_format(manifest, path, "rescore-build", (VERSION,), remedy), _Manifest, path, remedy=remedy)
         if found.crc32 != _checksum(manifest["stages"]):
             raise refusal(path, "crc32", f"expected that of the stages, got {found.crc32}", remedy)
         return manifest

@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.model.compressed import DAMAGE, STDIN, packing_of, standard_input, unpacked
+from rescore.lm.model.compressed import DAMAGE, STDIN, decompress, packing_of, standard_input
 from rescore.lm.model.grams import MAX_ORDER, MAX_VOCABULARY
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import NEVER, BadRow, Tables
@@ -77,7 +77,7 @@ class _Lines:
 
     def __init__(self, name: str, file: BinaryIO, packing: str | None) -> None:
         self.name, self.number, self._read, self._file = name, 0, 0, file
-        self._text = unpacked(file, packing) if packing else file
+        self._text = decompress(file, packing) if packing else file
         self._packing = packing
 
     def next(self) -> bytes | None:

@@ -35,7 +35,7 @@ class Damaged(ValueError):
 
 
 @contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
+def open_decompressed(path: str) -> Iterator[BinaryIO]:
     """The content of a file, decompressed if its name ends in one of PACKINGS; `-` is standard input.
 
     Raises Damaged in the block if the compressed data are truncated or damaged.
@@ -48,7 +48,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
             if not packing:
                 yield file
                 return
-            with unpacked(file, packing) as stream:
+            with decompress(file, packing) as stream:
                 yield stream
     except DAMAGE as error:
         raise Damaged(packing or "", error) from None
@@ -63,7 +63,7 @@ def packing_of(begin: bytes) -> str | None:
     return next((packing for magic, packing in MAGICS.items() if begin.startswith(magic)), None)
 
 
-def unpacked(file: BinaryIO, packing: str) -> BinaryIO:
+def decompress(file: BinaryIO, packing: str) -> BinaryIO:
     """The decompressed content of a file."""
     if packing == "zstd":
         with needed_for("reading a .zst file"):

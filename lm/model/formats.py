@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 from rescore.lm.model.arpa import ArpaOptions, read_arpa
 from rescore.lm.model.arpa_write import write_arpa
 from rescore.lm.model.compressed import PACKINGS, STDIN
@@ -24,7 +24,7 @@ RAREST = 64  # tokens that may carry the remaining mass
 
 def save_lookup_cache(model: NGram, path: str | os.PathLike[str]) -> None:
     """Writes the trigrams of a model as a static cache, atomically. ValueError if the model has none."""
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write(lookup_cache(model).tobytes())
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 from rescore.lm.model import fst_read
 from rescore.lm.model.arpa_write import unwritable_word
 from rescore.lm.model.compile import Arrays, check_costs
@@ -45,7 +45,7 @@ def to_fst(model: NGram, *, failure_label: int = 0, start: int = 0) -> pywrapfst
 def save_fst(model: NGram, path: str | os.PathLike[str], *, failure_label: int = 0, start: int = 0) -> None:
     """Saves the acceptor of `to_fst` to a file, a VectorFst, atomically. Needs about 25 bytes of memory per n-gram."""
     parts = _parts(model, failure_label, start)
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         for part in parts:
             file.write(part)
 
@@ -202,5 +202,5 @@ def save_symbols(
     lines = [f"{name}\t{label}\n" for label, name in enumerate([EPSILON, *names])]
     if failure_label:
         lines.append(f"{FAILURE}\t{failure_label}\n")
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write("".join(lines).encode())

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 from rescore.lattice.checked import parse_object
 from rescore.lm.model.compile import Compact
 from rescore.lm.model.grams import check_vocabulary
@@ -79,7 +79,7 @@ def write(path: str | os.PathLike[str], model: Any) -> None:
     arcs, states = (int(compact.sizes[:, column].sum()) for column in (0, 3))
     facts = (MAGIC, VERSION, len(sections), at, model.vocab_size, model.order, states, arcs, compact.next_bits)
     checksum = zlib.crc32(HEADER.pack(*facts, 0) + table)
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write(HEADER.pack(*facts, checksum) + table)
         for array in sections.values():
             file.write(bytes(_aligned(file.tell()) - file.tell()))

@@ -66,12 +66,12 @@ class Perplexity:
         )
 
     @classmethod
-    def of(cls, scored: Scored, order: int, unknown: int | None = None) -> Perplexity:
+    def of(cls, scores: Scored, order: int, unknown: int | None = None) -> Perplexity:
         """The perplexity of scored tokens. unknown: the id of <unk>, or None."""
-        oov = np.zeros(0) if unknown is None else scored.cost[scored.tokens == unknown]
+        oov = np.zeros(0) if unknown is None else scores.cost[scores.tokens == unknown]
         return cls(
-            hits=np.bincount(scored.order, minlength=order + 1)[1:],
-            nats=np.bincount(scored.order, scored.cost, minlength=order + 1)[1:].astype(np.float64, copy=False),
+            hits=np.bincount(scores.order, minlength=order + 1)[1:],
+            nats=np.bincount(scores.order, scores.cost, minlength=order + 1)[1:].astype(np.float64, copy=False),
             oov=len(oov),
             oov_nats=float(oov.sum(dtype=np.float64)),
         )
@@ -104,14 +104,14 @@ class Perplexity:
 def perplexity(
     model: NGram, texts: Iterable[ArrayLike], *, end_of_text: int | None = None, bos: int | None = None
 ) -> Perplexity:
-    """The perplexity of token arrays [n], read one after the other as one text (see `scored`)."""
+    """The perplexity of token arrays [n], read one after the other as one text (see `score_texts`)."""
     total = Perplexity.nothing(model.order)
-    for part in scored(model, texts, end_of_text=end_of_text, bos=bos):
+    for part in score_texts(model, texts, end_of_text=end_of_text, bos=bos):
         total += Perplexity.of(part, model.order)
     return total
 
 
-def scored(
+def score_texts(
     model: NGram, texts: Iterable[ArrayLike], *, end_of_text: int | None = None, bos: int | None = None
 ) -> Iterator[Scored]:
     """Yields the scored tokens of token arrays [n], read one after the other as one text.

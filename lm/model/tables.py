@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rescore import _core
-from rescore.lattice.atomic import naming
+from rescore.lattice.atomic import os_errors_of
 from rescore.lattice.short_repr import short_repr
 from rescore.lm.model.grams import NO_CONTEXT, NOTHING, Grams, check_vocabulary, pack, spell
 
@@ -177,7 +177,7 @@ class Folder(Columns):
 
     def write(self, names: Mapping[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
         if not self._are_finished(*names):
-            with ending(parts), naming(self.path), ExitStack() as stack:
+            with closing_generator(parts), os_errors_of(self.path), ExitStack() as stack:
                 files = [stack.enter_context(open(self.path / name, "wb")) for name in names]
                 for part in parts:
                     arrays = [
@@ -192,7 +192,7 @@ class Folder(Columns):
     def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
         if not self._are_finished(name):
             self._growing(length * np.dtype(dtype).itemsize)
-            with naming(self.path), open(self.path / name, "wb") as file:
+            with os_errors_of(self.path), open(self.path / name, "wb") as file:
                 if length:  # on a full disk, writing to the map of a sparse file kills the process
                     os.posix_fallocate(file.fileno(), 0, length * np.dtype(dtype).itemsize)
             body(self.open(name, dtype, "r+"))
@@ -223,7 +223,7 @@ class Folder(Columns):
 
 
 @contextmanager
-def ending(parts: Iterable[Any]) -> Iterator[None]:
+def closing_generator(parts: Iterable[Any]) -> Iterator[None]:
     """Closes the generator `parts` on leaving the block, so that no thread keeps writing to a folder after an error."""
     try:
         yield

@@ -192,7 +192,7 @@ def test_lines_of_the_rounds(world, capsys, tmp_path):
     (engines,) = [row["engines"] for row in report["results"]]
     found = {}
     for group, lines in read_table(path):
-        name = registry.sized(group["drafter"], group["budget"])
+        name = registry.row_name(group["drafter"], group["budget"])
         assert group["dump"] == str(world / "prompts.jsonl") and group["batch"] == 1
         assert np.isfinite(lines.seconds).all() and (lines.tokens >= 1).all()
         for s in np.unique(lines.sequence):

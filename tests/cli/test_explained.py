@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.tiny_blockwise import trained
 
-from rescore.decode.cli.comparison import explained, measure_of
+from rescore.decode.cli.comparison import explain_payoff, measure_of
 from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.payoff import Speedup
 from rescore.decode.loop.request import Statistics
@@ -26,7 +26,7 @@ def lines(kind, *, nodes=15, speedup=0.5, **given):
         asked.append(plain_s)
         return COSTS
 
-    found = explained(args, kind, DRAFTED, PLAIN, Speedup((speedup,)), measure, nodes=nodes)
+    found = explain_payoff(args, kind, DRAFTED, PLAIN, Speedup((speedup,)), measure, nodes=nodes)
     assert found.to_json()["try"] == list(found.remedies)
     return list(found.remedies), asked
 
@@ -56,7 +56,7 @@ def test_processors_that_rest(monkeypatch):
     costly = PassCosts.of_times([1, 2, 4, 8, 16], [0.010, 0.020, 0.040, 0.08, 0.16])
     for threads, device, more in ((1, None, True), (4, "cpu", False), (1, "cuda", False)):
         args = argparse.Namespace(lm=[], settings=None, threads=threads, device=device)
-        found = explained(args, "blend", DRAFTED, PLAIN, Speedup((0.5,)), lambda plain_s: costly, nodes=15)
+        found = explain_payoff(args, "blend", DRAFTED, PLAIN, Speedup((0.5,)), lambda plain_s: costly, nodes=15)
         assert [("--threads 4" in one) for one in found.remedies] == [False, *([True] if more else [])]
 
 

@@ -13,7 +13,7 @@ from scipy.stats import gmean
 from support import cli, tiny_transformers
 from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_prompts, write_settings
 
-from rescore.decode.cli.comparison import Decoded, compared, difference, speedup_of
+from rescore.decode.cli.comparison import Decoded, compare_in_turns, difference, speedup_of
 from rescore.decode.cli.verbs.generate import Typewriter, wants_colour
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.calibration import HEADLESS
@@ -185,21 +185,21 @@ def test_compare(world, capsys, tmp_path):
 
 
 def test_compare_says_why_drafts_paid_or_not(world, capsys, monkeypatch, tmp_path):
-    def compared(*more):
+    def compare_in_turns(*more):
         result = cli.call(capsys, *words(world, "--compare", *more, "--json", tmp_path / "r.json", prompts=PROMPTS))
         told = [line.split(maxsplit=1) for line in result.err.splitlines()]
         return [line for line in told if line[0] in ("why", "try")], json.loads((tmp_path / "r.json").read_text())
 
     for pays in (True, False):
         monkeypatch.setattr(Payoff, "pays", pays)
-        lines, report = compared("--drafter", "heads-tree", "--nodes", 12)
+        lines, report = compare_in_turns("--drafter", "heads-tree", "--nodes", 12)
         found = report["payoff"]
         assert lines == [["why", line] for line in found["why"]] + [["try", line] for line in found["try"]]
         assert (found["pays"], found["try"] == []) == (pays, pays) and found["speedup"] == report["speedup"]
         assert found["tokens_per_pass"] == pytest.approx(
             1 + sum(report["accepted_by_position"]) / (report["passes"] - len(PROMPTS))
         )
-    lines, report = compared("--drafter", "none")
+    lines, report = compare_in_turns("--drafter", "none")
     assert lines == [] and report["payoff"] is None
 
 
@@ -229,7 +229,7 @@ def test_rounds_go_on_until_the_ratio_is_known(drafted, verdict, rounds):
     """The first is the shown text; the order alternates; the machine slows down by half along the way, and recovers."""
     load = [1.0, 0.5, 1.0, 0.6, 0.7, 1.0, 0.5]
     decode = Paces([a * b for a, b in zip(drafted, load)], [10.0 * b for b in load])
-    found = compared(decode(False), decode)
+    found = compare_in_turns(decode(False), decode)
     assert decode.order == [False, True, True, False] * (rounds // 2) + [False, True] * (rounds % 2)
     speedup = speedup_of(found)
     assert speedup.ratios == pytest.approx([one / 10 for one in drafted])

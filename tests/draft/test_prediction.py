@@ -14,7 +14,7 @@ from support.edits import Edits
 
 from rescore import _core
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.prediction import ARCS, SHARE, copied, edit_model
+from rescore.decode.draft.prediction import ARCS, SHARE, count_copied, edit_model
 from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
 from rescore.decode.loop.generate import Options, generate
@@ -86,7 +86,9 @@ def common_subsequence(a, b):
 
 @given(st.lists(st.integers(0, 4), max_size=30), st.lists(st.integers(0, 4), max_size=30))
 def test_the_longest_common_subsequence(prediction, text):
-    assert copied(np.array(prediction, np.int32), np.array(text, np.int32)) == common_subsequence(prediction, text)
+    assert count_copied(np.array(prediction, np.int32), np.array(text, np.int32)) == common_subsequence(
+        prediction, text
+    )
 
 
 def test_copied_tokens_are_counted(model, various):

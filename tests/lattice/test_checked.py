@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, structs
 from support.refusals import refused
 
-from rescore.lattice.checked import Checked, Sha256, checked, of_format, parse_object, read_object
+from rescore.lattice.checked import Checked, Sha256, of_format, parse_object, read_object, validate
 
 
 class Leaf(Checked, frozen=True, kw_only=True):
@@ -40,14 +40,14 @@ FAULTS = (
 def test_the_one_fault_of_a_value_is_found(leaves, fault, data):
     key = data.draw(st.sampled_from(sorted(leaves)))
     place = data.draw(st.integers(0, len(leaves[key]) - 1))
-    tree = checked({"leaves": leaves, "sha256": None}, Tree)
+    tree = validate({"leaves": leaves, "sha256": None}, Tree)
     assert [[one.share for one in leaves] for leaves in tree.leaves.values()] == [
         [one["share"] for one in given] for given in leaves.values()
     ]
     before = list(leaves)
     leaves[key][place][fault[0]] = fault[1]
     with pytest.raises(ValueError) as caught:
-        checked({"leaves": leaves, "sha256": None}, Tree, "tree.json", remedy="mend it")
+        validate({"leaves": leaves, "sha256": None}, Tree, "tree.json", remedy="mend it")
     told = str(caught.value)
     assert told.startswith(f"tree.json: leaves[{key!r}][{place}].{fault[0]}: expected ") and told.endswith("; mend it")
     assert f"got {fault[1]!r:.80};" in told and list(leaves) == before
@@ -67,7 +67,7 @@ def test_the_one_fault_of_a_value_is_found(leaves, fault, data):
 )
 def test_objects_have_their_keys_and_no_others(change, told):
     with refused(ValueError, *told):
-        checked({"leaves": {}, "sha256": None, **change}, Tree, whole=True)
+        validate({"leaves": {}, "sha256": None, **change}, Tree, whole=True)
 
 
 def test_values_that_are_made_are_checked_as_those_that_are_read():

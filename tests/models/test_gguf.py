@@ -17,7 +17,7 @@ from rescore.decode.cli.groups import OpeningArgs
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
-from rescore.decode.models.located import converted
+from rescore.decode.models.located import convert_gguf
 from rescore.decode.models.open import open_model
 
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *map(chr, range(97, 123)), "Ġ", "th", "he", "Ċ"]
@@ -56,10 +56,10 @@ def test_a_file_is_the_model_that_it_was_written_from(tmp_path, cache):
     assert found.tokens.tolist() == expected[0, len(prompt) :].tolist()
     # It is converted once, and again when the file has changed.
     (folder,) = (cache / "gguf").iterdir()
-    assert converted(file) == folder and opened.tokenizer == folder / "tokenizer.json"
+    assert convert_gguf(file) == folder and opened.tokenizer == folder / "tokenizer.json"
     write_gguf(file, small_llama())
-    assert converted(file) != folder and len(list((cache / "gguf").iterdir())) == 2
-    assert converted(file, torch.bfloat16) not in (folder, converted(file))
+    assert convert_gguf(file) != folder and len(list((cache / "gguf").iterdir())) == 2
+    assert convert_gguf(file, torch.bfloat16) not in (folder, convert_gguf(file))
 
 
 def test_chats_and_spec_bench(tmp_path, capsys):
@@ -111,7 +111,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache" / "gguf").iterdir())  # nothing is left of it
     refuses(FileNotFoundError, lambda: open_model(tmp_path / "nothing.gguf"), "nothing.gguf")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    refuses(ImportError, lambda: converted(damaged), "package")
+    refuses(ImportError, lambda: convert_gguf(damaged), "package")
 
 
 @pytest.mark.parametrize(

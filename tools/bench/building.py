@@ -43,7 +43,7 @@ from markdown_tables import show_header, show_row
 
 from rescore.decode.bench.results import machine
 from rescore.decode.cli.values import AMOUNT, counts
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 from rescore.lm.model.ngram import NGram
 
 TAIL = 2_000  # bytes shown of a failed build's output
@@ -66,7 +66,7 @@ def main() -> None:
             print(f"{report['runs'][-1]['tokens']:,} tokens: {report['runs'][-1]['seconds']:.1f} s")
     show(report)
     if args.json:
-        with replacing(args.json) as file:
+        with atomic_file(args.json) as file:
             file.write(json.dumps(report, indent=2).encode() + b"\n")
 
 

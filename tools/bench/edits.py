@@ -34,17 +34,17 @@ from tokenizers import Tokenizer
 from rescore.decode.bench.decoding import System, Writer
 from rescore.decode.bench.huggingface import writer
 from rescore.decode.bench.results import machine
-from rescore.decode.cli.decoders import opened
+from rescore.decode.cli.decoders import open_with_engine
 from rescore.decode.draft.baselines import PromptLookupDrafter, SuffixDrafter
-from rescore.decode.draft.blended_drafter import BlendedDrafter, blended
+from rescore.decode.draft.blended_drafter import BlendedDrafter, blend_rescorer
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.drafter import Drafter
-from rescore.decode.draft.prediction import copied
+from rescore.decode.draft.prediction import count_copied
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Request, Stopping
-from rescore.decode.models.located import located
+from rescore.decode.models.located import locate_model
 from rescore.decode.models.model_facts import model_facts
 from rescore.lm.model.ngram import NGram
 
@@ -72,7 +72,9 @@ def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) ->
     """Prints the table; whether all texts are equal."""
     torch.set_num_threads(args.threads)
     dtype = None if args.engine else "float32"
-    target = opened(args.live, model_facts(args.live), dtype, None, engine=args.engine, threads=args.threads).target
+    target = open_with_engine(
+        args.live, model_facts(args.live), dtype, None, engine=args.engine, threads=args.threads
+    ).target
     ends = frozenset((END, *(id for word, id in tokenizer.get_vocab().items() if "```" in word)))
 
     def way(drafter: Drafter | None, predicted: bool = False) -> Way:
@@ -95,7 +97,7 @@ def live(args: argparse.Namespace, edits: list[Answer], tokenizer: Tokenizer) ->
     found = in_turns(ways, edits, options)
     total = sum(len(one.tokens) for one in found["plain"])
     same = sum(
-        copied(edit.expected, np.array(one.tokens, np.int32))
+        count_copied(edit.expected, np.array(one.tokens, np.int32))
         for edit, one in zip(edits, found["plain"])
         if edit.expected is not None
     )
@@ -113,7 +115,7 @@ def lookups(args: argparse.Namespace, target: Any) -> dict[str, Writer]:
     from rescore.decode.bench.llama_cpp import LLAMA_LOOKUPS, llama_contender
 
     peers = [
-        llama_contender(located(args.live), name, None, context=2048, threads=args.threads, drawn=False)
+        llama_contender(locate_model(args.live), name, None, context=2048, threads=args.threads, drawn=False)
         for name in LLAMA_LOOKUPS
     ]
     return {peer.name: peer.write for peer in peers}
@@ -145,11 +147,11 @@ def main() -> int:
     for nodes in args.nodes:
         row(f"suffix decoding {nodes}", SuffixDrafter(nodes=nodes))
         for model in dict.fromkeys((None, lm)):
-            drafter = TreeDrafter(None, blended(vocab_size, model, HEADLESS), nodes=nodes)
+            drafter = TreeDrafter(None, blend_rescorer(vocab_size, model, HEADLESS), nodes=nodes)
             name = f"text {nodes}" if model is None else f"text and n-gram model {nodes}"
             row(name, drafter)
             row(f"{name}, prediction", drafter, predicted=True)
-        alone = blended(vocab_size, None, structs.replace(HEADLESS, text=None))
+        alone = blend_rescorer(vocab_size, None, structs.replace(HEADLESS, text=None))
         row(f"prediction alone {nodes}", TreeDrafter(None, alone, nodes=nodes), predicted=True)
     return 0
 

@@ -24,7 +24,7 @@ from ngram_sampler import Sampler
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rescore.decode.cli.values import AMOUNT
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 from rescore.lm.model.ngram import NGram
 
 ROWS, LEAST = 16_384, 1_024  # most sequences sampled at once, and fewest tokens of each
@@ -73,7 +73,7 @@ def agree(folder: Path, settings: dict[str, Any]) -> None:
         if there != settings:
             raise SystemExit(f"{path}: expected {settings}, got {there}; give another folder, or the same options")
         return
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write(json.dumps(settings, indent=2).encode() + b"\n")
 
 
@@ -126,7 +126,7 @@ def main() -> None:
         for number, size in shards:
             draw = np.random.Generator(np.random.SFC64(np.random.SeedSequence([args.seed, number])))
             drawn = sample(sampler, start, end_of_text, size, draw, args.backoff)
-            with replacing(shard_path(args.output, number)) as file:
+            with atomic_file(shard_path(args.output, number)) as file:
                 np.save(file, drawn)
             written += size
             bar.update(task, advance=size, description=f"{written / (time.monotonic() - began):,.0f} tokens/s")

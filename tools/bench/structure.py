@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rescore.decode.draft.baselines import PromptLookupDrafter
-from rescore.decode.draft.blended_drafter import BlendedDrafter, blended
+from rescore.decode.draft.blended_drafter import BlendedDrafter, blend_rescorer
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.structure import Grammar
 from rescore.decode.draft.text_memory import TextMemory
@@ -117,14 +117,16 @@ def measured(calls: Sequence[Answer], vocab_size: int, lm: NGram | None, nodes: 
     ):
         calibration = HEADLESS if reads else structs.replace(HEADLESS, text=None)
         memory = TextMemory(vocab_size=vocab_size, end_of_text=0) if remembers else None
-        drafter = TreeDrafter(None, blended(vocab_size, model, calibration, memory=memory), nodes=nodes, depth=DEPTH)
+        drafter = TreeDrafter(
+            None, blend_rescorer(vocab_size, model, calibration, memory=memory), nodes=nodes, depth=DEPTH
+        )
         bounds: dict[str, Any] = {"start": starting(vocab_size)} if bounded else {}
         yield name, per_pass(calls, drafter, memory=memory, **bounds)
 
 
 def time_of_masks(calls: Sequence[Answer], vocab_size: int, lm: NGram | None, nodes: int) -> str:
     masks, began, start = Masks(), time.perf_counter(), starting(vocab_size)
-    drafter = TreeDrafter(None, blended(vocab_size, lm, HEADLESS), nodes=nodes, depth=DEPTH)
+    drafter = TreeDrafter(None, blend_rescorer(vocab_size, lm, HEADLESS), nodes=nodes, depth=DEPTH)
     count = sum(passes(drafter, call, start(call)) for call in calls)
     spent = time.perf_counter() - began
     return (

@@ -24,7 +24,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from rescore.decode.cli import main as rescore
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.models.located import located
+from rescore.decode.models.located import locate_model
 from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
 from rescore.decode.training.lessons import Lessons
 from rescore.decode.training.training_run import Progress
@@ -95,7 +95,7 @@ def decode(shapes: list[str]) -> bool:
     passes = ("--device", "cuda", "--dtype", "bfloat16", "--batch", "1", "--batch", "32")
     runs = [["passes", "--shape", shape, *passes] for shape in shapes]
     try:
-        located(MODEL)
+        locate_model(MODEL)
         model = ["--model", MODEL, "--heads", str(DEMO / "heads"), "--lm", str(DEMO / "demo.ngram")]
         runs.insert(0, ["decode", *model, "--prompts", str(DEMO / "sampled"), "--device", "cuda"])
     except FileNotFoundError as absent:

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rescore.lattice.atomic import replacing
+from rescore.lattice.atomic import atomic_file
 
 SIZE = {"width": 1200, "height": 840}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -72,7 +72,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     for name, png in pictures.items():
         small = reduced(png)
-        with replacing(args.out / name) as file:
+        with atomic_file(args.out / name) as file:
             file.write(small)
         print(f"{args.out / name}: {len(small):,} bytes")
 

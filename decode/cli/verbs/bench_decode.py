@@ -14,7 +14,7 @@ from rescore.decode.cli.groups import BATCHES, LINES, DecodingArgs, MarkdownArgs
 from rescore.decode.cli.options import Misuse, option
 from rescore.decode.cli.output import Column, Result, TextTable, column, columns_of
 from rescore.decode.cli.values import did_you_mean, int_between
-from rescore.decode.draft.registry import SPECS, Spec, sized
+from rescore.decode.draft.registry import SPECS, Spec, row_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -222,7 +222,7 @@ def plans(spec: Spec, trees: bool, lms: int) -> Iterator[Plan]:
         for size in (*SIZES, "auto") if trees else ():
             yield Plan(name=f"{spec.name} {size}", kind=spec.name, options={"nodes": size})
         return
-    name, options = (sized(spec.name, SIZES[0]), {"nodes": SIZES[0]}) if nodes else (spec.name, {})
+    name, options = (row_name(spec.name, SIZES[0]), {"nodes": SIZES[0]}) if nodes else (spec.name, {})
     yield Plan(name=name, kind=spec.name, options=options)
     if trees and spec.options.get("paths", 1) > 1:  # the paper's form
         yield Plan(name=f"{name}, rows", kind=spec.name, options={"layout": "rows"})
@@ -233,7 +233,7 @@ def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan]
     from rescore.decode.bench.decoding import System
     from rescore.decode.bench.huggingface import huggingface_contender
     from rescore.decode.cli.decoders import Drafters
-    from rescore.decode.models.located import located
+    from rescore.decode.models.located import locate_model
 
     drafters, drawn = Drafters(args, decoder), bool(args.temperature)
     drafters.check_inputs()
@@ -247,7 +247,7 @@ def contenders_of(args: BenchDecodeArgs, decoder: Decoder, plans: Sequence[Plan]
 
             models, context = drafters.lms(args.lm), longest + args.max_tokens + ROOM
             how: dict[str, Any] = {"context": context, "threads": args.threads, "drawn": drawn}
-            yield llama_contender(located(args.model), plan.name, models[0] if len(models) == 1 else None, **how)
+            yield llama_contender(locate_model(args.model), plan.name, models[0] if len(models) == 1 else None, **how)
         else:
             target: Any = decoder.model.target
             yield huggingface_contender(target.model, plan.name, drawn=drawn)
@@ -266,7 +266,7 @@ def figures_of(
     args: BenchDecodeArgs, target: Target, plans: Sequence[Plan], measured: Sequence[SystemTimes]
 ) -> Iterator[dict[str, Any]]:
     """The figures of every contender at one batch size. `payoff` says whether its drafts paid, None for peers."""
-    from rescore.decode.cli.comparison import explained, measure_of
+    from rescore.decode.cli.comparison import explain_payoff, measure_of
     from rescore.decode.loop.payoff import Speedup
 
     by_name, plain = {plan.name: plan for plan in plans}, measured[0]
@@ -275,7 +275,7 @@ def figures_of(
         figures, plan = one.to_json(plain), by_name.get(one.name)
         figures["payoff"] = None
         if plan and plan.kind:
-            figures["payoff"] = explained(
+            figures["payoff"] = explain_payoff(
                 args,
                 plan.kind,
                 one.together.texts,

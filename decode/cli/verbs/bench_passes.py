@@ -106,7 +106,7 @@ def run(args: BenchPassesArgs) -> Result:
 def target_of(args: BenchPassesArgs) -> Target:
     import torch
 
-    from rescore.decode.cli.decoders import checked_device, opened
+    from rescore.decode.cli.decoders import checked_device, open_with_engine
     from rescore.decode.cost.model_shape import PRESETS
     from rescore.decode.models.located import hide_unseen_bars
     from rescore.decode.models.model_facts import model_facts
@@ -116,7 +116,7 @@ def target_of(args: BenchPassesArgs) -> Target:
     assert args.model is not None, "either is given"
     hide_unseen_bars(args.model)
     facts = model_facts(args.model)
-    return opened(args.model, facts, args.dtype, args.device, engine=args.engine, threads=args.threads).target
+    return open_with_engine(args.model, facts, args.dtype, args.device, engine=args.engine, threads=args.threads).target
 
 
 def tables(report: dict[str, Any]) -> list[Part]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output
 from rescore.decode.cli.groups import TOKENIZER, DumpArgs, RescoringArgs, TaskArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, blaming, flag, option
+from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option, value_errors_of
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import Written, int_between
 from rescore.lattice.extras import needed_for
@@ -131,7 +131,7 @@ def run(args: DrawArgs) -> Result:
     drawn, rescorer = drafting(args, dump)
     words = models.open_words(args.tokenizer, dump, rescorer)
     tasks = [name for name in dump.tasks if not args.task or name in args.task]
-    with blaming(dump.path):
+    with value_errors_of(dump.path):
         steps = (
             [one_step(dump, tasks[0], args.sequence or 0, args.position)]
             if args.position is not None

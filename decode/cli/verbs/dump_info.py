@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rescore.decode.cli.groups import DumpArgs
-from rescore.decode.cli.options import ReportedArgs, blaming, flag
+from rescore.decode.cli.options import ReportedArgs, flag, value_errors_of
 from rescore.decode.cli.output import Column, Facts, Part, Result, TextTable
 
 IDENTITIES = ("seed", "end_of_text")  # numbers that are not counts, printed without separators
@@ -37,7 +37,7 @@ def run(args: DumpInfoArgs) -> Result:
 
     dump = Dump.open(args.dump, allow_inexact=args.allow_inexact)
     if args.verify:
-        with blaming(dump.path), screen.stages() as stage:
+        with value_errors_of(dump.path), screen.stages() as stage:
             stage(f"verifying {dump.path}")
             dump.check()
     info = {"dump": str(dump.path), **dump.info(), "verified": args.verify}

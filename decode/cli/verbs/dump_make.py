@@ -54,7 +54,7 @@ def run(args: DumpMakeArgs) -> Result:
     from rescore.decode.loop.continuations import ContinuationOptions
     from rescore.decode.loop.dump_make import DumpSource, check_lengths, make_dump, provenance
     from rescore.decode.loop.prompts import read_prompts
-    from rescore.decode.models.located import located
+    from rescore.decode.models.located import locate_model
     from rescore.decode.verify.sampling import Sampling
     from rescore.lattice.dump import Dump
 
@@ -78,7 +78,7 @@ def run(args: DumpMakeArgs) -> Result:
         model=decoder.model,
         tokenizer=decoder.tokenizer,
         name=args.name or args.model.name,
-        provenance=provenance(located(args.model), args.prompts, device=args.device or "cpu", **told),
+        provenance=provenance(locate_model(args.model), args.prompts, device=args.device or "cpu", **told),
     )
     texts = sum(map(len, tasks.values()))
     with output.resumable(lambda: kept(args.out, texts)), screen.progress_bar() as bar:

@@ -17,9 +17,9 @@ from rescore.decode.cli import values
 from rescore.decode.cli.groups import DecodingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Result
-from rescore.decode.cli.values import Written, float_between, int_between, printable, printable_text, something
+from rescore.decode.cli.values import Written, float_between, int_between, nonempty_text, printable, printable_text
 from rescore.decode.draft.registry import SPECS
-from rescore.lattice.atomic import naming
+from rescore.lattice.atomic import os_errors_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,7 +108,7 @@ class GenerateArgs(DecodingArgs, ReportedArgs):
     )
     seed: int | None = option("N", "seed of sampled text (default: 0)", values.seed, rare=True)
     stop: Sequence[str] = option(
-        "STR", "stop at this string, which is not shown; repeatable", something, several=True, rare=True
+        "STR", "stop at this string, which is not shown; repeatable", nonempty_text, several=True, rare=True
     )
     prediction: Path | None = option(
         "FILE", "what every text is likely to copy most of, such as the file that it edits", Path, rare=True
@@ -126,9 +126,9 @@ def run(args: GenerateArgs) -> Result:
     from rescore.decode.cli.comparison import (
         Decoded,
         beside,
-        compared,
+        compare_in_turns,
         decode_anew,
-        explained,
+        explain_payoff,
         measure_of,
         not_remembered,
         speedup_of,
@@ -165,7 +165,7 @@ def run(args: GenerateArgs) -> Result:
         chunks, said = decode_texts(args, decoder, prompts, ids, drafting, options)
         shown = Decoded(tokens=[tokens for tokens, _ in chunks], statistics=[chunk.statistics for _, chunk in chunks])
         anew = partial(decode_anew, decoder, ids, drafting, options)
-        rounds = compared(shown, anew) if args.compare else []
+        rounds = compare_in_turns(shown, anew) if args.compare else []
     if memory is not None and args.memory:
         for one, (tokens, _) in zip(ids, chunks) if args.compare else ():
             memory.remember(np.array([*one, *tokens], np.int32), len(one))
@@ -185,7 +185,7 @@ def run(args: GenerateArgs) -> Result:
     if rounds:
         speedup = speedup_of(rounds)
         drafted, plain = rounds[speedup.middle]
-        explanation = explained(
+        explanation = explain_payoff(
             args,
             kind,
             drafted.statistics,
@@ -207,7 +207,7 @@ def open_prediction(path: Path | None, decoder: Decoder) -> NDArray[np.int32] | 
 
     if path is None:
         return None
-    with naming(str(path)):
+    with os_errors_of(str(path)):
         text = prompt_of(os.fsdecode(path.read_bytes()), str(path))
     return decoder.text.encode_more(text)
 

@@ -13,7 +13,7 @@ from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import CountingArgs, LmOutArgs, PruningArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
-from rescore.decode.cli.values import Written, float_between, something
+from rescore.decode.cli.values import Written, float_between, nonempty_text
 
 if TYPE_CHECKING:
     from rescore.decode.cli.screen import BuildProgress
@@ -80,7 +80,7 @@ class LmBuildArgs(CountingArgs, PruningArgs, LmOutArgs, ReportedArgs):
     model: str | None = option(
         "NAME",
         "the model to draft for, in place of --tokenizer: a name on the Hugging Face Hub, a folder or a .gguf",
-        something,
+        nonempty_text,
     )
     min_count: tuple[int, ...] = option(
         "C1,C2,..",
@@ -108,7 +108,7 @@ class LmBuildArgs(CountingArgs, PruningArgs, LmOutArgs, ReportedArgs):
         Written((".arpa", ".arpa.gz"), stream=True),
         rare=True,
     )
-    heldout: str | None = option("FILE", "report the perplexity of this text or token file", something)
+    heldout: str | None = option("FILE", "report the perplexity of this text or token file", nonempty_text)
 
 
 def run(args: LmBuildArgs) -> Result:

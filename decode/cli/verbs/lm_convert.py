@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli.groups import LM_FILE, LM_WRITTEN, TOKENIZER, ArpaArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, argument, blaming, flag, option
+from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option, value_errors_of
 from rescore.decode.cli.output import Result, check_stdin
 from rescore.decode.cli.values import Written, int_between
 
@@ -113,7 +113,7 @@ def write_fst(model: NGram, args: LmConvertArgs) -> dict[str, Any]:
 
 def named(model: NGram, tokenizer: TextTokenizer, args: LmConvertArgs) -> NGram:
     """The model with the tokenizer's words, end of text and hash."""
-    with blaming(args.model):
+    with value_errors_of(args.model):
         model.require_tokenizer(tokenizer.sha256, args.vocab_size or tokenizer.vocab_size)
     words = tokenizer.words(model.vocab_size)
     if model.words is not None and "tokenizer" in model.metadata:

@@ -12,7 +12,7 @@ from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import LmOutArgs, PruningArgs, ReadingArgs
 from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option
 from rescore.decode.cli.output import Result, TextTable, column, columns_of
-from rescore.decode.cli.values import something
+from rescore.decode.cli.values import nonempty_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class LmMergeArgs(ReadingArgs, PruningArgs, LmOutArgs, ReportedArgs):
     tune: str | None = option(
         "FILE",
         "find the weights on this held-out text or token file, which is read into memory",
-        something,
+        nonempty_text,
         exclusive="weights",
     )
     log_linear: bool = flag("mix log probabilities instead of probabilities")

@@ -64,7 +64,7 @@ class LmScoreArgs(LmModelArgs, InputArgs, ReportedArgs):
 
 def run(args: LmScoreArgs) -> Result:
     from rescore.decode.cli import lm_files, screen
-    from rescore.lm.model.perplexity import Perplexity, scored, with_sentence_marks
+    from rescore.lm.model.perplexity import Perplexity, score_texts, with_sentence_marks
     from rescore.lm.model.vocabulary import Skipped, Vocabulary
 
     output.check_stdin(args.model, *args.inputs)
@@ -87,7 +87,7 @@ def run(args: LmScoreArgs) -> Result:
             )
             tokens = rows.reading(found, path) if rows else (own.tokens for own in found)
             own = Perplexity.nothing(model.order)
-            for scores in scored(
+            for scores in score_texts(
                 model, lm_files.telling(stage, "scoring", tokens, path), end_of_text=end_of_text, bos=bos
             ):
                 own += Perplexity.of(scores, model.order, unknown)

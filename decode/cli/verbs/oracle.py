@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli.groups import DumpArgs, TaskArgs
-from rescore.decode.cli.options import ReportedArgs, blaming
+from rescore.decode.cli.options import ReportedArgs, value_errors_of
 from rescore.decode.cli.output import Part, Result, TextTable, column
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(args: OracleArgs) -> Result:
 
     (dump,) = models.open_dumps([args.dump], allow_inexact=args.allow_inexact, tasks=args.task)
     names = [name for name in dump.tasks if not args.task or name in args.task]
-    with screen.progress_bar() as bar, blaming(dump.path):
+    with screen.progress_bar() as bar, value_errors_of(dump.path):
         progress = bar.add_task(
             str(dump.path), total=2 * sum(task.rows for task in dump.header.tasks if task.name in names)
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import TOKENIZER, TUNE_SEQUENCES, DumpArgs, RescoringArgs, TaskArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, blaming, flag, option
+from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option, value_errors_of
 from rescore.decode.cli.output import Result
 from rescore.decode.cli.values import Written, float_between, int_between
 from rescore.lattice.extras import needed_for
@@ -200,7 +200,7 @@ def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, args: Repor
     from rescore.decode.report.measured import rows_to_come
     from rescore.decode.report.report import report
 
-    with screen.progress_bar() as bar, blaming(dump.path):
+    with screen.progress_bar() as bar, value_errors_of(dump.path):
         progress = bar.add_task(str(dump.path), total=None)
 
         def advance(rows: int) -> None:

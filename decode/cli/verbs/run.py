@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import output, values
 from rescore.decode.cli.groups import ALLOW_INEXACT, LINES, MEMORY, TUNE_SEQUENCES, RescoringArgs, TaskArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, argument, blaming, flag, option
+from rescore.decode.cli.options import Misuse, ReportedArgs, argument, flag, option, value_errors_of
 from rescore.decode.cli.output import Column, Part, Result, TextTable, column, ends, half_width
-from rescore.decode.draft.registry import bounded, sized, split
+from rescore.decode.draft.registry import row_name, split, uses_heads_alone
 
 if TYPE_CHECKING:
     from rescore.decode.draft.settings import Settings
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 LARGEST = 128  # nodes
-TIMED = {"paths": "parallel-rescored", "tree": sized("tree", LARGEST), "blend": sized("blend", LARGEST)}
+TIMED = {"paths": "parallel-rescored", "tree": row_name("tree", LARGEST), "blend": row_name("blend", LARGEST)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ def replayed(args: RunArgs) -> Report:
             progress = bar.add_task(str(dump.path), total=rows)
             listeners = [partial(write_passes, passes, dump)] if passes else []
             listeners += [partial(write_paths, drafts, dump)] if drafts else []
-            with blaming(dump.path):
+            with value_errors_of(dump.path):
                 counts = part.split.part("tune") if part and part.name == "heldout" else None
                 sources = RecordedSources(dump, rescorer, counts=counts)
                 drafters = rows_of(sources, budgets, settings=settings, memory=memory, everywhere=("base", "rescored"))
@@ -245,7 +245,7 @@ BOLD = ("tree", "tree tuned", "blend", "blend tuned")
 
 def either(name: str, nodes: int) -> tuple[str, str]:
     """A drafter's rows of one size, the better one first."""
-    return sized(name + " tuned", nodes), sized(name, nodes)
+    return row_name(name + " tuned", nodes), row_name(name, nodes)
 
 
 # The rows that are printed unasked, each the first of its alternatives that was replayed: with heads and without.
@@ -348,7 +348,7 @@ def of_means(report: Report, overall: Report, name: str, blank: int = 0) -> list
         ("verified", ".0f", overall["verified_per_pass"].get),
         (name, ".3f", overall["block_efficiency"].get),
         ("±", ".3f", lambda one: half_width(*intervals[one])),
-        ("headroom", ".0%", lambda one: headroom.get(one) if bounded(one) else None),
+        ("headroom", ".0%", lambda one: headroom.get(one) if uses_heads_alone(one) else None),
     ]
     return [
         column(header, [*map(of, drafters), *[None] * blank], form)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import values
 from rescore.decode.cli.groups import DumpArgs, ThreadArgs
-from rescore.decode.cli.options import Misuse, ReportedArgs, blaming, flag, option
+from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option, value_errors_of
 from rescore.decode.cli.output import Column, Part, Result, TextTable, column, ends, half_width
 from rescore.decode.cli.values import Written, int_between
 from rescore.decode.draft.registry import split
@@ -125,7 +125,7 @@ def open_lm(path: Path, dump: Dump) -> NGram:
     from rescore.decode.replay.recorded import fitted_models
     from rescore.lm.model.ngram import NGram
 
-    with blaming(path):
+    with value_errors_of(path):
         return fitted_models(dump, [NGram.open(path)])[0]
 
 

@@ -18,7 +18,7 @@ from transformers.cache_utils import (
 )
 
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.recurrent import KeptStates, RecurrentTarget, joined, put_state
+from rescore.decode.models.recurrent import KeptStates, RecurrentTarget, join_rows, put_state
 from rescore.decode.models.slot_cache import CACHE, SlotCache
 from rescore.decode.models.target import Block
 
@@ -145,7 +145,7 @@ def fill_cache(cache: DynamicCache, rows: Sequence[SlotCache], ends: Sequence[in
         cache.update(keys, values, layer)
     if states:
         layers: list[Any] = cache.layers
-        for layer, state in joined([row.layers for row in states]).items():
+        for layer, state in join_rows([row.layers for row in states]).items():
             put_state(layers[layer], state)
 
 

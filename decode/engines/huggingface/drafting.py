@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.drafter import Drafter, fitted
+from rescore.decode.draft.drafter import Drafter, fitted_drafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
@@ -261,7 +261,7 @@ class Drafting:
         if source is None or isinstance(source, NGram):
             return BlendedDrafter(target, source, memory=memory, nodes=self.nodes)
         if not self._of_heads:
-            return fitted(source, target.vocab_size)
+            return fitted_drafter(source, target.vocab_size)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
             return BlendedDrafter(target, self.lm, lattice=lattice, memory=memory, nodes=self.nodes)

@@ -16,7 +16,7 @@ from torch import Tensor
 from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, SEQUENCES, LlamaContext, LlamaWeights
 from rescore.decode.models.conditioned_heads import stored_heads
 from rescore.decode.models.draft_step import Heads, StatelessHeads
-from rescore.decode.models.located import is_gguf, located
+from rescore.decode.models.located import is_gguf, locate_model
 from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel
 from rescore.decode.models.target import Block
@@ -267,7 +267,7 @@ def open_llama(
     facts: from `model_facts`; heads: a folder of `rescore train heads` or of Medusa heads. ValueError for any other
     model.
     """
-    file = located(path, weights=False)
+    file = locate_model(path, weights=False)
     if not is_gguf(file):
         raise ValueError(f"{path}: expected a .gguf file for llama.cpp, got another model; run it without --engine")
     if heads == MTP:

@@ -121,6 +121,6 @@ def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after(tmp_path, 
     monkeypatch.setattr(atomic.os, "fsync", lambda fd: told.append(os.readlink(f"/proc/self/fd/{fd}")))
     replace = os.replace
     monkeypatch.setattr(atomic.os, "replace", lambda a, b: (told.append("replaced"), replace(a, b)))
-    with atomic.replacing(tmp_path / "x") as file:
+    with atomic.atomic_file(tmp_path / "x") as file:
         np.save(file, np.arange(3))
     assert [Path(one).name for one in told] == [f".x.{os.getpid()}.part", "replaced", tmp_path.name]

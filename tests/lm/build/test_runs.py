@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.refusals import refused, refuses
 
 from rescore import _core
-from rescore.lm.build.counts import CountOptions, Run, Windows, counted, merged, slice_levels, slice_starts
+from rescore.lm.build.counts import CountOptions, Run, Windows, count_run, merge_slice, slice_levels, slice_starts
 
 EOT = 0
 texts = st.lists(st.lists(st.integers(1, 5), max_size=9), min_size=1, max_size=5)
@@ -28,7 +28,7 @@ def windows(documents, order):
 def spelled(runs, options, slices=1):
     found: Counter = Counter()
     for number in range(slices):
-        for offsets, tokens, counts in counted(runs, number, options):
+        for offsets, tokens, counts in count_run(runs, number, options):
             for a, b, count in zip(offsets, offsets[1:], counts.tolist()):
                 gram = tuple(tokens[a:b].tolist())
                 assert gram not in found
@@ -162,11 +162,11 @@ def test_a_run_that_is_cut_is_an_error(tmp_path):
     run = Run.of_tokens([(np.array([1, 2, 3, 1, 2, 0], np.uint16), 0, 6)], options, [])
     (tmp_path / "run").write_bytes(run.source[:-1])
     with refused(ValueError, "run"):
-        merged([Run(source=tmp_path / "run", slices=run.slices, windows=6, tokens=6)], 0, options).spell(100)
+        merge_slice([Run(source=tmp_path / "run", slices=run.slices, windows=6, tokens=6)], 0, options).spell(100)
     with refused(ValueError, "5", "2"):
-        merged([Run(source=tmp_path / "run", slices=[5, 2], windows=6, tokens=6)], 0, options)
+        merge_slice([Run(source=tmp_path / "run", slices=[5, 2], windows=6, tokens=6)], 0, options)
     with refused(RuntimeError, "nothing"):
-        merged([Run(source=tmp_path / "nothing", slices=[0, 2], windows=6, tokens=6)], 0, options)
+        merge_slice([Run(source=tmp_path / "nothing", slices=[0, 2], windows=6, tokens=6)], 0, options)
     with refused(ValueError, "windows"):
         slice_levels(
             [Run(source=run.source[:-1] + b"\x80", slices=run.slices, windows=6, tokens=6)],

@@ -12,7 +12,7 @@ from rescore.lm.model.arpa import read_arpa
 from rescore.lm.model.arpa_write import unwritable_word, write_arpa
 from rescore.lm.model.formats import is_model_file, load
 from rescore.lm.model.ngram import NGram
-from rescore.lm.model.perplexity import scored, with_sentence_marks
+from rescore.lm.model.perplexity import score_texts, with_sentence_marks
 from rescore.lm.model.vocabulary import GrowingVocabulary, Vocabulary
 
 SENTENCES = ("zebra", "a", "a zebra a", "zebra zebra", "<UNK>", "<unk>", "<Unk>", "<S>")
@@ -49,7 +49,7 @@ def log10_of(model, sentence):
     model = with_sentence_marks(model)
     vocabulary = Vocabulary(spelled=model.words, end_of_text=model.metadata["eos"])
     tokens = np.append(vocabulary.encode([sentence])[0], vocabulary.end_of_text)
-    parts = scored(model, [tokens], end_of_text=vocabulary.end_of_text, bos=model.metadata["bos"])
+    parts = score_texts(model, [tokens], end_of_text=vocabulary.end_of_text, bos=model.metadata["bos"])
     return -sum(float(part.cost.sum()) for part in parts) / np.log(10)
 
 
