@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 import torch
+from msgspec import structs
 
 from rescore.decode.cli import screen
 from rescore.decode.cli.decoders import Decoder, checked_device, open_decoder
@@ -134,7 +135,7 @@ class TrainingTexts:
             if args.read:
                 texts = read_states(self.target, prompts, top_k=self.options.top_k)
             else:
-                texts = own_texts(self.target, prompts, replace(self.options, tokens=wanted))
+                texts = own_texts(self.target, prompts, structs.replace(self.options, tokens=wanted))
             total = sum(len(one.reference) for one in prompts) if args.read else wanted
             with store, screen.rated_bar("texts", total, "tokens") as advance:
                 done = 0

@@ -185,21 +185,21 @@ def test_compare(world, capsys, tmp_path):
 
 
 def test_compare_says_why_drafts_paid_or_not(world, capsys, monkeypatch, tmp_path):
-    def compare_in_turns(*more):
+    def compared(*more):
         result = cli.call(capsys, *words(world, "--compare", *more, "--json", tmp_path / "r.json", prompts=PROMPTS))
         told = [line.split(maxsplit=1) for line in result.err.splitlines()]
         return [line for line in told if line[0] in ("why", "try")], json.loads((tmp_path / "r.json").read_text())
 
     for pays in (True, False):
         monkeypatch.setattr(Payoff, "pays", pays)
-        lines, report = compare_in_turns("--drafter", "heads-tree", "--nodes", 12)
+        lines, report = compared("--drafter", "heads-tree", "--nodes", 12)
         found = report["payoff"]
         assert lines == [["why", line] for line in found["why"]] + [["try", line] for line in found["try"]]
         assert (found["pays"], found["try"] == []) == (pays, pays) and found["speedup"] == report["speedup"]
         assert found["tokens_per_pass"] == pytest.approx(
             1 + sum(report["accepted_by_position"]) / (report["passes"] - len(PROMPTS))
         )
-    lines, report = compare_in_turns("--drafter", "none")
+    lines, report = compared("--drafter", "none")
     assert lines == [] and report["payoff"] is None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,7 @@ def form_of(args: TrainHeadsArgs) -> Form:
 def estimated(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> Facts:
     """Time and disk space, estimated before the work."""
     import torch
+    from msgspec import structs
 
     from rescore.decode.cli.training_texts import minutes
     from rescore.decode.training.estimate import estimate
@@ -120,7 +121,7 @@ def estimated(args: TrainHeadsArgs, form: Form, texts: TrainingTexts) -> Facts:
     found = estimate(
         texts.target,
         texts.left(),
-        replace(texts.options, tokens=texts.wanted),
+        structs.replace(texts.options, tokens=texts.wanted),
         there=there,
         read=args.read,
         width=texts.width,
