@@ -196,7 +196,7 @@ def test_work_ahead_comes_in_order_and_ends_with_the_reader():
     assert list(in_order(Columns(threads=3), slow, ((i,) for i in range(50)))) == list(range(50))
     begun.clear()
     made = in_order(Columns(threads=2), slow, ((i,) for i in range(50)))
-    with pytest.raises(KeyError), columns.ending(made):
+    with pytest.raises(KeyError), columns.closing_generator(made):
         next(made)
         raise KeyError
     assert len(begun) < 10
