@@ -50,6 +50,16 @@ OWN: dict[str, Any] = {
     "falcon_h1": dict(mamba_d_head=64, mamba_d_state=64),
     "mamba2": dict(head_dim=64, state_size=64),
     "lfm2": {},
+    "qwen3_next": dict(
+        num_experts=8, num_experts_per_tok=2, moe_intermediate_size=512, shared_expert_intermediate_size=512
+    ),
+    "olmo_hybrid": {},
+    "bamba": dict(attn_layer_indices=[3, 7], mamba_d_head=64, mamba_n_heads=16, mamba_d_state=64),
+    "granitemoehybrid": dict(mamba_d_head=64, mamba_n_heads=16, mamba_d_state=64, num_local_experts=4),
+    "nemotron_h": dict(mamba_head_dim=64, mamba_num_heads=16, ssm_state_size=64),
+    "zamba2": dict(
+        layers_block_type=["linear_attention", "hybrid"] * 4, mamba_headdim=64, n_mamba_heads=16, mamba_d_state=64
+    ),
 }
 
 
