@@ -154,8 +154,8 @@ def logits_apart(
         block = Block.of_texts([np.array([*first, *text], np.int64)], [0], target.device)
         logits = target.logits(target.read(block, cache)[:, -1:])[:, 0]
         one, other = shaping.scores(logits, [whole])[0, [*tokens]].tolist()
-    rounding = torch.finfo(logits.dtype).eps * max(abs(one), abs(other))
-    return abs(one - other), abs(one - other) <= max(1e-3, 2 * rounding)
+    gap, rounding = abs(one - other), torch.finfo(logits.dtype).eps * max(abs(one), abs(other))
+    return gap, gap <= max(1e-3, 2 * rounding)
 
 
 Measure = Callable[[float], "PassCosts | None"]
