@@ -68,7 +68,9 @@ class PassCosts:
 
 REMEMBERED = 5  # latest passes kept per width; the fastest counts, since other load on the machine only adds time
 SURE = 2  # passes of a width from which it counts as measured: the first ones of a process are slow
-PRIOR = 0.05  # of a plain pass: what each further token of a row is taken to cost while nothing else is known
+# Shares of a plain pass that each further token of a row is taken to cost while nothing else is known: on a processor,
+# and on an accelerator, where launching a pass takes longer than the arithmetic of hundreds of tokens.
+PRIOR, ACCELERATOR_PRIOR = 0.05, 0.002
 STEP = 8  # tokens of a row that a first pass may read
 FAR = 4096  # tokens, more than a pass ever reads
 AGEING = 256  # passes in which half of what is known of an unused width is forgotten
@@ -78,14 +80,14 @@ TRYING = 0.01  # share of the time that passes may take longer than was expected
 class PassTimes:
     """Seconds of a target's passes by width, the tokens that they read in all rows together.
 
-    What is not known is taken to be cheap, so that it is tried where it would pay: a token costs what `PRIOR` says
+    What is not known is taken to be cheap, so that it is tried where it would pay: a token costs what `prior` says
     until a width was measured, and what is known of an unused width goes back there as it ages. So a time that other
     load on the machine made long is measured again. Trying takes a small share of the time. Widths grow step by step:
     up to twice the widest that is known, a token costs half as much as so far, and beyond as much as a plain pass.
     """
 
-    def __init__(self) -> None:
-        self._passes = 0
+    def __init__(self, prior: float = PRIOR) -> None:
+        self._prior, self._passes = prior, 0
         self._seconds: dict[int, tuple[float, ...]] = {}
         self._last: dict[int, int] = {}  # the number of each width's last pass
         self._expected: PassCosts | None = None  # the latest costs
@@ -115,10 +117,10 @@ class PassTimes:
         # A time above that of a wider pass is noise.
         seconds = np.minimum.accumulate(fastest[::-1])[::-1]
         if self._tried <= TRYING * self._spent:
-            prior = fastest[0] * (1 + PRIOR * (np.array(widths) - widths[0]) / rows)
+            prior = fastest[0] * (1 + self._prior * (np.array(widths) - widths[0]) / rows)
             aged = prior + np.array([self._trust(one) for one in widths]) * (seconds - prior)
             seconds = np.maximum.accumulate(np.where(seconds > prior, aged, seconds))
-        slope = max(PRIOR * fastest[0] / rows, (seconds[-1] - seconds[0]) / max(widths[-1] - widths[0], 1) / 2)
+        slope = max(self._prior * seconds[0] / rows, (seconds[-1] - seconds[0]) / max(widths[-1] - widths[0], 1) / 2)
         next_width = max(2 * widths[-1], STEP * rows)
         next_seconds = seconds[-1] + slope * (next_width - widths[-1])
         widths += [next_width, next_width + FAR]
@@ -280,7 +282,8 @@ class AutoWidth:
         """The pass times for prompts of this length, and those that a session starts from."""
         known, key = _times.setdefault(self.target, {}), length.bit_length()
         near = min((other for other in [*known] if known[other].known()), key=lambda one: abs(one - key), default=key)
-        times = known.setdefault(key, PassTimes())
+        prior = PRIOR if self.target.device.type == "cpu" else ACCELERATOR_PRIOR
+        times = known.setdefault(key, PassTimes(prior))
         return times, known[near]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 from support.drafts import Trusting
 from support.tiny_blockwise import text, trained
@@ -18,6 +18,7 @@ from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.pace import (
     AGEING,
     LONGEST_REST,
+    MAX_NODES,
     PRIOR,
     SIZES,
     SURE,
@@ -173,6 +174,18 @@ def test_what_is_not_known_is_taken_to_be_cheap():
     found.note(8, 0.05)
     half = (0.05 - 0.01) / 7 / 2
     assert found.costs(1).at([8, 16, 18]) == pytest.approx([0.05, 0.05 + 8 * half, 0.05 + 8 * half + 2 * 0.01])
+
+
+@pytest.mark.parametrize("device, widest", [("cpu", 7), ("cuda", 63)])
+def test_an_accelerator_is_expected_to_have_arithmetic_to_spare(device, widest):
+    """Every pass takes as long, though the first is slow: on a processor wider ones are taken to be too dear to try."""
+    target = type("Placed", (), {"device": torch.device(device)})()
+    times, sizes = AutoWidth(target).open(1).pace.times, np.array(SIZES)
+    gained, last = 1 + np.append(0, np.cumsum(0.5 / np.arange(1, MAX_NODES + 1)))[sizes], 0
+    for seconds in (0.06, *[0.02] * 40):
+        last = sizes[int(np.argmax(gained / times.costs(1).at(1 + sizes)))]
+        times.note(1 + int(last), seconds)
+    assert last == widest
 
 
 def test_what_seemed_dear_is_tried_again():

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from support import every_row
 from support.refusals import refused
 
@@ -112,7 +113,7 @@ def test_paths_are_kept_where_they_are_drafted(blocks, model):
 
 def test_sizes_by_measured_times_are_refused(blocks):
     class Target:
-        vocab_size = 20
+        vocab_size, device = 20, torch.device("cpu")
 
     def make(block):
         return TreeDrafter(RecordedHeads(block), Rescorer(), nodes=AutoWidth(Target()))

@@ -44,15 +44,34 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 
 LENGTHS = (1, 2, 5, 9, 17, 33)
+EXPERTS = dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=512, shared_expert_intermediate_size=512)
+HEADS = dict(linear_num_value_heads=8, linear_num_key_heads=4)
+LATENT = dict(  # multi-head latent attention and eight experts
+    num_key_value_heads=8,
+    kv_lora_rank=128,
+    qk_rope_head_dim=32,
+    qk_nope_head_dim=64,
+    v_head_dim=64,
+    num_local_experts=8,
+    num_experts_per_tok=2,
+    moe_intermediate_size=512,
+    n_group=1,
+    topk_group=1,
+)
 OWN: dict[str, Any] = {
     "llama": {},
-    "qwen3_5_text": dict(linear_num_value_heads=8, linear_num_key_heads=4),
+    "qwen3_5_text": HEADS,
+    "qwen3_5_moe_text": EXPERTS | HEADS,
     "falcon_h1": dict(mamba_d_head=64, mamba_d_state=64),
     "mamba2": dict(head_dim=64, state_size=64),
     "lfm2": {},
-    "qwen3_next": dict(
-        num_experts=8, num_experts_per_tok=2, moe_intermediate_size=512, shared_expert_intermediate_size=512
-    ),
+    "lfm2_moe": dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=512),
+    "lfm3": {},
+    "qwen3_next": EXPERTS,
+    "lara_mini": EXPERTS | HEADS,
+    "kimi_linear": LATENT | dict(linear_num_heads=8, linear_head_dim=64),
+    "bailing_hybrid": LATENT | dict(head_dim=64, first_k_dense_replace=1, layer_group_size=4),
+    "zaya": dict(num_experts=8, moe_intermediate_size=1024),
     "olmo_hybrid": {},
     "bamba": dict(attn_layer_indices=[3, 7], mamba_d_head=64, mamba_n_heads=16, mamba_d_state=64),
     "granitemoehybrid": dict(mamba_d_head=64, mamba_n_heads=16, mamba_d_state=64, num_local_experts=4),
@@ -69,7 +88,7 @@ def build(family: str, width: int, layers: int, vocab_size: int) -> CausalLMTarg
         more |= dict(mamba_d_ssm=2 * width, mamba_n_heads=2 * width // 64)
     if family == "mamba2":
         more |= dict(num_heads=2 * width // 64)
-    if family == "lfm2":
+    if family in ("lfm2", "lfm2_moe"):
         more |= dict(layer_types=["conv", "conv", "full_attention", "conv"] * (layers // 4))
     sizes = dict(
         hidden_size=width,

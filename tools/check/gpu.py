@@ -1,4 +1,4 @@
-"""All checks that need a GPU, in one run of a few minutes: `python tools/check/gpu.py`.
+"""All checks that need a GPU, in one run of some ten minutes: `python tools/check/gpu.py`.
 
 Compares the logits of a random Llama with the CPU's (fp32), and the speed and loss of training heads (bf16) with the
 CPU's after the same steps; runs tests/device; decodes the demo's prompts with the demo's model and heads, if its
@@ -112,7 +112,7 @@ def decoding(dtype: str) -> list[str]:
     model = ["--model", MODEL, "--chat", "--dtype", dtype, "--device", "cuda", "--heads", str(DEMO / "heads")]
     prompts = ["--settings", str(DEMO / "settings.json"), "--prompts", str(DEMO / "prompts.jsonl"), "--limit", "1"]
     only = [part for name in CONTENDERS for part in ("--only", name)]
-    return ["decode", *model, *prompts, "--max-tokens", "128", "--repeats", "2", *only]
+    return ["decode", *model, *prompts, "--max-tokens", "64", *only]
 
 
 def run(script: list[str]) -> bool:
