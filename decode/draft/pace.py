@@ -218,7 +218,13 @@ class Pace:
         return (self.times if self.times.known() else self._near).costs(rows)
 
     def best(
-        self, gained: NDArray[np.float64], widths: NDArray[np.int64], rows: int, drafting: float, margin: float = 1.0
+        self,
+        gained: NDArray[np.float64],
+        widths: NDArray[np.int64],
+        rows: int,
+        drafting: float,
+        margin: float = 1.0,
+        later: NDArray[np.float64] | float = 0.0,
     ) -> int:
         """Returns which width brings the most tokens per second; the first, a plain pass, if no other brings `margin`
         times as many.
@@ -226,8 +232,9 @@ class Pace:
         gained    float64 [m], tokens that passes of these widths are expected to bring
         widths    int64 [m], tokens that they read in all rows
         drafting  seconds that this step has taken so far
+        later     seconds [m] that the next pass is expected to take longer because of these
         """
-        seconds = self.costs(rows).at(widths)
+        seconds = self.costs(rows).at(widths) + later
         rate = gained / (drafting + seconds)
         best = int(np.argmax(rate))
         if best and rate[best] >= margin * rate[0]:
@@ -329,12 +336,26 @@ class WidthSession:
         rows, sizes = len(p), np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         accepted = np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
         gained = rows + accepted + self._later * rows * sizes
-        widths = rows * (1 + sizes)
+        widths, later = rows * (1 + sizes), self._read_again(p, sizes, accepted)
         if self._tail is not None:
-            whole = np.append(rows, p.sum(axis=0))[sizes]  # rows whose draft is accepted whole
-            # The others read all that is new once more in the next pass: the root token and what was accepted.
-            widths = widths + rows * self._tail + (rows - whole) * (self._tail + 1) + accepted - sizes * whole
-        return int(sizes[self.pace.best(gained, widths, rows, drafting)])
+            widths = widths + rows * self._tail
+        return int(sizes[self.pace.best(gained, widths, rows, drafting, later=later)])
+
+    def _read_again(
+        self, p: NDArray[np.float64], sizes: NDArray[np.int64], accepted: NDArray[np.float64]
+    ) -> NDArray[np.float64] | float:
+        """Seconds [m] by which the next pass is expected to be longer than one over a token of each row.
+
+        Unless every draft is accepted whole, it reads once more what is new: root tokens and what was accepted.
+        """
+        if self._tail is None:
+            return 0.0
+        rows, whole = len(p), np.concatenate((np.ones((len(p), 1)), p), axis=1)[:, sizes]
+        tokens = (rows - whole.sum(axis=0)) * (self._tail + 1) + accepted - sizes * whole.sum(axis=0)
+        rejected = 1 - whole.prod(axis=0)
+        costs = self.pace.costs(rows)
+        longer = costs.at(rows + tokens / np.maximum(rejected, 1e-9)) - costs.at(rows)
+        return rejected * longer
 
     def end(self, nodes: int) -> None:
         """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""
