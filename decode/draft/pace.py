@@ -135,7 +135,7 @@ class PassTimes:
 # Edges of the bins of conditional q, a token's probability given the draft's tokens before it: finer towards 1, where
 # most of the accepted tokens are.
 EDGES = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99])
-CREDIT = 8.0  # accepted tokens that q itself counts as in each bin
+CREDIT = 8.0  # tokens that each bin starts with, accepted as all have been
 DECAY = 0.5 ** (1 / 512)  # weight of what was learned, per step: the next text may differ
 
 
@@ -151,8 +151,10 @@ class AcceptanceRates:
 
         Columns [n] of a `TokenTree`, or [B, n] of several trees; parents precede their children.
         """
-        accepted, expected = self._faded() + CREDIT
-        p = _core.acceptance(np.atleast_2d(logq), np.atleast_2d(parents), EDGES, accepted / expected)
+        accepted, expected = self._faded()
+        overall = (accepted.sum() + CREDIT) / (expected.sum() + CREDIT)
+        factors = (accepted + CREDIT * overall) / (expected + CREDIT)
+        p = _core.acceptance(np.atleast_2d(logq), np.atleast_2d(parents), EDGES, factors)
         return p.reshape(logq.shape)
 
     def note(self, trees: Sequence[TokenTree], accepted: Sequence[Sequence[int]]) -> None:

@@ -40,7 +40,8 @@ def test_what_was_learned_fades():
     half = round(np.log(0.5) / np.log(DECAY))
     for _ in range(half):
         rates.fade()
-    assert corrected(rates, TREE)[0] == pytest.approx(0.55 * CREDIT / (CREDIT + 50 * 0.55))
+    overall = CREDIT / (CREDIT + 50 * (0.55 + 0.25))
+    assert corrected(rates, TREE)[0] == pytest.approx(0.55 * CREDIT * overall / (CREDIT + 50 * 0.55))
     for _ in range(20 * half):
         rates.fade()
     assert corrected(rates, TREE) == pytest.approx(before, rel=1e-3)
@@ -58,7 +59,7 @@ def random_tree(rng, n):
 
 def test_equal_to_a_count_node_by_node():
     rng = np.random.default_rng(3)
-    rates, counted = AcceptanceRates(), [[CREDIT, CREDIT] for _ in range(len(EDGES) + 1)]
+    rates, counted = AcceptanceRates(), [[0.0, 0.0] for _ in range(len(EDGES) + 1)]
 
     def entry(tree, node):
         return counted[bisect_right(EDGES.tolist(), conditional_q(tree, node))]
@@ -77,12 +78,13 @@ def test_equal_to_a_count_node_by_node():
                 if tree.parents[node] in (-1, *path):
                     entry(tree, node)[1] += conditional_q(tree, node)
                     entry(tree, node)[0] += node in path
+        overall = (sum(one[0] for one in counted) + CREDIT) / (sum(one[1] for one in counted) + CREDIT)
         for tree in trees:
             wanted: list[float] = []
             for node in range(tree.size):
                 accepted, expected = entry(tree, node)
                 above = int(tree.parents[node])
-                p = min(1.0, conditional_q(tree, node) * accepted / expected)
+                p = min(1.0, conditional_q(tree, node) * (accepted + CREDIT * overall) / (expected + CREDIT))
                 wanted.append(p * (wanted[above] if above >= 0 else 1.0))
             assert corrected(rates, tree) == pytest.approx(wanted, rel=1e-6)
 

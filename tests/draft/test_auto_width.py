@@ -75,6 +75,7 @@ def times(*pairs):
 
 # Passes over 1, 2, 4 and 8 tokens take 10, 10, 12 and 20 ms: 2 ms more for each token above 4, 1 ms between 2 and 4.
 TIMES = times((1, 0.010), (2, 0.010), (4, 0.012), (8, 0.020))
+STEP = times((1, 0.010), (2, 0.020), (9, 0.020))
 BY_TOKEN = times((1, 0.010), (101, 0.110))  # 9 ms and 1 ms a token
 
 
@@ -115,6 +116,9 @@ def chain(*p):
         # 1.3 tokens in 11 + 0.7 ms are more than 1 in 10; in 11 + 20 + 0.7 * 21 less than 1 in 30.
         (BY_TOKEN, chain(0.3), 1, {"tail": 0}),
         (BY_TOKEN, chain(0.3), 0, {"tail": 20}),
+        # 2.1 tokens in 20 ms are more than 1 in 10, unless with probability 0.5 the next pass takes 20 ms and not 10.
+        (STEP, chain(0.6, 0.5), 2, {}),
+        (STEP, chain(0.6, 0.5), 0, {"tail": 0}),
     ],
 )
 def test_sizes_by_hand(costs, trees, wanted, more):
