@@ -183,7 +183,7 @@ class CalibratedTrees:
     """An n-gram model and a calibration; drafts token trees, for `Rescorer`.
 
     memory: texts of earlier requests, interpolated between the running text and the model. least: the smallest q of a
-    node in open trees.
+    node's whole prefix.
     """
 
     def __init__(
