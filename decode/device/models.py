@@ -194,7 +194,6 @@ class ResidentModels:
     """
 
     def __init__(self, models: Sequence[NGram], device: torch.device):
-        self.device = device
         self.ngrams = tuple(models)
         self.size = len(models)
         self.vocab_size = models[0].vocab_size if models else (1 << 31) - 1  # without models, any token is valid
@@ -204,6 +203,7 @@ class ResidentModels:
             raise ValueError(f"models: expected fewer than 2^31 states together, got {sum(states)}; prune them")
         parts = [_part(model.arrays, offset, device) for model, offset in zip(models, np.cumsum([0, *states]).tolist())]
         none = torch.zeros(0, dtype=torch.int64, device=device)
+        self.device = none.device  # as lattices have it: cuda:0, not cuda
         self.backoffs = torch.cat([none, *(part[2] for part in parts)])
         self.roots = (
             torch.stack([part[3] for part in parts]) if parts else torch.zeros(1, 1, dtype=torch.int64, device=device)

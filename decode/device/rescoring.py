@@ -32,7 +32,7 @@ class DeviceRescorer:
         head: NDArray[np.float64],
         device: torch.device,
     ):
-        self.models = resident_models(models, torch.empty(0, device=device).device)  # cuda:0, not cuda
+        self.models = resident_models(models, device)
         self._weights = alpha, head
         self._of_slots: dict[int, tuple[Tensor, Tensor]] = {}
 

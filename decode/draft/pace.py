@@ -222,21 +222,18 @@ class Pace:
     def best(
         self,
         gained: NDArray[np.float64],
-        widths: NDArray[np.int64],
+        seconds: NDArray[np.float64],
         rows: int,
         drafting: float,
         margin: float = 1.0,
-        later: NDArray[np.float64] | float = 0.0,
     ) -> int:
-        """Returns which width brings the most tokens per second; the first, a plain pass, if no other brings `margin`
+        """Returns which pass brings the most tokens per second; the first, a plain pass, if no other brings `margin`
         times as many.
 
-        gained    float64 [m], tokens that passes of these widths are expected to bring
-        widths    int64 [m], tokens that they read in all rows
+        gained    float64 [m], tokens that the passes are expected to bring in all rows
+        seconds   float64 [m], what they are expected to take, by `costs`
         drafting  seconds that this step has taken so far
-        later     seconds [m] that the next pass is expected to take longer because of these
         """
-        seconds = self.costs(rows).at(widths) + later
         rate = gained / (drafting + seconds)
         best = int(np.argmax(rate))
         if best and rate[best] >= margin * rate[0]:
@@ -338,26 +335,16 @@ class WidthSession:
         rows, sizes = len(p), np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         accepted = np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
         gained = rows + accepted + self._later * rows * sizes
-        widths, later = rows * (1 + sizes), self._read_again(p, sizes, accepted)
-        if self._tail is not None:
-            widths = widths + rows * self._tail
-        return int(sizes[self.pace.best(gained, widths, rows, drafting, later=later)])
-
-    def _read_again(
-        self, p: NDArray[np.float64], sizes: NDArray[np.int64], accepted: NDArray[np.float64]
-    ) -> NDArray[np.float64] | float:
-        """Seconds [m] by which the next pass is expected to be longer than one over a token of each row.
-
-        Unless every draft is accepted whole, it reads once more what is new: root tokens and what was accepted.
-        """
-        if self._tail is None:
-            return 0.0
-        rows, whole = len(p), np.concatenate((np.ones((len(p), 1)), p), axis=1)[:, sizes]
-        tokens = (rows - whole.sum(axis=0)) * (self._tail + 1) + accepted - sizes * whole.sum(axis=0)
-        rejected = 1 - whole.prod(axis=0)
         costs = self.pace.costs(rows)
-        longer = costs.at(rows + tokens / np.maximum(rejected, 1e-9)) - costs.at(rows)
-        return rejected * longer
+        seconds = costs.at(rows * (1 + (self._tail or 0) + sizes))
+        if self._tail is not None:
+            # Unless every draft is accepted whole, the next pass reads what is new once more: root tokens and what was
+            # accepted. It is charged with what it takes longer than one over a token of each row.
+            whole = np.concatenate((np.ones((rows, 1)), p), axis=1)[:, sizes]
+            rejected, accepted_whole = 1 - whole.prod(axis=0), whole.sum(axis=0)
+            again = (rows - accepted_whole) * (self._tail + 1) + accepted - sizes * accepted_whole
+            seconds += rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
+        return int(sizes[self.pace.best(gained, seconds, rows, drafting)])
 
     def end(self, nodes: int) -> None:
         """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""

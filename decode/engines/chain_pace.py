@@ -73,7 +73,8 @@ class ChainPace(FixedCost):
         p = np.concatenate(accepted)
         order = np.argsort(-p, kind="stable")  # the tokens most likely to be accepted first, whatever their chain
         gained = rows + np.append(0.0, np.cumsum(p[order]))
-        best = self.pace.best(gained, rows + np.arange(len(gained)), rows, drafting, MARGIN)
+        seconds = self.pace.costs(rows).at(rows + np.arange(len(gained)))
+        best = self.pace.best(gained, seconds, rows, drafting, MARGIN)
         chain = np.repeat(np.arange(rows), [len(one) for one in accepted])
         return np.bincount(chain[order[:best]], minlength=rows).tolist()
 

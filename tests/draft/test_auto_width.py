@@ -75,6 +75,7 @@ def times(*pairs):
 
 # Passes over 1, 2, 4 and 8 tokens take 10, 10, 12 and 20 ms: 2 ms more for each token above 4, 1 ms between 2 and 4.
 TIMES = times((1, 0.010), (2, 0.010), (4, 0.012), (8, 0.020))
+# A second token doubles the time, and the others are free.
 STEP = times((1, 0.010), (2, 0.020), (9, 0.020))
 BY_TOKEN = times((1, 0.010), (101, 0.110))  # 9 ms and 1 ms a token
 
@@ -86,9 +87,9 @@ def test_a_worked_example():
     tokens = 1 + np.append(0.0, np.cumsum(np.exp(LOGQ[0])))[[0, 1, 3, 7]]
     seconds = TIMES.costs(1).at([1, 2, 4, 8])
     np.testing.assert_allclose(tokens / seconds, [100, 160, 175, 116], rtol=1e-3)
-    assert Pace(TIMES).best(tokens, np.array([1, 2, 4, 8]), 1, 0.0) == 2
-    assert Pace(TIMES).best(tokens, np.array([1, 2, 4, 8]), 1, 0.0, margin=1.7) == 2
-    assert Pace(TIMES).best(tokens, np.array([1, 2, 4, 8]), 1, 0.0, margin=1.8) == 0
+    assert Pace(TIMES).best(tokens, seconds, 1, 0.0) == 2
+    assert Pace(TIMES).best(tokens, seconds, 1, 0.0, margin=1.7) == 2
+    assert Pace(TIMES).best(tokens, seconds, 1, 0.0, margin=1.8) == 0
     assert size(trusting(TIMES), trees_of()) == 3
 
 

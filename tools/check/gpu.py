@@ -99,16 +99,17 @@ def decode(shapes: list[str]) -> bool:
     same = True
     try:
         locate_model(MODEL)
-        same = rescore(["bench", *decoding("float32")]) == 0
-        rescore(["bench", *decoding("bfloat16")])
     except FileNotFoundError as absent:
         print(f"decoding the demo's prompts is skipped: {absent}", file=sys.stderr)
+    else:
+        same = rescore(["bench", *decoding("float32")]) == 0
+        rescore(["bench", *decoding("bfloat16")])
     passes = ("--device", "cuda", "--dtype", "bfloat16", "--batch", "1", "--batch", "32")
     return all([rescore(["bench", "passes", "--shape", shape, *passes]) == 0 for shape in shapes]) and same
 
 
 def decoding(dtype: str) -> list[str]:
-    """Arguments of `rescore bench`."""
+    """Arguments of `rescore bench` for a prompt of each of the demo's tasks."""
     model = ["--model", MODEL, "--chat", "--dtype", dtype, "--device", "cuda", "--heads", str(DEMO / "heads")]
     prompts = ["--settings", str(DEMO / "settings.json"), "--prompts", str(DEMO / "prompts.jsonl"), "--limit", "1"]
     only = [part for name in CONTENDERS for part in ("--only", name)]
