@@ -294,11 +294,6 @@ class EditModel:
     def extend(self, tokens: NDArray[np.int32]) -> None:
         """Reads the tokens [m] of the text."""
 
-    def evidence(self, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Reads the tokens [m]; returns for each the weight of the best place before it, and its probability if it is a
-        copy, [m, 2].
-        """
-
     def mixture(self, draft: NDArray[np.int32], tokens: NDArray[np.int32]) -> tuple[NDArray[np.float64], float]:
         """The probabilities of tokens [m] after the text and a draft from copies, and the weight of the other model."""
 

@@ -33,22 +33,6 @@ std::tuple<Out<double>, double> mixture(const EditModel& model, In<int32_t, 1> d
   return {share.array, rest};
 }
 
-// Weight of the best place, and the probability of the token if it is a copy: [n, 2] for each token of a text, which is
-// read.
-Out<double> evidence(EditModel& model, In<int32_t, 1> tokens) {
-  expect_tokens("tokens", tokens);
-  auto known = make<double>({tokens.shape(0), 2});
-  for (size_t i = 0; i < tokens.shape(0); ++i) {
-    const uint32_t token = tokens.data()[i];
-    double* row = known.data + 2 * i;
-    row[0] = model.state().places[0].weight, row[1] = 0;
-    model.copies(model.state(), [&](uint32_t other, double p) { row[1] += other == token ? p : 0; });
-    row[1] /= model.share_of(model.state());
-    model.extend(token);
-  }
-  return known.array;
-}
-
 }  // namespace
 
 void bind_edit_model(nb::module_& m) {
@@ -74,7 +58,6 @@ void bind_edit_model(nb::module_& m) {
             for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i]);
           },
           "tokens"_a.noconvert())
-      .def("evidence", &evidence, "tokens"_a.noconvert())
       .def("mixture", &mixture, "draft"_a.noconvert(), "tokens"_a.noconvert());
 }
 

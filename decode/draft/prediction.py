@@ -15,8 +15,8 @@ ARCS = (0.02, 0.02, 0.001, 0.02, 0.02, 0.02)
 """Weights of arcs that replace a token, insert one, leave the text, remove one more, jump behind an equal pair; and the
 probability that a token which is not copied is taken to have."""
 SHARE = (1.54, 0.84)
-"""(a, b): where the best place has weight m, copies have the share 1 / (1 + exp(-(a + b ln m))). Fitted by
-tools/bench/fit_edits.py."""
+"""(a, b): where the best place has weight m, copies have the share 1 / (1 + exp(-(a + b ln m))). Fitted to
+edits made by script (docs/how/predictions.md)."""
 
 
 def edit_model(prediction: ArrayLike) -> _core.EditModel:

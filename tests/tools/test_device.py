@@ -1,4 +1,4 @@
-"""tools/bench/device.py: that it checks what it times, and the model that it makes."""
+"""tools/bench/device.py: that it checks what it times."""
 
 import argparse
 
@@ -13,7 +13,6 @@ from support.device_rescorer import device_rescorer
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import Trees
-from rescore.lm.model.ngram import NGram
 
 bench_device = load_tool("bench/device")
 
@@ -58,9 +57,3 @@ def test_a_difference_is_an_error(small, monkeypatch):
 
     monkeypatch.setattr(Rescorer, "trees", wrong)
     refuses(SystemExit, lambda: next(bench_device.measure(*small)), "16")
-
-
-def test_a_model_of_a_size(demo):
-    model = NGram.open(demo / "demo.ngram")
-    grown = bench_device.sampled_model(model, 40_000, rows=8)
-    assert grown.core.num_arcs >= 40_000 and (grown.order, grown.vocab_size) == (model.order, model.vocab_size)

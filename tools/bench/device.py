@@ -1,10 +1,9 @@
 """Microseconds of trees on a GPU by batch size, captured in a CUDA graph and called from Python. Results must equal the
 CPU's, or nothing is printed.
 
-    python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..]
+    python tools/bench/device.py [--lm FILE] [--batch B ..]
 
-Lattices are taken from the demo dump at equal distances, with its T x K. The model is that of --lm, or one with at
-least --ngrams n-grams, built from text sampled from the demo's model.
+Lattices are taken from the demo dump at equal distances, with its T x K.
 
 `graph` is a replay of the captured call and `call` the call from Python, both timed by device events, median of
 --repeats. `cpu` is the native core on one thread, wall-clock time for the whole batch. The last line has the model's
@@ -25,7 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 from markdown_tables import show_header, show_row
-from ngram_sampler import Sampler
 from search import lattices
 
 from rescore.decode.device.rescoring import DeviceRescorer
@@ -34,35 +32,13 @@ from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
-from rescore.lm.build.in_memory import build
 from rescore.lm.model.ngram import NGram
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 BATCHES = (1, 8, 64, 256, 512)
-MOST_ROWS = 1 << 16
-ROW = 1024  # tokens of a sampled sequence
 LATTICES = 512
 NODES = (16, 64)
 TREE = ("tokens", "parents", "depths", "logq", "count")
-SHORTEN = 0.3  # share of contexts shortened, so that the sampled text has more n-grams than its model
-
-
-def sampled_model(model: NGram, ngrams: int, *, rows: int = 4096) -> NGram:
-    """A model with at least that many n-grams, of the same order and vocabulary, from text sampled from this one."""
-    sampler, draw, texts, found = Sampler(model), np.random.default_rng(0), [], 0
-    while rows <= MOST_ROWS:
-        texts.append(sampler.sequences(0, (rows, ROW), draw, SHORTEN))
-        if sum(text.size for text in texts) * (model.order - 1) >= ngrams:  # fewer tokens cannot have as many
-            grown = build(
-                [row for text in texts for row in text],
-                order=model.order,
-                vocab_size=model.vocab_size,
-                end_of_text=int(model.metadata.get("end_of_text", 0)),
-            )
-            if (found := grown.core.num_arcs) >= ngrams:
-                return grown
-        rows *= 2
-    raise SystemExit(f"--ngrams {ngrams}: the text sampled from the model has only {found} n-grams")
 
 
 def batch_of(sausages: Sausage, histories: np.ndarray, size: int) -> tuple[Sausage, np.ndarray]:
@@ -142,12 +118,8 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dump", type=Path, default=DEMO / "sampled")
-    parser.add_argument("--lm", type=Path, help="an n-gram model with the dump's tokenizer (default: one built here)")
     parser.add_argument(
-        "--ngrams",
-        type=int,
-        default=20_000_000,
-        help="smallest number of n-grams of the model built here (default: 20000000)",
+        "--lm", type=Path, default=DEMO / "demo.ngram", help="with the dump's tokenizer (default: the demo's)"
     )
     parser.add_argument("--batch", type=int, nargs="*", default=list(BATCHES))
     parser.add_argument("--alpha", type=float, default=0.3)
@@ -156,7 +128,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no CUDA device; nothing was measured", file=sys.stderr)
         return 1
-    model = NGram.open(args.lm) if args.lm else sampled_model(NGram.open(DEMO / "demo.ngram"), args.ngrams)
+    model = NGram.open(args.lm)
     rescorer = Rescorer(model, alpha=args.alpha)
     dump = Dump.open(args.dump)
     sausages, histories = lattices(dump, model, count=LATTICES, slots=dump.slots, width=dump.header.top_k)
