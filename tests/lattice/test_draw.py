@@ -33,21 +33,9 @@ def sausage(slots: int = 3, width: int = 4) -> Sausage:
     return Sausage.from_topk(ids, np.log(np.tile(0.5 ** np.arange(1, width + 1), (slots, 1))))
 
 
-@pytest.fixture(scope="module")
-def pictures():
-    return load_tool("draw/pictures")
-
-
-def test_shipped_pictures_are_current(pictures):
-    for name, content in pictures.pictures().items():
+def test_shipped_pictures_are_current():
+    for name, content in load_tool("draw/pictures").pictures().items():
         assert (ROOT / "docs" / "pictures" / name).read_text(encoding="utf-8") == content, "run tools/draw/pictures.py"
-
-
-def test_the_worked_example_is_repaired(pictures):
-    drawing = pictures.pictures()["sausage.svg"]
-    assert "before rescoring: Lionel Ronaldo scored  (1 of 3 accepted)" in texts(drawing)
-    assert "after rescoring: Lionel Messi scored  (3 of 3 accepted)" in texts(drawing)
-    assert count(drawing, "rejected") == 1 and count(drawing, "stop") == 2
 
 
 def test_what_is_drawn():

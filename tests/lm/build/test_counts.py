@@ -32,11 +32,8 @@ def test_counts_are_those_of_the_definition(documents, order, min_counts, adjust
     assert (counts.adjusted is not None) == adjusted
     if adjusted:
         full = oracle_kneser_ney.adjusted(every, order, 0)
-        assert_same(dataclasses.replace(counts, **fields(counts.adjusted)), full, kept)
-
-
-def fields(adjusted):
-    return {name: getattr(adjusted, name) for name in ("count", "total", "of_counts")}
+        own = {name: getattr(counts.adjusted, name) for name in ("count", "total", "of_counts")}
+        assert_same(dataclasses.replace(counts, **own), full, kept)
 
 
 def assert_same(counts, expected, kept):
@@ -54,17 +51,15 @@ def assert_same(counts, expected, kept):
 
 
 def test_whole_documents_may_come_in_any_number_of_sequences():
-    one = count([[0, 1, 2, 0, 3, 1, 0]], order=3, vocab_size=4, end_of_text=0)
+    options = {"order": 3, "vocab_size": 4, "end_of_text": 0}
+    one = counts_as_dict(count([[0, 1, 2, 0, 3, 1, 0]], **options))
     for parts in ([[1, 2], [3, 1]], [[0, 1, 2, 0], [0, 3, 1]], [[1, 2, 0, 3, 1]], [[0, 1, 2], [], [3, 1, 0]]):
-        assert counts_as_dict(count(map(np.array, parts), order=3, vocab_size=4, end_of_text=0)) == counts_as_dict(
-            one
-        ), parts
+        assert counts_as_dict(count(map(np.array, parts), **options)) == one, parts
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(order=0), ["1..7", "0"]),
         (dict(order=8), ["1..7", "8"]),
         (dict(vocab_size=0), ["vocabulary size", "1..16777216", "0"]),
         (dict(end_of_text=9), ["0..3", "9"]),
