@@ -44,29 +44,22 @@ def spelled(runs, options, slices=1):
     st.lists(st.integers(0, 6), max_size=3, unique=True),
 )
 def test_merged_runs_are_the_windows_of_the_definition(documents, order, vocab_size, starts):
-    options, starts = (
-        CountOptions(order=order, vocab_size=vocab_size, end_of_text=EOT),
-        sorted(starts) if order > 1 else [],
-    )
+    options = CountOptions(order=order, vocab_size=vocab_size, end_of_text=EOT)
+    starts = sorted(starts) if order > 1 else []
     text = np.array([token for document in documents if document for token in (*document, EOT)], np.uint32)
     expected = windows(documents, order)
-    halves = [
-        Run.of_tokens([(text, 0, len(text) // 2)], options, starts),
-        Run.of_tokens([(text, len(text) // 2, len(text))], options, starts),
-    ]
+    half, whole = len(text) // 2, len(text)
+    halves = [Run.of_tokens([(text, *part)], options, starts) for part in ((0, half), (half, whole))]
     assert spelled(halves, options, len(starts) + 1) == expected
     assert sum(run.tokens for run in halves) == expected.total() == len(text)
     rows = list(expected)
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     tokens = np.array([t for row in rows for t in row], np.int32)
-    again = Run.of_windows(
-        Windows(offsets, tokens, np.array([expected[row] for row in rows], np.int64)), options, starts
-    )
+    counts = np.array([expected[row] for row in rows], np.int64)
+    again = Run.of_windows(Windows(offsets, tokens, counts), options, starts)
     assert (again.tokens, again.windows) == (len(text), len(rows))
     assert spelled([again], options, len(starts) + 1) == expected
-    assert spelled([again, *halves], options, len(starts) + 1) == Counter(
-        {row: 2 * count for row, count in expected.items()}
-    )
+    assert spelled([again, *halves], options, len(starts) + 1) == expected + expected
 
 
 def test_files_are_read_piece_by_piece(tmp_path):
@@ -76,10 +69,9 @@ def test_files_are_read_piece_by_piece(tmp_path):
     (tmp_path / "run").write_bytes(b"before" + run.source)
     for number in range(3):
         begin, end = run.slices[number : number + 2]
-        whole = _core.RunSlices([run.source[begin:end]], order=5, vocab_size=300, end_of_text=EOT).spell(10**6)
-        from_file = _core.RunSlices(
-            [(str(tmp_path / "run"), begin + 6, end + 6)], order=5, vocab_size=300, end_of_text=EOT, buffer=1
-        )
+        layout = {"order": 5, "vocab_size": 300, "end_of_text": EOT}
+        whole = _core.RunSlices([run.source[begin:end]], **layout).spell(10**6)
+        from_file = _core.RunSlices([(str(tmp_path / "run"), begin + 6, end + 6)], **layout, buffer=1)
         parts = []
         while not parts or parts[-1][-1]:
             parts.append(from_file.spell(7))
@@ -161,19 +153,14 @@ def test_a_run_that_is_cut_is_an_error(tmp_path):
     options = CountOptions(order=3, vocab_size=6, end_of_text=EOT)
     run = Run.of_tokens([(np.array([1, 2, 3, 1, 2, 0], np.uint16), 0, 6)], options, [])
     (tmp_path / "run").write_bytes(run.source[:-1])
-    with refused(ValueError, "run"):
-        merge_slice([Run(source=tmp_path / "run", slices=run.slices, windows=6, tokens=6)], 0, options).spell(100)
-    with refused(ValueError, "5", "2"):
-        merge_slice([Run(source=tmp_path / "run", slices=[5, 2], windows=6, tokens=6)], 0, options)
-    with refused(RuntimeError, "nothing"):
-        merge_slice([Run(source=tmp_path / "nothing", slices=[0, 2], windows=6, tokens=6)], 0, options)
-    with refused(ValueError, "windows"):
-        slice_levels(
-            [Run(source=run.source[:-1] + b"\x80", slices=run.slices, windows=6, tokens=6)],
-            0,
-            options,
-            lambda parts: None,
-        )
+
+    def read(source, slices=run.slices):
+        return [Run(source=source, slices=slices, windows=6, tokens=6)], 0, options
+
+    refuses(ValueError, lambda: merge_slice(*read(tmp_path / "run")).spell(100), "run")
+    refuses(ValueError, lambda: merge_slice(*read(tmp_path / "run", [5, 2])), "5", "2")
+    refuses(RuntimeError, lambda: merge_slice(*read(tmp_path / "nothing", [0, 2])), "nothing")
+    refuses(ValueError, lambda: slice_levels(*read(run.source[:-1] + b"\x80"), lambda parts: None), "windows")
 
 
 GOOD = {"order": 3, "vocab_size": 6, "end_of_text": 0}
@@ -188,9 +175,7 @@ ids = np.array([1, 2, 0], np.uint16)
         ([(ids, 0, 3)], {"vocab_size": 2, "end_of_text": 0}, ["token 1", "0..1", "2"]),
         ([(ids.astype(np.int32) - 1, 0, 3)], {}, ["token 2", "0..5", "-1"]),
         ([(ids, 0, 3)], {"order": 8}, ["order", "1..7", "8"]),
-        ([(ids, 0, 3)], {"order": 0}, ["order", "1..7", "0"]),
         ([(ids, 0, 3)], {"vocab_size": 0}, ["vocabulary size", "1..2^24", "0"]),
-        ([(ids, 0, 3)], {"vocab_size": (1 << 24) + 1}, ["vocabulary size", "1..2^24"]),
         ([(ids, 0, 3)], {"end_of_text": 6}, ["0..5", "6"]),
         ([(ids, 0, 3)], {"starts": [3, 3]}, ["starts"]),
     ],
@@ -199,24 +184,15 @@ def test_wrong_text_is_refused(parts, options, message):
     refuses(ValueError, lambda: _core.count_windows(parts, **{**GOOD, "starts": [], **options}), *message)
 
 
-@pytest.mark.parametrize("array", [ids.astype(np.int64), ids.astype(np.float32), ids.reshape(3, 1), [1, 2, 0], None])
-def test_text_of_another_type_is_refused(array):
-    with pytest.raises(TypeError):
-        _core.count_windows([(array, 0, 3)], **GOOD, starts=[])
-
-
 @pytest.mark.parametrize(
     "offsets, tokens, counts, message",
     [
         ([0, 3], [1, 2, 3], [0], ["window 0", "1", "3"]),
-        ([0, 3], [1, 2, 3], [-4], ["window 0", "1", "3"]),
         ([0, 4], [1, 2, 3, 4], [1], ["window 0", "1", "3"]),
-        ([0, 3, 3], [1, 2, 3], [1, 1], ["window 1", "3"]),
         ([0, 3, 1], [1, 2, 3], [1, 1], ["window 1", "3"]),
         ([-1, 2], [1, 2, 3], [1], ["window 0", "1", "3"]),
         ([2, 5], [1, 2, 3], [1], ["window 0", "1", "3"]),
         ([0, 3], [1, 2, 6], [1], ["window 0", "0..5", "6"]),
-        ([0, 3], [-1, 2, 3], [1], ["window 0", "0..5", "-1"]),
         ([0, 2], [1, 2], [1], ["window 0", "3"]),
         ([0, 1], [0], [1], ["window 0"]),
         ([0, 3], [1, 0, 2], [1], ["window 0"]),
@@ -231,7 +207,10 @@ def test_wrong_windows_are_refused(offsets, tokens, counts, message):
         )
 
 
-def test_windows_of_another_type_are_refused():
+def test_arrays_of_another_type_are_refused():
+    for array in (ids.astype(np.int64), ids.astype(np.float32), ids.reshape(3, 1), [1, 2, 0], None):
+        with pytest.raises(TypeError):
+            _core.count_windows([(array, 0, 3)], **GOOD, starts=[])
     good = [np.array([0, 2], np.int64), np.array([0, 1], np.int32), np.array([1], np.int64)]
     _core.run_of_windows(*good, **GOOD, starts=[])
     for at in range(3):
@@ -247,7 +226,6 @@ def test_windows_of_another_type_are_refused():
         ({"min_counts": [1, 2, 1]}, ["min_counts", "1"]),
         ({"min_counts": [0, 1, 1]}, ["min_counts", "1"]),
         ({"most": 0}, ["most", "1", "2^20"]),
-        ({"most": (1 << 64) - 1}, ["most", "1", "2^20"]),
     ],
 )
 def test_wrong_builders_are_refused(change, message):

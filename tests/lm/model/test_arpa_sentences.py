@@ -41,7 +41,7 @@ def test_read_back_it_is_the_same_model(tmp_path_factory, seed, order, words):
         assert again.words == (*WORDS[:EOT], "</s>", *WORDS[EOT + 1 :])
 
 
-@pytest.mark.parametrize("order", [2, 3, 4])
+@pytest.mark.parametrize("order", [2, 4])
 @pytest.mark.parametrize("words", ["text", "ids"])
 def test_kenlm_scores_sentences_as_we_score_documents(tmp_path, order, words):
     import kenlm
@@ -80,10 +80,7 @@ def test_models_that_have_no_sentences_are_refused(tmp_path):
 
 
 def test_gzip_from_a_pipe_is_refused(tmp_path, monkeypatch):
-    import gzip
-
     write_arpa(model_of(1, 2), tmp_path / "m.arpa.gz")
-    assert gzip.open(tmp_path / "m.arpa.gz").read(1) == b"\\"
     with open(tmp_path / "m.arpa.gz", "rb") as stream:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
         refuses(ValueError, lambda: read_arpa("-"), "standard input", "gzip")

@@ -5,6 +5,7 @@ import gzip
 import lzma
 
 import numpy as np
+import pyarrow
 import pytest
 from support.refusals import assert_named, refuses
 
@@ -64,7 +65,7 @@ def test_scores_are_kenlms(tmp_path, case):
         assert log10_of(ours, sentence) == pytest.approx(theirs.score(sentence), abs=1e-4)
 
 
-@pytest.mark.parametrize("lacking", ["<s>", "</s>", "<s> </s>"])
+@pytest.mark.parametrize("lacking", [["<s>"], ["</s>"], ["<s>", "</s>"]])
 def test_a_missing_sentence_mark_is_the_unknown_word(tmp_path, lacking):
     """As in KenLM after `build_binary -s`; its Python package refuses the file, so the marks are spelled as unknown."""
     import kenlm
@@ -72,19 +73,16 @@ def test_a_missing_sentence_mark_is_the_unknown_word(tmp_path, lacking):
     lines = ["-1.2\t<unk>\t-0.1", "-99\t<s>\t-0.3", "-0.5\t</s>", "-0.7\ta\t-0.2"]
     bigram = "-0.4\t<unk> a\n-0.9\ta <unk>\n-0.6\t<unk> <unk>"
     (tmp_path / "whole.arpa").write_text(text(*lines, bigram=bigram))
-    kept = [line for line in lines if line.split("\t")[1] not in lacking.split()]
+    kept = [line for line in lines if line.split("\t")[1] not in lacking]
     (tmp_path / "model.arpa").write_text(text(*kept, bigram=bigram))
     theirs = kenlm.Model(str(tmp_path / "whole.arpa"))
     read_arpa(tmp_path / "model.arpa").save(tmp_path / "model.ngram")
+    bos, eos = "<s>" not in lacking, "</s>" not in lacking
     for sentence in SENTENCES:
-        inner = "oov " * ("<s>" in lacking.split()) + sentence + " oov" * ("</s>" in lacking)
-        scores = [
-            logp
-            for logp, _, _ in theirs.full_scores(inner, bos="<s>" not in lacking.split(), eos="</s>" not in lacking)
-        ]
-        expected = sum(scores["<s>" in lacking.split() :])
+        inner = "oov " * (not bos) + sentence + " oov" * (not eos)
+        scores = [logp for logp, _, _ in theirs.full_scores(inner, bos=bos, eos=eos)]
         for name in ("model.arpa", "model.ngram"):
-            assert log10_of(load(tmp_path / name), sentence) == pytest.approx(expected, abs=1e-4)
+            assert log10_of(load(tmp_path / name), sentence) == pytest.approx(sum(scores[not bos :]), abs=1e-4)
 
 
 def test_two_spellings_of_the_unknown_word_are_refused(tmp_path):
@@ -99,16 +97,15 @@ def test_two_spellings_of_the_unknown_word_are_refused(tmp_path):
     assert read_arpa(tmp_path / "again.arpa").words == ("<unk>", "a")
 
 
-@pytest.mark.parametrize("name", ["a.lm", "a.arpa.bz2", "a.bz2", "a.xz", "a.lm.gz", "a.arpa.zst", "a.zst", "a.arpa"])
-@pytest.mark.parametrize("packing", ["plain", "gzip", "bzip2", "xz", "zstd"])
+@pytest.mark.parametrize(
+    "name, packing",
+    [("a.lm", "plain"), ("a.arpa", "gzip"), ("a.arpa.zst", "bzip2"), ("a.bz2", "xz"), ("a.xz", "zstd")],
+)
 def test_names_and_packings(tmp_path, name, packing):
     """The packing is told by the content, as in KenLM."""
-    data = PLAIN.encode()
-    if packing == "zstd":
-        data = pytest.importorskip("pyarrow").compress(data, "zstd", asbytes=True)
-    else:
-        data = {"plain": bytes, "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}[packing](data)
-    path = tmp_path / name
+    packers = {"plain": bytes, "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    packers["zstd"] = lambda data: pyarrow.compress(data, "zstd", asbytes=True)
+    path, data = tmp_path / name, packers[packing](PLAIN.encode())
     path.write_bytes(data)
     assert is_model_file(path) and log10_of(load(path), "a") == pytest.approx(-1.1, abs=1e-6)
     if packing != "plain":
@@ -116,12 +113,10 @@ def test_names_and_packings(tmp_path, name, packing):
         refuses(ValueError, lambda: load(path), name, packing)
 
 
-def test_a_byte_order_mark_is_skipped_and_other_bytes_are_named(tmp_path):
+def test_a_byte_order_mark_is_skipped(tmp_path):
     path = tmp_path / "model.arpa"
     path.write_bytes(b"\xef\xbb\xbf" + PLAIN.encode())
     assert log10_of(read_arpa(path), "a") == pytest.approx(-1.1, abs=1e-6)
-    path.write_bytes(PLAIN.replace("\ta", "\tä").replace(" a", " ä").encode("latin-1"))
-    refuses(ValueError, lambda: read_arpa(path), "model.arpa:9", "UTF-8", "0xe4")
     path.write_bytes(b"\xef\xbb\xbf")
     refuses(ValueError, lambda: read_arpa(path), "model.arpa:1")
 

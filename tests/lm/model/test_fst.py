@@ -78,25 +78,24 @@ def test_wrong_automata_are_named():
             from_fst(changed(change), vocab_size=9)
 
 
-WEIGHTS = {math.inf: "inf", 3e38: "3.00", 3.4028234663852886e38: "3.40", 2.4e6: "2400000", -1.0: "-1.0"}
+WEIGHTS = {math.inf: "inf", 3.4028234663852886e38: "3.40", 2.4e6: "2400000", -1.0: "-1.0"}
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
-@pytest.mark.parametrize("place", ["root", "state", "failure"])
+@pytest.mark.parametrize("state, number", [(0, 2), (1, 1), (1, 0)], ids=["root", "state", "failure"])
 @pytest.mark.parametrize("kind", ["vector", "const"])
-def test_weights_that_are_no_costs_are_refused(tmp_path, weight, place, kind):
+def test_weights_that_are_no_costs_are_refused(tmp_path, weight, state, number, kind):
     fst = to_fst(example.model())
-    state, number = {"root": (0, 2), "state": (1, 1), "failure": (1, 0)}[place]
     _set(fst, state, number, weight=pywrapfst.Weight("tropical", weight))
     pywrapfst.convert(fst, kind).write(str(tmp_path / "model.fst"))
-    if weight == -1 and place == "failure":  # a backoff weight above 1
+    if weight == -1 and (state, number) == (1, 0):  # a backoff weight above 1
         model = load(tmp_path / "model.fst")
         save(model, tmp_path / "model.arpa")
         return assert_same_model(load(tmp_path / "model.arpa"), model)
     refuses(ValueError, lambda: load(tmp_path / "model.fst"), "model.fst", state, number, WEIGHTS[weight])
 
 
-@pytest.mark.parametrize("weight", [0.0, -0.0, 1e-45, 1.1e-38, 1000.0, 2.3e6])
+@pytest.mark.parametrize("weight", [-0.0, 1e-45, 2.3e6])
 def test_other_weights_are_kept_in_every_format(tmp_path, weight):
     fst = to_fst(example.model())
     _set(fst, 0, 2, weight=pywrapfst.Weight("tropical", weight))
@@ -109,7 +108,7 @@ def test_other_weights_are_kept_in_every_format(tmp_path, weight):
         assert_same_model(load(tmp_path / f"again{suffix}"), model)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.sampled_from([0, 1000]))
 def test_changed_automata_are_scored_as_openfst_has_them_or_refused(draw, order, failure_label):
     """Arcs and failure arcs that lead elsewhere, have another label or weight, are doubled or missing; new states."""

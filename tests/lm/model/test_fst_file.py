@@ -82,11 +82,11 @@ def test_acceptors_are_read_as_openfst_reads_them(draw, arc_type, symbols):
         table = pywrapfst.SymbolTable("\N{GREEK SMALL LETTER ALPHA}")
         table.add_symbol("\N{GREEK SMALL LETTER BETA}", 2**40)
         fst.set_input_symbols(table).set_output_symbols(table)
+    theirs = [
+        [(arc.ilabel, arc.olabel, float(arc.weight), arc.nextstate) for arc in fst.arcs(s)] for s in range(states)
+    ]
     for kind in ("vector", "const"):
         found = read(written(pywrapfst.convert(fst, kind)))
-        theirs = [
-            [(arc.ilabel, arc.olabel, float(arc.weight), arc.nextstate) for arc in fst.arcs(s)] for s in range(states)
-        ]
         ours = [found.arcs[a:b].tolist() for a, b in zip(found.first[:-1], found.first[1:])]
         assert (found.start, ours) == (fst.start(), theirs)
         assert found.final.tolist() == [float(fst.final(state)) for state in range(states)]
@@ -101,14 +101,12 @@ def test_aligned_const_is_read():
     file = head + bytes(-len(head) % 16) + table
     file += bytes(-len(file) % 16) + b"".join(arcs)
     found, plain = (read(np.frombuffer(data, np.uint8)) for data in (file, b"".join(const_parts(model.arrays))))
-    assert all(np.array_equal(a, b) for a, b in zip(found, plain))
+    assert all(map(np.array_equal, found, plain))
 
 
 def test_number_of_states_may_be_left_to_the_end():
-    data = written(to_fst(small_model(5))).copy()
-    known = read(data)
-    data[COUNTS : COUNTS + 8] = 255
-    assert all(np.array_equal(a, b) for a, b in zip(read(data), known))
+    data = written(to_fst(small_model(5)))
+    assert all(map(np.array_equal, read(patched(data, COUNTS, "<q", -1)), read(data)))
 
 
 def test_other_fsts_are_converted_or_refused(tmp_path):
@@ -131,22 +129,17 @@ def test_damage_is_named():
     for damaged, message in [
         (data[:0], ["OpenFst"]),
         (data[:20], ["byte 18", "2"]),
-        (data[: COUNTS + 3], ["40"]),
         (data[:-1], ["states"]),
         (data[:-4], ["state 4"]),
         (np.append(data, data[:4]), ["5", "4"]),
         (patched(data, 4, "<i", 2**31 - 1), ["2147483647"]),
-        (patched(data, 4, "<i", -1), ["-1"]),
         (patched(data, 26, "<i", 9), ["2", "9"]),
         (patched(data, 30, "<i", 1), ["symbol"]),
         (patched(data, COUNTS - 8, "<q", 5), ["5"]),
         (patched(data, COUNTS, "<q", 0)[: COUNTS + 16], ["automaton"]),
-        (patched(data, COUNTS - 8, "<q", -1), ["5", "-1"]),
         (patched(data, COUNTS, "<q", 2**62), ["header", "4611686018427387904"]),
-        (patched(data, COUNTS, "<q", -2), ["header", "-2"]),
         (patched(data, COUNTS, "<q", 4), ["4"]),
         (patched(data, body + 4, "<q", 2**40 + 1), ["state 0", "1099511627777"]),
-        (patched(data, body + 4, "<q", -1), ["state 0"]),
         (patched(data, arc, "<i", 7), ["0", "7:1"]),
         (patched(data, arc + 12, "<i", 5), ["0", "5"]),
         (patched(data, arc + 12, "<i", -1), ["0", "5", "-1"]),
@@ -165,7 +158,6 @@ def test_damage_of_const_is_named():
         (data[:-1], ["bytes"]),
         (np.append(data, data[:4]), ["4"]),
         (patched(data, counts, "<q", 2**61), ["2305843009213693952"]),
-        (patched(data, counts, "<q", -1), ["-1"]),
         (patched(data, counts + 8, "<q", 2**61), ["2305843009213693952"]),
         (patched(data, counts + 16 + 4, "<i", 1), ["state 0"]),
         (patched(data, counts + 16 + 8, "<i", 2**31 - 1), ["state 1", "2147483647"]),
