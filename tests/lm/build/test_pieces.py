@@ -18,30 +18,18 @@ from rescore.lm.build.tokens import numbered_tokens
 
 
 def test_the_plan_of_several_files(tmp_path, monkeypatch):
+    """Pieces of 40 tokens or of 10 bytes cover each file; one of no known length is one piece."""
     monkeypatch.setattr(inputs, "PIECE_TOKENS", 40)
     monkeypatch.setattr(inputs, "PIECE_BYTES", 10)
     np.save(tmp_path / "a.npy", np.zeros(100, np.uint16))
     np.zeros(50, np.uint32).tofile(tmp_path / "b.bin")
-    (tmp_path / "c.jsonl").write_bytes(b"x" * 25)
     (tmp_path / "d.json.gz").write_bytes(gzip.compress(b"x" * 25))
     (tmp_path / "e.txt").write_bytes(b"x" * 25)
     (tmp_path / "f.jsonl").touch()
     found = plan([tmp_path / "*"], vocab_size=100_000, tokenizer=object())
-    whole = {"a.npy": 100, "b.bin": 50, "c.jsonl": 25, "d.json.gz": None, "e.txt": 25, "f.jsonl": 0}
-    for name, size in whole.items():
-        own = [piece for piece in found if piece.path.endswith(name)]
-        step = 40 if name[0] in "ab" else 10
-        ends = [None] if size is None else [min(at + step, size) for at in range(0, max(size, 1), step)]
-        assert [piece.end for piece in own] == ends
-        assert [piece.begin for piece in own] == [0, *ends[:-1]]
-        assert {piece.is_text for piece in own} == {name[0] not in "ab"}
-    forms = ["npy"] * 3 + ["bin"] * 2 + ["jsonl"] * 4 + ["lines"] * 3 + ["jsonl"]
-    assert [piece.form for piece in found] == forms
-    assert [(piece.field, piece.dtype) for piece in found[2:6]] == [
-        (None, None),
-        (None, "uint32"),
-        (None, "uint32"),
-        ("text", None),
+    ends = {"a.npy": [40, 80, 100], "b.bin": [40, 50], "d.json.gz": [None], "e.txt": [10, 20, 25], "f.jsonl": [0]}
+    assert [(Path(piece.path).name, piece.begin, piece.end) for piece in found] == [
+        (name, begin, end) for name, own in ends.items() for begin, end in zip([0, *own], own)
     ]
     assert plan([tmp_path / "*"], vocab_size=100_000, tokenizer=object()) == found
     assert all(Piece(**json.loads(json.dumps(piece.to_json()))) == piece for piece in found)
@@ -56,11 +44,9 @@ def test_changed_files(tmp_path):
     refuses(ValueError, lambda: next(numbered_tokens(piece, vocab_size=9, end_of_text=0)), "a.npy")
 
 
-def test_refused_before_any_work(tmp_path):
+def test_text_needs_a_tokenizer(tmp_path):
     (tmp_path / "a.jsonl").touch()
     refuses(ValueError, lambda: plan([tmp_path / "a.jsonl"], vocab_size=9), "a.jsonl", "--tokenizer", "tokenizer.json")
-    with pytest.raises(FileNotFoundError):
-        plan([tmp_path / "b.npy"], vocab_size=9)
 
 
 def test_dumps_of_another_tokenizer(tmp_path):
@@ -95,9 +81,9 @@ def test_patterns(folder):
 
 
 def test_names_refused(folder):
-    refuses(FileNotFoundError, lambda: files_of([folder / "none.jsonl"]), "none.jsonl")
-    refuses(FileNotFoundError, lambda: files_of([folder / "*.zst"]), "*.zst")
-    refuses(FileNotFoundError, lambda: files_of([folder / "i*"]), "i*")
+    for name in ("none.jsonl", "*.zst", "i*"):
+        with refused(FileNotFoundError, name):
+            files_of([folder / name])
     refuses(ValueError, lambda: files_of([folder / "in"]), "in/*.json.gz'")
     refuses(ValueError, lambda: files_of([folder / "*.jsonl", folder / "in" / ".." / "a.jsonl"]), "a.jsonl")
     os.symlink(folder / "none", folder / "dangling.jsonl")
@@ -105,15 +91,8 @@ def test_names_refused(folder):
 
 
 FORMS = {
-    "a.jsonl": "jsonl",
-    "c4-train.00000-of-01024.json.gz": "jsonl",
-    "a.b.json.zst": "jsonl",
-    "a.txt": "lines",
-    "a.txt.gz": "lines",
-    "a.parquet": "parquet",
-    "a.npy": "npy",
-    "a.bin": "bin",
-    "-": "jsonl",
+    **{"a.jsonl": "jsonl", "c4-train.00000-of-01024.json.gz": "jsonl", "a.b.json.zst": "jsonl", "-": "jsonl"},
+    **{"a.txt": "lines", "a.txt.gz": "lines", "a.parquet": "parquet", "a.npy": "npy", "a.bin": "bin"},
 }
 
 
@@ -125,22 +104,16 @@ def test_forms(name, form):
     )
 
 
-@pytest.mark.parametrize("name", ["a", "a.csv", "a.gz", "a.npy.gz", "a.parquet.zst", ".jsonl", "a.tar.gz"])
+@pytest.mark.parametrize("name", ["a", "a.csv", "a.gz", "a.npy.gz", ".jsonl"])
 def test_forms_refused(name):
     refuses(ValueError, lambda: form_of(Path(name), ReadOptions()), name, "bz2")
 
 
 @pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"text_field": ""}, ["text_field"]),
-        ({"dtype": "int64"}, ["dtype", "uint16", "uint32", "'int64'"]),
-        ({"documents": "word"}, ["documents", "'word'"]),
-        ({"stdin": "npy"}, ["stdin", "'npy'"]),
-    ],
+    "option, value", [("text_field", ""), ("dtype", "int64"), ("documents", "word"), ("stdin", "npy")]
 )
-def test_options_refused(options, message):
-    refuses(ValueError, lambda: ReadOptions(**options), *message)
+def test_options_refused(option, value):
+    refuses(ValueError, lambda: ReadOptions(**{option: value}), option, value)
 
 
 def test_options_are_those_of_the_command_line():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.refusals import refused, refuses
+from support.refusals import refuses
 
 from rescore import _core
-from rescore.lm.build.counts import CountOptions, Run, Windows, count_run, merge_slice, slice_levels, slice_starts
+from rescore.lm.build.counts import CountOptions, Run, Windows, count_run, merge_slice, slice_levels
 
 EOT = 0
 texts = st.lists(st.lists(st.integers(1, 5), max_size=9), min_size=1, max_size=5)
@@ -78,14 +78,6 @@ def test_files_are_read_piece_by_piece(tmp_path):
         np.testing.assert_array_equal(np.concatenate([tokens for _, tokens, _, _ in parts]), whole[1])
         np.testing.assert_array_equal(np.concatenate([counts for _, _, counts, _ in parts]), whole[2])
         assert from_file.consumed == end - begin
-
-
-def test_slices_are_about_equal():
-    sample = np.random.default_rng(2).integers(0, 1000, 10_000).astype(np.uint16)
-    starts = slice_starts(sample, 8)
-    sizes = np.histogram(sample, [0, *starts, 1000])[0]
-    assert len(starts) == 7 and sizes.min() > 1000
-    assert slice_starts(np.zeros(50, np.uint16), 8) == [0]
 
 
 def consume(source, order, vocab_size):
@@ -172,11 +164,9 @@ ids = np.array([1, 2, 0], np.uint16)
     [
         ([(ids, 2, 1)], {}, ["parts"]),
         ([(ids, 0, 4)], {}, ["parts"]),
-        ([(ids, 0, 3)], {"vocab_size": 2, "end_of_text": 0}, ["token 1", "0..1", "2"]),
+        ([(ids, 0, 3)], {"vocab_size": 2}, ["token 1", "0..1", "2"]),
         ([(ids.astype(np.int32) - 1, 0, 3)], {}, ["token 2", "0..5", "-1"]),
         ([(ids, 0, 3)], {"order": 8}, ["order", "1..7", "8"]),
-        ([(ids, 0, 3)], {"vocab_size": 0}, ["vocabulary size", "1..2^24", "0"]),
-        ([(ids, 0, 3)], {"end_of_text": 6}, ["0..5", "6"]),
         ([(ids, 0, 3)], {"starts": [3, 3]}, ["starts"]),
     ],
 )
@@ -201,43 +191,26 @@ def test_wrong_text_is_refused(parts, options, message):
     ],
 )
 def test_wrong_windows_are_refused(offsets, tokens, counts, message):
-    with refused(ValueError, *message):
-        _core.run_of_windows(
-            np.array(offsets, np.int64), np.array(tokens, np.int32), np.array(counts, np.int64), **GOOD, starts=[]
-        )
+    arrays = (np.array(offsets, np.int64), np.array(tokens, np.int32), np.array(counts, np.int64))
+    refuses(ValueError, lambda: _core.run_of_windows(*arrays, **GOOD, starts=[]), *message)
+
+
+def test_wrong_slices_are_refused():
+    builder, slices = _core.LevelBuilder(**GOOD, min_counts=[1, 1, 1], most=5), _core.RunSlices([b""], **GOOD)
+    refuses(ValueError, lambda: builder.add(_core.RunSlices([b""], **{**GOOD, "order": 7}), 5), "slices")
+    for call in (lambda: builder.add(slices, 0), lambda: slices.spell(0), lambda: slices.write(0)):
+        refuses(ValueError, call, "windows", "1", "0")
+    refuses(ValueError, lambda: _core.LevelBuilder(**GOOD, min_counts=[1, 2, 1], most=5), "min_counts", "1")
+    refuses(ValueError, lambda: _core.LevelBuilder(**GOOD, min_counts=[1, 1, 1], most=0), "most", "1", "2^20")
 
 
 def test_arrays_of_another_type_are_refused():
-    for array in (ids.astype(np.int64), ids.astype(np.float32), ids.reshape(3, 1), [1, 2, 0], None):
+    windows = [np.array([0, 2], np.int64), np.array([0, 1], np.int32), np.array([1], np.int64)]
+    _core.run_of_windows(*windows, **GOOD, starts=[])
+    for dtype in (np.float64, np.int16, np.uint32):
+        for at in range(3):
+            with pytest.raises(TypeError):
+                _core.run_of_windows(*windows[:at], windows[at].astype(dtype), *windows[at + 1 :], **GOOD, starts=[])
+    for array in (ids.astype(np.int64), ids.astype(np.float32), ids.reshape(3, 1), None):
         with pytest.raises(TypeError):
             _core.count_windows([(array, 0, 3)], **GOOD, starts=[])
-    good = [np.array([0, 2], np.int64), np.array([0, 1], np.int32), np.array([1], np.int64)]
-    _core.run_of_windows(*good, **GOOD, starts=[])
-    for at in range(3):
-        for dtype in (np.float64, np.int16, np.uint32):
-            with pytest.raises(TypeError):
-                _core.run_of_windows(*good[:at], good[at].astype(dtype), *good[at + 1 :], **GOOD, starts=[])
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"min_counts": [1, 1]}, ["min_counts", "3", "2"]),
-        ({"min_counts": [1, 2, 1]}, ["min_counts", "1"]),
-        ({"min_counts": [0, 1, 1]}, ["min_counts", "1"]),
-        ({"most": 0}, ["most", "1", "2^20"]),
-    ],
-)
-def test_wrong_builders_are_refused(change, message):
-    refuses(ValueError, lambda: _core.LevelBuilder(**{**GOOD, "min_counts": [1, 1, 1], "most": 5, **change}), *message)
-
-
-def test_slices_of_something_else_are_refused():
-    builder = _core.LevelBuilder(**GOOD, min_counts=[1, 1, 1], most=5)
-    for other in ({"order": 7}, {"vocab_size": 1 << 24}, {"end_of_text": 1}):
-        with refused(ValueError, "slices"):
-            builder.add(_core.RunSlices([b""], **{**GOOD, **other}), 5)
-    slices = _core.RunSlices([b""], **GOOD)
-    for call in (lambda: builder.add(slices, 0), lambda: slices.spell(0), lambda: slices.write(0)):
-        with refused(ValueError, "windows", "1", "0"):
-            call()

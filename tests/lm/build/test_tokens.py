@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 import threading
 
 import numpy as np
@@ -22,49 +21,42 @@ V, EOT = 50, 0
 
 def read(path, vocab_size: int = V, end_of_text: int | None = EOT, **options) -> list[np.ndarray]:
     """The arrays of all pieces of a file."""
+    how = {"vocab_size": vocab_size, "end_of_text": end_of_text}
     found = plan([path], vocab_size=vocab_size, options=ReadOptions(**options))
-    return [
-        documents.tokens
-        for piece in found
-        for documents in numbered_tokens(piece, vocab_size=vocab_size, end_of_text=end_of_text)
-    ]
+    return [documents.tokens for piece in found for documents in numbered_tokens(piece, **how)]
 
 
 def flat(arrays: list[np.ndarray]) -> list[int]:
     return [int(token) for array in arrays for token in array]
 
 
-def ended(tokens: list[int], end_of_text: int = EOT) -> list[int]:
+def ended(tokens: list[int]) -> list[int]:
     """The oracle: documents between ends of text, the empty ones left out, each followed by one."""
-    documents = [
-        list(group) for inside, group in itertools.groupby(tokens, lambda token: token != end_of_text) if inside
-    ]
-    return [token for document in documents for token in (*document, end_of_text)]
+    documents = [list(group) for inside, group in itertools.groupby(tokens, lambda token: token != EOT) if inside]
+    return [token for document in documents for token in (*document, EOT)]
 
 
-STREAMS = [[], [0], [0, 0], [1], [1, 0], [0, 1], [0, 1, 0], [1, 0, 0, 2], [0, 0, 1, 2, 0, 0, 0, 3, 0, 0]]
+STREAM = [0, 0, 1, 2, 0, 0, 0, 3, 0, 0]
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=str)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "<u2", ">u2", "i4", ">i4", "u4", "i8", "u8"])
-def test_npy(tmp_path, stream, dtype):
-    np.save(tmp_path / "a.npy", np.array(stream, dtype))
+def test_npy(tmp_path, dtype):
+    np.save(tmp_path / "a.npy", np.array(STREAM, dtype))
     arrays = read(tmp_path / "a.npy")
-    assert flat(arrays) == ended(stream) and all(array.dtype == np.uint16 for array in arrays)
-    assert flat(read(tmp_path / "a.npy", end_of_text=None)) == stream
+    assert flat(arrays) == ended(STREAM) and all(array.dtype == np.uint16 for array in arrays)
+    assert flat(read(tmp_path / "a.npy", end_of_text=None)) == STREAM
 
 
 @pytest.mark.parametrize(
-    "dtype, vocab_size", [(None, V), ("uint16", 1 << 24), ("uint32", V), ("int32", V), (None, 70_000)]
+    "dtype, vocab_size, stored",
+    [(None, V, "<u2"), (None, 70_000, "<u4"), ("uint16", 1 << 24, "<u2"), ("uint32", V, "<u4"), ("int32", V, "<i4")],
 )
-def test_bin(tmp_path, dtype, vocab_size):
-    stored = dtype or ("uint16" if vocab_size <= 65536 else "uint32")
-    for stream in STREAMS:
-        np.array(stream, np.dtype(stored).newbyteorder("<")).tofile(tmp_path / "a.bin")
-        assert flat(read(tmp_path / "a.bin", vocab_size, dtype=dtype)) == ended(stream)
+def test_bin(tmp_path, dtype, vocab_size, stored):
+    np.array(STREAM, stored).tofile(tmp_path / "a.bin")
+    assert flat(read(tmp_path / "a.bin", vocab_size, dtype=dtype)) == ended(STREAM)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 20), st.integers(1, 12))
 def test_documents_in_pieces(tmp_path_factory, stream, step, chunk):
     """Every document comes once and whole, wherever pieces and chunks end."""
@@ -96,22 +88,19 @@ def test_ids_outside_the_vocabulary(tmp_path, monkeypatch, array, at, got):
 
 
 def test_arrays_refused(tmp_path):
-    for array, got in (
-        (np.zeros((2, 2), int), ["int64", "2"]),
-        (np.zeros(2), ["float64", "2"]),
-        (np.array("x"), ["<U1"]),
-    ):
-        np.save(tmp_path / "a.npy", array)
-        refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", *got)
-    np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
-    np.save(tmp_path / "b.npy", np.arange(100))
-    whole = (tmp_path / "b.npy").read_bytes()
-    for content in ((tmp_path / "a.npy").read_bytes(), b"", b"junk" * 50, whole[:-50], whole[:50]):
-        (tmp_path / "a.npy").write_bytes(content)
-        refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy")
+    path = tmp_path / "a.npy"
+    for array, got in ((np.zeros((2, 2), int), ["int64", "2"]), (np.zeros(2), ["float64", "2"])):
+        np.save(path, array)
+        refuses(ValueError, lambda: read(path), path, *got)
+    np.save(path, np.arange(100))
+    whole = path.read_bytes()
+    np.save(path, np.array([{}]), allow_pickle=True)
+    for content in (path.read_bytes(), b"", b"junk" * 50, whole[:-50], whole[:50]):
+        path.write_bytes(content)
+        refuses(ValueError, lambda: read(path), path)
     np.savez(tmp_path / "a.npz", x=np.arange(3))
-    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", "archive")
+    (tmp_path / "a.npz").rename(path)
+    refuses(ValueError, lambda: read(path), path, "archive")
     (tmp_path / "a.bin").write_bytes(b"abc")
     refuses(ValueError, lambda: read(tmp_path / "a.bin"), "a.bin", "uint16", "2", "3", "--dtype")
 
@@ -119,17 +108,17 @@ def test_arrays_refused(tmp_path):
 def test_ids_from_a_pipe(tmp_path, monkeypatch):
     monkeypatch.setattr(tokens, "CHUNK", 3)
     os.mkfifo(tmp_path / "a.bin")
-    for content, result in (
-        (np.array([1, 2, 0, 3, 4, 5, 6], "<u2").tobytes(), [1, 2, 0, 3, 4, 5, 6, 0]),
-        (b"abc", None),
-    ):
+
+    def read_all(content: bytes) -> list[int]:
         writer = threading.Thread(target=(tmp_path / "a.bin").write_bytes, args=(content,))
         writer.start()
-        if result:
-            assert flat(read(tmp_path / "a.bin")) == result
-        else:
-            refuses(ValueError, lambda: read(tmp_path / "a.bin"), "a.bin", "uint16", "2", "3")
-        writer.join()
+        try:
+            return flat(read(tmp_path / "a.bin"))
+        finally:
+            writer.join()
+
+    assert read_all(np.array([1, 2, 0, 3, 4, 5, 6], "<u2").tobytes()) == [1, 2, 0, 3, 4, 5, 6, 0]
+    refuses(ValueError, lambda: read_all(b"abc"), "a.bin", "uint16", "2", "3")
 
 
 def test_dumps(tmp_path):
@@ -144,19 +133,15 @@ def test_dumps(tmp_path):
     refuses(ValueError, lambda: read(tmp_path / "dump"), "checksum")
 
 
-@pytest.mark.parametrize(
-    "ids, noted", [([1, 2, 3], True), ([1, 0, 2], False), ([1, 2, 0], False), ([0], False), ([], False)]
-)
+@pytest.mark.parametrize("ids, noted", [([1, 2, 3], 1), ([1, 0, 2], 0), ([], 0)])
 @pytest.mark.parametrize("form", ["npy", "bin"])
 def test_a_file_without_any_end_of_text_is_noted(tmp_path, ids, noted, form):
-    path, skipped = tmp_path / f"a.{form}", Skipped()
+    path, skipped, array = tmp_path / f"a.{form}", Skipped(), np.array(ids, "<u2")
     if form == "npy":
-        np.save(path, np.array(ids, np.uint16))
+        np.save(path, array)
     else:
-        path.write_bytes(np.array(ids, "<u2").tobytes())
+        array.tofile(path)
     for piece in plan([path], vocab_size=9):
         list(numbered_tokens(piece, vocab_size=9, end_of_text=0, skipped=skipped))
-    assert [re.search(r"a.*: the end of text, 0, does not occur", note) is not None for note in skipped.notes] == [
-        True
-    ] * noted
+    assert len(skipped.notes) == noted and all(str(path) in note for note in skipped.notes)
     assert Skipped.from_json(skipped.to_json(), skipped.to_json()).notes == 2 * skipped.notes

@@ -17,8 +17,7 @@ from support.tiny_disk import tiny_disk
 from rescore.lattice import atomic
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.work import WorkFolder
-from rescore.lm.model import tables as columns
-from rescore.lm.model.tables import Columns, Folder, in_order
+from rescore.lm.model.tables import Folder
 
 OPTIONS = CountOptions(order=3, vocab_size=11, end_of_text=EOT)
 
@@ -124,31 +123,11 @@ def test_a_full_disk(tmp_path, capsys):
     assert len(stages) > 2, stages
 
 
-def parts(number, length=5):
-    return ((np.full(length, i, np.uint32), np.full(1, i, np.float64)) for i in range(number))
-
-
-def test_columns_in_folders_are_those_in_memory(tmp_path):
-    names, finished = {"a": np.uint32, "b": np.float64}, {}
-    in_memory = Columns().write(names, parts(4))
-    for _ in range(2):  # written, then found
-        found = Folder(tmp_path / "c", finished=finished).write(names, parts(4))
-        for mine, other in zip(found, in_memory, strict=True):
-            np.testing.assert_array_equal(mine, other)
-            assert mine.dtype == other.dtype and not mine.flags.writeable
-    assert finished == {"a": 80, "b": 32}
-    filled = Folder(tmp_path / "c", finished=finished)
-    numbers = np.arange(7, dtype=np.uint16)
-    for own in (filled, Columns()):
-        np.testing.assert_array_equal(own.fill("f", np.uint16, 7, lambda array: np.copyto(array, numbers)), numbers)
-    assert len(filled.fill("none", np.uint16, 0, lambda array: None)) == 0
-    filled.release()
-    np.testing.assert_array_equal(filled.open("f", np.uint16), numbers)
-
-
 def test_a_column_that_was_not_finished_is_written_anew(tmp_path):
-    names = {"a": np.uint32, "b": np.float64}
-    finished: dict = {}
+    names, finished = {"a": np.uint32, "b": np.float64}, {}
+
+    def parts(number):
+        return ((np.full(5, i, np.uint32), np.full(1, i, np.float64)) for i in range(number))
 
     def broken():
         yield from parts(2)
@@ -159,35 +138,3 @@ def test_a_column_that_was_not_finished_is_written_anew(tmp_path):
     assert Folder(tmp_path / "c", finished=finished).write(names, parts(1))[0].tolist() == [0] * 5
     (tmp_path / "c" / "b").write_bytes(b"cut")
     assert Folder(tmp_path / "c", finished=finished).write(names, parts(1))[1].tolist() == [0.0]
-
-
-def test_work_ahead_comes_in_order_and_ends_with_the_reader():
-    begun: list = []
-
-    def slow(number):
-        begun.append(number)
-        return number
-
-    assert list(in_order(Columns(threads=3), slow, ((i,) for i in range(50)))) == list(range(50))
-    begun.clear()
-    made = in_order(Columns(threads=2), slow, ((i,) for i in range(50)))
-    with pytest.raises(KeyError), columns.closing_generator(made):
-        next(made)
-        raise KeyError
-    assert len(begun) < 10
-    with pytest.raises(StopIteration):
-        next(made)
-
-
-def test_pages_are_given_back_while_one_item_is_worked_on():
-    """An item may read far more than memory should hold."""
-    released = threading.Semaphore(0)
-
-    class Counting(Columns):
-        def release(self) -> None:
-            released.release()
-
-    def reads_much(number):
-        return all(released.acquire(timeout=60) for _ in range(3))  # goes on once it was released three times
-
-    assert list(in_order(Counting(), reads_much, [(1,)])) == [True]
