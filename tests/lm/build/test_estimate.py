@@ -13,10 +13,9 @@ from support.refusals import refuses
 
 from rescore.lm.build.counts import count
 from rescore.lm.build.estimate import KatzOptions, KneserNeyOptions, estimate_model, good_turing
-from rescore.lm.build.prune import PruneOptions, prune
 
 FALLBACK = (0.5, 1.0, 1.5)
-CUT_OFFS = [(), (1, 1, 2, 2, 2, 2, 2), (1, 1, 2, 3, 3, 3, 4), (1, 2, 2, 2, 4, 4, 4)]
+CUT_OFFS = [(), (1, 1, 2, 3, 3, 3, 4), (1, 2, 2, 2, 4, 4, 4)]
 
 
 def documents_of(text):
@@ -79,11 +78,11 @@ def test_discounts_by_hand():
 
 
 def test_unseen_ids_share_what_was_seen_once():
-    counts = count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=10, end_of_text=0)  # 0 ends it: 0, 3, 4 were seen once
+    text = [1, 1, 1, 2, 2, 3, 4]  # 0 ends it: 0, 3, 4 were seen once
+    counts, fewer = (count([text], order=1, vocab_size=size, end_of_text=0) for size in (10, 6))
     p = np.exp(-estimate_model(counts).cost[0])
     np.testing.assert_allclose(p, [1 / 11, 3 / 11, 2 / 11, 1 / 11, 1 / 11, *[3 / 5 / 11] * 5])
-    p = np.exp(-estimate_model(count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=6, end_of_text=0)).cost[0])
-    assert p[5] == pytest.approx(1 / 9)  # not more than an id seen once
+    assert np.exp(-estimate_model(fewer).cost[0][5]) == pytest.approx(1 / 9)  # not more than an id seen once
     cost = estimate_model(counts, KatzOptions(unseen_cost=1000.0)).cost[0]
     assert cost[9] == 1000.0 and cost[1] == pytest.approx(-math.log(3 / 8))
 
@@ -118,11 +117,10 @@ def test_lmplz(name, lines, vocab_size, options):
     reference = lmplz.read(name, ids)
     size = vocab_size or reference.vocab_size
     documents = [[ids[word] for word in sentence] for sentence in text]
-    twin = oracle_kneser_ney.kneser_ney(
-        oracle_katz.count(documents, reference.order, lmplz.EOT), reference.order, size, lmplz.EOT, **options
-    )
-    stream = [token for document in documents for token in (*document, lmplz.EOT)]
-    mine = from_tables(small_model([lmplz.EOT, *stream], reference.order, size, **{"fallback": None, **options}))
+    counts = oracle_katz.count(documents, reference.order, lmplz.EOT)
+    twin = oracle_kneser_ney.kneser_ney(counts, reference.order, size, lmplz.EOT, **options)
+    stream = [lmplz.EOT, *(token for document in documents for token in (*document, lmplz.EOT))]
+    mine = from_tables(small_model(stream, reference.order, size, **{"fallback": None, **options}))
     padding = {(token,) for token in range(reference.vocab_size, size)}
     for model in (twin, mine):
         assert model.cost.keys() - padding == reference.cost.keys()
@@ -163,38 +161,14 @@ def test_counts_without_adjusted_ones():
     refuses(ValueError, lambda: estimate_model(counts, KneserNeyOptions()), "adjusted")
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 10**6), st.integers(2, 5), st.sampled_from([0.0, 1e-4, 1e-3, 1e-2]))
-def test_pruning_weighs_histories_as_often_as_they_were_seen(seed, order, theta):
-    text = random_text(seed, 11, 60)
-    tables = small_model(text, order, 11)
-    counts = oracle_katz.count(documents_of(text), order, 0)
-    seen = {}
-    for gram, c in counts.items():
-        seen[gram[:-1]] = seen.get(gram[:-1], 0) + c
-    slow = oracle_katz.prune(from_tables(tables), theta, lambda context: seen[context] / seen[()])
-    pruned = prune(tables, PruneOptions(theta=theta))
-    mine = set(from_tables(pruned).cost)
-    for gram in mine ^ set(slow.cost):  # one that lies on the limit may fall on either side
-        loss = oracle_katz.loss(from_tables(tables), gram, lambda context: seen[context] / seen[()])
-        assert abs(loss - math.log1p(theta)) < 1e-9
-    if mine == set(slow.cost):
-        assert_same_costs(pruned, slow, 1e-7)
-    assert_sums_to_one(pruned)
-    twice = prune(prune(tables, PruneOptions(theta=theta / 2)), PruneOptions(max_ngrams=tables.vocab_size))
-    assert twice.order == 1 and twice.histories is not None and twice.histories.count == ()
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
         (lambda: KatzOptions(k=0), ["1..1000"]),
         (lambda: KatzOptions(unseen_cost=math.inf), ["unseen_cost", "inf", "0..2302585"]),
         (lambda: KatzOptions(unseen_cost=-1.0), ["unseen_cost", "0..2302585", "-1.0"]),
-        *(
-            (lambda d=d: KneserNeyOptions(discount_fallback=d), ["discount_fallback", "0", "D1"])
-            for d in [(0.5, 1.0), (0.0, 1.0, 1.0), (0.5, 2.1, 1.0), (0.5, 1.0, math.nan)]
-        ),
+        (lambda: KneserNeyOptions(discount_fallback=(0.5, 1.0)), ["discount_fallback", "0", "D1"]),
+        (lambda: KneserNeyOptions(discount_fallback=(0.5, 2.1, math.nan)), ["discount_fallback", "0", "D1"]),
     ],
 )
 def test_wrong_options_are_named(options, message):

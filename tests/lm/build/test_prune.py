@@ -1,29 +1,43 @@
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import opengrm, oracle_katz
+from support.counts import counts_as_dict
 from support.models import assert_same_costs, assert_sums_to_one
-from support.oracle_lm import from_tables, random_tables
+from support.oracle_lm import from_tables, random_tables, random_text
 from support.refusals import refuses
 
+from rescore.lm.build.counts import count
+from rescore.lm.build.estimate import KneserNeyOptions, estimate_model
 from rescore.lm.build.prune import PruneOptions, prune, scores
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([0.0, 1e-4, 1e-3, 1e-2]))
-def test_pruning_is_that_of_the_definition(seed, order, theta):
-    tables = random_tables(seed, order, vocab_size=11, tokens=60)
-    slow = oracle_katz.prune(from_tables(tables), theta)
-    pruned = prune(tables, PruneOptions(theta=theta))
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([0.0, 1e-4, 1e-3, 1e-2]), st.booleans())
+def test_pruning_is_that_of_the_definition(seed, order, theta, kneser_ney):
+    """Katz weighs histories by the chain rule, Kneser-Ney as often as they were seen."""
+    text, options = random_text(seed, 11, 60), {"order": order, "vocab_size": 11, "end_of_text": 0}
+    method = KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5)) if kneser_ney else None
+    counts = count([text], **options, adjusted=kneser_ney)
+    tables = estimate_model(counts, method)
+    seen = Counter()
+    for gram, number in counts_as_dict(counts).items():
+        seen[gram[:-1]] += number
+    history = (lambda context: seen[context] / seen[()]) if kneser_ney else None
+    slow, pruned = oracle_katz.prune(from_tables(tables), theta, history), prune(tables, PruneOptions(theta=theta))
     mine = set(from_tables(pruned).cost)
     for gram in mine ^ set(slow.cost):  # one that lies on the limit may fall on either side
-        assert abs(oracle_katz.loss(from_tables(tables), gram) - math.log1p(theta)) < 1e-9
+        assert abs(oracle_katz.loss(from_tables(tables), gram, history) - math.log1p(theta)) < 1e-9
     if mine == set(slow.cost):
         assert_same_costs(pruned, slow, 1e-7)
     assert_sums_to_one(pruned)
+    if kneser_ney:
+        twice = prune(prune(tables, PruneOptions(theta=theta / 2)), PruneOptions(max_ngrams=tables.vocab_size))
+        assert twice.order == 1 and twice.histories is not None and twice.histories.count == ()
 
 
 @settings(max_examples=20)
