@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.refusals import refused, refuses
+from support.refusals import refuses
 
 from rescore.decode.cost.cost_model import (
     ACCELERATORS,
@@ -112,18 +112,13 @@ def test_monotone(efficiency, verified, batch, length, name, preset):
     def of(changed: Method, **places: int):
         return forecast(shape, [changed], clock, **{"batch": batch, "length": length, **places})[1]
 
-    one = of(way)
+    one, rows = of(way), dataclasses.replace(way, rows=2)
+    own = of(dataclasses.replace(rows, shared_cache=False))
     assert of(dataclasses.replace(way, tokens_per_pass=efficiency * 0.5 + 0.5)).tokens_per_s <= one.tokens_per_s
-    for more in (
-        of(dataclasses.replace(way, verified=verified + 1)),
-        of(way, batch=batch + 1),
-        of(way, length=length + 1),
-        of(dataclasses.replace(way, drafting=1e-4)),
-    ):
+    wider, drafted = dataclasses.replace(way, verified=verified + 1), dataclasses.replace(way, drafting=1e-4)
+    for more in (of(wider), of(drafted), of(way, batch=batch + 1), of(way, length=length + 1)):
         assert more.step_s >= one.step_s
-    rows = dataclasses.replace(way, rows=2)
-    assert of(dataclasses.replace(rows, shared_cache=False)).step_s >= of(rows).step_s
-    assert of(dataclasses.replace(rows, shared_cache=False)).way.tokens == way.tokens + 1
+    assert own.step_s >= of(rows).step_s and own.way.tokens == way.tokens + 1
 
 
 def test_where_drafts_stop_paying():
@@ -139,15 +134,13 @@ def test_where_drafts_stop_paying():
     assert found[1e2]["tree"] == 1 and found[10_000]["always"] is None and found[4000]["tree"] not in (1, None)
 
 
+# Seconds of 5 tokens lie between those of 1 and 9.
+MEASURED = Stopwatch(passes={1: PassCosts.of_times([1, 9], [1.0, 2.0]), 2: PassCosts.of_times([2, 18], [1.0, 5.0])})
+
+
 def test_measured_passes():
-    """Seconds of 5 tokens lie between those of 1 and 9."""
-    clock = Stopwatch(passes={1: PassCosts.of_times([1, 9], [1.0, 2.0]), 2: PassCosts.of_times([2, 18], [1.0, 5.0])})
-    plain, tree = forecast(SHAPE, [TREE], clock, batch=1, length=20)
-    assert (plain.step_s, tree.step_s, tree.times_plain) == pytest.approx((1.0, 1.5, 2 / 1.5))
-    assert forecast(SHAPE, [TREE], clock, batch=2, length=20)[1].step_s == pytest.approx(3.0)
-    assert stops_paying(SHAPE, [TREE], clock, batches=[1, 2], length=20) == {"tree": 2}
-    with refused(ValueError, "1", "2", "rescore bench passes --batch 3"):
-        clock.seconds(SHAPE, TREE, batch=3, length=20)
+    assert [MEASURED.seconds(SHAPE, TREE, batch=batch, length=20) for batch in (1, 2)] == pytest.approx([1.5, 3.0])
+    assert stops_paying(SHAPE, [TREE], MEASURED, batches=[1, 2], length=20) == {"tree": 2}
 
 
 @pytest.mark.parametrize(
@@ -168,6 +161,7 @@ def test_measured_passes():
         (lambda: accelerator("abacus"), ["accelerator abacus", "h200", "h100", "GB/s"]),
         (lambda: per_token(SHAPE, TREE, batch=0, length=1), ["batch", "1", "0"]),
         (lambda: per_token(SHAPE, TREE, length=-1), ["length", "0", "-1"]),
+        (lambda: MEASURED.seconds(SHAPE, TREE, batch=3, length=20), ["1", "2", "rescore bench passes --batch 3"]),
         (lambda: PassCosts(tokens=np.array([1, 1]), seconds=np.array([1.0, 1.0])), ["tokens", "[1, 1]"]),
         (lambda: PassCosts.of_times([1, 2], [1.0]), ["1"]),
         (lambda: PassCosts.of_times([1], [0.0]), ["seconds", "0"]),

@@ -2,6 +2,8 @@
 interpreter.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,7 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
 from rescore.lm.model.ngram import NGram
 
+INTS = partial(torch.zeros, dtype=torch.int32)
 FIELDS = ("tokens", "parents", "depths", "logq", "count")
 
 
@@ -49,14 +52,6 @@ def test_equal_on_the_demo(demo):
         same(device.trees(*on_device(sausages, histories), n), rescorer.trees(sausages, histories, n))
 
 
-def test_ties_go_to_shallow_prefixes_then_to_low_ranks():
-    """Every candidate costs the same: the order is that of depths and ranks alone."""
-    ids, cost = np.tile(np.arange(4, dtype=np.int32), (1, 3, 1)), np.zeros((1, 3, 4), np.float32)
-    found = device_rescorer(Rescorer()).trees(*on_device(Sausage(ids=ids, cost=cost), padded_histories([[]])), 11)
-    assert found.tokens[0].tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
-    assert found.parents[0].tolist() == [-1] * 4 + [0] * 4 + [1] * 3
-
-
 def test_tokens_that_no_model_has_are_left_out_and_told():
     rescorer = Rescorer(
         Backoff(VOCAB, 2, {(): dict.fromkeys(range(VOCAB), 1.0), (6,): {6: 0.5}}, {(): 0.0, (6,): 0.1}).ngram()
@@ -69,12 +64,8 @@ def test_tokens_that_no_model_has_are_left_out_and_told():
         TensorSausage(ids=torch.from_numpy(ids).to(DEVICE), cost=torch.from_numpy(cost).to(DEVICE)), histories, 6
     )
     assert found.invalid.tolist() == [True, True, True, True]
-    assert [row[:count].tolist() for row, count in zip(found.tokens, found.count)] == [
-        [0, 2, 3],
-        [1, 3, 2, 3],
-        [4, 2],
-        [4, 3],
-    ]
+    rows = [row[:count].tolist() for row, count in zip(found.tokens, found.count)]
+    assert rows == [[0, 2, 3], [1, 3, 2, 3], [4, 2], [4, 3]]
 
 
 @pytest.mark.parametrize(
@@ -84,32 +75,18 @@ def test_tokens_that_no_model_has_are_left_out_and_told():
         ({"ids": np.zeros((1, 2, 3), np.int32)}, TypeError, ["ids", "torch.int32"]),
         ({"cost": torch.zeros(1, 3, 2).mT}, ValueError, ["cost", "strides"]),
         ({"cost": torch.zeros(1, 2, 2)}, ValueError, ["cost", "[1, 2, 3]", "[1, 2, 2]"]),
-        ({"ids": torch.zeros(3, dtype=torch.int32)}, ValueError, ["ids", "[T, K]", "[B, T, K]", "[3]"]),
-        (
-            {"ids": torch.zeros(1, 33, 3, dtype=torch.int32), "cost": torch.zeros(1, 33, 3)},
-            ValueError,
-            ["slots T", "1..32", "33"],
-        ),
-        ({"history": torch.zeros(1, 2, dtype=torch.int64)}, TypeError, ["history", "torch.int64", "torch.int32"]),
-        ({"history": torch.zeros(2, 2, dtype=torch.int32)}, ValueError, ["history", "1"]),
-        ({"history": torch.zeros(1, 2, dtype=torch.int32, device="meta")}, ValueError, ["history"]),
+        ({"ids": INTS(3)}, ValueError, ["ids", "[T, K]", "[B, T, K]", "[3]"]),
+        ({"ids": INTS(1, 33, 3), "cost": torch.zeros(1, 33, 3)}, ValueError, ["slots T", "1..32", "33"]),
+        ({"history": INTS(1, 2).long()}, TypeError, ["history", "torch.int64", "torch.int32"]),
+        ({"history": INTS(2, 2)}, ValueError, ["history", "1"]),
+        ({"history": INTS(1, 2).to("meta")}, ValueError, ["history"]),
         ({"n": 0}, ValueError, ["nodes", "1", "4096"]),
     ],
 )
 def test_misuse(change, error, message):
-    call = {
-        "ids": torch.zeros(1, 2, 3, dtype=torch.int32),
-        "cost": torch.zeros(1, 2, 3),
-        "history": torch.zeros(1, 2, dtype=torch.int32),
-        "n": 3,
-        **change,
-    }
+    call = {"ids": INTS(1, 2, 3), "cost": torch.zeros(1, 2, 3), "history": INTS(1, 2), "n": 3, **change}
+    on_cpu = [name for name, one in call.items() if isinstance(one, torch.Tensor) and one.device.type == "cpu"]
+    call |= {name: call[name].to(DEVICE) for name in on_cpu}
     with refused(error, *message):
-        moved = {
-            name: call[name].to(DEVICE)
-            if isinstance(call[name], torch.Tensor) and call[name].device.type == "cpu"
-            else call[name]
-            for name in ("ids", "cost", "history")
-        }
-        history = moved.pop("history")
-        device_rescorer(Rescorer()).trees(TensorSausage(**moved), history, call["n"])
+        sausage = TensorSausage(ids=call["ids"], cost=call["cost"])
+        device_rescorer(Rescorer()).trees(sausage, call["history"], call["n"])

@@ -136,16 +136,6 @@ def suffixes(good, n: int, begin: int = 0, end: int = 5):
     return _core.suffixes(level(good, n), level(good, n - 1), begin, end)
 
 
-def estimate(good):
-    counted = (good["2.cost"], good["3.count"], good["3.total"])
-    return _core.estimate(level(good, 3), level(good, 2), *counted, np.ones(2), 0, 5)
-
-
-def context_logps(good):
-    own = (good["2.cost"], good["2.logp"], good["2.link"])
-    return _core.context_logps(level(good, 2), *own, np.zeros(3), 0, 9)
-
-
 @pytest.mark.parametrize(
     "change, body, message",
     [
@@ -155,8 +145,6 @@ def context_logps(good):
         ({"3.begin": (2, 10**9)}, lambda g: suffixes(g, 3), ["begin 3"]),
         ({"2.begin": (1, 10**9)}, lambda g: suffixes(g, 3, end=9), ["15", "1000000000"]),
         ({"2.begin": (9, 5)}, lambda g: level(g, 2), ["begin", "0"]),
-        ({"3.count": (1, 0)}, estimate, ["1", "0"]),
-        ({"2.link": (3, 999)}, context_logps, ["2", "3", "4"]),
         ({}, lambda g: suffixes(g, 3, 5, 4), ["range"]),
         ({}, lambda g: _core.first_by_last_token(level(g, 1), NOTHING, VOCAB), ["level", "2"]),
     ],

@@ -1,7 +1,5 @@
 """Runs of windows: counted, merged, spelled out; damaged ones; and the n-grams that are made of them."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -9,57 +7,9 @@ from hypothesis import strategies as st
 from support.refusals import refuses
 
 from rescore import _core
-from rescore.lm.build.counts import CountOptions, Run, Windows, count_run, merge_slice, slice_levels
+from rescore.lm.build.counts import CountOptions, Run, merge_slice, slice_levels
 
 EOT = 0
-texts = st.lists(st.lists(st.integers(1, 5), max_size=9), min_size=1, max_size=5)
-
-
-def windows(documents, order):
-    """{window: count} of the definition."""
-    found: Counter = Counter()
-    for document in documents:
-        stream = [EOT, *document, EOT] if document else [EOT]
-        for at in range(1, len(stream)):
-            found[tuple(stream[max(0, at - order + 1) : at + 1])] += 1
-    return found
-
-
-def spelled(runs, options, slices=1):
-    found: Counter = Counter()
-    for number in range(slices):
-        for offsets, tokens, counts in count_run(runs, number, options):
-            for a, b, count in zip(offsets, offsets[1:], counts.tolist()):
-                gram = tuple(tokens[a:b].tolist())
-                assert gram not in found
-                found[gram] = count
-    return found
-
-
-@settings(max_examples=60)
-@given(
-    texts,
-    st.integers(1, 7),
-    st.sampled_from([6, 70_000, 1 << 24]),
-    st.lists(st.integers(0, 6), max_size=3, unique=True),
-)
-def test_merged_runs_are_the_windows_of_the_definition(documents, order, vocab_size, starts):
-    options = CountOptions(order=order, vocab_size=vocab_size, end_of_text=EOT)
-    starts = sorted(starts) if order > 1 else []
-    text = np.array([token for document in documents if document for token in (*document, EOT)], np.uint32)
-    expected = windows(documents, order)
-    half, whole = len(text) // 2, len(text)
-    halves = [Run.of_tokens([(text, *part)], options, starts) for part in ((0, half), (half, whole))]
-    assert spelled(halves, options, len(starts) + 1) == expected
-    assert sum(run.tokens for run in halves) == expected.total() == len(text)
-    rows = list(expected)
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    tokens = np.array([t for row in rows for t in row], np.int32)
-    counts = np.array([expected[row] for row in rows], np.int64)
-    again = Run.of_windows(Windows(offsets, tokens, counts), options, starts)
-    assert (again.tokens, again.windows) == (len(text), len(rows))
-    assert spelled([again], options, len(starts) + 1) == expected
-    assert spelled([again, *halves], options, len(starts) + 1) == expected + expected
 
 
 def test_files_are_read_piece_by_piece(tmp_path):
@@ -131,7 +81,12 @@ def test_any_bytes_end_or_are_an_error(data, order, vocab_size, twice):
 
 
 @settings(max_examples=100)
-@given(texts, st.integers(1, 6), st.integers(0, 10**6), st.integers(0, 7))
+@given(
+    st.lists(st.lists(st.integers(1, 5), max_size=9), min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.integers(0, 10**6),
+    st.integers(0, 7),
+)
 def test_flipped_bits_end_or_are_an_error(documents, order, at, bit):
     options = CountOptions(order=order, vocab_size=6, end_of_text=EOT)
     text = np.array([token for document in documents for token in (*document, EOT)], np.uint16)
@@ -155,62 +110,32 @@ def test_a_run_that_is_cut_is_an_error(tmp_path):
     refuses(ValueError, lambda: slice_levels(*read(run.source[:-1] + b"\x80"), lambda parts: None), "windows")
 
 
-GOOD = {"order": 3, "vocab_size": 6, "end_of_text": 0}
-ids = np.array([1, 2, 0], np.uint16)
+GOOD = {"order": 3, "vocab_size": 6, "end_of_text": 0, "starts": []}
 
 
 @pytest.mark.parametrize(
-    "parts, options, message",
-    [
-        ([(ids, 2, 1)], {}, ["parts"]),
-        ([(ids, 0, 4)], {}, ["parts"]),
-        ([(ids, 0, 3)], {"vocab_size": 2}, ["token 1", "0..1", "2"]),
-        ([(ids.astype(np.int32) - 1, 0, 3)], {}, ["token 2", "0..5", "-1"]),
-        ([(ids, 0, 3)], {"order": 8}, ["order", "1..7", "8"]),
-        ([(ids, 0, 3)], {"starts": [3, 3]}, ["starts"]),
-    ],
+    "begin, end, message", [(2, 1, ["parts"]), (0, 4, ["parts"]), (0, 3, ["token 1", "0..1", "2"])]
 )
-def test_wrong_text_is_refused(parts, options, message):
-    refuses(ValueError, lambda: _core.count_windows(parts, **{**GOOD, "starts": [], **options}), *message)
+def test_wrong_text_is_refused(begin, end, message):
+    text = np.array([1, 2, 0], np.uint16)
+    refuses(ValueError, lambda: _core.count_windows([(text, begin, end)], **{**GOOD, "vocab_size": 2}), *message)
+    with pytest.raises(TypeError):
+        _core.count_windows([(text.astype(np.int64), 0, 3)], **GOOD)
 
 
 @pytest.mark.parametrize(
     "offsets, tokens, counts, message",
     [
         ([0, 3], [1, 2, 3], [0], ["window 0", "1", "3"]),
-        ([0, 4], [1, 2, 3, 4], [1], ["window 0", "1", "3"]),
         ([0, 3, 1], [1, 2, 3], [1, 1], ["window 1", "3"]),
         ([-1, 2], [1, 2, 3], [1], ["window 0", "1", "3"]),
         ([2, 5], [1, 2, 3], [1], ["window 0", "1", "3"]),
         ([0, 3], [1, 2, 6], [1], ["window 0", "0..5", "6"]),
-        ([0, 2], [1, 2], [1], ["window 0", "3"]),
-        ([0, 1], [0], [1], ["window 0"]),
         ([0, 3], [1, 0, 2], [1], ["window 0"]),
         ([0, 2, 4], [0, 1, 0, 2], [1 << 53, 1], ["counts", "2^53"]),
-        ([0], [], [1], ["offsets", "2", "1"]),
     ],
 )
 def test_wrong_windows_are_refused(offsets, tokens, counts, message):
+    """Files of windows are checked before (test_counts_files.py)."""
     arrays = (np.array(offsets, np.int64), np.array(tokens, np.int32), np.array(counts, np.int64))
-    refuses(ValueError, lambda: _core.run_of_windows(*arrays, **GOOD, starts=[]), *message)
-
-
-def test_wrong_slices_are_refused():
-    builder, slices = _core.LevelBuilder(**GOOD, min_counts=[1, 1, 1], most=5), _core.RunSlices([b""], **GOOD)
-    refuses(ValueError, lambda: builder.add(_core.RunSlices([b""], **{**GOOD, "order": 7}), 5), "slices")
-    for call in (lambda: builder.add(slices, 0), lambda: slices.spell(0), lambda: slices.write(0)):
-        refuses(ValueError, call, "windows", "1", "0")
-    refuses(ValueError, lambda: _core.LevelBuilder(**GOOD, min_counts=[1, 2, 1], most=5), "min_counts", "1")
-    refuses(ValueError, lambda: _core.LevelBuilder(**GOOD, min_counts=[1, 1, 1], most=0), "most", "1", "2^20")
-
-
-def test_arrays_of_another_type_are_refused():
-    windows = [np.array([0, 2], np.int64), np.array([0, 1], np.int32), np.array([1], np.int64)]
-    _core.run_of_windows(*windows, **GOOD, starts=[])
-    for dtype in (np.float64, np.int16, np.uint32):
-        for at in range(3):
-            with pytest.raises(TypeError):
-                _core.run_of_windows(*windows[:at], windows[at].astype(dtype), *windows[at + 1 :], **GOOD, starts=[])
-    for array in (ids.astype(np.int64), ids.astype(np.float32), ids.reshape(3, 1), None):
-        with pytest.raises(TypeError):
-            _core.count_windows([(array, 0, 3)], **GOOD, starts=[])
+    refuses(ValueError, lambda: _core.run_of_windows(*arrays, **GOOD), *message)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.refusals import assert_named, refused, refuses
-from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight, windows_of
+from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight
 
 from rescore.lattice import atomic
 from rescore.lm.build import counting, merging
@@ -58,19 +58,6 @@ def test_stages_make_the_model_of_memory(
         patch.setattr(counting, "MOST_RUNS", most_runs)
         made = build(folder, ListSource(pieces), options, cut, resources, method=method)
     assert_equal(made, in_memory(pieces, options, cut, method))
-
-
-@pytest.mark.parametrize("run_tokens, most_runs", [(1, 3), (10**6, 200)])
-def test_windows_make_the_model_of_their_text(tmp_path, monkeypatch, run_tokens, most_runs):
-    """Windows counted by several machines, and text beside them."""
-    monkeypatch.setattr(counting, "MOST_RUNS", most_runs)
-    pieces = text_pieces(5, 11, 300)
-    counted = [
-        [windows_of(pieces[0], OPTIONS), windows_of(pieces[1][:5], OPTIONS)],
-        [windows_of(pieces[1][5:], OPTIONS), *pieces[2]],
-    ]
-    made = build(tmp_path / "w", ListSource(counted), OPTIONS, None, tight(run_tokens, 2))
-    assert_equal(made, in_memory(pieces, OPTIONS))
 
 
 class Death(BaseException):
@@ -222,13 +209,10 @@ def test_too_many_contexts(tmp_path, monkeypatch):
         build(tmp_path / "w", ListSource(text_pieces(14, 11, 300)), OPTIONS)
 
 
-class Stop(Exception):
-    pass
-
-
 def test_no_thread_outlives_an_error(tmp_path, monkeypatch):
     """Whatever goes wrong in the main thread, nothing is written to the folder once the error is out."""
     pieces, body, resources = text_pieces(15, 11, 400), counting._count, tight(20, 3)
+    mortal = Mortal(monkeypatch)
 
     def state():
         files = [path for path in (tmp_path / "w").rglob("*") if path.is_file()]
@@ -239,30 +223,18 @@ def test_no_thread_outlives_an_error(tmp_path, monkeypatch):
         return body(*args)
 
     monkeypatch.setattr(counting, "_count", slow)
-    for owner, name, calls in ((WorkFolder, "save", 2), (merging.MergedColumns, "append", 1)):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, raising_after(getattr(owner, name), calls))
-            with pytest.raises(Stop) as error:
-                build(tmp_path / "w", ListSource(pieces), OPTIONS, None, resources)
-            after = state()
-            time.sleep(0.1)
-            assert state() == after
+    for calls in (6, 60):  # while it counts, and while it merges
+        mortal.arm(calls)
+        with pytest.raises(Death) as error:
+            build(tmp_path / "w", ListSource(pieces), OPTIONS, None, resources)
+        after = state()
+        time.sleep(0.1)
+        assert state() == after
+    mortal.arm(-1)
     build(tmp_path / "w", ListSource(pieces), OPTIONS, None, resources)
     after = state()
     del error  # with it go the files that the interrupted build had open
     assert state() == after
-
-
-def raising_after(body, calls):
-    left = [calls]
-
-    def call(*args):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Stop
-        return body(*args)
-
-    return call
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from support.refusals import refused, refuses
 
 from rescore import _core
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.compile import Arrays, Compact, codebook, compile_tables
+from rescore.lm.model.compile import Arrays, Compact, compile_tables
 from rescore.lm.model.ngram import NGram
 
 
@@ -97,18 +97,6 @@ def test_costs_without_a_book():
     assert plain[2][60_000:].tobytes() == zeros[:60_000].tobytes()
 
 
-def test_rounding():
-    cost = np.array([-3, -0.1, 0, 0.1, 0.6, 1.4, 9, 0], np.float32)
-    for book, rounded in (
-        ([0, 1, 2], [1, 1, 0, 1, 1, 1, 2, 0]),
-        ([-1, 0, 1], [-1, -1, 0, 1, 1, 1, 1, 0]),
-        ([0], [0] * 8),
-    ):
-        books = {8: np.array(book, np.float32)}  # by the number of costs
-        lm = automaton(one_context(cost), 2, 8, 7, lambda costs, books=books: books.get(len(costs), costs[:0].copy()))
-        assert lm.plain()[2][8:].tolist() == rounded
-
-
 def test_long_lists():
     """Contexts that together have more than 2^16 arcs: where they begin does not fit into their block."""
     vocab_size, states = 10_000, 25
@@ -151,21 +139,6 @@ def test_quantised():
     assert np.abs(a.backoff_cost - b.backoff_cost).max() < np.ptp(a.backoff_cost) / 128
     assert_same(small.quantised().arrays, b)
     assert_same(NGram.from_tables(small.to_tables()).arrays, b)
-
-
-@settings(max_examples=60)
-@given(st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=400), st.integers(2, 256))
-def test_codebooks(costs, bins):
-    cost = np.array(costs, np.float32) + np.float32(0)
-    book = codebook(cost, bins)
-    assert 1 <= len(book) <= bins and (np.diff(book) > 0).all() and book.dtype == np.float32
-    assert 0 in book or not (cost == 0).any()
-    found = np.unique(cost)
-    nearest = np.abs(cost[:, None] - book).min(axis=1)
-    if len(found) <= bins:
-        assert nearest.max() == 0
-    elif bins > 8:
-        assert nearest.max() <= 2 * np.ptp(cost) / (bins / 2 - 2) + 1e-5
 
 
 @pytest.mark.parametrize(

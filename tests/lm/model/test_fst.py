@@ -20,16 +20,6 @@ from rescore.lm.model.tables import Tables
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0, 1000]))
-def test_round_trip(seed, order, failure_label):
-    model = NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=50))
-    fst = to_fst(model, failure_label=failure_label)
-    assert fst.verify() and fst.num_states() == model.core.num_states
-    back = from_fst(fst, vocab_size=6, failure_label=failure_label)
-    assert_same_model(back, NGram.from_tables(model.to_tables()))
-
-
 def test_opengrm_models_are_read(shared):
     folder = shared / "reference" / "opengrm"
     ids = opengrm.read_symbols(folder / "earnest.sym")

@@ -1,11 +1,8 @@
 import os
 import random
-import re
-import shutil
 import struct
 import zlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,33 +165,6 @@ def test_large_files_are_verified_on_request(path, monkeypatch):
     model = NGram.open(path)
     refuses(RuntimeError, lambda: model.step(model.start([example.LIONEL]), example.MESSI), "arcs[6]")
     refuses(ValueError, lambda: NGram.open(path, verify=True), "'arcs'")
-
-
-def resident(path) -> int:
-    """Bytes of a mapped file that are in this process's memory."""
-    total = 0
-    inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            inside = line.endswith(str(path))
-        elif inside and line.startswith("Rss:"):
-            total += 1024 * int(line.split()[1])
-    return total
-
-
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="what is mapped is read from /proc")
-def test_opening_does_not_read_the_whole_file(demo, tmp_path):
-    """Of a file that is not verified when it is opened, only a few pages of each section; of a verified one, all."""
-    path = tmp_path / "demo.ngram"
-    shutil.copy(demo / "demo.ngram", path)
-    size = path.stat().st_size
-    assert size > ngram_file.VERIFIED_BYTES
-    opened = NGram.open(path)
-    assert 0 < resident(path) < size / 4
-    del opened
-    opened = NGram.open(path, verify=True)
-    assert resident(path) > 0.9 * size
-    assert opened.order == 4
 
 
 def test_a_resident_model_is_the_same(model, path):
