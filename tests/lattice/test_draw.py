@@ -1,4 +1,6 @@
-"""Drawings: well-formed, safe with any token text, telling the right lengths; the shipped pictures are current."""
+"""Drawings: well-formed, safe with any token text, telling the right lengths; the shipped pictures are current; what
+values look like in a session.
+"""
 
 import dataclasses
 import xml.etree.ElementTree as xml
@@ -11,10 +13,12 @@ from support.paths import ROOT
 from support.refusals import refuses
 from support.tools import load_tool
 
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice import svg
 from rescore.lattice.draw import draw_sausage, draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
+from rescore.lm.model.ngram import NGram
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -109,3 +113,24 @@ def test_refusals():
     refuses(ValueError, lambda: draw_sausage(sausage(), before=[0, 4, 8, 9]), "before rescoring", "4", "3")
     refuses(ValueError, lambda: draw_sausage(sausage(), words=["a", "b"]), "words", "2")
     refuses(ValueError, lambda: svg.size("<p>"), "drawing", "'<p>'")
+
+
+BATCH = Sausage.from_logits(np.random.default_rng(0).standard_normal((3, 5, 5000)).astype(np.float32), 8)
+LM = NGram.uniform(5000)
+RESCORER = Rescorer(LM, alpha=1.0)
+TREE = RESCORER.tree(BATCH[0], [1], 64)
+
+
+@pytest.mark.parametrize("value", [BATCH, TREE, LM, RESCORER, LM.to_tables()])
+def test_a_line(value):
+    assert len(repr(value)) < 300 and "\n" not in repr(value) and type(value).__name__ in repr(value)
+
+
+def test_pictures():
+    """What a notebook asks for; they name every candidate and node."""
+    for value, ids in ((BATCH[0], BATCH.ids[0].ravel()), (TREE, TREE.tokens)):
+        root = xml.fromstring(value._repr_svg_())
+        words = " ".join(root.itertext())
+        assert root.tag.endswith("svg") and all(str(token) in words for token in ids.tolist())
+    assert BATCH._repr_svg_() is None
+    assert TokenTree.from_parents([], [])._repr_svg_().startswith("<svg")

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import threading
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +24,7 @@ from rescore.lm.model.vocabulary import Skipped
 ANY_TOKENIZER = object()  # plan only asks whether there is one
 
 
-def zstd(content: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(content)
-    return sink.getvalue().to_pybytes()
-
-
-PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstd}
+PACK = {"": bytes, ".gz": gzip.compress, ".zst": partial(pa.compress, codec="zstd", asbytes=True)}
 
 
 def as_lines(*texts: str, field: str = "text") -> bytes:

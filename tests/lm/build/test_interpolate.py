@@ -1,4 +1,4 @@
-"""Models made one, against mixtures that are computed word by word from dictionaries."""
+"""Models made one, against mixtures that are computed word by word from dictionaries; weights tuned on text."""
 
 import math
 from dataclasses import replace
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.oracle_lm import from_tables, random_tables
+from support.oracle_lm import from_tables, random_tables, random_text
 from support.refusals import refuses
 
 from rescore.lm.build.estimate import with_backoff
 from rescore.lm.build.interpolate import Mixture, check_alike, interpolate, merge_models
+from rescore.lm.build.tuning import tune_mixture
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import NEVER, Tables
 
@@ -128,3 +129,34 @@ def test_other_vocabularies_are_refused():
 )
 def test_wrong_weights_are_named(options, message):
     refuses(ValueError, lambda: Mixture(**options), *message)
+
+
+def dynamic_nats(made, weights, text, log_linear) -> float:
+    """Of a mixture that looks every word up in all two_models."""
+    slow, total = [from_tables(model.to_tables()) for model in made], 0.0
+    for at, token in enumerate(text):
+        p = np.array([[math.exp(-model.of(text[:at], word)) for word in range(V)] for model in slow])
+        mixed = np.prod(p ** np.array(weights)[:, None], axis=0) if log_linear else np.array(weights) @ p
+        total -= math.log(mixed[token] / mixed.sum())
+    return total
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.booleans())
+def test_no_other_weights_are_better(seed, log_linear):
+    made = [NGram.from_tables(own) for own in models(seed, (1 + seed % 3, 1 + (seed + 1) % 3))]
+    text = random_text(seed + 5, V, 60)
+    found = tune_mixture(made, [text[:20], text[20:]], log_linear=log_linear)
+    assert found.nats == pytest.approx(dynamic_nats(made, found.mixture.weights, text, log_linear), rel=1e-4)
+    assert found.equal == pytest.approx(dynamic_nats(made, (0.5, 0.5), text, log_linear), rel=1e-4)
+    assert found.alone == pytest.approx([dynamic_nats(made, own, text, False) for own in ((1, 0), (0, 1))], rel=1e-4)
+    grid = np.linspace(0, 1, 6)
+    for share in grid:
+        for power in (1,) if not log_linear else (0.5, 1, 1.5):
+            other = (power * share, power * (1 - share))
+            assert dynamic_nats(made, other, text, log_linear) > found.nats - 1e-3 * len(text)
+
+
+@pytest.mark.parametrize("texts", [[], [[]]])
+def test_no_text_is_refused(texts):
+    refuses(ValueError, lambda: tune_mixture(list(map(NGram.from_tables, models(1, (1, 2)))), texts), "weights")
