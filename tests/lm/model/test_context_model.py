@@ -73,30 +73,24 @@ def test_equals_counting(both, draft):
     assert share.sum() + rest == pytest.approx(1, abs=1e-6)
 
 
-@settings(max_examples=100)
-@given(texts(), tokens.map(lambda text: text[:9]))
-def test_evidence_is_what_was_counted_before_each_token(both, more):
+@settings(max_examples=200)
+@given(texts(), tokens.map(lambda text: text[:9]), st.booleans())
+def test_evidence_is_what_was_counted_before_each_token(both, more, other):
+    """Of another text nothing is counted."""
     model, twin = both
-    known = model.evidence(array(more))
+    known = model.evidence(array(more), other=other)
     assert known.shape == (len(more), model.order, 2, 3) and known.dtype == np.float32
-    for token, one in zip(more, known):
-        assert one == pytest.approx(twin.evidence((), token), rel=1e-5)
-        twin.extend([token])
+    own = twin.tokens
+    if other:
+        twin.tokens = ()  # its counts stay
+    for at, (token, one) in enumerate(zip(more, known)):
+        assert one == pytest.approx(twin.evidence(tuple(more[:at]) if other else (), token), rel=1e-5)
+        if not other:
+            twin.extend([token])
+    twin.tokens = own if other else twin.tokens
     assert model.size == len(twin.tokens)
     share, rest = model.mixture(ALL[:0], ALL)
     assert share + rest * OTHER == pytest.approx(twin.distribution((), OTHER), rel=1e-5, abs=1e-6)
-
-
-@settings(max_examples=100)
-@given(texts(), tokens.map(lambda text: text[:9]))
-def test_evidence_of_another_text_counts_nothing(both, other):
-    model, twin = both
-    before = model.mixture(ALL[:0], ALL)[0].tobytes()
-    known = model.evidence(array(other), other=True)
-    assert model.size == len(twin.tokens) and model.mixture(ALL[:0], ALL)[0].tobytes() == before
-    twin.tokens = ()  # its counts stay
-    for at, (token, one) in enumerate(zip(other, known)):
-        assert one == pytest.approx(twin.evidence(tuple(other[:at]), token), rel=1e-5)
 
 
 def test_predictions_that_do_not_count():

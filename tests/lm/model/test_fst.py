@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import opengrm
-from support.fst_twin import added_arc_by_arc
 from support.fuzz import damage, times
 from support.models import assert_same_model, assert_same_tables, use
 from support.oracle_lm import random_tables
@@ -32,6 +31,24 @@ COUNTS = 4 + 4 + 6 + 4 + 8 + 4 + 4 + 8 + 8  # bytes before the number of states 
 
 def small_model(seed, order=3):
     return NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=50))
+
+
+def added_arc_by_arc(model: NGram, failure_label: int = 0, start: int = 0):
+    """The slow twin: the automaton added to a VectorFst of OpenFst, arc by arc."""
+    arrays, fst = model.arrays, pywrapfst.VectorFst("standard")
+    fst.add_states(len(arrays.backoff_state))
+
+    def add(state: int, label: int, cost: float, after: int) -> None:
+        fst.add_arc(state, pywrapfst.Arc(label, label, pywrapfst.Weight("tropical", float(cost)), int(after)))
+
+    for state in range(len(arrays.backoff_state)):
+        if state:
+            add(state, failure_label, arrays.backoff_cost[state], arrays.backoff_state[state])
+        for arc in range(int(arrays.arc_begin[state]), int(arrays.arc_begin[state + 1])):
+            add(state, int(arrays.arc_token[arc]) + 1, arrays.arc_cost[arc], arrays.arc_next[arc])
+        fst.set_final(state)
+    fst.set_start(start)
+    return fst
 
 
 def written(fst):

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
-import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cli
@@ -118,6 +116,7 @@ def test_wrong_input_is_named(worked):
 @pytest.fixture
 def nine(tmp_path) -> Path:
     """The folder of a tokenizer of nine words."""
+    pytest.importorskip("tokenizers")  # the wheels' own test has neither this nor transformers
     return cli.make_tokenizer(tmp_path / "tokenizer.json", 9).parent
 
 
@@ -125,8 +124,9 @@ def test_a_model_of_texts(nine):
     """Strings and a tokenizer, however it is given: as the ids that the tokenizer makes of them."""
     texts, file = [" w1 w2 w3 w2", " w1 w2", " w8"], str(nine / "tokenizer.json")
     plain = build([[1, 2, 3, 2], [1, 2], [8]], order=3, vocab_size=12, end_of_text=0)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=file)
-    for tokenizer in (nine, file, TextTokenizer.open(nine), tokenizers.Tokenizer.from_file(file), fast):
+    plainest = pytest.importorskip("tokenizers").Tokenizer.from_file(file)
+    fast = pytest.importorskip("transformers").PreTrainedTokenizerFast(tokenizer_file=file)
+    for tokenizer in (nine, file, TextTokenizer.open(nine), plainest, fast):
         model = build_ngram(iter(texts), tokenizer, order=3, vocab_size=12)
         assert_same_model(model, plain)
         assert model.end_of_text == 0 and model.words[:3] == TextTokenizer.open(nine).words()[:3]

@@ -144,27 +144,20 @@ def test_damage_is_named(path, change, message):
     refuses(ValueError, lambda: NGram.open(path), "model.ngram", *message)
 
 
-def test_checksums_find_what_has_no_shape(path):
-    data = bytearray(path.read_bytes())
-    _, (_, _, _, offset, _) = sections(data)["arcs"]
-    data[offset] ^= 1
-    path.write_bytes(data)
-    refuses(ValueError, lambda: NGram.open(path), "'arcs'")
-    assert NGram.open(path, verify=False).order == 3
-    data[HEADER.size + 30] ^= 1
-    path.write_bytes(data)
-    refuses(ValueError, lambda: NGram.open(path, verify=False), "header")
-
-
-def test_large_files_are_verified_on_request(path, monkeypatch):
+def test_files_that_are_not_verified(path, monkeypatch):
+    """Checksums find what has no shape; large files are verified on request, and damage is found where it is used."""
     data = bytearray(path.read_bytes())
     _, (_, _, _, offset, _) = sections(data)["arcs"]
     data[offset + 4] = 0xFF  # of the code behind the first cost
     path.write_bytes(data)
+    refuses(ValueError, lambda: NGram.open(path), "'arcs'")
     monkeypatch.setattr(ngram_file, "VERIFIED_BYTES", len(data) - 1)
     model = NGram.open(path)
     refuses(RuntimeError, lambda: model.step(model.start([example.LIONEL]), example.MESSI), "arcs[6]")
     refuses(ValueError, lambda: NGram.open(path, verify=True), "'arcs'")
+    data[HEADER.size + 30] ^= 1
+    path.write_bytes(data)
+    refuses(ValueError, lambda: NGram.open(path, verify=False), "header")
 
 
 def test_a_resident_model_is_the_same(model, path):
