@@ -9,7 +9,7 @@ import pytest
 from support.fuzz import damage, times
 from support.models import assert_same_model, use
 from support.oracle_lm import random_tables
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from rescore.lm.model import example, ngram_file
 from rescore.lm.model.ngram import NGram
@@ -112,6 +112,7 @@ def section_data(name, value):
         (lambda data: b"", ["0", "64"]),
         (put(0, b"GGUF"), ["begins"]),
         (put(8, b"\x04"), ["3", "4"]),
+        (put(8, b"\x02"), ["3", "2"]),
         (lambda data: data[:-64], ["truncated"]),
         (lambda data: data + b"x", ["truncated"]),
         (put(12, b"\xff\xff"), ["header", "16", "65535"]),
@@ -179,11 +180,10 @@ def test_odd_metadata_do_no_harm(model, path):
 
 
 def test_what_is_no_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        NGram.open(tmp_path / "absent.ngram")
-    refuses(ValueError, lambda: NGram.open(tmp_path), tmp_path)
     os.mkfifo(tmp_path / "pipe.ngram")
-    refuses(ValueError, lambda: NGram.open(tmp_path / "pipe.ngram"), "pipe.ngram")
+    for path in (tmp_path, tmp_path / "pipe.ngram"):
+        with refused(ValueError, path):
+            NGram.open(path)
 
 
 @pytest.mark.parametrize("seal", [False, True], ids=["as it is", "checksums mended"])
