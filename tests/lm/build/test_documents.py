@@ -108,6 +108,7 @@ BAD = [
     (b'{"text": 3}', ['"text"', "3}"], "no text"),
     (b'{"text": NaN}', ["object"], "no text"),
     (b'{"text": "b"', ["','"], "not JSON"),
+    (b'{"a": ' * 50_000, [], "not JSON"),
     (b'{"a": ' + b"9" * 5000 + b"}", ["Exceeds"], "not JSON"),
     (b'{"text": "\xff"}', ["UTF-8", "0xff", "10"], "not UTF-8"),
     (b'{"text": "\xed\xa0\x80"}', ["UTF-8", "0xed", "10"], "not UTF-8"),
