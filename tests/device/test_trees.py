@@ -49,7 +49,9 @@ def test_equal_the_native_trees(problem, n):
 def test_equal_on_the_demo(demo):
     block = next(Dump.open(demo / "sampled").blocks())
     rows = np.array([5, 300])
-    rescorer = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3, head=np.linspace(0.5, 1.5, 5))
+    model = NGram.open(demo / "demo.ngram")
+    models = [model, model.of_order(3)]
+    rescorer = Rescorer(models, alpha=np.array([[0.2] * 5, [0.1] * 5]), head=np.linspace(0.5, 1.5, 5))
     sausages, histories = block.sausages()[rows], block.histories(rows, rescorer.context)
     device = device_rescorer(rescorer)
     for n in (16, 100):

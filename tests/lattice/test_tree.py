@@ -46,6 +46,13 @@ def test_accepted_length_of_every_size(drafts, truth, extra):
         assert tree.head(n).accepted(line[0]) == ([0] + want)[n]
 
 
+def test_accepted_by_size_of_a_batch():
+    tokens = np.array([[1, 2, 3], [4, 1, -1]], np.int32)
+    parents = np.array([[-1, 0, 1], [-1, -1, -1]], np.int32)
+    truth = np.array([[1, 2, 9], [1, -1, -1]], np.int32)
+    assert accepted_by_size(tokens, parents, truth).tolist() == [[1, 2, 2], [0, 1, 1]]
+
+
 def test_an_empty_tree():
     tree = TokenTree.from_drafts(np.full((2, 3), -1))
     assert (tree.size, tree.accepted(np.array([1]))) == (0, 0)

@@ -98,6 +98,19 @@ def test_costs_without_a_book():
     assert plain[2][60_000:].tobytes() == zeros[:60_000].tobytes()
 
 
+def test_rounding():
+    """To the nearest of the book, but nothing else to 0."""
+    cost = np.array([-3, -0.1, 0, 0.1, 0.6, 1.4, 9, 0], np.float32)
+    for book, rounded in (
+        ([0, 1, 2], [1, 1, 0, 1, 1, 1, 2, 0]),
+        ([-1, 0, 1], [-1, -1, 0, 1, 1, 1, 1, 0]),
+        ([0], [0] * 8),
+    ):
+        books = {8: np.array(book, np.float32)}  # by the number of costs
+        lm = automaton(one_context(cost), 2, 8, 7, lambda costs, books=books: books.get(len(costs), costs[:0].copy()))
+        assert lm.plain()[2][8:].tolist() == rounded
+
+
 def test_long_lists():
     """Contexts that together have more than 2^16 arcs: where they begin does not fit into their block."""
     vocab_size, states = 10_000, 25
