@@ -35,7 +35,7 @@ def same(found, wanted):
         assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(problems(), st.integers(1, 40))
 def test_equal_the_native_trees(problem, n):
     lms, batch, alphas, histories, _ = problem

@@ -17,6 +17,7 @@ from rescore.lm.build import counting, merging
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.estimate import KneserNeyOptions
 from rescore.lm.build.prune import PruneOptions
+from rescore.lm.build.staged import Resources
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model import tables as columns
 
@@ -193,6 +194,18 @@ def test_too_little_disk(tmp_path):
             refused += 1
     assert refused > 3
     assert_equal(made, in_memory(pieces, options, CUT))
+
+
+def test_too_little_text_or_memory(tmp_path):
+    few = Resources(memory_bytes=1 << 20, threads=2)
+    for source, resources, named in (
+        (ListSource([[], []]), None, ["least"]),
+        (ListSource([[], []], bad=[2, 3]), None, ["5", "0"]),
+        (ListSource(text_pieces(1, 11, 50)), few, ["memory", "2", "1", "--ram"]),
+    ):
+        with refused(ValueError, *named):
+            build(tmp_path / "w", source, OPTIONS, None, resources)
+        assert not (tmp_path / "w").exists() or resources
 
 
 def test_too_many_contexts(tmp_path, monkeypatch):

@@ -138,3 +138,4 @@ def test_a_column_that_was_not_finished_is_written_anew(tmp_path):
     assert Folder(tmp_path / "c", finished=finished).write(names, parts(1))[0].tolist() == [0] * 5
     (tmp_path / "c" / "b").write_bytes(b"cut")
     assert Folder(tmp_path / "c", finished=finished).write(names, parts(1))[1].tolist() == [0.0]
+    assert len(Folder(tmp_path / "c").fill("none", np.uint16, 0, lambda array: None)) == 0
