@@ -47,10 +47,10 @@ def test_accepted_length_of_every_size(drafts, truth, extra):
 
 
 def test_accepted_by_size_of_a_batch():
-    tokens = np.array([[1, 2, 3], [4, 1, -1]], np.int32)
-    parents = np.array([[-1, 0, 1], [-1, -1, -1]], np.int32)
-    truth = np.array([[1, 2, 9], [1, -1, -1]], np.int32)
-    assert accepted_by_size(tokens, parents, truth).tolist() == [[1, 2, 2], [0, 1, 1]]
+    tokens = np.array([[1, 2, 3, -1], [4, 1, 2, 2]], np.int32)
+    parents = np.array([[-1, 0, 1, -1], [-1, -1, 1, 2]], np.int32)
+    truth = np.array([[1, 9, 9], [1, 2, -1]], np.int32)
+    assert accepted_by_size(tokens, parents, truth).tolist() == [[1, 1, 1, 1], [0, 1, 2, 2]]
 
 
 def test_an_empty_tree():
