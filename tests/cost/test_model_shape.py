@@ -3,19 +3,14 @@
 import json
 
 import pytest
-from msgspec import structs
 from support.refusals import refused, refuses
 
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 
 LLAMA = {
     "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-    "vocab_size": 500,
+    **{"hidden_size": 64, "num_hidden_layers": 3, "intermediate_size": 96, "vocab_size": 500},
+    **{"num_attention_heads": 8, "num_key_value_heads": 2},
 }
 SHAPE = ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500)
 
@@ -44,8 +39,7 @@ def test_published_sizes(name, billions):
     assert PRESETS[name].stored_parameters == pytest.approx(1e9 * billions, rel=1e-3)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "qwen3"])
+@pytest.mark.parametrize("family, tied", [("llama", False), ("gpt2", True), ("gpt_neox", False), ("qwen3", True)])
 def test_against_models_of_hugging_face(tmp_path, family, tied):
     """All matrices of the built model: those that a pass reads, and the embedding table if it is separate."""
     import torch
@@ -110,12 +104,6 @@ def test_refused_configurations(tmp_path, changes, message):
     refuses(ValueError, lambda: ModelShape.from_config(config(tmp_path, **changes)), *message)
 
 
-@pytest.mark.parametrize("text, message", [("[1]", ["list"]), ("{", ["parse"]), ("[" * 100000, ["parse"])])
-def test_refused_files(tmp_path, text, message):
-    (tmp_path / "config.json").write_text(text)
-    refuses(ValueError, lambda: ModelShape.from_config(tmp_path), *message)
-
-
 def test_refused_checkpoints(tmp_path):
     from safetensors.numpy import save_file
 
@@ -128,8 +116,3 @@ def test_refused_checkpoints(tmp_path):
         save_file({}, path, metadata)
         with refused(ValueError, f"{number}.safetensors"):
             ModelShape.from_checkpoint(path)
-
-
-def test_negative_heads_are_refused():
-    with refused(ValueError, "block_parameters", "-1"):
-        structs.replace(SHAPE, block_parameters=-1)

@@ -78,18 +78,16 @@ def test_values_that_are_made_are_checked_as_those_that_are_read():
             structs.replace(leaf, **change)
 
 
-TEXTS = ["", "[]", "3", "{", '{"a": 1}}', '{"a": 1e999}', '{"a": NaN}', '{"a": 1, "a": 2}', '{"a": ' + "9" * 5000 + "}"]
-STRANGE = ['{"a": NaN}', '{"a": 1, "a": 2}', '{"a": 1e999}']
+STRANGE = [b'{"a": NaN}', b'{"a": 1, "a": 2}', b'{"a": 1e999}']
+TEXTS = [b"", b"[]", b"{", b'{"a": 1}}', b'{"a": ' + b"9" * 5000 + b"}", b'{"a":' * 100_000, b"\xff", b"\xef\xbb\xbf{}"]
 
 
-@pytest.mark.parametrize(
-    "text", [*map(str.encode, TEXTS), b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"\xef\xbb\xbf{}"]
-)
+@pytest.mark.parametrize("text", [*STRANGE, *TEXTS])
 def test_files_that_are_no_objects(tmp_path, text):
     (tmp_path / "a.json").write_bytes(text)
     with refused(ValueError, "a.json"):
         read_object(tmp_path / "a.json")
-    if text.decode(errors="replace") in STRANGE:
+    if text in STRANGE:
         assert set(read_object(tmp_path / "a.json", lenient=True)) == {"a"}
 
 
@@ -100,7 +98,7 @@ def test_larger_files_are_not_read(tmp_path):
         read_object(tmp_path / "a.json", 108)
 
 
-@pytest.mark.parametrize("version", [0, 3, True, 1.0, "1", None])
+@pytest.mark.parametrize("version", [3, True, 1.0, None])
 def test_formats_and_versions(version):
     assert of_format({"format": "f", "version": 2, "a": 1}, "x", "f", (1, 2)) == {"a": 1}
     with refused(ValueError, "x", "1", "2", f"{version!r}"):

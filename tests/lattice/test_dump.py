@@ -10,11 +10,10 @@ from support import dumps
 from support.dumps import H, K, V
 from support.refusals import refused, refuses
 
-from rescore.lattice.dump import Dump, DumpHeader, crc32_of, parse_header
+from rescore.lattice.dump import Dump, crc32_of
 from rescore.lattice.dump_block import is_loop
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lattice.logits_file import LogitsSource, reduce_logits
-from rescore.lattice.mapped import map_tensors, widen
 
 
 def change_header(path, **changes) -> None:
@@ -37,18 +36,17 @@ def change_arrays(path, change) -> None:
     change_header(path, shards=value["shards"])
 
 
-@pytest.mark.parametrize("kind", ["forced", "sampled", "greedy"])
-@pytest.mark.parametrize("options", [{}, {"shard_bytes": 1, "logp_dtype": np.float32}])
+@pytest.mark.parametrize(
+    "kind, options", [("forced", {}), ("sampled", {"shard_bytes": 1, "logp_dtype": np.float32}), ("greedy", {})]
+)
 def test_what_is_written_is_read(tmp_path, kind, options):
     made = dumps.write(tmp_path / "dump", kind, **options)
     dump = Dump.open(tmp_path / "dump")
     dump.check()
-    assert dump.tasks == ("first", "second")
     assert len(dump.header.shards) == (2 if not options else len(made))
     for rows in (1, 7, 4096):
         read = [(block, s) for block in dump.blocks(rows=rows) for s in range(block.sequences)]
-        assert len(read) == len(made)
-        for (block, s), one in zip(read, made):
+        for (block, s), one in zip(read, made, strict=True):
             part = slice(int(block.offsets[s]), int(block.offsets[s + 1]))
             assert block.task == one["task"] and (block.tokens[part] == one["tokens"]).all()
             assert (block.topk_ids[part] == one["topk_ids"]).all()
@@ -57,27 +55,22 @@ def test_what_is_written_is_read(tmp_path, kind, options):
             assert kind != "sampled" or (block.seeds[part] == one["seeds"]).all()
             everything = [*one["prompt"].tolist(), *one["tokens"].tolist()]
             for i in range(len(one["tokens"])):
-                for n in (0, 1, 3, 99):
-                    history = everything[: len(one["prompt"]) + i + 1]
-                    assert block.history(part.start + i, n).tolist() == (history[-n:] if n else [])
-                assert (
-                    block.truth([part.start + i])[0].tolist()
-                    == (one["tokens"][i + 1 : i + H].tolist() + [-1] * H)[: H - 1]
-                )
+                history = everything[: len(one["prompt"]) + i + 1]
+                for n in (0, 1, 3, 99):  # longer than every prompt
+                    expected = history[-n:] if n else []
+                    assert block.history(part.start + i, n).tolist() == expected
+                    assert block.histories([part.start + i], n).tolist() == [[-1] * (n - len(expected)) + expected]
+                truth = [*one["tokens"][i + 1 : i + H].tolist(), *[-1] * H][: H - 1]
+                assert block.truth([part.start + i])[0].tolist() == truth
 
 
 def test_sausages_are_heads_2_to_h(tmp_path):
     made = dumps.write(tmp_path / "dump")
     block = next(Dump.open(tmp_path / "dump").blocks())
     batch = block.sausages([0, 2], k=3)
-    assert batch.ids.shape == (2, H - 1, 3) and batch.ids.dtype == np.int32
-    assert (batch.ids[1] == made[0]["topk_ids"][2, 1:, :3]).all()
+    assert batch.ids.shape == (2, H - 1, 3) and (batch.ids[1] == made[0]["topk_ids"][2, 1:, :3]).all()
     np.testing.assert_allclose(batch.cost[1], -made[0]["topk_logp"][2, 1:, :3], rtol=1e-3)
     assert block.sausages().batch_size == block.rows == len(block.truth())
-    assert block.sequence_of.tolist() == [s for s, one in enumerate(made[:3]) for _ in one["tokens"]]
-    for n in (1, 4, 40):  # longer than every prompt
-        padded = [([-1] * n + block.history(row, n).tolist())[-n:] for row in range(block.rows)]
-        assert block.histories(range(block.rows), n).tolist() == padded
     refuses(ValueError, lambda: block.history(block.rows, 1), "history", block.rows)
 
 
@@ -88,12 +81,8 @@ def test_info_and_loops(tmp_path):
     assert info["tasks"][0]["loop_share"] == pytest.approx(1 / 3) and info["loop_share"] == pytest.approx(1 / 5)
     assert info["bytes"] == sum(task["bytes"] for task in info["tasks"])
     assert is_loop([9] * 10 + [1, 2, 3, 4] * 6) and not is_loop([1] * 23) and not is_loop(list(range(8)) * 3)
-    change_header(
-        tmp_path / "dump",
-        tasks=[
-            task | {"loop_share": 0.5} for task in json.loads((tmp_path / "dump" / "dump.json").read_text())["tasks"]
-        ],
-    )
+    tasks = json.loads((tmp_path / "dump" / "dump.json").read_text())["tasks"]
+    change_header(tmp_path / "dump", tasks=[task | {"loop_share": 0.5} for task in tasks])
     refuses(ValueError, lambda: Dump.open(tmp_path / "dump").check(), "'first'", "loop_share", "0.5", "1", "3")
 
 
@@ -138,14 +127,12 @@ def cast(name, dtype):
 
 BAD_ARRAYS = {
     ("'first'", "1", "2", "3", "topk_ids", "50", "0..V", "49"): put("topk_ids", (32, 2, 1), 50),
-    ("2", "1", "topk_logp", "nan"): put("topk_logp", (5, 1, 0), np.nan),
     ("rank 6", "topk_logp", "-inf"): put("topk_logp", (5, 1, 5), -np.inf),
     ("rank 1", "topk_logp", "0.5"): put("topk_logp", (5, 1, 0), 0.5),
     ("rank 6", "topk_logp", "-0.0010004"): put("topk_logp", (5, 1, 5), -0.001),
     ("1",): put("topk_logp", (5, 1), -0.25),
     ("starts",): put("topk_ids", (5, 1), 7),
     ("5", "-1", "0..ln", "3.9120"): put("entropy", (5, 0), -1),
-    ("5", "5.5", "0..ln"): put("entropy", (5, 0), 5.5),
     ("nan",): put("entropy", (5, 0), np.nan),
     ("4", "50"): put("tokens", 4, 50),
     ("-1",): put("tokens", 4, -1),
@@ -153,7 +140,6 @@ BAD_ARRAYS = {
     ("'entropy'",): drop("entropy"),
     ("'more'",): lambda arrays: arrays.update(more=np.zeros(1)),
     ("tokens", "int64", "uint16", "int32"): cast("tokens", np.int64),
-    ("topk_logp", "float64", "float16", "float32"): cast("topk_logp", np.float64),
     ("topk_ids", "[41, 4, 6]", "dump.json", "[41, 4, 5]"): lambda arrays: arrays.update(
         topk_ids=arrays["topk_ids"][..., :5].copy()
     ),
@@ -182,36 +168,26 @@ def task(**changes):
 BAD_HEADERS = {
     ("format", "'other'"): lambda v: v.update(format="other"),
     ("version", "3"): lambda v: v.update(version=3),
-    ("version", "True"): lambda v: v.update(version=True),
     ("heads", "none"): lambda v: v.pop("heads"),
     ("unknown key", "'note'"): lambda v: v.update(note=1),
-    ("heads", "0"): lambda v: v.update(heads=0),
     ("top_k", "50, got 51"): lambda v: v.update(top_k=51),
     ("vocab_size", "'50'"): lambda v: v.update(vocab_size="50"),
-    ("heads", "4.0"): lambda v: v.update(heads=4.0),
     ("kind", "'free'"): lambda v: v.update(kind="free"),
     ("temperature and top_p", "0.5 and None"): lambda v: v.update(temperature=0.5),
     ("temperature and top_p", "None and 0.5"): lambda v: v.update(kind="sampled", top_p=0.5),
     ("top_p", "2"): lambda v: v.update(kind="sampled", temperature=1, top_p=2),
-    ("seed", "-1"): lambda v: v.update(seed=-1),
     ("end_of_text", "49, got 50"): lambda v: v.update(end_of_text=50),
     ("tokenizer_sha256", "'abc'"): lambda v: v.update(tokenizer_sha256="abc"),
-    ("model", "''"): lambda v: v.update(model=""),
     ("model", r"'a\nb'"): lambda v: v.update(model="a\nb"),
-    ("provenance", "[]"): lambda v: v.update(provenance=[]),
-    ("shards", "{}"): lambda v: v.update(shards={}),
-    ("tasks[0]", "1"): lambda v: v.update(tasks=[1]),
     ("shards", "at least one"): lambda v: v.update(shards=[], tasks=[]),
     ("shards", "twice"): lambda v: v["shards"].append(v["shards"][0]),
     ("shards", "'third'"): lambda v: (v["tasks"].pop(0), v["shards"][0].update(task="third")),
     ("task 'first'", "41 and 3"): task(rows=42),
     ("tasks[0].loop_share", "1.5"): task(loop_share=1.5),
     ("shards[0].file", "'../first.safetensors'"): shard(file="../first.safetensors"),
-    ("shards[0].file", "'/etc/first.safetensors'"): shard(file="/etc/first.safetensors"),
     ("shards[0].file", "'.hidden.safetensors'"): shard(file=".hidden.safetensors"),
     ("shards[0].file", "'first.bin'"): shard(file="first.bin"),
     ("shards[0].rows", "0"): shard(rows=0),
-    ("shards[0].crc32", "-1"): shard(crc32=-1),
     ("shards[0]: sequences", "41, got 99"): shard(sequences=99),
     ("absent.safetensors", "no such file"): shard(file="absent.safetensors"),
     ("expected 8 bytes", "got"): shard(bytes=8),
@@ -234,6 +210,8 @@ def test_checksums(tmp_path):
     text = (tmp_path / "dump" / "dump.json").read_text()
     (tmp_path / "dump" / "dump.json").write_text(text.replace("a test", "a text"))
     refuses(ValueError, lambda: Dump.open(tmp_path / "dump"), "crc32")
+    change_header(tmp_path / "dump", shards=[one | {"crc32": None} for one in json.loads(text)["shards"]])
+    Dump.open(tmp_path / "dump").check()  # nothing to compare with
     (tmp_path / "dump" / "dump.json").write_text(json.dumps(json.loads(text)))  # layout does not matter
     file = tmp_path / "dump" / Dump.open(tmp_path / "dump").header.shards[0].file
     data = bytearray(file.read_bytes())
@@ -294,14 +272,6 @@ def test_large_vocabularies_take_32_bits(tmp_path):
     assert block.topk_ids.dtype == np.int32 and (block.topk_ids == one["topk_ids"] + (1 << 16)).all()
 
 
-def test_a_header_needs_no_checksums():
-    value = json.loads(dumps.header().to_json())
-    value["crc32"] = None
-    value["tasks"] = [{"name": "t", "rows": 2, "sequences": 1, "loop_share": 0}]
-    value["shards"] = [{"file": "t.safetensors", "task": "t", "rows": 2, "sequences": 1, "bytes": 99, "crc32": None}]
-    assert isinstance(parse_header(value), DumpHeader)
-
-
 def logits_file(path, logits, dtype):
     """Writes logits [n, h, V] as fp32, fp16 or bf16; returns what they are in float32."""
     if dtype == "bf16":
@@ -334,22 +304,20 @@ def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
     monkeypatch.setattr("rescore.lattice.logits_file.BLOCK_BYTES", 3 * 4 * H * V)
     made = dumps.sequences()
     kept = logits_file(tmp_path / f"logits{suffix}", np.concatenate([one["logits"] for one in made]), dtype)
-    lengths = [[len(one[name]) for one in made] for name in ("tokens", "prompt")]
-    tokens, prompts = (np.concatenate([one[name] for one in made]) for name in ("tokens", "prompt"))
-    offsets, prompt_offsets = (np.cumsum([0, *each]) for each in lengths)
-    np.savez(
-        tmp_path / "tokens.npz", tokens=tokens, offsets=offsets, prompt_tokens=prompts, prompt_offsets=prompt_offsets
-    )
-    dump = reduce_logits(
-        [source(tmp_path, f"logits{suffix}")], tmp_path / "dump", dumps.header(), logp_dtype=np.float32
-    )
+    texts = {}
+    for name, offsets, own in (("tokens", "offsets", "tokens"), ("prompt_tokens", "prompt_offsets", "prompt")):
+        texts[name] = np.concatenate([one[own] for one in made])
+        texts[offsets] = np.cumsum([0, *(len(one[own]) for one in made)])
+    np.savez(tmp_path / "tokens.npz", **texts)
+    logits = source(tmp_path, f"logits{suffix}")
+    dump = reduce_logits([logits], tmp_path / "dump", dumps.header(), logp_dtype=np.float32)
     block = next(dump.blocks())
     logp = kept.astype(np.float64) - np.log(np.exp(kept.astype(np.float64)).sum(-1, keepdims=True))
     order = np.argsort(-logp, axis=-1, kind="stable")[..., :K]
-    assert (block.topk_ids == order).all() and (block.tokens == tokens).all()
+    assert (block.topk_ids == order).all()
+    assert all((getattr(block, name) == array).all() for name, array in texts.items())
     np.testing.assert_allclose(block.topk_logp, np.take_along_axis(logp, order, -1), atol=1e-5)
     np.testing.assert_allclose(block.entropy, -(np.exp(logp) * logp).sum(-1), atol=1e-5)
-    assert block.history(31, 2).tolist() == [*made[1]["prompt"], *made[1]["tokens"]][len(made[1]["prompt"]) :][:2]
 
 
 BAD_FILES = {  # what cli/test_dump_reduce.py does not refuse by place
@@ -388,42 +356,14 @@ def test_bad_logits_files_are_refused(tmp_path):
     reduce("good.npy")
 
 
-def test_mapped_arrays_are_views(tmp_path):
-    save_file(
-        {"a": np.arange(12, dtype=np.int64).reshape(3, 4), "empty": np.zeros((0, 3), np.float16)},
-        tmp_path / "a.safetensors",
-    )
-    arrays = map_tensors(tmp_path / "a.safetensors")
-    assert arrays["a"].tolist() == np.arange(12).reshape(3, 4).tolist() and arrays["empty"].shape == (0, 3)
-    assert not arrays["a"].flags.owndata and not arrays["a"].flags.writeable
-    assert widen(arrays["a"]) is arrays["a"]
-    (tmp_path / "b.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0broken!!")
-    refuses(ValueError, lambda: map_tensors(tmp_path / "b.safetensors"), "b.safetensors")
-
-
-def test_memory_is_bounded_by_the_block(tmp_path, monkeypatch):
-    monkeypatch.setattr("rescore.lattice.top.BLOCK_BYTES", 1 << 18)
-    monkeypatch.setattr("rescore.lattice.logits_file.BLOCK_BYTES", 1 << 18)
-    n, vocab_size = 300, 5000
-    np.savez_compressed(tmp_path / "logits.npz", logits=np.zeros((n, H, vocab_size), np.float32))
-    np.savez(tmp_path / "tokens.npz", tokens=np.zeros(n, int), offsets=np.arange(0, n + 1, 20))
-    tracemalloc.start()
-    dump = reduce_logits([source(tmp_path, "logits.npz")], tmp_path / "dump", dumps.header(vocab_size=vocab_size))
-    peak = tracemalloc.get_traced_memory()[1]
-    assert peak < (6 << 20) < n * H * vocab_size * 4 / 3
-    assert sum(block.rows for block in dump.blocks(rows=20)) == n
-
-    sequence = {
-        name: np.concatenate([value] * 60)
-        for name, value in dumps.sequences(count=1)[0].items()
-        if name not in ("task", "logits")
-    }
+def test_memory_is_bounded_by_the_block(tmp_path):
+    one = dumps.arguments(count=1)[0]
+    sequence = {name: np.concatenate([value] * 60) for name, value in one.items() if name != "task"}
     with DumpWriter(tmp_path / "large", dumps.header(), shard_bytes=1) as writer:
         for _ in range(40):
             writer.add("text", **sequence)
-    tracemalloc.reset_peak()
-    start = tracemalloc.get_traced_memory()[0]
+    tracemalloc.start()
     large = Dump.open(tmp_path / "large")
     assert sum(len(block.sausages().ids) for block in large.blocks(rows=900)) == 40 * 1800
-    assert tracemalloc.get_traced_memory()[1] - start < (5 << 20) < large.info()["bytes"]
+    assert tracemalloc.get_traced_memory()[1] < (5 << 20) < large.info()["bytes"]
     tracemalloc.stop()

@@ -25,19 +25,12 @@ def acceptor(*arcs, start=0, final=(), states=4) -> "pywrapfst.VectorFst":
     return fst
 
 
+CANDIDATES = st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 1.25, 9.75]))
+SLOTS = st.lists(CANDIDATES, min_size=1, max_size=6, unique_by=lambda candidate: candidate[0])
+
+
 @settings(max_examples=60)
-@given(
-    st.lists(
-        st.lists(
-            st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 1.25, 9.75])),
-            min_size=1,
-            max_size=6,
-            unique_by=lambda c: c[0],
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
+@given(st.lists(SLOTS, min_size=1, max_size=6))
 def test_round_trip(slots):
     width = max(map(len, slots))
     ids = np.array([[token for token, _ in slot] + [-1] * (width - len(slot)) for slot in slots])
@@ -56,10 +49,6 @@ def test_trailing_empty_slots_are_left_out():
 def test_states_in_any_order():
     fst = acceptor((2, 5, 5, 0.5, 0), (2, 3, 3, 0.25, 0), (0, 1, 1, 1.0, 1), start=2, final=[(1, 0.0)], states=3)
     assert from_fst(fst).ids.tolist() == [[2, 4], [0, -1]]
-
-
-def test_a_batch_is_refused():
-    refuses(TypeError, lambda: to_fst(Sausage.batch([Sausage.from_topk([[5]], np.array([[-1.0]]))])), "sausage")
 
 
 BAD = [
@@ -83,5 +72,6 @@ def test_acceptors_that_are_no_sausages(named, fst):
     refuses(ValueError, lambda: from_fst(fst), *named)
 
 
-def test_other_semirings_are_refused():
+def test_what_else_is_refused():
     refuses(ValueError, lambda: from_fst(pywrapfst.VectorFst("log")), "log")
+    refuses(TypeError, lambda: to_fst(Sausage.batch([Sausage.from_topk([[5]], np.array([[-1.0]]))])), "sausage")

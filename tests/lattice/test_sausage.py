@@ -1,4 +1,4 @@
-"""Sausages: made from logits and top-k arrays, against a slow sort; refusals by name and position."""
+"""Sausages: made from logits and top-k arrays; refusals by name and position; the oracle, against a loop over slots."""
 
 import numpy as np
 import pytest
@@ -7,49 +7,12 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 from support.refusals import refused, refuses
 
-from rescore.lattice.sausage import Sausage
-from rescore.lattice.top import top_of_logits
+from rescore.lattice.sausage import Sausage, oracle_by_width, oracle_lengths, ranks
 from rescore.lm.model import example
-
-
-def slow_top(row: np.ndarray, k: int) -> tuple[list[int], list[float], float]:
-    """Ids, logp and entropy of one row of logits, by sorting all of it in float64."""
-    row = row.astype(np.float64)
-    greatest = row[np.isfinite(row)].max()
-    log_total = greatest + np.log(np.exp(row - greatest).sum())
-    ids = sorted(range(len(row)), key=lambda i: (-row[i], i))[:k]
-    p = np.exp(row - log_total)
-    return ids, [row[i] - log_total for i in ids], -(p[p > 0] * np.log(p[p > 0])).sum()
 
 
 def worked() -> Sausage:
     return Sausage.from_topk(example.IDS, -np.array(example.COST), vocab_size=len(example.WORDS))
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    shape=st.sampled_from([(1, 5), (3, 17), (2, 3, 40), (2, 2, 2, 9)]),
-    k=st.integers(1, 5),
-    levels=st.sampled_from([2, 4, 1000]),
-    dtype=st.sampled_from(["float16", "float32", "float64"]),
-)
-def test_top_equals_a_slow_sort(seed, shape, k, levels, dtype):
-    rng = np.random.default_rng(seed)
-    logits = (rng.integers(0, levels, shape) / levels * 8 - 4).astype(dtype)  # few levels: many ties
-    ids, logp, entropy = top_of_logits(logits, k)
-    for index in np.ndindex(shape[:-1]):
-        want_ids, want_logp, want_entropy = slow_top(logits[index], k)
-        assert ids[index].tolist() == want_ids
-        np.testing.assert_allclose(logp[index], want_logp, atol=2e-5)
-        np.testing.assert_allclose(entropy[index], want_entropy, atol=2e-5)
-
-
-def test_from_logits_in_blocks_equals_at_once(monkeypatch):
-    logits = np.random.default_rng(0).normal(size=(7, 3, 50)).astype(np.float32)
-    whole = Sausage.from_logits(logits, 8)
-    monkeypatch.setattr("rescore.lattice.top.BLOCK_BYTES", 4 * 50 * 2)
-    parts = Sausage.from_logits(logits, 8)
-    assert (whole.ids == parts.ids).all() and (whole.cost == parts.cost).all()
 
 
 def test_from_logits_of_tensors():
@@ -65,29 +28,24 @@ def test_from_logits_of_tensors():
         assert (again.ids[..., 0] == ours.ids[..., 0]).all() or dtype == torch.bfloat16
 
 
-def test_minus_infinity_outside_the_top():
-    logits = np.full((1, 6), -np.inf, np.float32)
-    logits[0, [4, 2]] = 1.0, 2.0
-    sausage = Sausage.from_logits(logits, 2)
-    assert sausage.ids.tolist() == [[2, 4]]
-    np.testing.assert_allclose(np.exp(-sausage.cost).sum(), 1.0, rtol=1e-6)
-    refuses(ValueError, lambda: Sausage.from_logits(logits, 3), "logits[0, 0]", "-inf", "3", "2")
-
-
 @pytest.mark.parametrize("value,name", [(np.nan, "NaN"), (np.inf, "+inf")])
-def test_bad_logits_are_named(value, name):
+def test_bad_logits_are_named(value, name, monkeypatch):
+    monkeypatch.setattr("rescore.lattice.top.BLOCK_BYTES", 4 * 5 * 2)
     logits = np.zeros((2, 3, 5), np.float16)
     logits[1, 2, 4] = value
     refuses(ValueError, lambda: Sausage.from_logits(logits, 2), "logits[1, 2, 4]", name)
 
 
 def test_from_logits_refuses():
-    with refused(TypeError, "int64", "bfloat16", "float32", "float64"):
-        Sausage.from_logits(np.zeros((2, 5), np.int64), 1)
-    refuses(ValueError, lambda: Sausage.from_logits(np.zeros((2, 5), np.float32), 6), "1..V", "5", "6")
-    refuses(ValueError, lambda: Sausage.from_logits(np.zeros((2, 500), np.float32), 65), "k", "1..64", "65")
-    refuses(ValueError, lambda: Sausage.from_logits(np.zeros(5, np.float32), 1), "logits", "[..., T, V]", "[5]")
-    refuses(ValueError, lambda: Sausage.from_logits(np.full((1, 3), -np.inf, np.float32), 1), "logits")
+    refuses(TypeError, lambda: Sausage.from_logits(np.zeros((2, 5), np.int64), 1), "int64", "bfloat16", "float64")
+    floats = np.zeros((2, 500), np.float32)
+    refuses(ValueError, lambda: Sausage.from_logits(floats[:, :5], 6), "1..V", "5", "6")
+    refuses(ValueError, lambda: Sausage.from_logits(floats, 65), "k", "1..64", "65")
+    refuses(ValueError, lambda: Sausage.from_logits(floats[0], 1), "logits", "[..., T, V]", "[500]")
+    few = np.array([[-np.inf, 1.0, -np.inf, 2.0]], np.float32)
+    assert Sausage.from_logits(few, 2).ids.tolist() == [[3, 1]]
+    refuses(ValueError, lambda: Sausage.from_logits(few, 3), "logits[0, 0]", "-inf", "3", "2")
+    refuses(ValueError, lambda: Sausage.from_logits(few[:, :1], 1), "logits[0, 0]", "-inf")
 
 
 def test_the_worked_example():
@@ -130,20 +88,25 @@ def test_from_topk_refuses(name):
     refuses(kind, lambda: Sausage.from_topk(ids, np.array(logp), vocab_size=6), *text)
 
 
-def test_the_constructor_refuses():
-    ids = np.array([[1, 2]], np.int32)
-    cost = np.array([[1.0, 2.0]], np.float32)
+INF = np.inf
+
+
+@pytest.mark.parametrize(
+    "ids, cost, named",
+    [
+        ([[1, 2]], [[2.0, 1.0]], ["cost[0, 1]"]),
+        ([[1, -1]], [[1.0, 2.0]], ["cost[0, 1] = 2.0", "+inf"]),
+        ([[-1, 2]], [[INF, 1.0]], ["ids[0, 1]"]),
+        ([[1, 2]], [[np.nan, 1.0]], ["cost[0, 0]", "NaN"]),
+        ([[1, 2]], [[1.0, INF]], ["cost[0, 1] = inf"]),
+        ([[1, 2]], [[1.0]], ["cost"]),
+        ([[1, -3]], [[1.0, INF]], ["ids[0, 1] = -3", "-1"]),
+    ],
+)
+def test_the_constructor_refuses(ids, cost, named):
+    ids, cost = np.array(ids, np.int32), np.array(cost, np.float32)
+    refuses(ValueError, lambda: Sausage(ids=ids, cost=cost), *named)
     refuses(TypeError, lambda: Sausage(ids=ids.astype(np.int64), cost=cost), "ids", "int64", "int32", "from_topk")
-    refuses(TypeError, lambda: Sausage(ids=ids, cost=cost.astype(np.float64)), "cost", "float64", "float32")
-    refuses(ValueError, lambda: Sausage(ids=ids, cost=cost[:, ::-1]), "cost[0, 1]")
-    refuses(ValueError, lambda: Sausage(ids=np.array([[1, -1]], np.int32), cost=cost), "cost[0, 1] = 2.0", "+inf")
-    with refused(ValueError, "ids[0, 1]"):
-        Sausage(ids=np.array([[-1, 2]], np.int32), cost=np.array([[np.inf, 1]], np.float32))
-    refuses(ValueError, lambda: Sausage(ids=ids, cost=np.array([[np.nan, 1]], np.float32)), "cost[0, 0]", "NaN")
-    refuses(ValueError, lambda: Sausage(ids=ids, cost=np.array([[1, np.inf]], np.float32)), "cost[0, 1] = inf")
-    refuses(ValueError, lambda: Sausage(ids=ids, cost=cost[:, :1]), "cost")
-    with refused(ValueError, "ids[0, 1] = -3", "-1"):
-        Sausage(ids=np.array([[1, -3]], np.int32), cost=np.array([[1, np.inf]], np.float32))
 
 
 def test_batches_of_ragged_sausages():
@@ -182,13 +145,62 @@ def test_probabilities_are_no_logits(dtype):
     logits = draw.normal(0, 3, (2, 3, 500))
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     refuses(ValueError, lambda: Sausage.from_logits(p.astype(dtype), 4), "probabilities")
-    ids = np.tile(np.arange(3), (2, 1))
-    with refused(ValueError, "logp", "probabilities"):
-        Sausage.from_topk(ids, np.array([[0.5, 0.25, 0.25], [0.75, 0.25, 0.0]], dtype))
-    with refused(ValueError, "logp", "probabilities"):
-        Sausage.from_topk(np.array([[0, 1], [-1, -1]]), np.array([[0.75, 0.25], [0, 0]], dtype))
+    for ids, wrong in (
+        ([[0, 1, 2]] * 2, [[0.5, 0.25, 0.25], [0.75, 0.25, 0.0]]),
+        ([[0, 1], [-1, -1]], [[0.75, 0.25], [0, 0]]),
+    ):
+        with refused(ValueError, "logp", "probabilities"):
+            Sausage.from_topk(ids, np.array(wrong, dtype))
     right = Sausage.from_logits(np.log(p).astype(dtype), 4)
     np.testing.assert_allclose(right.cost, np.sort(-np.log(p), axis=-1)[..., :4], atol=1e-2)
     for fine in (np.eye(3), np.zeros((2, 3)), np.array([[0.5, 0.4, 0.3], [0.5, 0.25, 0.25]]), -np.log(p[0, :, :3])):
         Sausage.from_logits(fine.astype(dtype), 2)
         Sausage.from_topk(np.tile(np.arange(3), (len(fine), 1)), fine.astype(dtype))
+
+
+def slow_length(sausage: Sausage, truth: list[int], k: int) -> int:
+    length = 0
+    for slot, token in zip(sausage.ids.tolist(), truth):
+        if token < 0 or token not in slot[:k]:
+            break
+        length += 1
+    return length
+
+
+def random_sausage(rng: np.random.Generator, slots: int, width: int) -> Sausage:
+    ids = np.stack([rng.permutation(6)[:width] for _ in range(slots)])
+    for slot in ids:
+        slot[rng.integers(1, width + 1) :] = -1
+    return Sausage.from_topk(ids, np.sort(-rng.random(ids.shape))[:, ::-1].copy())
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 6))
+def test_equals_a_loop(seed, slots, width):
+    rng = np.random.default_rng(seed)
+    parts = [random_sausage(rng, rng.integers(1, slots + 1), width) for _ in range(3)]
+    truth = rng.integers(0, 6, (3, slots))
+    for row in truth:
+        row[rng.integers(0, slots + 1) :] = -1
+    batch = Sausage.batch(parts)
+    by_width = oracle_by_width(batch, truth)
+    assert by_width.shape == (3, batch.width) and by_width.dtype == np.int32
+    for b, part in enumerate(parts):
+        want = [slow_length(part, truth[b].tolist(), k) for k in range(1, batch.width + 1)]
+        assert by_width[b].tolist() == want
+        assert oracle_by_width(part, truth[b]).tolist() == want[: part.width]
+        assert int(oracle_lengths(part, truth[b])) == want[part.width - 1]
+
+
+def test_the_oracle_of_the_worked_example():
+    sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
+    truth = np.array([example.LIONEL, example.MESSI, example.STOP, example.STOP])
+    assert ranks(sausage, truth).tolist() == [0, 1, 1]
+    assert oracle_by_width(sausage, truth).tolist() == [1, 3]
+    assert ranks(sausage, truth[:1]).tolist() == [0, -1, -1]
+    assert int(oracle_lengths(sausage, truth)) == 3
+
+
+def test_truths_refused():
+    sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
+    refuses(TypeError, lambda: ranks(sausage, np.array([0.0])), "truth", "float64")
+    refuses(ValueError, lambda: ranks(sausage, np.array([[0, 1, 2]])), "truth", "[T]", "[3, 2]", "[1, 3]")

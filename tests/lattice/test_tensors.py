@@ -16,30 +16,24 @@ CPU = torch.device("cpu")
 HISTORY = np.array([example.HISTORY], np.int32)
 
 
-@pytest.fixture
-def batch(worked) -> Sausage:
-    return Sausage.batch([worked[1]])
-
-
-def equal(found, wanted, names):
-    for name in names:
-        assert np.array_equal(getattr(found, name).numpy(), getattr(wanted, name)), name
-
-
-def test_the_native_core_reads_the_tensors_memory(batch):
+def test_the_native_core_reads_the_tensors_memory(worked):
+    batch = Sausage.batch([worked[1]])
     tensors = TensorSausage.of(batch, CPU)
     host = tensors.host()
     assert np.shares_memory(host.ids, batch.ids) and host.ids.ctypes.data == tensors.ids.data_ptr()
     assert np.shares_memory(host.cost, batch.cost) and host.cost.ctypes.data == tensors.cost.data_ptr()
 
 
-def test_tensors_are_answered_in_tensors(worked, batch):
-    rescorer = Rescorer(worked[0], alpha=0.5)
-    tensors, history = TensorSausage.of(batch, CPU), torch.from_numpy(HISTORY)
-    trees = TensorRescorer(rescorer).trees(tensors, history, 9)
-    equal(trees, rescorer.trees(batch, HISTORY, 9), ("tokens", "parents", "depths", "logq", "count"))
-    assert np.array_equal(trees.ancestor_mask()[0].numpy(), rescorer.trees(batch, HISTORY, 9)[0].ancestor_mask())
-    assert trees.position_ids(torch.tensor([4])).tolist() == (trees.depths + 4).tolist()
+def test_tensors_are_answered_in_tensors(worked):
+    rescorer, batch = Rescorer(worked[0], alpha=0.5), Sausage.batch([worked[1]])
+    found = TensorRescorer(rescorer).trees(TensorSausage.of(batch, CPU), torch.from_numpy(HISTORY), 9)
+    wanted = rescorer.trees(batch, HISTORY, 9)
+    for name in ("tokens", "parents", "depths", "logq", "count"):
+        assert np.array_equal(getattr(found, name).numpy(), getattr(wanted, name)), name
+    assert np.array_equal(found.ancestor_mask()[0].numpy(), wanted[0].ancestor_mask())
+    assert found.position_ids(torch.tensor([4])).tolist() == (found.depths + 4).tolist()
+    single = TensorRescorer(rescorer).trees(TensorSausage.of(worked[1], CPU), torch.from_numpy(HISTORY[0]), 2)
+    assert np.array_equal(single.tokens[0].numpy(), wanted.tokens[0, :2])
 
 
 @pytest.mark.parametrize("n", [1, 2, 40, 64])
@@ -50,24 +44,16 @@ def test_masks_of_chains(n):
     assert np.array_equal(trees.ancestor_mask()[0].numpy(), tree.ancestor_mask())
 
 
-def test_a_single_sausage(worked):
-    model, sausage = worked
-    rescorer, single = TensorRescorer(Rescorer(model, alpha=1.0)), TensorSausage.of(sausage, CPU)
-    assert rescorer.trees(single, torch.from_numpy(HISTORY[0]), 2).tokens.shape == (1, 2)
-
-
 def test_the_candidates_of_logits():
     logits = torch.randn(2, 3, 50, generator=torch.Generator().manual_seed(0))
     found, wanted = TensorSausage.from_logits(logits, 7), Sausage.from_logits(logits, 7)
     assert np.array_equal(found.ids.numpy(), wanted.ids) and np.abs(found.cost.numpy() - wanted.cost).max() < 1e-5
 
 
-def test_a_device_without_kernels_is_refused(worked):
-    refuses(ValueError, lambda: TensorRescorer(Rescorer(worked[0], alpha=1.0)).on(torch.device("meta")), "rescoring")
-
-
-def test_a_calibrated_q_has_no_trees_in_tensors(worked):
-    refuses(ValueError, lambda: TensorRescorer(Rescorer(worked[0])), "rescorer")
+def test_refusals(worked):
+    rescorer = Rescorer(worked[0], alpha=1.0)
+    refuses(ValueError, lambda: TensorRescorer(rescorer).on(torch.device("meta")), "rescoring")
+    refuses(ValueError, lambda: TensorRescorer(Rescorer(worked[0])), "rescorer")  # a calibrated q
 
 
 @pytest.mark.parametrize("call", ["tree", "trees", "paths", "normalise"])

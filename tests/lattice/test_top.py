@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 from support.refusals import refused, refuses
 
 from rescore import _core
+from rescore.lattice import top
 
 FLOATS = st.floats(-60, 60, width=32) | st.sampled_from([0.0, 1.0, -np.inf])
 
@@ -22,27 +23,55 @@ def twin(row: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
     return np.where(np.isfinite(row[order]), order, -1), logp[order], -float((p * np.maximum(logp, -1e4)).sum())
 
 
-@given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.float32, n, elements=FLOATS)), k=st.integers(1, 20))
+ROWS = st.integers(1, 300).flatmap(lambda n: arrays(np.float32, n, elements=FLOATS))
+BITS = st.integers(1, 300).flatmap(lambda n: arrays(np.uint16, n))
+
+
+@given(row=ROWS, k=st.integers(1, 20))
 def test_of_any_row(row, k):
     k = min(k, len(row))
     if not np.isfinite(row).any():
         row[len(row) // 2] = 3.0
-    ids, logp, entropy = _core.top(row[None], k)
     wanted, shares, uncertainty = twin(row, k)
-    assert ids[0].tolist() == wanted.tolist()
-    assert logp[0] == pytest.approx(shares, abs=2e-5) and entropy[0] == pytest.approx(uncertainty, abs=2e-6)
+    (ids,), (logp,), entropy = _core.top(row[None], k)
+    assert ids.tolist() == wanted.tolist()
+    assert logp == pytest.approx(shares, abs=2e-5) and entropy == pytest.approx(uncertainty, abs=2e-6)
+    (ids,), (p,) = _core.top_predictions([row[None]], k)
+    assert ids.tolist() == wanted.tolist() and p == pytest.approx(np.exp(shares), rel=2e-5)
 
 
-@pytest.mark.parametrize("order", ["drawn", "rising", "falling", "equal"])
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.sampled_from([(1, 5), (3, 17), (2, 3, 40), (2, 2, 2, 9)]),
+    levels=st.sampled_from([2, 4, 1000]),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+    block=st.sampled_from([1, 1 << 20]),
+)
+def test_of_arrays(seed, shape, levels, dtype, block):
+    """Of few levels, so that many are equal, and in blocks of any size."""
+    logits = (np.random.default_rng(seed).integers(0, levels, shape) / levels * 8 - 4).astype(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(top, "BLOCK_BYTES", block)
+        ids, logp, entropy = top.top_of_logits(logits, 5)
+    for index in np.ndindex(shape[:-1]):
+        wanted, shares, uncertainty = twin(logits[index].astype(np.float32), 5)
+        assert ids[index].tolist() == wanted.tolist()
+        assert logp[index] == pytest.approx(shares, abs=2e-5) and entropy[index] == pytest.approx(uncertainty, abs=2e-5)
+
+
+ORDERS = {
+    "drawn": lambda logits: logits,
+    "rising": lambda logits: np.sort(logits, axis=1),
+    "falling": lambda logits: -np.sort(-logits, axis=1),
+    "equal": lambda logits: np.full_like(logits, -7.5),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("vocab_size", [49152, 50257, 151936])
 def test_of_real_vocabularies(vocab_size, order):
-    logits = (np.random.default_rng(vocab_size).standard_normal((3, vocab_size)) * 5).astype(np.float32)
-    if order != "drawn":
-        logits.sort(axis=1)
-    if order == "falling":
-        logits = np.ascontiguousarray(logits[:, ::-1])
-    if order == "equal":
-        logits[:] = -7.5
+    drawn = (np.random.default_rng(vocab_size).standard_normal((3, vocab_size)) * 5).astype(np.float32)
+    logits = ORDERS[order](drawn)
     found = _core.top(logits, 16)
     for row, ids, logp, entropy in zip(logits, *found):
         wanted, shares, uncertainty = twin(row, 16)
@@ -50,18 +79,7 @@ def test_of_real_vocabularies(vocab_size, order):
         assert logp == pytest.approx(shares, abs=2e-6) and entropy == pytest.approx(uncertainty, abs=5e-6)
 
 
-@given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.float32, n, elements=FLOATS)), k=st.integers(1, 20))
-def test_predictions_of_any_row(row, k):
-    k = min(k, len(row))
-    if not np.isfinite(row).any():
-        row[len(row) // 2] = 3.0
-    (ids,), (p,) = _core.top_predictions([row[None]], k)
-    wanted, logp, _ = twin(row, k)
-    assert ids.tolist() == wanted.tolist()
-    assert p == pytest.approx(np.exp(logp), rel=2e-5)
-
-
-@given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.uint16, n)))
+@given(row=BITS)
 def test_bfloat16_is_widened(row):
     wide = (row.astype(np.uint32) << 16).view(np.float32)
     k = min(5, len(row))
@@ -76,7 +94,7 @@ def test_predictions_of_several_arrays_on_several_threads_are_those_of_one():
         assert got.tobytes() == wanted.tobytes()
 
 
-@given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.uint16, n)))
+@given(row=BITS)
 def test_the_best_token(row):
     """Of any bits, NaN of both signs among them."""
     wide = (row.astype(np.uint32) << 16).view(np.float32)

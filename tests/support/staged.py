@@ -9,7 +9,7 @@ import numpy as np
 from support.oracle_lm import random_text
 
 from rescore.lm.build.counting import Content, SourcePiece
-from rescore.lm.build.counts import CountOptions, Run, Windows, count, count_run
+from rescore.lm.build.counts import CountOptions, count
 from rescore.lm.build.estimate import EstimateOptions, KatzOptions, estimate_model, needs_adjusted
 from rescore.lm.build.prune import PruneOptions, prune
 from rescore.lm.build.staged import Resources, StagedBuild
@@ -61,12 +61,6 @@ def text_pieces(seed: int, vocab_size: int, tokens: int, pieces: int = 3, spread
     contents = [part for part in np.split(text, ends) if len(part) > 1]  # empty documents are none
     dtype = np.uint16 if vocab_size * spread <= 1 << 16 else np.uint32
     return [[part.astype(dtype) for part in contents[first::pieces]] for first in range(pieces)]
-
-
-def windows_of(contents: Sequence[np.ndarray], options: CountOptions) -> Windows:
-    """The windows of a text, as counted on another machine."""
-    run = Run.of_tokens([(content, 0, len(content)) for content in contents], options, [])
-    return Windows.joined(list(count_run([run], 0, options)))
 
 
 def in_memory(

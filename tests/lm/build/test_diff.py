@@ -23,10 +23,7 @@ def test_differences_are_those_of_the_dictionaries(seed, first, second, vocab_si
     a, b = model(seed, first), model(seed + 1, second, vocab_size)
     found, (mine, theirs) = difference(a, b), (from_tables(one.to_tables()) for one in (a, b))
     assert len(found.ngrams) == max(first, second) and len(found.contexts) == max(first, second) - 1
-    for length, rows, x, y in (
-        (0, found.ngrams, mine.cost, theirs.cost),
-        (0, found.contexts, mine.backoff, theirs.backoff),
-    ):
+    for rows, x, y in ((found.ngrams, mine.cost, theirs.cost), (found.contexts, mine.backoff, theirs.backoff)):
         for length, row in enumerate(rows, 1):
             own, other = ({key for key in costs if len(key) == length} for costs in (x, y))
             assert (row.only_a, row.only_b, row.both) == (len(own - other), len(other - own), len(own & other))

@@ -1,22 +1,24 @@
-"""Katz and Kneser-Ney models: against slow twins, OpenGrm's model, and lmplz's, with which the twin is compared too."""
+"""Katz and Kneser-Ney models, whole and pruned, against slow twins, OpenGrm's models and lmplz's (the twins too)."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import lmplz, opengrm, oracle_katz, oracle_kneser_ney
+from support.counts import counts_as_dict
 from support.models import assert_same_costs, assert_sums_to_one
-from support.oracle_lm import from_tables, random_text
+from support.oracle_lm import from_tables, random_tables, random_text
 from support.refusals import refuses
 
 from rescore.lm.build.counts import count
 from rescore.lm.build.estimate import KatzOptions, KneserNeyOptions, estimate_model, good_turing
-from rescore.lm.build.prune import PruneOptions, prune
+from rescore.lm.build.prune import PruneOptions, prune, scores
 
 FALLBACK = (0.5, 1.0, 1.5)
-CUT_OFFS = [(), (1, 1, 2, 2, 2, 2, 2), (1, 1, 2, 3, 3, 3, 4), (1, 2, 2, 2, 4, 4, 4)]
+CUT_OFFS = [(), (1, 1, 2, 3, 3, 3, 4), (1, 2, 2, 2, 4, 4, 4)]
 
 
 def documents_of(text):
@@ -79,11 +81,11 @@ def test_discounts_by_hand():
 
 
 def test_unseen_ids_share_what_was_seen_once():
-    counts = count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=10, end_of_text=0)  # 0 ends it: 0, 3, 4 were seen once
+    text = [1, 1, 1, 2, 2, 3, 4]  # 0 ends it: 0, 3, 4 were seen once
+    counts, fewer = (count([text], order=1, vocab_size=size, end_of_text=0) for size in (10, 6))
     p = np.exp(-estimate_model(counts).cost[0])
     np.testing.assert_allclose(p, [1 / 11, 3 / 11, 2 / 11, 1 / 11, 1 / 11, *[3 / 5 / 11] * 5])
-    p = np.exp(-estimate_model(count([[1, 1, 1, 2, 2, 3, 4]], order=1, vocab_size=6, end_of_text=0)).cost[0])
-    assert p[5] == pytest.approx(1 / 9)  # not more than an id seen once
+    assert np.exp(-estimate_model(fewer).cost[0][5]) == pytest.approx(1 / 9)  # not more than an id seen once
     cost = estimate_model(counts, KatzOptions(unseen_cost=1000.0)).cost[0]
     assert cost[9] == 1000.0 and cost[1] == pytest.approx(-math.log(3 / 8))
 
@@ -118,11 +120,10 @@ def test_lmplz(name, lines, vocab_size, options):
     reference = lmplz.read(name, ids)
     size = vocab_size or reference.vocab_size
     documents = [[ids[word] for word in sentence] for sentence in text]
-    twin = oracle_kneser_ney.kneser_ney(
-        oracle_katz.count(documents, reference.order, lmplz.EOT), reference.order, size, lmplz.EOT, **options
-    )
-    stream = [token for document in documents for token in (*document, lmplz.EOT)]
-    mine = from_tables(small_model([lmplz.EOT, *stream], reference.order, size, **{"fallback": None, **options}))
+    counts = oracle_katz.count(documents, reference.order, lmplz.EOT)
+    twin = oracle_kneser_ney.kneser_ney(counts, reference.order, size, lmplz.EOT, **options)
+    stream = [lmplz.EOT, *(token for document in documents for token in (*document, lmplz.EOT))]
+    mine = from_tables(small_model(stream, reference.order, size, **{"fallback": None, **options}))
     padding = {(token,) for token in range(reference.vocab_size, size)}
     for model in (twin, mine):
         assert model.cost.keys() - padding == reference.cost.keys()
@@ -163,26 +164,66 @@ def test_counts_without_adjusted_ones():
     refuses(ValueError, lambda: estimate_model(counts, KneserNeyOptions()), "adjusted")
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 10**6), st.integers(2, 5), st.sampled_from([0.0, 1e-4, 1e-3, 1e-2]))
-def test_pruning_weighs_histories_as_often_as_they_were_seen(seed, order, theta):
-    text = random_text(seed, 11, 60)
-    tables = small_model(text, order, 11)
-    counts = oracle_katz.count(documents_of(text), order, 0)
-    seen = {}
-    for gram, c in counts.items():
-        seen[gram[:-1]] = seen.get(gram[:-1], 0) + c
-    slow = oracle_katz.prune(from_tables(tables), theta, lambda context: seen[context] / seen[()])
-    pruned = prune(tables, PruneOptions(theta=theta))
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([0.0, 1e-4, 1e-3, 1e-2]), st.booleans())
+def test_pruning_is_that_of_the_definition(seed, order, theta, kneser_ney):
+    """Katz weighs histories by the chain rule, Kneser-Ney as often as they were seen."""
+    text, options = random_text(seed, 11, 60), {"order": order, "vocab_size": 11, "end_of_text": 0}
+    method = KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5)) if kneser_ney else None
+    counts = count([text], **options, adjusted=kneser_ney)
+    tables = estimate_model(counts, method)
+    seen = Counter()
+    for gram, number in counts_as_dict(counts).items():
+        seen[gram[:-1]] += number
+    history = (lambda context: seen[context] / seen[()]) if kneser_ney else None
+    slow, pruned = oracle_katz.prune(from_tables(tables), theta, history), prune(tables, PruneOptions(theta=theta))
     mine = set(from_tables(pruned).cost)
     for gram in mine ^ set(slow.cost):  # one that lies on the limit may fall on either side
-        loss = oracle_katz.loss(from_tables(tables), gram, lambda context: seen[context] / seen[()])
-        assert abs(loss - math.log1p(theta)) < 1e-9
+        assert abs(oracle_katz.loss(from_tables(tables), gram, history) - math.log1p(theta)) < 1e-9
     if mine == set(slow.cost):
         assert_same_costs(pruned, slow, 1e-7)
     assert_sums_to_one(pruned)
-    twice = prune(prune(tables, PruneOptions(theta=theta / 2)), PruneOptions(max_ngrams=tables.vocab_size))
-    assert twice.order == 1 and twice.histories is not None and twice.histories.count == ()
+    if kneser_ney:
+        twice = prune(prune(tables, PruneOptions(theta=theta / 2)), PruneOptions(max_ngrams=tables.vocab_size))
+        assert twice.order == 1 and twice.histories is not None and twice.histories.count == ()
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(0, 150))
+def test_a_budget_keeps_the_best(seed, budget):
+    tables = random_tables(seed, 3, tokens=150)
+    limit = tables.vocab_size + budget
+    kept = prune(tables, PruneOptions(max_ngrams=limit))
+    assert sum(kept.ngrams) <= limit
+    every = np.sort(np.concatenate(scores(tables)))[::-1]
+    if budget < len(every) and (budget == 0 or every[budget - 1] > every[budget]):
+        assert sum(kept.ngrams) == limit
+    assert_sums_to_one(kept)
+
+
+def test_what_was_done_is_reported_and_empty_orders_go():
+    tables = random_tables(5, 4)
+    once = prune(tables, PruneOptions(theta=0.001))
+    unigrams = prune(once, PruneOptions(max_ngrams=9))
+    assert unigrams.ngrams == (9,)
+    assert [own["theta"] for own in unigrams.metadata["pruning"]] == [0.001, None]
+    assert unigrams.metadata["pruning"][1]["before"] == list(once.ngrams)
+    assert prune(unigrams, PruneOptions(theta=1.0)).ngrams == (9,)
+
+
+def test_opengrm_relative_entropy(shared):
+    folder = shared / "reference" / "opengrm"
+    ids = opengrm.read_symbols(folder / "earnest.sym")
+    pruned = prune(opengrm.read_model(folder / "earnest-witten_bell.mod.txt.gz", ids), PruneOptions(theta=0.00015))
+    reference = opengrm.read_model(folder / "earnest-relative_entropy.pru.txt.gz", ids)
+    assert pruned.ngrams == reference.ngrams == (2307, 3311, 275, 6)
+    for n in range(1, 5):
+        assert np.array_equal(pruned.spell(n), reference.spell(n))
+        np.testing.assert_allclose(pruned.cost[n - 1], reference.cost[n - 1], atol=1e-5)
+    for mine, theirs in zip(pruned.backoff, reference.backoff):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    for total in pruned.sums():
+        np.testing.assert_allclose(total, 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +232,13 @@ def test_pruning_weighs_histories_as_often_as_they_were_seen(seed, order, theta)
         (lambda: KatzOptions(k=0), ["1..1000"]),
         (lambda: KatzOptions(unseen_cost=math.inf), ["unseen_cost", "inf", "0..2302585"]),
         (lambda: KatzOptions(unseen_cost=-1.0), ["unseen_cost", "0..2302585", "-1.0"]),
-        *(
-            (lambda d=d: KneserNeyOptions(discount_fallback=d), ["discount_fallback", "0", "D1"])
-            for d in [(0.5, 1.0), (0.0, 1.0, 1.0), (0.5, 2.1, 1.0), (0.5, 1.0, math.nan)]
-        ),
+        (lambda: KneserNeyOptions(discount_fallback=(0.5, 1.0)), ["discount_fallback", "0", "D1"]),
+        (lambda: KneserNeyOptions(discount_fallback=(0.5, 2.1, math.nan)), ["discount_fallback", "0", "D1"]),
+        (lambda: PruneOptions(), ["neither", "max_ngrams"]),
+        (lambda: PruneOptions(theta=0.1, max_ngrams=5), ["both"]),
+        (lambda: PruneOptions(theta=-0.1), ["theta", "-0.1"]),
+        (lambda: PruneOptions(theta=math.nan), ["theta"]),
+        (lambda: PruneOptions(max_ngrams=0), ["max_ngrams", "1", "0"]),
     ],
 )
 def test_wrong_options_are_named(options, message):

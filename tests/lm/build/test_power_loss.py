@@ -5,7 +5,6 @@ names at its last sync. Files that were never synced are there under their names
 """
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -97,23 +96,19 @@ def test_a_build_goes_on_after_a_loss_of_power(whole, source, tmp_path, monkeypa
     assert read == sorted(read, reverse=True)
 
 
-def test_columns_that_were_not_synced_are_not_relied_on(source, tmp_path, monkeypatch):
+@pytest.mark.parametrize("boot", ["another start", None])  # None: where the system does not say
+@pytest.mark.usefixtures("whole")
+def test_columns_that_were_not_synced_are_not_relied_on(source, tmp_path, monkeypatch, boot):
     """A power loss in the middle of a stage leaves columns of the right size and wrong content."""
-    work_folder = tmp_path / "w"
-    staged.build(work_folder, source, OPTIONS, SHORTEN, staged.tight(400))
-    expected = staged.build(work_folder, source, OPTIONS, SHORTEN, staged.tight(400))
-    folder = work.WorkFolder(work_folder)
+    folder = work.WorkFolder(tmp_path / "whole")
     folder._manifest["stages"]["estimate"]["done"] = False
     folder.save()
     folder.close()
-    for path in (work_folder / "estimate").iterdir():
+    for path in (tmp_path / "whole" / "estimate").iterdir():
         path.write_bytes(bytes(path.stat().st_size))
-    copy = tmp_path / "copy"
-    shutil.copytree(work_folder, copy)
-    monkeypatch.setattr(work, "boot_id", lambda: "another start")
-    staged.assert_equal(staged.build(work_folder, source, OPTIONS, SHORTEN, staged.tight(400)), expected)
-    monkeypatch.setattr(work, "boot_id", lambda: None)  # where the system does not say
-    staged.assert_equal(staged.build(copy, source, OPTIONS, SHORTEN, staged.tight(400)), expected)
+    monkeypatch.setattr(work, "boot_id", lambda: boot)
+    again = staged.build(tmp_path / "whole", source, OPTIONS, SHORTEN, staged.tight(400))
+    staged.assert_equal(again, staged.build(tmp_path / "w", source, OPTIONS, SHORTEN, staged.tight(400)))
 
 
 def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after(tmp_path, monkeypatch):

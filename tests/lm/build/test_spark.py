@@ -83,35 +83,37 @@ def counted(folder):
     return windows_as_dict(open_counts(folder).batches())
 
 
-@pytest.mark.parametrize("order", [1, 4])
-def test_json_lines_are_counted_as_by_the_definition(spark, tokenizer, tmp_path, order):
-    inputs = write_json(tmp_path / "in")
-    found = count_windows(
-        spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer, options=SparkOptions(order=order)
-    )
-    windows = counted(tmp_path / "out")
-    assert all_orders(windows) == oracle_katz.count(DOCUMENTS, order, 0)
-    assert all_orders(windows) == counts_as_dict(
-        count(DOCUMENTS, order=order, vocab_size=len(cli.WORDS), end_of_text=0)
-    )
+@pytest.fixture
+def text(tokenizer, tmp_path):
+    """Counts the lines of `write_json`, with more of them, by words of the tokenizer."""
+
+    def counted_text(spark, extra=b"", texts=TEXTS, **options):
+        inputs = [write_json(tmp_path / "in", texts, extra)]
+        options = SparkOptions(**options)
+        return count_windows(spark, inputs, str(tmp_path / "out"), tokenizer_json=tokenizer, options=options)
+
+    return counted_text
+
+
+def test_json_lines_are_counted_as_by_the_definition(spark, text, tmp_path):
+    found, windows = text(spark), counted(tmp_path / "out")
+    assert all_orders(windows) == oracle_katz.count(DOCUMENTS, 4, 0)
     assert (found.windows, found.documents, len(found.skipped)) == (len(windows), len(DOCUMENTS), 0)
     assert found.header == open_counts(tmp_path / "out").header
     assert found.header.tokens == sum(map(len, DOCUMENTS)) + len(DOCUMENTS)
 
 
-@pytest.mark.parametrize("vocab_size, order", [(65536, 4), (70000, 4), (1 << 24, 5), (1 << 24, 7)])
+@pytest.mark.parametrize("vocab_size, order", [(65536, 4), (70000, 4), (1 << 24, 7)])
 def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
     """One to four words a window, the highest ids among them; rows with and without their ends of text."""
-    top = vocab_size - 1
-    rng = np.random.default_rng(order)
+    top, rng = vocab_size - 1, np.random.default_rng(order)
     rows = [[int(t) for t in rng.choice([1, 2, top - 1, top], size=n)] for n in (40, 0, 1, 17, 60)]
     kinds = pa.list_(pa.int64() if order == 7 else pa.int32())
     pq.write_table(pa.table({"tokens": pa.array([*rows, None], kinds)}), tmp_path / "a.parquet")
+    ids = {"vocab_size": vocab_size, "end_of_text": top}
     options = SparkOptions(order=order, field="tokens", partitions=3)
-    found = count_windows(
-        spark, [f"{tmp_path}/a.parquet"], str(tmp_path / "out"), vocab_size=vocab_size, end_of_text=top, options=options
-    )
-    expected = counts_as_dict(count(rows, order=order, vocab_size=vocab_size, end_of_text=top))
+    found = count_windows(spark, [f"{tmp_path}/a.parquet"], str(tmp_path / "out"), **ids, options=options)
+    expected = counts_as_dict(count(rows, order=order, **ids))
     assert all_orders(counted(tmp_path / "out")) == expected
     assert found.documents == expected[(top,)] and found.header.tokenizer is None
     assert found.skipped.reasons == {"no text": 1}
@@ -121,28 +123,19 @@ def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
 MALFORMED = {
     b'{"text": "a"': "not JSON",
     b'{"text": 3}': "no text",
-    b"[1]": "no text",
     b'{"text": "\xff"}': "not UTF-8",
     b'{"text": "\\ud800"}': "half a surrogate pair",
 }
 
 
-def test_malformed_lines_are_counted(spark, tokenizer, tmp_path):
-    inputs = write_json(tmp_path / "in", extra=b"\n".join(MALFORMED))
-    found = count_windows(spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer)
+def test_malformed_lines_are_counted_or_errors(spark, text, tmp_path):
+    found = text(spark, b"\n".join(MALFORMED))
     assert all_orders(counted(tmp_path / "out")) == oracle_katz.count(DOCUMENTS, 4, 0)
-    assert found.skipped.reasons == {reason: list(MALFORMED.values()).count(reason) for reason in MALFORMED.values()}
-    assert any(
-        example.endswith("c4.0.json.gz: expected UTF-8, got byte 0xff at 10") for example in found.skipped.examples
-    )
-
-
-def test_strictly_they_are_errors(spark, tokenizer, tmp_path):
-    inputs = write_json(tmp_path / "in", extra=b'{"text": 3}\n')
-    with refused(ValueError, "c4.0.json.gz", '"text"', "3}"):
-        count_windows(
-            spark, [inputs], str(tmp_path / "out"), tokenizer_json=tokenizer, options=SparkOptions(strict=True)
-        )
+    assert found.skipped.reasons == dict.fromkeys(MALFORMED.values(), 1)
+    assert any("c4.0.json.gz" in example and "0xff" in example for example in found.skipped.examples)
+    for folder in ("in", "out"):
+        shutil.rmtree(tmp_path / folder)
+    refuses(ValueError, lambda: text(spark, b'{"text": 3}\n', strict=True), "c4.0.json.gz", '"text"', "3}")
     refuses(ValueError, lambda: open_counts(tmp_path / "out"), tmp_path / "out")
 
 
@@ -154,62 +147,48 @@ def test_damaged_archives_are_errors(spark, tokenizer, tmp_path):
         count_windows(spark, [str(path)], str(tmp_path / "out"), tokenizer_json=tokenizer)
 
 
-def test_refusals(spark, tokenizer, tmp_path):
+IDS = {"vocab_size": 9, "end_of_text": 0}
+TEXT = {"tokenizer_json": None}  # that of the fixture
+
+
+@pytest.mark.parametrize(
+    "name, options, more, named",
+    [
+        ("a.parquet", {"form": "csv"}, IDS, ["form", "'csv'"]),
+        ("a.parquet", {"partitions": 0}, IDS, ["partitions", "1", "0"]),
+        ("a.parquet", {"order": 8}, IDS, ["1..7", "8"]),
+        ("a.parquet", {}, {}, ["vocabulary"]),
+        ("a.parquet", {}, {"tokenizer_json": b"{}"}, ["tokenizer.json"]),
+        ("a.parquet", {}, {**TEXT, "vocab_size": 3}, ["vocabulary size", "50", "3"]),
+        ("a.parquet", {}, IDS, ["a.parquet", "tokenizer.json"]),
+        ("a.parquet", {"field": "body"}, IDS, ["a.parquet", "tokens"]),
+        ("a.parquet", {"field": "real"}, IDS, ["a.parquet"]),
+        ("a.parquet", {"field": "tokens"}, IDS, ["a.parquet", "0..8", "9"]),
+        ("null.parquet", {"field": "tokens"}, IDS, ["null"]),
+        ("data", {}, TEXT, ["data", ".parquet"]),
+        ("none.json", {}, TEXT, ["PATH_NOT_FOUND", "none.json"]),
+        ("empty.json", {}, TEXT, ["empty.json", "counts.json"]),
+    ],
+)
+def test_refusals(spark, tokenizer, tmp_path, name, options, more, named):
     pq.write_table(pa.table({"tokens": [[1, 9]], "text": ["w1"], "real": [[0.5]]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"tokens": pa.array([[1, None]], pa.list_(pa.int32()))}), tmp_path / "null.parquet")
     (tmp_path / "empty.json").write_text("\n")
-    ids = {"vocab_size": 9, "end_of_text": 0}
-    text = {"tokenizer_json": tokenizer}
-
-    def refused_counts(*named, name="a.parquet", options=None, **more):
-        with refused(ValueError, *named):
-            count_windows(
-                spark, [f"{tmp_path}/{name}"], str(tmp_path / "out"), options=SparkOptions(**(options or {})), **more
-            )
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-
-    refused_counts("form", "'csv'", options={"form": "csv"}, **ids)
-    refused_counts("partitions", "1", "0", options={"partitions": 0}, **ids)
-    refused_counts("1..7", "8", options={"order": 8}, **ids)
-    refused_counts("vocabulary")
-    refused_counts("tokenizer.json", tokenizer_json=b"{}")
-    refused_counts("vocabulary size", "50", "3", vocab_size=3, **text)
-    refused_counts("a.parquet", "tokenizer.json", **ids)
-    refused_counts("a.parquet", "tokens", options={"field": "body"}, **ids)
-    refused_counts("a.parquet", options={"field": "real"}, **ids)
-    refused_counts("a.parquet", "0..8", "9", options={"field": "tokens"}, **ids)
-    refused_counts("null", name="null.parquet", options={"field": "tokens"}, **ids)
-    refused_counts("data", ".parquet", name="data", **text)
-    refused_counts("PATH_NOT_FOUND", "none.json", name="none.json", **text)
-    refused_counts("empty.json", "counts.json", name="empty.json", **text)
+    more = {key: tokenizer if key == "tokenizer_json" and value is None else value for key, value in more.items()}
+    with refused(ValueError, *named):
+        count_windows(spark, [f"{tmp_path}/{name}"], str(tmp_path / "out"), options=SparkOptions(**options), **more)
 
 
 def test_the_script(spark, tokenizer, tmp_path, capsys):
-    inputs = write_json(tmp_path / "in", extra=b"[1]\n")
+    inputs, out = write_json(tmp_path / "in", extra=b"[1]\n"), tmp_path / "out"
     (tmp_path / "t.json").write_bytes(tokenizer)
-    out = tmp_path / "out"
-    count_spark.main(
-        [
-            inputs,
-            "-o",
-            str(out),
-            "--tokenizer",
-            str(tmp_path / "t.json"),
-            "--order",
-            "2",
-            "--json",
-            str(tmp_path / "r.json"),
-        ]
-    )
+    words = [inputs, "-o", str(out)]
+    text = ["--tokenizer", str(tmp_path / "t.json")]
+    count_spark.main([*words, *text, "--order", "2", "--json", str(tmp_path / "r.json")])
     assert all_orders(counted(out)) == oracle_katz.count(DOCUMENTS, 2, 0)
     told = capsys.readouterr()
     assert_named(told.out, [out, sum(map(len, DOCUMENTS)) + 5, "5"])
     assert_named(told.err, ["1"])
     assert json.loads((tmp_path / "r.json").read_text())["documents"] == 5
-    for words, message in [
-        (["-o", str(out), "--tokenizer", str(tmp_path / "t.json")], ["count_spark"]),
-        (["-o", str(out), "--tokenizer", str(tmp_path / "none")], ["--tokenizer", "none"]),
-        (["-o", str(out), "--order", "9", "--vocab-size", "3", "--end-of-text", "0"], ["count_spark", "1..7", "9"]),
-    ]:
-        with refused(SystemExit, *message):
-            count_spark.main([inputs, *words])
+    refuses(SystemExit, lambda: count_spark.main([*words, *text]), "count_spark")
+    refuses(SystemExit, lambda: count_spark.main([*words, "--tokenizer", "none"]), "--tokenizer", "none")

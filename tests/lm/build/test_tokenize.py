@@ -1,11 +1,12 @@
 """Text to tokens: batches, ends of documents, vocabularies, what is left out."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from support import cli
-from support.refusals import refused, refuses
+from support.refusals import assert_named, refused, refuses
 
 from rescore.lm.build import sources, tokens
 from rescore.lm.build.inputs import plan
@@ -22,18 +23,10 @@ def tokenizer(tmp_path_factory) -> TextTokenizer:
     return TextTokenizer.open(cli.make_tokenizer(tmp_path_factory.mktemp("tokenize") / "tokenizer.json"))
 
 
-def read(path, tokenizer, vocab_size=None, skipped=None, end_of_text=None) -> list[np.ndarray]:
-    vocab_size, end_of_text = (
-        vocab_size or tokenizer.vocab_size,
-        tokenizer.end_of_text if end_of_text is None else end_of_text,
-    )
-    return [
-        documents.tokens
-        for piece in plan([path], vocab_size=vocab_size, tokenizer=tokenizer)
-        for documents in numbered_tokens(
-            piece, vocab_size=vocab_size, end_of_text=end_of_text, tokenizer=tokenizer, skipped=skipped
-        )
-    ]
+def read(path, tokenizer, end_of_text=0, **options) -> list[np.ndarray]:
+    options = {"vocab_size": tokenizer.vocab_size, "end_of_text": end_of_text, "tokenizer": tokenizer, **options}
+    pieces = plan([path], vocab_size=options["vocab_size"], tokenizer=tokenizer)
+    return [documents.tokens for piece in pieces for documents in numbered_tokens(piece, **options)]
 
 
 def write(path, texts) -> None:
@@ -50,10 +43,10 @@ def test_documents_keep_their_order(tmp_path, tokenizer, monkeypatch, batch):
 
 
 def test_ids_beyond_16_bits(tmp_path):
-    tokenizer = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json", size=70_001))
-    write(tmp_path / "a.jsonl", ["w65535 w65536 w70000", "w1"])
+    tokenizer = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json", size=65_538))
+    write(tmp_path / "a.jsonl", ["w65535 w65536 w65537", "w1"])
     (array,) = read(tmp_path / "a.jsonl", tokenizer)
-    assert array.dtype == np.uint32 and array.tolist() == [65_535, 65_536, 70_000, 0, 1, 0]
+    assert array.dtype == np.uint32 and array.tolist() == [65_535, 65_536, 65_537, 0, 1, 0]
 
 
 def test_texts_that_hold_the_end_of_text(tmp_path, tokenizer):
@@ -79,35 +72,14 @@ def test_tokenizers_that_fail(tmp_path):
         read(tmp_path / "a.jsonl", TextTokenizer.open(tmp_path / "t.json"), skipped=Skipped())
 
 
-def test_errors_of_later_lines(tmp_path, tokenizer, monkeypatch):
-    """What was encoded before the bad line is under way when it is met."""
-    monkeypatch.setattr(tokens, "BATCH", 1)
-    (tmp_path / "a.jsonl").write_text('{"text": "w1"}\n' * 20 + "bad\n")
-    refuses(ValueError, lambda: read(tmp_path / "a.jsonl", tokenizer), "bad", "a.jsonl", "21")
-
-
-def test_refused(tmp_path, tokenizer):
+def test_refused(tmp_path, tokenizer, monkeypatch):
     write(tmp_path / "a.jsonl", ["w1"])
+    refuses(ValueError, lambda: read(tmp_path / "a.jsonl", tokenizer, vocab_size=49), "a.jsonl", "50", "49")
     (piece,) = plan([tmp_path / "a.jsonl"], vocab_size=50, tokenizer=tokenizer)
     refuses(ValueError, lambda: list(numbered_tokens(piece, vocab_size=50, end_of_text=0)), "a.jsonl", "--tokenizer")
-    with refused(ValueError, "a.jsonl", "50", "49"):
-        list(numbered_tokens(piece, vocab_size=49, end_of_text=0, tokenizer=tokenizer))
-
-
-def test_real_text(shared, tmp_path):
-    """GPT-2 tokens of real documents, against the package called document by document."""
-    import gzip
-
-    import tokenizers
-
-    folder = shared / "data" / "gpt2_tokenizer"
-    gpt2 = tokenizers.ByteLevelBPETokenizer(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
-    path = shared / "data" / "text_govweb" / "test.jsonl.gz"
-    texts = [json.loads(line)["text"] for line in gzip.open(path)]
-    expected = [token for text in texts for token in (*gpt2.encode(text).ids, 50256)]
-    gpt2.add_special_tokens(["<|endoftext|>"])
-    gpt2.save(str(tmp_path / "t.json"))
-    assert np.concatenate(read(path, TextTokenizer.open(tmp_path / "t.json"))).tolist() == expected
+    monkeypatch.setattr(tokens, "BATCH", 1)  # what was encoded before a bad line is under way when it is met
+    (tmp_path / "a.jsonl").write_text('{"text": "w1"}\n' * 20 + "bad\n")
+    refuses(ValueError, lambda: read(tmp_path / "a.jsonl", tokenizer), "bad", "a.jsonl", "21")
 
 
 def numbered(tmp_path, *names, **options):
@@ -135,8 +107,7 @@ def test_words_are_numbered_as_they_come(tmp_path, monkeypatch):
         assert found.spelled == ("<unk>", "</s>", "the", "cat", "dog", "and", "é")
         assert ids == [2, 3, 1, 2, 0, 4, 1, 4, 5, 6, 1]
         assert skipped == [{"documents": 0, "reasons": {}, "examples": [], "notes": []}]
-        for path in sorted((tmp_path / "work").rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
+        shutil.rmtree(tmp_path / "work")
 
 
 def test_lines_that_hold_boundaries_are_skipped(tmp_path):
@@ -144,11 +115,8 @@ def test_lines_that_hold_boundaries_are_skipped(tmp_path):
     found, ids, (skipped,) = numbered(tmp_path, "a.txt")
     assert found.spelled == ("<unk>", "</s>", "a", "b", "a<s>") and ids == [2, 3, 1, 4, 1]
     assert skipped["reasons"] == {"holds the end of text": 2}
-    assert skipped["examples"][0] == f"{tmp_path / 'a.txt'}, line 2: contains the word </s>, which would split it"
-    (tmp_path / "work" / "manifest.json").unlink()
-    for name in ("words/ids.bin", "words/words.txt"):
-        (tmp_path / "work" / name).unlink()
-    (tmp_path / "work" / "words").rmdir()
+    assert_named(skipped["examples"][0], [tmp_path / "a.txt", "2", "</s>"])
+    shutil.rmtree(tmp_path / "work")
     refuses(ValueError, lambda: numbered(tmp_path, "a.txt", strict=True), "a.txt", "2", "</s>")
 
 
@@ -166,7 +134,6 @@ def test_too_many_words(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "MAX_VOCABULARY", 4)
     (tmp_path / "a.txt").write_text("a b\n")
     assert numbered(tmp_path, "a.txt")[0].vocab_size == 4
-    (tmp_path / "b.txt").write_text("a b c\n")
-    (tmp_path / "more").mkdir()
-    (tmp_path / "b.txt").rename(tmp_path / "more" / "b.txt")
-    refuses(ValueError, lambda: numbered(tmp_path / "more", "b.txt"), "words", "4", "--tokenizer")
+    shutil.rmtree(tmp_path / "work")
+    (tmp_path / "a.txt").write_text("a b c\n")
+    refuses(ValueError, lambda: numbered(tmp_path, "a.txt"), "words", "4", "--tokenizer")

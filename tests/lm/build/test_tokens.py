@@ -1,19 +1,23 @@
-"""Files of tokens: flat arrays, windows, dumps; documents cut as a plain loop cuts them."""
+"""Files of tokens, cut into documents as a plain loop cuts them; plans: the pieces of inputs, their identities."""
 
+import dataclasses
+import gzip
 import itertools
+import json
 import os
-import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from support import cli
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from rescore.lm.build import inputs, tokens
-from rescore.lm.build.inputs import ReadOptions, plan
+from rescore.lm.build.inputs import Piece, ReadOptions, files_of, form_of, plan
 from rescore.lm.build.tokens import numbered_tokens
 from rescore.lm.model.vocabulary import Skipped
 
@@ -22,49 +26,42 @@ V, EOT = 50, 0
 
 def read(path, vocab_size: int = V, end_of_text: int | None = EOT, **options) -> list[np.ndarray]:
     """The arrays of all pieces of a file."""
+    how = {"vocab_size": vocab_size, "end_of_text": end_of_text}
     found = plan([path], vocab_size=vocab_size, options=ReadOptions(**options))
-    return [
-        documents.tokens
-        for piece in found
-        for documents in numbered_tokens(piece, vocab_size=vocab_size, end_of_text=end_of_text)
-    ]
+    return [documents.tokens for piece in found for documents in numbered_tokens(piece, **how)]
 
 
 def flat(arrays: list[np.ndarray]) -> list[int]:
     return [int(token) for array in arrays for token in array]
 
 
-def ended(tokens: list[int], end_of_text: int = EOT) -> list[int]:
+def ended(tokens: list[int]) -> list[int]:
     """The oracle: documents between ends of text, the empty ones left out, each followed by one."""
-    documents = [
-        list(group) for inside, group in itertools.groupby(tokens, lambda token: token != end_of_text) if inside
-    ]
-    return [token for document in documents for token in (*document, end_of_text)]
+    documents = [list(group) for inside, group in itertools.groupby(tokens, lambda token: token != EOT) if inside]
+    return [token for document in documents for token in (*document, EOT)]
 
 
-STREAMS = [[], [0], [0, 0], [1], [1, 0], [0, 1], [0, 1, 0], [1, 0, 0, 2], [0, 0, 1, 2, 0, 0, 0, 3, 0, 0]]
+STREAM = [0, 0, 1, 2, 0, 0, 0, 3, 0, 0]
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=str)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "<u2", ">u2", "i4", ">i4", "u4", "i8", "u8"])
-def test_npy(tmp_path, stream, dtype):
-    np.save(tmp_path / "a.npy", np.array(stream, dtype))
+def test_npy(tmp_path, dtype):
+    np.save(tmp_path / "a.npy", np.array(STREAM, dtype))
     arrays = read(tmp_path / "a.npy")
-    assert flat(arrays) == ended(stream) and all(array.dtype == np.uint16 for array in arrays)
-    assert flat(read(tmp_path / "a.npy", end_of_text=None)) == stream
+    assert flat(arrays) == ended(STREAM) and all(array.dtype == np.uint16 for array in arrays)
+    assert flat(read(tmp_path / "a.npy", end_of_text=None)) == STREAM
 
 
 @pytest.mark.parametrize(
-    "dtype, vocab_size", [(None, V), ("uint16", 1 << 24), ("uint32", V), ("int32", V), (None, 70_000)]
+    "dtype, vocab_size, stored",
+    [(None, V, "<u2"), (None, 70_000, "<u4"), ("uint16", 1 << 24, "<u2"), ("uint32", V, "<u4"), ("int32", V, "<i4")],
 )
-def test_bin(tmp_path, dtype, vocab_size):
-    stored = dtype or ("uint16" if vocab_size <= 65536 else "uint32")
-    for stream in STREAMS:
-        np.array(stream, np.dtype(stored).newbyteorder("<")).tofile(tmp_path / "a.bin")
-        assert flat(read(tmp_path / "a.bin", vocab_size, dtype=dtype)) == ended(stream)
+def test_bin(tmp_path, dtype, vocab_size, stored):
+    np.array(STREAM, stored).tofile(tmp_path / "a.bin")
+    assert flat(read(tmp_path / "a.bin", vocab_size, dtype=dtype)) == ended(STREAM)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 20), st.integers(1, 12))
 def test_documents_in_pieces(tmp_path_factory, stream, step, chunk):
     """Every document comes once and whole, wherever pieces and chunks end."""
@@ -96,22 +93,19 @@ def test_ids_outside_the_vocabulary(tmp_path, monkeypatch, array, at, got):
 
 
 def test_arrays_refused(tmp_path):
-    for array, got in (
-        (np.zeros((2, 2), int), ["int64", "2"]),
-        (np.zeros(2), ["float64", "2"]),
-        (np.array("x"), ["<U1"]),
-    ):
-        np.save(tmp_path / "a.npy", array)
-        refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", *got)
-    np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
-    np.save(tmp_path / "b.npy", np.arange(100))
-    whole = (tmp_path / "b.npy").read_bytes()
-    for content in ((tmp_path / "a.npy").read_bytes(), b"", b"junk" * 50, whole[:-50], whole[:50]):
-        (tmp_path / "a.npy").write_bytes(content)
-        refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy")
+    path = tmp_path / "a.npy"
+    for array, got in ((np.zeros((2, 2), int), ["int64", "2"]), (np.zeros(2), ["float64", "2"])):
+        np.save(path, array)
+        refuses(ValueError, lambda: read(path), path, *got)
+    np.save(path, np.arange(100))
+    whole = path.read_bytes()
+    np.save(path, np.array([{}]), allow_pickle=True)
+    for content in (path.read_bytes(), b"", b"junk" * 50, whole[:-50], whole[:50]):
+        path.write_bytes(content)
+        refuses(ValueError, lambda: read(path), path)
     np.savez(tmp_path / "a.npz", x=np.arange(3))
-    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", "archive")
+    (tmp_path / "a.npz").rename(path)
+    refuses(ValueError, lambda: read(path), path, "archive")
     (tmp_path / "a.bin").write_bytes(b"abc")
     refuses(ValueError, lambda: read(tmp_path / "a.bin"), "a.bin", "uint16", "2", "3", "--dtype")
 
@@ -119,17 +113,17 @@ def test_arrays_refused(tmp_path):
 def test_ids_from_a_pipe(tmp_path, monkeypatch):
     monkeypatch.setattr(tokens, "CHUNK", 3)
     os.mkfifo(tmp_path / "a.bin")
-    for content, result in (
-        (np.array([1, 2, 0, 3, 4, 5, 6], "<u2").tobytes(), [1, 2, 0, 3, 4, 5, 6, 0]),
-        (b"abc", None),
-    ):
+
+    def read_all(content: bytes) -> list[int]:
         writer = threading.Thread(target=(tmp_path / "a.bin").write_bytes, args=(content,))
         writer.start()
-        if result:
-            assert flat(read(tmp_path / "a.bin")) == result
-        else:
-            refuses(ValueError, lambda: read(tmp_path / "a.bin"), "a.bin", "uint16", "2", "3")
-        writer.join()
+        try:
+            return flat(read(tmp_path / "a.bin"))
+        finally:
+            writer.join()
+
+    assert read_all(np.array([1, 2, 0, 3, 4, 5, 6], "<u2").tobytes()) == [1, 2, 0, 3, 4, 5, 6, 0]
+    refuses(ValueError, lambda: read_all(b"abc"), "a.bin", "uint16", "2", "3")
 
 
 def test_dumps(tmp_path):
@@ -144,19 +138,123 @@ def test_dumps(tmp_path):
     refuses(ValueError, lambda: read(tmp_path / "dump"), "checksum")
 
 
-@pytest.mark.parametrize(
-    "ids, noted", [([1, 2, 3], True), ([1, 0, 2], False), ([1, 2, 0], False), ([0], False), ([], False)]
-)
+@pytest.mark.parametrize("ids, noted", [([1, 2, 3], 1), ([1, 0, 2], 0), ([], 0)])
 @pytest.mark.parametrize("form", ["npy", "bin"])
 def test_a_file_without_any_end_of_text_is_noted(tmp_path, ids, noted, form):
-    path, skipped = tmp_path / f"a.{form}", Skipped()
+    path, skipped, array = tmp_path / f"a.{form}", Skipped(), np.array(ids, "<u2")
     if form == "npy":
-        np.save(path, np.array(ids, np.uint16))
+        np.save(path, array)
     else:
-        path.write_bytes(np.array(ids, "<u2").tobytes())
+        array.tofile(path)
     for piece in plan([path], vocab_size=9):
         list(numbered_tokens(piece, vocab_size=9, end_of_text=0, skipped=skipped))
-    assert [re.search(r"a.*: the end of text, 0, does not occur", note) is not None for note in skipped.notes] == [
-        True
-    ] * noted
+    assert len(skipped.notes) == noted and all(str(path) in note for note in skipped.notes)
     assert Skipped.from_json(skipped.to_json(), skipped.to_json()).notes == 2 * skipped.notes
+
+
+def test_the_plan_of_several_files(tmp_path, monkeypatch):
+    """Pieces of 40 tokens or of 10 bytes cover each file; one of no known length is one piece."""
+    monkeypatch.setattr(inputs, "PIECE_TOKENS", 40)
+    monkeypatch.setattr(inputs, "PIECE_BYTES", 10)
+    np.save(tmp_path / "a.npy", np.zeros(100, np.uint16))
+    np.zeros(50, np.uint32).tofile(tmp_path / "b.bin")
+    (tmp_path / "d.json.gz").write_bytes(gzip.compress(b"x" * 25))
+    (tmp_path / "e.txt").write_bytes(b"x" * 25)
+    (tmp_path / "f.jsonl").touch()
+    found = plan([tmp_path / "*"], vocab_size=100_000, tokenizer=object())
+    ends = {"a.npy": [40, 80, 100], "b.bin": [40, 50], "d.json.gz": [None], "e.txt": [10, 20, 25], "f.jsonl": [0]}
+    assert [(Path(piece.path).name, piece.begin, piece.end) for piece in found] == [
+        (name, begin, end) for name, own in ends.items() for begin, end in zip([0, *own], own)
+    ]
+    assert plan([tmp_path / "*"], vocab_size=100_000, tokenizer=object()) == found
+    assert all(Piece(**json.loads(json.dumps(piece.to_json()))) == piece for piece in found)
+    assert plan([tmp_path / "b.bin"], vocab_size=100_000, options=ReadOptions(dtype="uint16")) != found[3:5]
+
+
+def test_changed_files(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(5))
+    (piece,) = plan([tmp_path / "a.npy"], vocab_size=9)
+    os.utime(tmp_path / "a.npy", ns=(1, 1))
+    assert plan([tmp_path / "a.npy"], vocab_size=9) != [piece]
+    refuses(ValueError, lambda: next(numbered_tokens(piece, vocab_size=9, end_of_text=0)), "a.npy")
+
+
+def test_text_needs_a_tokenizer(tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    refuses(ValueError, lambda: plan([tmp_path / "a.jsonl"], vocab_size=9), "a.jsonl", "--tokenizer", "tokenizer.json")
+
+
+def test_dumps_of_another_tokenizer(tmp_path):
+    from rescore.lm.model.tokenizer import TextTokenizer
+
+    tokenizer = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json"))
+    cli.make_dump(tmp_path / "dump")
+    with refused(ValueError, "dump", "e3b0", "sha256", tokenizer.sha256):
+        plan([tmp_path / "dump"], vocab_size=50, tokenizer=tokenizer)
+    same = dataclasses.replace(tokenizer, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+    assert plan([tmp_path / "dump"], vocab_size=50, tokenizer=same)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("b.jsonl", "a.jsonl", "a.txt", "in/c.jsonl", "in/deep/d.jsonl", "odd[1].jsonl", "dump/dump.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_patterns(folder):
+    def found(*patterns: str) -> list[str]:
+        return [str(path.relative_to(folder)) for path in files_of([folder / pattern for pattern in patterns])]
+
+    assert found("b.jsonl", "a.*") == ["b.jsonl", "a.jsonl", "a.txt"]
+    assert found("?.jsonl") == ["a.jsonl", "b.jsonl"]
+    assert found("**/[cd].jsonl") == ["in/c.jsonl", "in/deep/d.jsonl"]
+    assert found("odd[1].jsonl") == ["odd[1].jsonl"]  # a file of that very name
+    assert found("dum*", "i*/*.jsonl") == ["dump", "in/c.jsonl"]  # folders are left out, but for dumps
+    assert files_of(["-"]) == [Path("-")]
+
+
+def test_names_refused(folder):
+    for name in ("none.jsonl", "*.zst", "i*"):
+        with refused(FileNotFoundError, name):
+            files_of([folder / name])
+    refuses(ValueError, lambda: files_of([folder / "in"]), "in/*.json.gz'")
+    refuses(ValueError, lambda: files_of([folder / "*.jsonl", folder / "in" / ".." / "a.jsonl"]), "a.jsonl")
+    os.symlink(folder / "none", folder / "dangling.jsonl")
+    assert files_of([folder / "dangling.jsonl"])  # opening it says what is wrong
+
+
+FORMS = {
+    **{"a.jsonl": "jsonl", "c4-train.00000-of-01024.json.gz": "jsonl", "a.b.json.zst": "jsonl", "-": "jsonl"},
+    **{"a.txt": "lines", "a.txt.gz": "lines", "a.parquet": "parquet", "a.npy": "npy", "a.bin": "bin"},
+}
+
+
+@pytest.mark.parametrize("name, form", FORMS.items())
+def test_forms(name, form):
+    assert form_of(Path(name), ReadOptions()) == form
+    assert form_of(Path(name), ReadOptions(documents="file", stdin="txt")) == (
+        "txt" if form == "lines" or name == "-" else form
+    )
+
+
+@pytest.mark.parametrize("name", ["a", "a.csv", "a.gz", "a.npy.gz", ".jsonl"])
+def test_forms_refused(name):
+    refuses(ValueError, lambda: form_of(Path(name), ReadOptions()), name, "bz2")
+
+
+@pytest.mark.parametrize(
+    "option, value", [("text_field", ""), ("dtype", "int64"), ("documents", "word"), ("stdin", "npy")]
+)
+def test_options_refused(option, value):
+    refuses(ValueError, lambda: ReadOptions(**{option: value}), option, value)
+
+
+def test_options_are_those_of_the_command_line():
+    from rescore.decode.cli import groups
+    from rescore.lm.build import inputs
+
+    assert groups.ID_DTYPES == inputs.DTYPES and groups.STDIN_FORMATS == inputs.STDIN_FORMATS
+    assert groups.DOCUMENTS == inputs.DOCUMENTS
+    assert {field.name for field in structs.fields(ReadOptions)} == {"text_field", "documents", "dtype", "stdin"}

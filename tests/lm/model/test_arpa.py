@@ -50,16 +50,6 @@ def arpa(tmp_path):
     return write
 
 
-def kenlm_model(path):
-    import kenlm
-
-    return kenlm.Model(str(path))
-
-
-def kenlm_costs(model, words, *, bos=False):
-    return [-logp * LN10 for logp, _, _ in model.full_scores(" ".join(words), bos=bos, eos=False)]
-
-
 def test_a_small_file_by_hand(arpa):
     model = read_arpa(arpa(SMALL))
     assert model.words == ("<s>", "</s>", "<unk>", "a", "b")
@@ -84,32 +74,20 @@ def test_round_trip(tmp_path_factory, seed, order, packed, text):
     assert_same_model(read_arpa(path, ArpaOptions(words="ids", vocab_size=9)), model)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("words", ["ids", "text"])
 def test_kenlm_gives_our_scores(tmp_path, seed, words):
+    import kenlm
+
     names = [f"w{i}" for i in range(9)]
-    model = NGram.from_tables(random_tables(seed, 2 + seed % 5, tokens=200), words=names)
+    model = NGram.from_tables(random_tables(seed, 2 + seed, tokens=200), words=names)
     write_arpa(model, tmp_path / "model.arpa", words=words)
-    peer, draw = kenlm_model(tmp_path / "model.arpa"), random.Random(seed)
+    peer, draw = kenlm.Model(str(tmp_path / "model.arpa")), random.Random(seed)
     for _ in range(30):
         tokens = random_history(draw, 9, 12)
-        theirs = kenlm_costs(peer, [names[t] if words == "text" else str(t) for t in tokens])
+        text = " ".join(names[t] if words == "text" else str(t) for t in tokens)
+        theirs = [-logp * LN10 for logp, _, _ in peer.full_scores(text, bos=False, eos=False)]
         np.testing.assert_allclose(model.score(tokens), theirs, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["test.arpa", "test_nounk.arpa"])
-def test_we_give_the_scores_of_kenlm(shared, name):
-    path = shared / "reference" / "kenlm" / name
-    model, peer, draw = read_arpa(path), kenlm_model(path), random.Random(name)
-    known = [word for word in model.words if word not in ("<s>", "</s>")]
-    phrase = "also would consider higher looking on a little more loin".split()
-    for _ in range(500):
-        words = [draw.choice([*known, "unheard"]) for _ in range(10)]
-        if draw.random() < 0.5:
-            words[2:6] = phrase[draw.randrange(len(phrase)) :]
-        for bos in (False, True):
-            mine = model.score(model.ids(words), history=model.ids(["<s>"] if bos else []))
-            np.testing.assert_allclose(mine, kenlm_costs(peer, words, bos=bos), atol=1e-4)
 
 
 def test_suffixes_that_are_missing_are_backed_off_to(arpa):
@@ -122,11 +100,10 @@ def test_suffixes_that_are_missing_are_backed_off_to(arpa):
 
 
 def ids_file(*, unk="-2\t<unk>\n", extra=""):
-    return (
-        f"\\data\\\nngram 1={5 + bool(unk) + extra.count(chr(10))}\nngram "
-        f"2=3\n\\1-grams:\n{unk}0\t<s>\t-0.5\n-1.5\t</s>\n{extra}"
-        "-0.3\t3\t-0.25\n-0.6\t4\t-0.125\n-0.9\t1\n\n\\2-grams:\n-0.1\t<s> 3\n-0.2\t3 4\n-0.7\t4 </s>\n\\end\\\n"
-    )
+    size = 5 + bool(unk) + extra.count("\n")
+    unigrams = f"{unk}0\t<s>\t-0.5\n-1.5\t</s>\n{extra}-0.3\t3\t-0.25\n-0.6\t4\t-0.125\n-0.9\t1\n"
+    bigrams = "-0.1\t<s> 3\n-0.2\t3 4\n-0.7\t4 </s>\n"
+    return f"\\data\\\nngram 1={size}\nngram 2=3\n\\1-grams:\n{unigrams}\n\\2-grams:\n{bigrams}\\end\\\n"
 
 
 def test_sentence_boundaries_of_lmplz_become_the_end_of_text(arpa):
@@ -161,14 +138,12 @@ def test_files_of_ids_that_do_not_fit(arpa, text, options, message):
     [
         ("\\data\\", "\\date\\", [":2:", repr("\\date\\")]),
         ("ngram 1=5", "ngram 2=5", [":3:", "'ngram 1='", "'ngram 2=5'"]),
-        ("ngram 1=5", "ngram 1=five", [":3:", "'ngram 1='"]),
         ("ngram 1=5", "ngram 1=" + "9" * 30, [":3:", "'ngram 1='"]),
         ("ngram 1=5\nngram 2=3\n", "", [":4:", "1", "7", "0"]),
         ("ngram 2=3\n", "".join(f"ngram {n}=1\n" for n in range(2, 9)), [":12:", "7", "8"]),
         ("\\1-grams:", "\\2-grams:", [":6:", "1-grams", repr("\\2-grams:")]),
         ("ngram 1=5", "ngram 1=6", [":14:", "6", "1-grams", "5"]),
         ("ngram 1=5", "ngram 1=4", [":11:", "4", "1-grams"]),
-        ("ngram 1=5", "ngram 1=999999999999999999", [":14:", "999999999999999999", "1-grams"]),
         ("\\2-grams:", "\\3-grams:", [":14:", "2-grams", "5", "1-grams", repr("\\3-grams:")]),
         ("\\end\\", "", [":19:", "3", "2-grams", "''"]),
         ("-0.2\ta b", "-0.2\ta", [":16:", "log10", repr("-0.2\ta")]),
@@ -176,32 +151,32 @@ def test_files_of_ids_that_do_not_fit(arpa, text, options, message):
         ("-0.2\ta b", "-0.2\ta b\t-0.5", [":16:"]),
         ("-0.2\ta b", "x\ta b", [":16:"]),
         ("-0.2\ta b", "nan\ta b", [":16:", "log10", "-1000000"]),
-        ("-0.2\ta b", "inf\ta b", [":16:", "log10"]),
         ("-0.2\ta b", "0.2\ta b", [":16:", "log10"]),
         ("\ta\t-0.25", "\ta\tinf", [":10:", "log10", "-1000000", "-inf"]),
         ("-0.2\ta b", "-0.2\ta c", [":16:", "'c'"]),
         ("-0.6\tb\t-0.125", "-0.6\ta\t-0.125", [":11:", "'a'"]),
         ("-0.2\ta b", "-0.2\tb </s>", [":17:", "2-gram"]),
+        ("\tb\t", "\t\xff\t", [":11:", "UTF-8", "0xff"]),
         ("\tb\t", "\t" + "b" * (1 << 20) + "\t", [":11:", "1048576"]),
     ],
 )
 def test_errors_name_file_and_line(arpa, old, new, message):
-    refuses(ValueError, lambda: read_arpa(arpa(SMALL.replace(old, new, 1))), "model.arpa", *message)
+    path = arpa("")
+    path.write_bytes(SMALL.replace(old, new, 1).encode("latin-1"))
+    refuses(ValueError, lambda: read_arpa(path), "model.arpa", *message)
+
+
+def test_only_ascii_white_space_separates_words(arpa):
+    """As in KenLM."""
+    assert (
+        "\u00a0"
+        in read_arpa(arpa(SMALL.replace("\tb", "\t\u00a0").replace("a b", "a \u00a0").replace("b <", "\u00a0 <"))).words
+    )
 
 
 def test_a_missing_context_names_its_line(arpa):
     text = SMALL.replace("ngram 2=3\n", "ngram 2=3\nngram 3=1\n").replace("\\end", "\\3-grams:\n-1\tb b a\n\\end")
     refuses(ValueError, lambda: read_arpa(arpa(text)), "model.arpa:21", "3-gram")
-
-
-def test_words_that_are_no_text(arpa, tmp_path):
-    (tmp_path / "model.arpa").write_bytes(SMALL.replace("b", "\xff").encode("latin-1"))
-    refuses(ValueError, lambda: read_arpa(tmp_path / "model.arpa"), "model.arpa:11", "UTF-8", "0xff")
-    # only ASCII white space separates words, as in KenLM
-    assert (
-        "\u00a0"
-        in read_arpa(arpa(SMALL.replace("\tb", "\t\u00a0").replace("a b", "a \u00a0").replace("b <", "\u00a0 <"))).words
-    )
 
 
 @pytest.mark.parametrize("word, message", [("a b", ["'a b'", "1"]), ("", ["''", "1"]), ("a", ["distinct"])])
@@ -226,15 +201,10 @@ def test_wrong_options_are_named(options, message):
     refuses(ValueError, lambda: ArpaOptions(**options), *message)
 
 
-def test_gzip_that_is_damaged_or_a_bomb(tmp_path, monkeypatch):
-    path = tmp_path / "model.arpa.gz"
-    whole = gzip.compress(SMALL.encode())
-    for data in (whole[:-9], whole[:20] + b"\xff\xff\xff\xff" + whole[24:], whole[:12]):
-        path.write_bytes(data)
-        refuses(ValueError, lambda: read_arpa(path), "model.arpa.gz")
-    monkeypatch.setattr(arpa_text, "BOMB_BYTES", 1 << 20)
-    path.write_bytes(gzip.compress(b"\n" * (8 << 20)))
-    refuses(ValueError, lambda: read_arpa(path), "200")
+def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(arpa_text, "BOMB_BYTES", 1 << 16)
+    (tmp_path / "model.arpa.gz").write_bytes(gzip.compress(b"\n" * (1 << 20)))
+    refuses(ValueError, lambda: read_arpa(tmp_path / "model.arpa.gz"), "200")
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
@@ -265,6 +235,4 @@ def test_a_certain_event_is_read_back(tmp_path):
     tables = random_tables(1, 2)
     sure = dataclasses.replace(tables, cost=(tables.cost[0] * 0 - 1e-17, *tables.cost[1:]))
     write_arpa(NGram.from_tables(sure), tmp_path / "model.arpa")
-    assert (
-        read_arpa(tmp_path / "model.arpa", ArpaOptions(vocab_size=tables.vocab_size)).arrays.arc_cost[:9] == 0
-    ).all()
+    assert (read_arpa(tmp_path / "model.arpa").arrays.arc_cost[:9] == 0).all()

@@ -63,7 +63,7 @@ def texts(draw):
         at = end
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(texts(), drafts)
 def test_equals_counting(both, draft):
     model, twin = both
@@ -73,30 +73,24 @@ def test_equals_counting(both, draft):
     assert share.sum() + rest == pytest.approx(1, abs=1e-6)
 
 
-@settings(max_examples=300, deadline=None)
-@given(texts(), tokens.map(lambda text: text[:9]))
-def test_evidence_is_what_was_counted_before_each_token(both, more):
+@settings(max_examples=200)
+@given(texts(), tokens.map(lambda text: text[:9]), st.booleans())
+def test_evidence_is_what_was_counted_before_each_token(both, more, other):
+    """Of another text nothing is counted."""
     model, twin = both
-    known = model.evidence(array(more))
+    known = model.evidence(array(more), other=other)
     assert known.shape == (len(more), model.order, 2, 3) and known.dtype == np.float32
-    for token, one in zip(more, known):
-        assert one == pytest.approx(twin.evidence((), token), rel=1e-5)
-        twin.extend([token])
+    own = twin.tokens
+    if other:
+        twin.tokens = ()  # its counts stay
+    for at, (token, one) in enumerate(zip(more, known)):
+        assert one == pytest.approx(twin.evidence(tuple(more[:at]) if other else (), token), rel=1e-5)
+        if not other:
+            twin.extend([token])
+    twin.tokens = own if other else twin.tokens
     assert model.size == len(twin.tokens)
     share, rest = model.mixture(ALL[:0], ALL)
     assert share + rest * OTHER == pytest.approx(twin.distribution((), OTHER), rel=1e-5, abs=1e-6)
-
-
-@settings(max_examples=300, deadline=None)
-@given(texts(), tokens.map(lambda text: text[:9]))
-def test_evidence_of_another_text_counts_nothing(both, other):
-    model, twin = both
-    before = model.mixture(ALL[:0], ALL)[0].tobytes()
-    known = model.evidence(array(other), other=True)
-    assert model.size == len(twin.tokens) and model.mixture(ALL[:0], ALL)[0].tobytes() == before
-    twin.tokens = ()  # its counts stay
-    for at, (token, one) in enumerate(zip(other, known)):
-        assert one == pytest.approx(twin.evidence(tuple(other[:at]), token), rel=1e-5)
 
 
 def test_predictions_that_do_not_count():
@@ -112,20 +106,11 @@ def test_predictions_that_do_not_count():
     assert model.mixture(ALL[:0], array([3]))[0] > 0
 
 
-def test_long_texts():
-    """Tables grow; what came once each, and one token alone."""
-    draw = np.random.default_rng(0)
-    text = draw.integers(0, 800, 5_000).astype(np.int32)
-    model, vocab = model_of(SHARES), np.arange(800, dtype=np.int32)
-    model.extend(text)
-    share, _ = model.mixture(text[:0], vocab)
-    wanted = Text(text.tolist(), SHARES).distribution((), np.zeros(800))
-    assert share == pytest.approx(wanted, rel=1e-6, abs=1e-12)
-    assert model.bytes < 70 * 4 * len(text)
-    again = model_of([(0.0, 1.0, -1.0)] * 4)
-    again.extend(np.full(100_000, 7, np.int32))
-    assert again.bytes < 10_000
-    share, _ = again.mixture(text[:0], array([7, 8]))
+def test_long_texts_of_one_token():
+    model = model_of([(0.0, 1.0, -1.0)] * 4)
+    model.extend(np.full(100_000, 7, np.int32))
+    assert model.bytes < 10_000
+    share, _ = model.mixture(ALL[:0], array([7, 8]))
     assert share.tolist() == pytest.approx([1, 0], abs=1e-4)
 
 
@@ -151,7 +136,7 @@ def test_many_predictions():
 
 def test_more_tokens_than_a_float_counts():
     model = ContextModel(shares=np.array([[0.0, 1.0, -1.0]]), predicted=np.zeros((1, 3)))
-    model.extend(np.tile(array([0, 1, 2]), 7_000_000))
+    model.extend(np.tile(array([0, 1, 2]), 5_700_000))
     share, rest = model.mixture(array([]), array([0, 1, 2]))
     assert share.sum() + rest == pytest.approx(1, abs=1e-6)
 

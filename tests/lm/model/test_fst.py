@@ -1,33 +1,231 @@
+"""OpenFst's automata and binary files, written and read without OpenFst, against OpenFst."""
+
 import gzip
 import math
+import random
 import re
+import struct
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import opengrm
-from support.models import assert_same_model, assert_same_tables
+from support.fuzz import damage, times
+from support.models import assert_same_model, assert_same_tables, use
 from support.oracle_lm import random_tables
 from support.refusals import refused, refuses
 
 from rescore.lm.model import example
+from rescore.lm.model import fst as fst_module
 from rescore.lm.model.formats import load, save
-from rescore.lm.model.fst import from_fst, to_fst
+from rescore.lm.model.fst import const_parts, from_fst, load_fst, save_fst, to_fst, vector_parts
+from rescore.lm.model.fst_read import read
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
 
+COUNTS = 4 + 4 + 6 + 4 + 8 + 4 + 4 + 8 + 8  # bytes before the number of states of a vector FST of standard arcs
+
+
+def small_model(seed, order=3):
+    return NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=50))
+
+
+def added_arc_by_arc(model: NGram, failure_label: int = 0, start: int = 0):
+    """The slow twin: the automaton added to a VectorFst of OpenFst, arc by arc."""
+    arrays, fst = model.arrays, pywrapfst.VectorFst("standard")
+    fst.add_states(len(arrays.backoff_state))
+
+    def add(state: int, label: int, cost: float, after: int) -> None:
+        fst.add_arc(state, pywrapfst.Arc(label, label, pywrapfst.Weight("tropical", float(cost)), int(after)))
+
+    for state in range(len(arrays.backoff_state)):
+        if state:
+            add(state, failure_label, arrays.backoff_cost[state], arrays.backoff_state[state])
+        for arc in range(int(arrays.arc_begin[state]), int(arrays.arc_begin[state + 1])):
+            add(state, int(arrays.arc_token[arc]) + 1, arrays.arc_cost[arc], arrays.arc_next[arc])
+        fst.set_final(state)
+    fst.set_start(start)
+    return fst
+
+
+def written(fst):
+    return np.frombuffer(fst.write_to_string(), np.uint8)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0, 1000]), st.integers(0, 5), st.integers(1, 40))
+def test_every_byte_is_openfsts(tmp_path_factory, seed, order, failure_label, start, block):
+    """Whatever the blocks."""
+    model, path = small_model(seed, order), tmp_path_factory.getbasetemp() / "model.fst"
+    start %= model.core.num_states
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fst_module, "BLOCK", block)
+        save_fst(model, path, failure_label=failure_label, start=start)
+        ours = to_fst(model, failure_label=failure_label, start=start)
+    twin = added_arc_by_arc(model, failure_label, start)
+    assert path.read_bytes() == twin.write_to_string() == ours.write_to_string()
+    assert isinstance(ours, pywrapfst.VectorFst)
+
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0, 1000]))
-def test_round_trip(seed, order, failure_label):
-    model = NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=50))
-    fst = to_fst(model, failure_label=failure_label)
-    assert fst.verify() and fst.num_states() == model.core.num_states
-    back = from_fst(fst, vocab_size=6, failure_label=failure_label)
-    assert_same_model(back, NGram.from_tables(model.to_tables()))
+def test_properties_are_true(tmp_path_factory, seed, order, failure_label):
+    """Of both kinds; those that the file claims are what OpenFst finds when it looks."""
+    model, path = small_model(seed, order), tmp_path_factory.getbasetemp() / "model.fst"
+    for kind in ("vector", "const"):
+        if kind == "vector":
+            save_fst(model, path, failure_label=failure_label)
+        else:
+            path.write_bytes(b"".join(const_parts(model.arrays, failure_label=failure_label)))
+        fst = pywrapfst.Fst.read(str(path))
+        assert fst.fst_type() == kind and fst.verify()
+        claimed, found = (fst.properties(pywrapfst.FstProperties.FST_PROPERTIES, test).value for test in (False, True))
+        assert claimed and claimed & found == claimed
+        assert pywrapfst.equal(fst, added_arc_by_arc(model, failure_label))
+
+
+@settings(max_examples=50)
+@given(st.randoms(use_true_random=False), st.sampled_from(["standard", "log"]), st.booleans())
+def test_acceptors_are_read_as_openfst_reads_them(draw, arc_type, symbols):
+    """Any acceptor, state by state and arc by arc."""
+    fst, states = pywrapfst.VectorFst(arc_type), draw.randint(1, 6)
+    fst.add_states(states)
+    fst.set_start(draw.randrange(states))
+    for state in range(states):
+        if draw.random() < 0.5:
+            fst.set_final(state, pywrapfst.Weight(fst.weight_type(), draw.choice([-1.5, 0, 2])))
+        for _ in range(draw.randrange(4)):
+            label, weight = draw.randrange(-3, 99), pywrapfst.Weight(fst.weight_type(), draw.choice([0, 0.25, np.inf]))
+            fst.add_arc(state, pywrapfst.Arc(label, label, weight, draw.randrange(states)))
+    if symbols:
+        table = pywrapfst.SymbolTable("\N{GREEK SMALL LETTER ALPHA}")
+        table.add_symbol("\N{GREEK SMALL LETTER BETA}", 2**40)
+        fst.set_input_symbols(table).set_output_symbols(table)
+    theirs = [
+        [(arc.ilabel, arc.olabel, float(arc.weight), arc.nextstate) for arc in fst.arcs(s)] for s in range(states)
+    ]
+    for kind in ("vector", "const"):
+        found = read(written(pywrapfst.convert(fst, kind)))
+        ours = [found.arcs[a:b].tolist() for a, b in zip(found.first[:-1], found.first[1:])]
+        assert (found.start, ours) == (fst.start(), theirs)
+        assert found.final.tolist() == [float(fst.final(state)) for state in range(states)]
+
+
+def test_aligned_const_is_read():
+    """As `fstconvert --fst_type=const --fst_align` writes it: padded before the states and before the arcs."""
+    model = small_model(5)
+    head, table, *arcs = map(bytes, const_parts(model.arrays))
+    flags = head.index(b"standard") + 8 + 4
+    head = head[:flags] + struct.pack("<i", 4) + head[flags + 4 :]
+    file = head + bytes(-len(head) % 16) + table
+    file += bytes(-len(file) % 16) + b"".join(arcs)
+    found, plain = (read(np.frombuffer(data, np.uint8)) for data in (file, b"".join(const_parts(model.arrays))))
+    assert all(map(np.array_equal, found, plain))
+
+
+def test_number_of_states_may_be_left_to_the_end():
+    data = written(to_fst(small_model(5)))
+    assert all(map(np.array_equal, read(patched(data, COUNTS, "<q", -1)), read(data)))
+
+
+def test_other_fsts_are_converted_or_refused(tmp_path):
+    model = NGram.from_tables(small_model(5).to_tables())
+    assert_same_model(from_fst(pywrapfst.convert(to_fst(model), "compact_acceptor"), vocab_size=6), model)
+    assert_same_model(from_fst(pywrapfst.arcmap(to_fst(model), map_type="to_log"), vocab_size=6), model)
+    pywrapfst.convert(to_fst(model), "compact_acceptor").write(str(tmp_path / "compact.fst"))
+    refuses(ValueError, lambda: load_fst(tmp_path / "compact.fst"), "compact.fst", "'compact_acceptor'", "'standard'")
+
+
+def patched(data, at, format, value):
+    raw = struct.pack(format, value)
+    return np.concatenate([data[:at], np.frombuffer(raw, np.uint8), data[at + len(raw) :]])
+
+
+def test_damage_is_named():
+    data = written(to_fst(example.model()))
+    body = COUNTS + 16  # the states, the first of them the root with its arcs
+    arc = body + 12
+    for damaged, message in [
+        (data[:0], ["OpenFst"]),
+        (data[:20], ["byte 18", "2"]),
+        (data[:-1], ["states"]),
+        (data[:-4], ["state 4"]),
+        (np.append(data, data[:4]), ["5", "4"]),
+        (patched(data, 4, "<i", 2**31 - 1), ["2147483647"]),
+        (patched(data, 26, "<i", 9), ["2", "9"]),
+        (patched(data, 30, "<i", 1), ["symbol"]),
+        (patched(data, COUNTS - 8, "<q", 5), ["5"]),
+        (patched(data, COUNTS, "<q", 0)[: COUNTS + 16], ["automaton"]),
+        (patched(data, COUNTS, "<q", 2**62), ["header", "4611686018427387904"]),
+        (patched(data, COUNTS, "<q", 4), ["4"]),
+        (patched(data, body + 4, "<q", 2**40 + 1), ["state 0", "1099511627777"]),
+        (patched(data, arc, "<i", 7), ["0", "7:1"]),
+        (patched(data, arc + 12, "<i", 5), ["0", "5"]),
+        (patched(data, arc + 12, "<i", -1), ["0", "5", "-1"]),
+        (patched(data, arc + 8, "<f", np.nan), ["nan", "0"]),
+        (patched(data, arc + 8, "<f", -np.inf), ["0", "-inf"]),
+        (patched(data, body, "<f", np.nan), ["state 0", "nan"]),
+    ]:
+        with refused(ValueError, *message):
+            read(damaged)
+
+
+def test_damage_of_const_is_named():
+    data = np.frombuffer(b"".join(const_parts(example.model().arrays)), np.uint8)
+    counts = COUNTS - 1
+    for damaged, message in [
+        (data[:-1], ["bytes"]),
+        (np.append(data, data[:4]), ["4"]),
+        (patched(data, counts, "<q", 2**61), ["2305843009213693952"]),
+        (patched(data, counts + 8, "<q", 2**61), ["2305843009213693952"]),
+        (patched(data, counts + 16 + 4, "<i", 1), ["state 0"]),
+        (patched(data, counts + 16 + 8, "<i", 2**31 - 1), ["state 1", "2147483647"]),
+    ]:
+        with refused(ValueError, *message):
+            read(damaged)
+
+
+@pytest.mark.parametrize("kind", ["vector", "const"])
+def test_damage_of_any_kind_is_told(tmp_path, kind):
+    model, path, refused = small_model(7), tmp_path / "damaged.fst", 0
+    parts = {"vector": vector_parts, "const": const_parts}[kind](model.arrays)
+    whole = b"".join(parts)
+    for seed in times(250):
+        path.write_bytes(damage(whole, random.Random(seed)))
+        try:
+            use(load(path))
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: ")
+            refused += 1
+    assert refused > len(times(250)) // 4
+
+
+def test_long_chains_are_no_model():
+    """Refused at the first context that is too long, so a file costs time in proportion to its size."""
+    fst = pywrapfst.VectorFst("standard")
+    fst.add_states(50)
+    zero = pywrapfst.Weight.one("tropical")
+    for state in range(50):
+        fst.add_arc(state, pywrapfst.Arc(1, 1, zero, min(state + 1, 49)))
+        if state:
+            fst.add_arc(state, pywrapfst.Arc(0, 0, zero, state - 1))
+        fst.set_final(state)
+    fst.set_start(0)
+    refuses(ValueError, lambda: from_fst(fst, vocab_size=1), "state 7", "6")
+
+
+def test_reference_files_are_refused(shared):
+    """Those that OpenFst aborted the process for, or that gave an IndexError."""
+    for path, message in {
+        "abort_bad_alloc": ["header", "438", "33575"],
+        "abort_length_error": ["state 220", "954"],
+        "indexerror": ["438", "20195"],
+    }.items():
+        with refused(ValueError, f"{path}.fst", *message):
+            load(shared / "reference" / "hostile" / f"{path}.fst")
 
 
 def test_opengrm_models_are_read(shared):
@@ -78,25 +276,24 @@ def test_wrong_automata_are_named():
             from_fst(changed(change), vocab_size=9)
 
 
-WEIGHTS = {math.inf: "inf", 3e38: "3.00", 3.4028234663852886e38: "3.40", 2.4e6: "2400000", -1.0: "-1.0"}
+WEIGHTS = {math.inf: "inf", 3.4028234663852886e38: "3.40", 2.4e6: "2400000", -1.0: "-1.0"}
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
-@pytest.mark.parametrize("place", ["root", "state", "failure"])
+@pytest.mark.parametrize("state, number", [(0, 2), (1, 1), (1, 0)], ids=["root", "state", "failure"])
 @pytest.mark.parametrize("kind", ["vector", "const"])
-def test_weights_that_are_no_costs_are_refused(tmp_path, weight, place, kind):
+def test_weights_that_are_no_costs_are_refused(tmp_path, weight, state, number, kind):
     fst = to_fst(example.model())
-    state, number = {"root": (0, 2), "state": (1, 1), "failure": (1, 0)}[place]
     _set(fst, state, number, weight=pywrapfst.Weight("tropical", weight))
     pywrapfst.convert(fst, kind).write(str(tmp_path / "model.fst"))
-    if weight == -1 and place == "failure":  # a backoff weight above 1
+    if weight == -1 and (state, number) == (1, 0):  # a backoff weight above 1
         model = load(tmp_path / "model.fst")
         save(model, tmp_path / "model.arpa")
         return assert_same_model(load(tmp_path / "model.arpa"), model)
     refuses(ValueError, lambda: load(tmp_path / "model.fst"), "model.fst", state, number, WEIGHTS[weight])
 
 
-@pytest.mark.parametrize("weight", [0.0, -0.0, 1e-45, 1.1e-38, 1000.0, 2.3e6])
+@pytest.mark.parametrize("weight", [-0.0, 1e-45, 2.3e6])
 def test_other_weights_are_kept_in_every_format(tmp_path, weight):
     fst = to_fst(example.model())
     _set(fst, 0, 2, weight=pywrapfst.Weight("tropical", weight))
@@ -109,7 +306,7 @@ def test_other_weights_are_kept_in_every_format(tmp_path, weight):
         assert_same_model(load(tmp_path / f"again{suffix}"), model)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.sampled_from([0, 1000]))
 def test_changed_automata_are_scored_as_openfst_has_them_or_refused(draw, order, failure_label):
     """Arcs and failure arcs that lead elsewhere, have another label or weight, are doubled or missing; new states."""

@@ -16,20 +16,14 @@ from rescore.lm.model.perplexity import perplexity
 
 def hit(slow, history, token) -> int:
     """The order of the longest n-gram that ends in the token."""
-    return max(
-        n
-        for n in range(1, slow.order + 1)
-        if n <= len(history) + 1 and (*history[len(history) - n + 1 :], token) in slow.cost
-    )
+    orders = range(1, min(slow.order, len(history) + 1) + 1)
+    return max(n for n in orders if (*history[len(history) - n + 1 :], token) in slow.cost)
 
 
 @settings(max_examples=40)
 @given(
-    st.integers(0, 10**6),
-    st.integers(1, 6),
-    st.sampled_from([None, 0]),
-    st.integers(1, 40),
-    st.sampled_from([7, 1 << 20]),
+    *(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([None, 0])),
+    *(st.integers(1, 40), st.sampled_from([7, 1 << 20])),
 )
 def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part, chunk):
     tables = random_tables(seed, order, vocab_size=7, tokens=80)

@@ -1,6 +1,5 @@
 """Verification: right models pass, and each way of being wrong fails the check that it is for."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -16,14 +15,6 @@ from rescore.lm.model.compile import compile_tables
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 from rescore.lm.model.verify import verify, verify_model
-
-
-def failed(model: NGram, **options) -> str:
-    """The check that fails, and why."""
-    checks = verify_model(model, **options)
-    wrong = [check for check in checks if check.passed is False]
-    assert len(wrong) == 1 and all(check.passed is None for check in checks[checks.index(wrong[0]) + 1 :])
-    return f"{wrong[0].name}: {wrong[0].found}"
 
 
 @settings(max_examples=40)
@@ -56,18 +47,11 @@ def test_no_other_state_passes(seed, order, name, data):
 @pytest.fixture(scope="module")
 def trigrams():
     """1 2 3 and 1 2 1, in circles; (2 1) is a context that has no n-grams."""
-    rows = [
-        np.array(own, np.uint32)
-        for own in (
-            [[0], [1], [2], [3]],
-            [[1, 2], [2, 1], [2, 3], [3, 1]],
-            [[1, 2, 1], [1, 2, 3], [2, 3, 1], [3, 1, 2]],
-        )
-    ]
+    unigrams, bigrams = [[0], [1], [2], [3]], [[1, 2], [2, 1], [2, 3], [3, 1]]
+    rows = [np.array(own, np.uint32) for own in (unigrams, bigrams, [[1, 2, 1], [1, 2, 3], [2, 3, 1], [3, 1, 2]])]
     cost = [np.full(4, np.log(4.0)), np.array([0.3, 1.2, 1.5, 0.4]), np.array([1.0, 1.1, 0.2, 0.5])]
-    return compile_tables(
-        with_backoff(Tables.from_rows(rows, cost, [np.zeros(4), np.array([0, 1.0, 0, 0])], vocab_size=4))
-    )
+    backoff = [np.zeros(4), np.array([0, 1.0, 0, 0])]
+    return compile_tables(with_backoff(Tables.from_rows(rows, cost, backoff, vocab_size=4)))
 
 
 def changed(arrays, name, at, value):
@@ -76,15 +60,19 @@ def changed(arrays, name, at, value):
     return arrays._replace(**{name: values})
 
 
-def of(arrays, **options) -> NGram:
-    return NGram.from_arrays(arrays, order=3, vocab_size=4, **options)
-
-
-def test_sums(trigrams):
+@pytest.mark.parametrize(
+    "name, at, value, words, named",
+    [
+        ("arc_cost", 0, 0.1, None, []),
+        ("backoff_cost", 7, 9.0, None, ["(2 3)"]),
+        ("backoff_cost", 7, 9.0, ("a", "b", "c", "d"), ["(2 3), 'cd'"]),
+    ],
+)
+def test_sums(trigrams, name, at, value, words, named):
     """The worst context is named, with its words."""
-    assert failed(of(changed(trigrams, "arc_cost", 0, 0.1))).startswith("sums to one: ")
-    assert "(2 3)" in failed(of(changed(trigrams, "backoff_cost", 7, 9.0)))
-    assert "(2 3), 'cd'" in failed(of(changed(trigrams, "backoff_cost", 7, 9.0), words=("a", "b", "c", "d")))
+    checks = verify_model(NGram.from_arrays(changed(trigrams, name, at, value), order=3, vocab_size=4, words=words))
+    assert [check.passed for check in checks] == [True, False, None] and checks[1].name == "sums to one"
+    assert_named(checks[1].found, named)
 
 
 @pytest.mark.filterwarnings("error")
@@ -117,29 +105,26 @@ def test_quantised_models_pass_with_their_own_tolerance():
 
 
 @pytest.mark.parametrize(
-    "metadata, message",
+    "metadata, named",
     [
-        ({"end_of_text": 9}, "end_of_text: expected an id in 0..8, got 9"),
-        ({"bos": True}, "bos: expected an id in 0..8, got True"),
-        ({"tokenizer": 5}, "tokenizer: expected a hash, got 5"),
-        ({"ngrams": [1, 2]}, r"ngrams: expected \[9, \d+\], the n-grams of each order, got \[1, 2\]"),
+        ({"end_of_text": 9}, ["end_of_text", "0..8", "9"]),
+        ({"bos": True}, ["bos", "0..8", "True"]),
+        ({"tokenizer": 5}, ["tokenizer", "5"]),
+        ({"ngrams": [1, 2]}, ["ngrams", "[9, ", "[1, 2]"]),
     ],
 )
-def test_metadata(metadata, message):
+def test_metadata(metadata, named):
     model = NGram.from_tables(random_tables(2, 2))
     last = verify_model(replace(model, metadata={**model.metadata, **metadata}))[-1]
-    assert last.name == "metadata" and last.passed is False and re.search(message, last.found), last
+    assert last.name == "metadata" and last.passed is False
+    assert_named(last.found, named)
 
 
 def test_files(tmp_path):
-    model = NGram.from_tables(random_tables(2, 3))
-    model.save(tmp_path / "a.ngram")
-    assert all(check.passed for check in verify(tmp_path / "a.ngram"))
+    NGram.from_tables(random_tables(2, 3)).save(tmp_path / "a.ngram")
     data = bytearray((tmp_path / "a.ngram").read_bytes())
     data[-100] ^= 1
     (tmp_path / "b.ngram").write_bytes(data)
     (check,) = verify(tmp_path / "b.ngram")
     assert (check.name, check.passed) == ("file", False)
     assert_named(check.found, ["checksum"])
-    with pytest.raises(FileNotFoundError):
-        verify(tmp_path / "c.ngram")
