@@ -54,7 +54,7 @@ def lattices(draw, slots: int = 3, width: int = 3):
     parts, histories = [], []
     for _ in range(draw(st.integers(1, 3))):
         rows = draw(st.lists(st.integers(1, width), min_size=1, max_size=slots))
-        ids, logp = np.full((len(rows), width), -1), np.full((len(rows), width), -np.inf)
+        ids, logp = np.full((slots, width), -1), np.full((slots, width), -np.inf)
         for t, k in enumerate(rows):
             ids[t, :k] = random.permutation(V)[:k]
             logp[t, :k] = np.sort(-random.exponential(2, k))[::-1]
@@ -69,18 +69,10 @@ alphas = st.one_of(
 )
 
 
-def padded_to(sausages: Sausage, slots: int) -> Sausage:
-    missing = ((0, 0), (0, slots - sausages.slots), (0, 0))
-    return Sausage(
-        ids=np.pad(sausages.ids, missing, constant_values=-1),
-        cost=np.pad(sausages.cost, missing, constant_values=np.inf),
-    )
-
-
 @settings(max_examples=40)
 @given(lattices(), alphas, st.sampled_from([1, 2, 3, 27]))
 def test_a_beam_keeps_the_best_prefixes_of_each_slot(case, alpha, paths):
-    sausages, histories = padded_to(case[0], 3), case[1]
+    sausages, histories = case
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha, paths=paths)
     trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
     for b, history in enumerate(histories):
@@ -126,9 +118,7 @@ def test_in_the_loop_the_text_is_the_targets_and_without_weight_the_drafts_are_t
     plain = generate(target, PROMPTS, None, OPTIONS)
     base = generate(target, PROMPTS, PathDrafter(slots), OPTIONS)
     for alpha, paths in ((0.0, 1), (0.6, 1), (0.6, 4)):
-        drafter = NeuralDrafter(
-            slots, NeuralRescorer(BlockwiseTarget(trained()), vocab_size=V, alpha=alpha, paths=paths)
-        )
+        drafter = NeuralDrafter(slots, NeuralRescorer(target, vocab_size=V, alpha=alpha, paths=paths))
         got = generate(target, PROMPTS, drafter, OPTIONS)
         assert [one.tokens.tolist() for one in got] == [one.tokens.tolist() for one in plain]
         if alpha == 0:
