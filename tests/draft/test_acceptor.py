@@ -14,7 +14,7 @@ from support.refusals import refuses
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.structure import Acceptor, State
+from rescore.lattice.structure import Acceptor
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
 
@@ -154,33 +154,16 @@ def test_q(problem):
     assert q.logq(np.array([[*every]] * 2, np.int32))[1].tolist() == pytest.approx(wanted, abs=1e-9)
 
 
-class Table:
-    """A matcher of arcs in a dictionary."""
-
-    accepting = False
-
-    def __init__(self, arcs, state):
-        self.arcs, self.state = arcs, state
-
-    def write(self, words):
-        words[0] = sum(1 << token for state, token, _ in self.arcs if state == self.state)
-
-    def after(self, token):
-        return Table(self.arcs, next(to for state, w, to in self.arcs if (state, w) == (self.state, token)))
-
-
 @settings(max_examples=100, deadline=None)
 @given(problems)
 def test_trees_under_a_calibrated_q(problem):
-    lm, _, (arcs, final), _, history = problem
-    if acceptor_of(problem) is None:
+    """As of the acceptor's states, which test_open_tree.py compares with enumeration."""
+    if (acceptor := acceptor_of(problem)) is None:
         return
-    useful = {to for _, _, to in arcs}  # every state is final: nothing to leave out
-    acceptor = Acceptor(arcs, final=useful | {0})
     _, lattices, histories = rescored(problem)
-    rescorer = Rescorer(lm.ngram(), calibration=Calibration())
+    rescorer = Rescorer(problem[0].ngram(), calibration=Calibration())
     got = rescorer.trees(lattices, histories, 20, acceptor=acceptor)
-    wanted = rescorer.calibrated.trees(lattices, histories, 20, structures=[State(Table(arcs, 0), VOCAB, ())] * 2)
+    wanted = rescorer.calibrated.trees(lattices, histories, 20, structures=[acceptor.start(VOCAB, ())] * 2)
     for own, theirs in zip(got.columns, wanted.columns):
         np.testing.assert_array_equal(own, theirs)
 

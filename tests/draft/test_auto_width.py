@@ -65,12 +65,15 @@ def passed(n, accepted, logq=LOGQ[0]):
     return LastPass(tree=replace(TREE, logq=logq).head(n), accepted=accepted)
 
 
-def times(*pairs):
-    found = PassTimes()
+def noted(found, *pairs):
     for tokens, seconds in pairs:
         for _ in range(SURE):
             found.note(tokens, seconds)
     return found
+
+
+def times(*pairs):
+    return noted(PassTimes(), *pairs)
 
 
 # Passes over 1, 2, 4 and 8 tokens take 10, 10, 12 and 20 ms: 2 ms more for each token above 4, 1 ms between 2 and 4.
@@ -219,8 +222,7 @@ def test_a_width_that_is_being_noted_is_not_looked_at():
             seen.append(found.costs(1))
 
     found._seconds, found._last = Watched(found._seconds), Watched(found._last)
-    for _ in range(SURE):
-        found.note(16, 0.05)
+    noted(found, (16, 0.05))
     assert [costs.tokens.tolist()[:-2] for costs in seen[-4:]] == [[1, 4], [1, 4, 16], [1, 4, 16], [1, 4, 16]]
 
 
@@ -239,18 +241,14 @@ def test_the_first_passes_of_a_process():
 
 def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
     """Of cheap passes trees are drafted at once, of dear ones none; then its own times count."""
+    trees = siblings(np.log(np.full((1, 7), 0.12)))
     for seconds, wanted in ((1.01, 7), (8.0, 0)):
-        target = BlockwiseTarget(trained())
-        short = AutoWidth(target).open(1, 30)
-        for tokens, time in ((1, 1.0), (8, seconds)):
-            for _ in range(SURE):
-                short.pace.times.note(tokens, time)
-        long = AutoWidth(target).open(1, 3000)
-        assert not long.pace.times.known() and size(long, siblings(np.log(np.full((1, 7), 0.12)))) == wanted
-        for tokens, time in ((1, 1.0), (8, 9.0 - seconds)):
-            for _ in range(SURE):
-                long.pace.times.note(tokens, time)
-        assert size(long, siblings(np.log(np.full((1, 7), 0.12)))) == 7 - wanted
+        auto = AutoWidth(BlockwiseTarget(trained()))
+        noted(auto.open(1, 30).pace.times, (1, 1.0), (8, seconds))
+        long = auto.open(1, 3000)
+        assert not long.pace.times.known() and size(long, trees) == wanted
+        noted(long.pace.times, (1, 1.0), (8, 9.0 - seconds))
+        assert size(long, trees) == 7 - wanted
 
 
 def test_trees_grow_from_step_to_step():
@@ -263,42 +261,26 @@ def test_trees_grow_from_step_to_step():
     assert wanted == [63, 100, 100, 100, 100]
 
 
-def test_times_are_remembered_for_each_target():
-    targets = [BlockwiseTarget(trained()) for _ in range(2)]
+def test_what_was_learned_is_remembered_for_each_target():
+    """Times for each length of prompts too, until they are forgotten or the target is gone."""
+    one, other = targets = [BlockwiseTarget(trained()) for _ in range(2)]
 
-    def times_of(target, length=1):
-        return AutoWidth(target).open(1, length).pace.times
+    def learned(target, length=1, requests=1):
+        pace = AutoWidth(target).open(requests, length).pace
+        return pace.times, pace.rates
 
-    one, other = map(times_of, targets)
-    assert one is AutoWidth(targets[0]).open(3).pace.times and one is not other
-    near, far = (times_of(targets[0], length) for length in (900, 1100))
-    assert times_of(targets[0], 600) is near is not far  # long texts have times of their own
+    before = learned(one)
+    assert before == learned(one, requests=3) and not set(before) & set(learned(other))
+    near, far = (learned(one, length)[0] for length in (900, 1100))
+    assert learned(one, 600)[0] is near is not far
+    pace.forget(one)
+    assert not set(before) & set(learned(one))
+    pace.forget(BlockwiseTarget(trained()))  # nothing to forget
     known = len(pace._times)
     del targets, one, other
     gc.collect()
     assert len(pace._times) == known - 2
     refuses(ValueError, lambda: AutoWidth(BlockwiseTarget(trained()), most=0), "most", "1..1024")
-
-
-def test_a_plain_pass_takes_the_shortest_of_its_latest_times():
-    target = BlockwiseTarget(trained())
-    auto = AutoWidth(target)
-    assert auto.plain_s(1) is None
-    for tokens, seconds in ((2, 5.0), (2, 4.0), (8, 9.0), (8, 9.0)):
-        auto.open(2, 30).pace.times.note(tokens, seconds)
-    assert auto.plain_s(2, 30) == 4.0
-    assert auto.plain_s(2, 3000) == 4.0  # of the nearest length
-    assert auto.plain_s(1, 30) is auto.plain_s(4, 30) is None  # none of so many requests
-
-
-def test_what_was_learned_can_be_forgotten():
-    target = BlockwiseTarget(trained())
-    before = AutoWidth(target).open(1).pace
-    before.times.note(1, 1.0)
-    pace.forget(target)
-    after = AutoWidth(target).open(1).pace
-    assert after.times is not before.times and after.rates is not before.rates and not after.times.known()
-    pace.forget(BlockwiseTarget(trained()))  # nothing to forget
 
 
 @pytest.mark.parametrize("found, sizes", [(3, [3, 0]), (0, [0])])

@@ -23,7 +23,6 @@ from rescore.decode.draft.baselines import (
     TokenRecycling,
     TokenRecyclingDrafter,
     looked_up,
-    racer_tree,
 )
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
@@ -71,11 +70,11 @@ def test_the_published_tree():
     assert matrix.static_tree(9).size == 0
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_best_trees_hold_the_greatest_products(seed):
     matrix, after = recycling(np.random.default_rng(seed))
     products, frontier = {}, {(): 1.0}
-    for _ in range(9):
+    for _ in range(6):
         frontier = {
             (*path, child): p * share
             for path, p in frontier.items()
@@ -242,13 +241,16 @@ class RacerTwin:
         return drafted[:n]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_racer_is_its_twin(seed):
-    """Several requests, of which steps draft for some and a few end; texts, sizes and predictions are random."""
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("length, capacity", [(10, 10_000), (4, 20), (5, 50), (6, 30)])
+def test_racer_is_its_twin(length, capacity, monkeypatch):
+    """Several requests, of which steps draft for some and a few end; texts, sizes and predictions are random. Of more
+    nodes than the capacity, the least recently used are dropped.
+    """
+    monkeypatch.setattr(RunTrie.__init__, "__defaults__", (length, capacity))
+    rng = np.random.default_rng(capacity)
     vocabulary, requests = int(rng.integers(2, 7)), 3
     session = RacerDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
-    twins = [RacerTwin(10, 10_000) for _ in range(requests)]
+    twins = [RacerTwin(length, capacity) for _ in range(requests)]
     texts, places = [np.zeros(0, np.int32)] * requests, [0, 1, 2]
     for _ in range(25):
         rows = sorted(rng.permutation(len(places))[: rng.integers(1, len(places) + 1)].tolist())
@@ -272,22 +274,7 @@ def test_racer_is_its_twin(seed):
         for row, tree in zip(rows, session.propose(step)):
             assert strings(tree) == twins[places[row]].tree(nodes or 64)
         end_one(rng, session, places)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_least_recently_used_nodes_are_dropped(seed):
-    rng = np.random.default_rng(seed)
-    length, vocabulary = int(rng.integers(4, 7)), int(rng.integers(3, 6))
-    capacity = int(rng.integers(length, 30))
-    runs, twin, full = RunTrie(length, capacity), RacerTwin(length, capacity), 0
-    for _ in range(60):
-        piece = rng.integers(0, vocabulary, rng.integers(1, 6))
-        runs.extend(piece)
-        twin.extend(piece.tolist())
-        n = int(rng.integers(1, 20))
-        assert strings(racer_tree(runs, TokenRecycling(), twin.text[-1], n)) == twin.tree(n)
-        full += len(twin.count) == capacity
-    assert runs.size == len(twin.text) and full > 20
+    assert any(len(twin.count) == capacity for twin in twins) == (capacity < 100)
 
 
 def test_every_token_read_is_recycled():

@@ -64,13 +64,13 @@ def expected(problem):
     return out
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(problems(), st.integers(1, 3))
 def test_failure_semantics_equals_enumeration(problem, threads):
     assert search(*problem, threads=threads) == expected(problem)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(problems(), st.randoms())
 def test_costs_beyond_what_weights_hold_are_never_paid(problem, random):
     """A candidate that costs more nats than a weight may have is not taken, whatever failure arcs with negative weights
@@ -102,41 +102,6 @@ def test_largest_sizes(seed):
     assert (np.diff(path_cost[0]) >= 0).all()
     best = (cost[0] + unigram.astype(np.float32)[ids[0]]).min(axis=1).astype(float).sum()
     assert path_cost[0, 0] == pytest.approx(best, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"paths": 0}, ValueError, ["paths p", "1024"]),
-        ({"paths": 1025}, ValueError, ["paths p", "1024", "1025"]),
-        ({"threads": 0}, ValueError, ["threads", "1024"]),
-        ({"ids": np.zeros((1, 33, 2), np.int32)}, ValueError, ["slots T", "1", "32", "33"]),
-        ({"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
-        ({"ids": np.zeros((1, 2, 65), np.int32)}, ValueError, ["candidates K", "1", "64", "65"]),
-        ({"ids": np.zeros((1, 2, 2), np.int64)}, TypeError, ["incompatible"]),
-        ({"ids": np.full((1, 1, 1), 99, np.int32)}, ValueError, ["0", "7", "99"]),
-        ({"ids": np.full((1, 1, 1), -2, np.int32)}, ValueError, ["-2"]),
-        ({"histories": np.zeros((2, 1), np.int32)}, ValueError, ["1", "2"]),
-        ({"alpha": np.zeros((1, 3))}, ValueError, ["1", "3"]),
-    ],
-)
-def test_misuse(change, error, message):
-    lm = unigrams([1.0] * VOCAB).automaton()
-    call = {
-        "histories": np.zeros((1, 1), np.int32),
-        "ids": np.zeros((1, 1, 1), np.int32),
-        "alpha": np.ones((1, 1)),
-        "paths": 1,
-        **change,
-    }
-    call["cost"] = np.zeros(call["ids"].shape, np.float32)
-    arrays = [call.pop(name) for name in ("histories", "ids", "cost", "alpha")]
-    size = {"nodes": call.pop("nodes", 1)}
-    if "nodes" not in change:
-        refuses(error, lambda: _core.best_paths([lm], *arrays, **call), *message)
-    if "paths" not in change:
-        call.pop("paths")
-        refuses(error, lambda: _core.best_tree([lm], *arrays, **call, **size), *message)
 
 
 @pytest.mark.parametrize("name, size", [("paths", 5), ("trees", 9)])
@@ -204,7 +169,7 @@ def test_threads_of_python_share_the_pool():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(problems(), st.integers(1, 512), st.integers(1, 3), st.sampled_from([1, 5]))
 def test_trees_equal_enumeration(problem, nodes, threads, copies):
     """Copies: enough lattices that their searches take turns."""

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from support.core_trees import prefixes
 from support.edits import Edits
 from support.oracle import Backoff, models, padded, padded_histories, sausages, unigrams
-from support.refusals import refuses
 from support.running_text import Earlier, Text
 
 from rescore import _core
@@ -178,7 +177,7 @@ def assert_best(columns, wanted, nodes, row=0):
     assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(problems(), st.integers(1, 40))
 @example(GAINING, 3)
 def test_equals_enumeration(problem, nodes):
@@ -240,7 +239,7 @@ def bounded_steps(acceptor, few):
     return steps
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(problems(), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([1, 2, 5]))
 def test_under_a_structure(problem, nodes, seed, few):
     """Exactly the best prefixes of q restricted to an acceptor, of two rows alike."""
@@ -251,7 +250,7 @@ def test_under_a_structure(problem, nodes, seed, few):
         assert_best(columns, wanted, nodes, row)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems(), st.integers(1, 40), st.sampled_from([1.0, 0.5, 0.2, 0.1, 0.03, 0.01]))
 @example(GAINING, 3, 0.3)
 def test_prefixes_below_the_least_q_are_left_out(problem, nodes, least):
@@ -298,7 +297,7 @@ def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nod
     assert_best(search(problem, nodes, foreseen=foreseen), enumerated(problem, foreseen=foreseen), nodes)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     problems(),
     st.lists(st.integers(0, VOCAB - 1), max_size=11),
@@ -317,7 +316,7 @@ def test_a_text_that_is_expected_stands_before_all_others(problem, expected, tex
     assert all(np.array_equal(mine[0], other[0]) for mine, other in zip(columns, free))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans(), st.sampled_from((1.02, 1.3)))
 def test_long_lists_of_followers(seed, nodes, tied, exponent):
     """Contexts with more followers than are read one by one, of what came and of what was predicted: against all
@@ -389,8 +388,8 @@ def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
 
 def test_a_text_that_is_searched_grows_afterwards():
     """A search counts on lists that stay where they are."""
-    text, ids = text_of(*range(VOCAB)), np.zeros((16, 8, 1), np.int32)
-    rows = {"histories": ids[:, :0, 0], "ids": ids, "cost": ids + np.float32(1), "texts": [text] * 16}
+    text, ids, cost = text_of(*range(VOCAB)), np.zeros((16, 8, 1), np.int32), np.ones((16, 8, 1), np.float32)
+    rows = {"histories": np.zeros((16, 0), np.int32), "ids": ids, "cost": cost, "texts": [text] * 16}
 
     def search():
         for _ in range(100):
@@ -402,33 +401,11 @@ def test_a_text_that_is_searched_grows_afterwards():
         while not all(one.done() for one in searches):
             added.append(draw.integers(0, VOCAB, 50).astype(np.int32))
             text.extend(added[-1])
-    assert added and [one.result() for one in searches] == [None, None]
+    assert [one.result() for one in searches] == [None, None] and added
     alone = text_of(*range(VOCAB))
     alone.extend(np.concatenate(added))
     same = [call(texts=[one], nodes=100) for one in (text, alone)]
     assert all(np.array_equal(mine, other) for mine, other in zip(*same))
-
-
-@pytest.mark.parametrize(
-    "changes, error, message",
-    [
-        ({"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
-        ({"depth": 0}, ValueError, ["depth", "1", "4096"]),
-        ({"depth": 4097}, ValueError, ["depth", "1", "4096", "4097"]),
-        ({"least": 1.5}, ValueError, ["least", "0", "1"]),
-        ({"least": float("nan")}, ValueError, ["least", "0", "1"]),
-        ({"histories": np.zeros((2, 0), np.int32)}, ValueError, ["1", "2"]),
-        ({"ids": np.full((1, 2, 1), VOCAB, np.int32)}, ValueError, ["5"]),
-        ({"weights": np.ones((2, 2))}, ValueError, ["weights", "3", "2"]),
-        ({"weights": np.ones((3, 3))}, ValueError, ["2", "3"]),
-        ({"texts": [text_of(1)] * 2}, ValueError, ["texts", "1", "2"]),
-        ({"texts": [None]}, TypeError, []),
-        ({"texts": [text_of(1, VOCAB)]}, ValueError, ["texts", "5"]),
-        ({"memories": [text_of(VOCAB)]}, ValueError, ["texts", "5"]),
-    ],
-)
-def test_misuse(changes, error, message):
-    refuses(error, lambda: call(**changes), *message)
 
 
 @pytest.mark.parametrize("weights", list(itertools.product([0.0, 1e4, math.inf, math.nan], repeat=2)))
