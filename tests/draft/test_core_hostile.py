@@ -190,8 +190,8 @@ LOCAL = ("best_paths", "best_tree")
 @pytest.mark.parametrize(
     "searches, change, error, message",
     [
-        (SEARCHES, {"ids": BEYOND}, ValueError, ["1", "0", "9", "99"]),
-        (["Normalised"], {"ids": BEYOND, "local": True}, ValueError, ["1", "0", "9", "99"]),
+        (SEARCHES, {"ids": BEYOND}, ValueError, ["lattice 1", "slot 0", "rank 0", "99"]),
+        (["Normalised"], {"ids": BEYOND, "local": True}, ValueError, ["lattice 1", "slot 0", "rank 0", "99"]),
         (SEARCHES, {"ids": np.full((2, 2, 1), -2, np.int32)}, ValueError, ["-2"]),
         (SEARCHES, {"ids": np.zeros((2, 2, 1), np.int64)}, TypeError, ["incompatible"]),
         (SEARCHES, {"histories": np.zeros((3, 1), np.int32)}, ValueError, ["2", "3"]),

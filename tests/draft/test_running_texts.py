@@ -119,17 +119,3 @@ def test_samples_of_one_prompt_draft_from_each_other_and_stay_the_same():
     apart, alone = passes(range(8))
     together, shared = passes([None] * 8)
     assert together == apart and shared < alone
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_predictions_are_the_softmax(dtype):
-    logits = (torch.randn(5, 40, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
-    ids, p = top_predictions(TOP, logits)
-    wanted = torch.softmax(logits.double(), dim=-1).numpy()
-    assert ids.shape == p.shape == (5, TOP) and ids.dtype == np.int32 and p.dtype == np.float32
-    assert p == pytest.approx(np.take_along_axis(wanted, ids, axis=1), abs=1e-6)
-    assert p == pytest.approx(-np.sort(-wanted, axis=1)[:, :TOP], abs=1e-6)
-    for got, wanted in zip(top_predictions(TOP, logits[:2], logits[2:]), (ids, p)):
-        assert got.tolist() == wanted.tolist()
-    few, _ = top_predictions(TOP, logits[:, :3])
-    assert few.shape == (5, 3)
