@@ -15,19 +15,7 @@ from support.tiny_blockwise import text, trained
 
 from rescore.decode.draft import pace
 from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.pace import (
-    AGEING,
-    LONGEST_REST,
-    MAX_NODES,
-    PRIOR,
-    SIZES,
-    SURE,
-    VAIN,
-    AutoWidth,
-    Pace,
-    PassTimes,
-    WidthSession,
-)
+from rescore.decode.draft.pace import PRIOR, SIZES, AutoWidth, Pace, PassTimes, WidthSession
 from rescore.decode.draft.tree_drafter import TreeSession
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
@@ -67,7 +55,7 @@ def passed(n, accepted, logq=LOGQ[0]):
 
 def noted(found, *pairs):
     for tokens, seconds in pairs:
-        for _ in range(SURE):
+        for _ in range(pace.SURE):
             found.note(tokens, seconds)
     return found
 
@@ -155,13 +143,13 @@ def test_what_is_not_accepted_makes_trees_smaller():
 def test_searches_in_vain_take_a_bounded_share_of_the_time():
     """A search of 0.5 ms in vain is repeated once plain passes of 10 ms have taken a hundred times as long."""
     hopeless = siblings(np.full((1, 7), -9.0))
-    for drafting, rest in ((5e-4, 5), (5e-5, 0), (0.03, LONGEST_REST)):
+    for drafting, rest in ((5e-4, 5), (5e-5, 0), (0.03, pace.LONGEST_REST)):
         session = trusting(times((1, 0.010), (2, 0.012)))
         assert size(session, hopeless, drafting) == 0
         rested = 0
         while session.pace.rests():
             rested += 1
-        assert rested == rest and (rest == LONGEST_REST or drafting < VAIN * 0.010 * (rest + 1))
+        assert rested == rest and (rest == pace.LONGEST_REST or drafting < pace.VAIN * 0.010 * (rest + 1))
 
 
 def test_the_fastest_of_the_last_passes_counts():
@@ -189,7 +177,7 @@ def test_an_accelerator_is_expected_to_have_arithmetic_to_spare(device, widest):
     """Every pass takes as long, though the first is slow: on a processor wider ones are taken to be too dear to try."""
     target = type("Placed", (), {"device": torch.device(device)})()
     times, sizes = AutoWidth(target).open(1).pace.times, np.array(SIZES)
-    gained, last = 1 + np.append(0, np.cumsum(0.5 / np.arange(1, MAX_NODES + 1)))[sizes], 0
+    gained, last = 1 + np.append(0, np.cumsum(0.5 / np.arange(1, pace.MAX_NODES + 1)))[sizes], 0
     for seconds in (0.06, *[0.02] * 40):
         last = sizes[int(np.argmax(gained / times.costs(1).at(1 + sizes)))]
         times.note(1 + int(last), seconds)
@@ -200,11 +188,11 @@ def test_what_seemed_dear_is_tried_again():
     """A pass that something else made slow does not stand for its width as long as it is avoided."""
     found = times((1, 0.01), (4, 0.012), (16, 9.0))
     assert found.costs(1).at(16) == 9
-    for _ in range(AGEING):
+    for _ in range(pace.AGEING):
         found.note(4, 0.012)
     prior = 0.01 * (1 + 15 * PRIOR)
     assert found.costs(1).at([1, 4, 16]) == pytest.approx([0.01, 0.012, (9 + prior) / 2])
-    for _ in range(20 * AGEING):
+    for _ in range(20 * pace.AGEING):
         found.note(4, 0.012)
     assert found.costs(1).at(16) == pytest.approx(prior, rel=1e-3)
     found.note(16, 0.03)

@@ -13,17 +13,8 @@ from support.drafts import strings
 from support.tiny_blockwise import predicted, text, trained
 from support.watched import Watched
 
-from rescore.decode.draft.baselines import (
-    CHILDREN,
-    TOP,
-    LogitSpecDrafter,
-    RacerDrafter,
-    RunTrie,
-    SuffixTree,
-    TokenRecycling,
-    TokenRecyclingDrafter,
-    looked_up,
-)
+from rescore.decode.draft import baselines
+from rescore.decode.draft.baselines import RunTrie, SuffixTree, TokenRecycling
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
@@ -44,22 +35,22 @@ def test_prompt_lookup_is_that_of_transformers(text, n, longest, ends):
         max_length=10_000,
     )
     ids, _ = theirs.get_candidates(torch.tensor([text]))
-    mine = looked_up(np.array(text, np.int32), n, longest=longest, ends=ends)
+    mine = baselines.looked_up(np.array(text, np.int32), n, longest=longest, ends=ends)
     assert mine.tolist() == ids[0, len(text) :].tolist()
 
 
 def recycling(draw, tokens=12):
     matrix, after = TokenRecycling(), {}
     for token in range(0, tokens, 2):  # nothing is known of the others
-        ids = draw.permutation(tokens)[:TOP].astype(np.int32)
-        p = -np.sort(-draw.dirichlet(np.ones(TOP + 1)))[:TOP].astype(np.float32)
+        ids = draw.permutation(tokens)[: baselines.TOP].astype(np.int32)
+        p = -np.sort(-draw.dirichlet(np.ones(baselines.TOP + 1)))[: baselines.TOP].astype(np.float32)
         matrix.see(token, ids, p)
         after[token] = list(zip(ids.tolist(), p.tolist()))
     return matrix, after
 
 
 def test_the_published_tree():
-    assert sum(CHILDREN.values()) == 80
+    assert sum(baselines.CHILDREN.values()) == 80
     matrix = TokenRecycling()
     for token in range(8):
         matrix.see(token, np.arange(8, dtype=np.int32), np.full(8, 0.1, np.float32))
@@ -155,7 +146,7 @@ def test_logit_spec_is_its_twin(seed):
     """Several requests of random texts, some of which end, and random drafts that were accepted in part."""
     rng = np.random.default_rng(seed)
     vocabulary, requests = int(rng.integers(2, 9)), 3
-    session = LogitSpecDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
+    session = baselines.LogitSpecDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
     texts, places = [np.zeros(0, np.int32)] * requests, [0, 1, 2]
     for turn in range(25):
         nodes = [None, 5, 16, 64][rng.integers(4)]
@@ -185,7 +176,7 @@ def test_logit_spec_is_its_twin(seed):
 
 def test_a_step_without_its_last_pass_ends_with_the_root_tokens_prediction():
     """As in a replay, which reads the text alone."""
-    session = LogitSpecDrafter(8).open([np.zeros(0, np.int64)], Shaping())
+    session = baselines.LogitSpecDrafter(8).open([np.zeros(0, np.int64)], Shaping())
     ids = np.array([[4, 5, 6], [1, 2, 3]], np.int32)
     read = Read(np.array([8, 9], np.int32), ids, np.full((2, 3), 0.1, np.float32))
     history = np.array([8, 9, 1], np.int32)
@@ -249,7 +240,7 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
     monkeypatch.setattr(RunTrie.__init__, "__defaults__", (length, capacity))
     rng = np.random.default_rng(capacity)
     vocabulary, requests = int(rng.integers(2, 7)), 3
-    session = RacerDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
+    session = baselines.RacerDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
     twins = [RacerTwin(length, capacity) for _ in range(requests)]
     texts, places = [np.zeros(0, np.int32)] * requests, [0, 1, 2]
     for _ in range(25):
@@ -279,7 +270,7 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
 
 def test_every_token_read_is_recycled():
     """The latest prediction of every token of prompt, text and tree nodes."""
-    prompt, drafter, options = text(9, seed=3), Watched(TokenRecyclingDrafter()), Options(max_tokens=14)
+    prompt, drafter, options = text(9, seed=3), Watched(baselines.TokenRecyclingDrafter()), Options(max_tokens=14)
     plain = generate(BlockwiseTarget(trained()), [prompt], None, options)
     drafted = generate(BlockwiseTarget(trained()), [prompt], drafter, options)
     assert drafted[0].tokens.tolist() == plain[0].tokens.tolist()

@@ -8,17 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import oracle
 from support.core_trees import local_trees
-from support.oracle import (
-    FIXED_ONE,
-    Backoff,
-    best_prefixes,
-    best_strings,
-    failure_cost,
-    padded,
-    padded_histories,
-    unigrams,
-)
+from support.oracle import FIXED_ONE, Backoff
 from support.problems import VOCAB, problems
 from support.refusals import refuses
 
@@ -30,11 +22,11 @@ from rescore.lattice.tree import Drafts
 
 def search(lms, batch, alphas, histories, paths, **options):
     """The core's answer as a list of (cost, tokens) for each lattice."""
-    ids, cost = padded(batch)
+    ids, cost = oracle.padded(batch)
     automata = [lm.automaton() for lm in lms]
     alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
     tokens, path_cost, count = _core.best_paths(
-        automata, padded_histories(histories), ids, cost, alpha, paths=paths, **options
+        automata, oracle.padded_histories(histories), ids, cost, alpha, paths=paths, **options
     )
     for b, n in enumerate(count):
         assert (tokens[b, n:] == -1).all() and np.isposinf(path_cost[b, n:]).all()
@@ -57,8 +49,10 @@ def expected(problem):
     lms, batch, alphas, histories, paths = problem
     out = []
     for sausage, history in zip(batch, histories):
-        ranked = best_strings(
-            sausage, paths, lambda r, s=sausage, h=history: failure_cost(s, r, lms, alphas, [tuple(h)] * len(lms))
+        ranked = oracle.best_strings(
+            sausage,
+            paths,
+            lambda r, s=sausage, h=history: oracle.failure_cost(s, r, lms, alphas, [tuple(h)] * len(lms)),
         )
         out.append([(np.float32(cost / FIXED_ONE), tokens) for cost, tokens in ranked])
     return out
@@ -95,7 +89,7 @@ def test_largest_sizes(seed):
     draw = np.random.default_rng(seed)
     sausages, histories = batch_of(1, slots=32, width=64, vocab=80)
     ids, cost, unigram = sausages.ids, sausages.cost, draw.exponential(5, 80)
-    lm = unigrams(unigram.tolist()).automaton()
+    lm = oracle.unigrams(unigram.tolist()).automaton()
     tokens, path_cost, count = _core.best_paths([lm], histories, ids, cost, np.ones((1, 32)), paths=1024)
     assert count[0] == 1024
     assert len(np.unique(tokens[0], axis=0)) == 1024
@@ -176,7 +170,7 @@ def test_trees_equal_enumeration(problem, nodes, threads, copies):
     lms, batch, alphas, histories, _ = problem
     found = local_trees(lms, batch * copies, alphas, histories * copies, nodes, threads=threads)
     for own, sausage, history in zip(found, batch * copies, histories * copies):
-        wanted = best_prefixes(sausage, nodes, lms, alphas, [tuple(history)] * len(lms))
+        wanted = oracle.best_prefixes(sausage, nodes, lms, alphas, [tuple(history)] * len(lms))
         assert own == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
 
 
@@ -184,7 +178,7 @@ def test_nothing_is_left_of_the_lattice_before():
     """A lattice without candidates has no tree; nothing is read by the tokens of a larger model, which sanitizers would
     see.
     """
-    large, small = unigrams([1.0] * 5000), unigrams([1.0] * VOCAB)
+    large, small = oracle.unigrams([1.0] * 5000), oracle.unigrams([1.0] * VOCAB)
     assert len(local_trees([large], [[[(4999, 1.0)]]], [[1.0]], [[]], 4)[0]) == 1
     ids, cost = np.full((5, 1, 1), -1, np.int32), np.full((5, 1, 1), np.inf, np.float32)
     ids[2], cost[2] = 3, 1

@@ -152,20 +152,9 @@ def search(problem, nodes, copies=1, foreseen=(), **more):
 
 
 # A model that gains by backing off, from (1,) to p = e^0.5: the text alone does not say which followers matter.
-GAINING = (
-    Backoff(
-        vocab_size=VOCAB,
-        order=2,
-        arcs={(): dict.fromkeys(range(VOCAB), 0.0), (1,): {}, (2,): {}},
-        backoff={(): 0.0, (1,): -0.5, (2,): 0.0},
-    ),
-    [[(0, 0.0)], [(0, 0.0)]],
-    [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]],
-    [1, 2],
-    [WITTEN_BELL],
-    True,
-    2,
-)
+ARCS, BACKOFF = {(): dict.fromkeys(range(VOCAB), 0.0), (1,): {}, (2,): {}}, {(): 0.0, (1,): -0.5, (2,): 0.0}
+WEIGHTS = [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+GAINING = (Backoff(VOCAB, 2, ARCS, BACKOFF), [[(0, 0.0)]] * 2, WEIGHTS, [1, 2], [WITTEN_BELL], True, 2)
 
 
 def assert_best(columns, wanted, nodes, row=0):
@@ -376,11 +365,8 @@ def test_copies_run_on(depth, nodes):
 def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
     """The text has token 4, a candidate too: its cost in the model, which stands for no count, must not make its q."""
     seen = [-math.log(p) for p in (0.4, 0.3, 0.2, 0.1)]
-    sausage, weights, shares = (
-        [[(2, 0.5), (4, 3.0)]],
-        ([0.5], [0.75], [0.2], [-3.5]),
-        [(-3.3, 1.0, -1.0), (-2.2, 1.0, -1.0)],
-    )
+    sausage, weights = [[(2, 0.5), (4, 3.0)]], ([0.5], [0.75], [0.2], [-3.5])
+    shares = [(-3.3, 1.0, -1.0), (-2.2, 1.0, -1.0)]
     problem = (unigrams([*seen, unseen_cost]), sausage, weights, [1, 4, 2], shares, False, 1)
     assert_best(search(problem, 2), enumerated(problem), 2)
     assert enumerated(problem)[4,] == pytest.approx(enumerated((unigrams([*seen, RAREST]), *problem[1:]))[4,], abs=1e-5)

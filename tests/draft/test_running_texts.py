@@ -58,11 +58,8 @@ def test_counts_are_those_of_the_models_own_passes(rejected):
 @torch.inference_mode()
 def test_a_pass_is_read_after_steps_that_were_not():
     """Its rejected nodes follow all tokens but those that it accepted and the root token."""
-    prompt, seen, tree = (
-        text(9, seed=3),
-        Watched(Scripted(lambda _: [])),
-        TokenTree.from_parents([5, 7, 2], [-1, 0, -1]),
-    )
+    prompt, seen = text(9, seed=3), Watched(Scripted(lambda _: []))
+    tree = TokenTree.from_parents([5, 7, 2], [-1, 0, -1])
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
     texts = RunningTexts(RESCORER.calibrated)
     texts.read(seen.steps[0])
