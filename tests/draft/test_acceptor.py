@@ -11,9 +11,7 @@ from support.oracle import Backoff, models, padded, sausages
 from support.problems import VOCAB
 from support.refusals import refuses
 
-from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.lattice.sausage import Sausage
+from rescore import Calibration, Rescorer, Sausage
 from rescore.lattice.structure import Acceptor
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")

@@ -13,11 +13,10 @@ torch = pytest.importorskip("torch")
 from support.drafts import Trusting
 from support.tiny_blockwise import text, trained
 
+from rescore import BlendedDrafter, Options, generate
 from rescore.decode.draft import pace
-from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.pace import PRIOR, SIZES, AutoWidth, Pace, PassTimes, WidthSession
 from rescore.decode.draft.tree_drafter import TreeSession
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree, Trees

@@ -14,9 +14,7 @@ from support.oracle import FIXED_ONE, Backoff
 from support.problems import VOCAB, problems
 from support.refusals import refuses
 
-from rescore import _core
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.lattice.sausage import Sausage
+from rescore import Rescorer, Sausage, _core
 from rescore.lattice.tree import Drafts
 
 

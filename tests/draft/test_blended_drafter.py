@@ -8,15 +8,12 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import CONFIG, V, text, trained, untrained
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore import BlendedDrafter, NGram, Options, Sampling, generate
 from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.ngram import NGram
 
 NODES = [9, None]
 PROMPTS = [text(4 + 3 * i, seed=50 + i).astype(np.int64) for i in range(5)]

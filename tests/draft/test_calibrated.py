@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 from support.refusals import refused, refuses
 
-from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.lattice.sausage import Sausage
+from rescore import Calibration, NGram, Rescorer, Sausage
 from rescore.lm.model import example
-from rescore.lm.model.ngram import NGram
 
 SHARE = (0.0, 1.0, -1.0)
 

@@ -14,13 +14,11 @@ torch = pytest.importorskip("torch")
 from support.drafts import strings
 from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
-from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore import HeadsLattice, Options, Sausage, generate
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.lattice.sausage import Sausage
 
 MODEL = untrained(config=structs.replace(CONFIG, heads=1))
 

@@ -13,10 +13,8 @@ from support.paths import ROOT
 from support.problems import VOCAB, problems, temperatures
 from support.refusals import refuses
 
-from rescore import _core
+from rescore import Rescorer, Sausage, _core
 from rescore.decode.draft.normalised import dense_rows
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.lattice.sausage import Sausage
 from rescore.lm.model import example
 
 

@@ -12,15 +12,11 @@ pytest.importorskip("transformers")
 from support import tiny_transformers
 from support.edits import Edits
 
-from rescore import _core
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore import BlendedDrafter, Drafting, Options, Sampling, _core, generate
 from rescore.decode.draft.prediction import ARCS, SHARE, count_copied, edit_model
-from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 
 TOKENS = 40

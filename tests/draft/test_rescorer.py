@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
+from rescore import NGram, NGramDrafter, Rescorer, Sausage
 from rescore.decode.draft.calibration import DEFAULT
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import NGramDrafter
-from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import Trees
 from rescore.lm.model import example
-from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 
 

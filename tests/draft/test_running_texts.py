@@ -12,17 +12,15 @@ from support.scripted import Scripted
 from support.tiny_blockwise import V, predicted, text, trained
 from support.watched import Watched
 
+from rescore import NGram, Rescorer, Sampling
 from rescore.decode.draft.calibration import HEADLESS, PREDICTED, TOP
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import RunningTexts, TreeDrafter
 from rescore.decode.loop.generate import Options, generate, top_predictions
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
-from rescore.lm.model.ngram import NGram
 
 RESCORER = Rescorer(NGram.uniform(V), calibration=HEADLESS)
 

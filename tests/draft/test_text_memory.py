@@ -12,12 +12,9 @@ torch = pytest.importorskip("torch")
 from support import tiny_blockwise
 from support.tiny_blockwise import trained
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.loop.generate import Options, generate, stream
+from rescore import BlendedDrafter, NGram, Options, TextMemory, generate, stream
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
-from rescore.lm.model.ngram import NGram
 
 V, END = 50, 7
 

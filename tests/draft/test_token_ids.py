@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from support.refusals import refused
 
+from rescore import Rescorer, Sausage, TextMemory
 from rescore.decode.draft.baselines import looked_up
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.engines.sglang.rows import draft_row
 from rescore.decode.engines.text_drafter import DraftRow
-from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm.build.counts import count
 from rescore.lm.model import example

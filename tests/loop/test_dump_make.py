@@ -16,11 +16,10 @@ from support.tiny_blockwise import END, V, trained, untrained, write_prompts, wr
 from support.tiny_disk import tiny_disk
 from tokenizers import Tokenizer, models
 
+from rescore import Dump, Sampling
 from rescore.decode.loop import continuations
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.verify.sampling import Sampling
-from rescore.lattice.dump import Dump
 from rescore.lattice.dump_writer import DumpWriter
 
 K = 5

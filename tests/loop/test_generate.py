@@ -8,18 +8,14 @@ from support.scripted import Scripted
 from support.threads import at_once
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore import HeadsLattice, Options, Rescorer, Sampling, TreeDrafter, generate, stream
 from rescore.decode.draft.lattice_drafters import PathDrafter
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Request, Stopping, accepted_by_position
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.greedy import Greedy
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching
 from rescore.lattice.tree import TokenTree

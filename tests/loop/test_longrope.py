@@ -7,9 +7,7 @@ from support.generating import Prophet
 from support.refusals import refused
 from support.tiny_transformers import SWITCH, V, longrope
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.loop.generate import Options, generate
+from rescore import BlendedDrafter, HeadsLattice, Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget

@@ -1,19 +1,15 @@
 """Online decoding takes as many passes as a replay of a dump counts, for every drafter."""
 
-
 import numpy as np
 import pytest
 import torch
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
 from support.tools import load_tool
 
+from rescore import Dump, NGram, Rescorer, open_model
 from rescore.decode.cli import main
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.models.open import open_model
-from rescore.lattice.dump import Dump
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.ngram import NGram
 
 check_online = load_tool("check/online")
 

@@ -12,22 +12,18 @@ torch = pytest.importorskip("torch")
 
 from support.refusals import refused, refuses
 
+from rescore import HeadsLattice, Options, Rescorer, Sampling, TreeDrafter, generate
 from rescore.decode.conformance import conforms
 from rescore.decode.conformance.loop import Loop
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import PathDrafter
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.structure import Acceptor
