@@ -21,13 +21,6 @@ acceptors = st.tuples(
     st.dictionaries(st.tuples(places, st.integers(0, VOCAB - 1)), places, min_size=4, max_size=20),
     st.sets(places, min_size=1),
 ).map(lambda drawn: ([(*key, to) for key, to in drawn[0].items()], drawn[1]))
-problems = st.tuples(
-    models(VOCAB),
-    sausages(VOCAB, most_slots=3).filter(bool),
-    acceptors,
-    st.sampled_from([0.0, 0.5, 1.0]),
-    st.lists(st.integers(0, VOCAB - 1), max_size=3),
-)
 
 
 def fst_of(arcs, final, every_state_final=False):
@@ -43,6 +36,15 @@ def fst_of(arcs, final, every_state_final=False):
     for state in fst.states() if every_state_final else ():
         fst.set_final(state)
     return fst
+
+
+problems = st.tuples(
+    models(VOCAB),
+    sausages(VOCAB, most_slots=3).filter(bool),
+    acceptors.filter(lambda drawn: fst_of(*drawn).num_states()),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.lists(st.integers(0, VOCAB - 1), max_size=3),
+)
 
 
 def composed(problem, connect):
@@ -83,29 +85,18 @@ def prefixes(fst):
     return found
 
 
-def acceptor_of(problem):
-    """The acceptor, or None if it accepts nothing, as OpenFst finds."""
-    arcs, final = problem[2]
-    fst = fst_of(arcs, final)
-    if fst.num_states():
-        return Acceptor(arcs, final=final)
-    refuses(ValueError, lambda: Acceptor(arcs, final=final), "0")
-    return None
-
-
 def rescored(problem):
-    """A rescorer, a batch of two equal lattices, their histories."""
-    lm, sausage, _, alpha, history = problem
+    """A rescorer, a batch of two equal lattices, their histories, an acceptor."""
+    lm, sausage, (arcs, final), alpha, history = problem
     ids, cost = padded([sausage, sausage])
-    return Rescorer(lm.ngram(), alpha=alpha), Sausage(ids=ids, cost=cost), np.array([history] * 2, np.int32)
+    lattices, histories = Sausage(ids=ids, cost=cost), np.array([history] * 2, np.int32)
+    return Rescorer(lm.ngram(), alpha=alpha), lattices, histories, Acceptor(arcs, final=final)
 
 
 @settings(max_examples=300, deadline=None)
 @given(problems, st.sampled_from([1, 3, 300]))
 def test_paths(problem, p):
-    if (acceptor := acceptor_of(problem)) is None:
-        return
-    rescorer, lattices, histories = rescored(problem)
+    rescorer, lattices, histories, acceptor = rescored(problem)
     sausage = problem[1]
     ranks = [{token: rank for rank, (token, _) in enumerate(slot)} for slot in sausage]
     every = strings(composed(problem, connect=True), len(sausage))
@@ -119,9 +110,7 @@ def test_paths(problem, p):
 @settings(max_examples=300, deadline=None)
 @given(problems, st.sampled_from([1, 5, 300]))
 def test_trees(problem, nodes):
-    if (acceptor := acceptor_of(problem)) is None:
-        return
-    rescorer, lattices, histories = rescored(problem)
+    rescorer, lattices, histories, acceptor = rescored(problem)
     every = prefixes(composed(problem, connect=False))
     best = sorted(every.values(), reverse=True)[:nodes]
     local = rescorer.normalise(lattices, histories, local=True, acceptor=acceptor)
@@ -136,9 +125,7 @@ def test_trees(problem, nodes):
 @given(problems)
 def test_q(problem):
     """Pushed in the log semiring."""
-    if (acceptor := acceptor_of(problem)) is None:
-        return
-    rescorer, lattices, histories = rescored(problem)
+    rescorer, lattices, histories, acceptor = rescored(problem)
     q = rescorer.normalise(lattices, histories, acceptor=acceptor)
     every = strings(composed(problem, connect=True), slots := len(problem[1]))
     uniforms = np.random.default_rng(0).random((2, 20, slots))
@@ -156,9 +143,7 @@ def test_q(problem):
 @given(problems)
 def test_trees_under_a_calibrated_q(problem):
     """As of the acceptor's states, which test_open_tree.py compares with enumeration."""
-    if (acceptor := acceptor_of(problem)) is None:
-        return
-    _, lattices, histories = rescored(problem)
+    _, lattices, histories, acceptor = rescored(problem)
     rescorer = Rescorer(problem[0].ngram(), calibration=Calibration())
     got = rescorer.trees(lattices, histories, 20, acceptor=acceptor)
     wanted = rescorer.calibrated.trees(lattices, histories, 20, structures=[acceptor.start(VOCAB, ())] * 2)
@@ -174,6 +159,7 @@ def test_states_are_those_of_the_fst(drawn):
     arcs, final = drawn
     fst = fst_of(arcs, final)
     if not fst.num_states():
+        refuses(ValueError, lambda: Acceptor(arcs, final=final), "0")
         return
     for made in (Acceptor(arcs, final=final), Acceptor.of_fst(fst)):
         open_, seen = [(made.start(VOCAB, {VOCAB - 1}), fst.start())], set()

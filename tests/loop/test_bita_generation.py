@@ -33,7 +33,7 @@ def drafters(target):
     yield "paths as rows", PathDrafter(lattice, Rescorer(), paths=3), BatchLayout(3)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama-eager", "gpt2", "mistral", "gemma2", "qwen2", "deepseek-v3"])
+@pytest.mark.parametrize("name", ["llama-eager", "gpt2", "mistral", "gemma2", "deepseek-v3"])
 def test_greedy_text_is_the_model_s_own(name):
     target = target_of(name)
     expected = [reference(target.model, prompt) for prompt in PROMPTS]

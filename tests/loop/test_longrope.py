@@ -21,9 +21,10 @@ def plain(model, prompt, most: int = MOST) -> list[int]:
     return model.generate(torch.from_numpy(prompt)[None], **options)[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("layout", [TreeLayout(), BatchLayout(2)], ids=["tree", "batch"])
-@pytest.mark.parametrize("family", ["llama", "phi3"])
+@pytest.mark.parametrize(
+    ("family", "layout", "together"),
+    [("llama", TreeLayout(), True), ("llama", BatchLayout(2), False), ("phi3", TreeLayout(), False)],
+)
 def test_every_text_is_that_of_a_call_of_its_own(family, layout, together):
     model = longrope(family)
     target, texts = CausalLMTarget(model), [plain(model, prompt) for prompt in PROMPTS]
