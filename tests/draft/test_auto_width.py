@@ -231,6 +231,7 @@ def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
     trees = siblings(np.log(np.full((1, 7), 0.12)))
     for seconds, wanted in ((1.01, 7), (8.0, 0)):
         auto = AutoWidth(BlockwiseTarget(trained()))
+        noted(auto.open(1, 1).pace.times, (1, 1.0), (8, 9.0 - seconds))
         noted(auto.open(1, 30).pace.times, (1, 1.0), (8, seconds))
         long = auto.open(1, 3000)
         assert not long.pace.times.known() and size(long, trees) == wanted
