@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.faulty import FAULTS, Speculative, Tables, text_of
+from support.refusals import refused, refuses
 
 from rescore.decode.conformance import Parameters, Plain, conforms
 from rescore.decode.conformance.checks import CHECKS, FEATURES, Status
@@ -15,6 +16,7 @@ from rescore.decode.conformance.reference import g_statistic, of_table, same_law
 from rescore.lattice.structure import Acceptor
 
 PROMPTS = [[3, 1], [5], [2, 6, 7, 1, 4], [1, 1, 2]]
+STATISTICAL = ("q of another temperature", "seeds per batch", "grammar on the first node alone")
 FAILED, PASSED, NEAR_TIE, NOT_TRIED = Status.FAILED, Status.PASSED, Status.NEAR_TIE, Status.NOT_TRIED
 
 
@@ -48,9 +50,10 @@ def test_a_hundred_right_decoders_pass():
 def test_planted_faults_are_found(fault):
     report = held(decoder(1, fault))
     assert not report and report[FAULTS[fault]].status is FAILED, str(report)
+    assert str(report).startswith("does NOT conform:") and FAULTS[fault] in str(report)
 
 
-@pytest.mark.parametrize("fault", ["", *FAULTS])
+@pytest.mark.parametrize("fault", ["", *STATISTICAL, "end token ignored inside a draft"])
 def test_a_decoder_without_drafts_is_a_reference_too(fault):
     """A structure must be given then, since there is no vocabulary to choose one from."""
     turns = Acceptor([(turn, x, 1 - turn) for turn in range(2) for x in (1 + turn, 3 + turn, 5 + turn)], final={0})
@@ -110,20 +113,12 @@ def test_a_cancelled_request_that_goes_on_is_found():
     assert [name for name, status in statuses(report).items() if status is FAILED] == ["cancelled requests"]
 
 
-def test_the_report_begins_with_the_verdict_and_fits_a_screen():
-    right, wrong = (str(held(decoder(1, fault), samples=200)).splitlines() for fault in ("", "masks of siblings"))
-    assert right[0].startswith("conforms:") and wrong[0].startswith("does NOT conform:")
-    assert len(right) == 1 + len(CHECKS) and len(wrong) < 40 and max(map(len, [*right, *wrong])) <= 120
-
-
 def test_arguments_are_checked():
     decode = decoder(0)
-    with pytest.raises(ValueError, match="lacks: .*got .*beams"):
-        held(decode, lacks=("beams",))
-    with pytest.raises(ValueError, match="end_token: "):
-        held(decode, structure=Acceptor([(0, 1, 0)], final={0}))
+    refuses(ValueError, lambda: held(decode, lacks=("beams",)), "lacks", "beams")
+    refuses(ValueError, lambda: held(decode, structure=Acceptor([(0, 1, 0)], final={0})), "end_token")
     for prompts in ([[1, 2]], [[1], []]):
-        with pytest.raises(ValueError, match="prompts: "):
+        with refused(ValueError, "prompts"):
             conforms(decode, decode.model, prompts)
 
 
@@ -140,10 +135,10 @@ def test_p_values_are_uniform():
     pairs = np.outer([0.6, 0.4], law / law.sum()).ravel()
     of_tables = [upper_tail(*of_table(rng.multinomial(600, pairs).reshape(2, 5))) for _ in range(4000)]
     texts = [(x, y) for x in range(5) for y in range(2)]
-    both = [
-        upper_tail(*same_law(*([texts[i] for i in rng.choice(10, 200, p=pairs)] for _ in range(2))))
-        for _ in range(1000)
-    ]
+    both = []
+    for _ in range(1000):
+        drawn = [[texts[i] for i in rng.choice(10, 200, p=pairs)] for _ in range(2)]
+        both.append(upper_tail(*same_law(*drawn)))
     for found in (of_law, of_tables, both):
         for p in (0.01, 0.1, 0.5):
             below = sum(one < p for one in found)

@@ -19,19 +19,6 @@ def corrected(rates, tree):
 TREE = tree_of([-1, 0, -1, 1], [0.55, 0.87, 0.25, 0.9999])
 
 
-def test_several_trees_and_padding():
-    rates, other = AcceptanceRates(), tree_of([-1, -1], [0.9, 0.05])
-    columns = [
-        np.stack([getattr(TREE, name), np.zeros(4)]).astype(dtype)
-        for name, dtype in (("logq", np.float32), ("parents", np.int32))
-    ]
-    for column, name, padding in zip(columns, ("logq", "parents"), (-np.inf, -1)):
-        column[1] = [*getattr(other, name), padding, padding]
-    p = rates.corrected(*columns)
-    assert p[0] == pytest.approx(corrected(rates, TREE))
-    assert p[1] == pytest.approx([*corrected(rates, other), 0, 0])
-
-
 def test_what_was_learned_fades():
     rates = AcceptanceRates()
     before = corrected(rates, TREE)
@@ -87,6 +74,12 @@ def test_equal_to_a_count_node_by_node():
                 p = min(1.0, conditional_q(tree, node) * (accepted + CREDIT * overall) / (expected + CREDIT))
                 wanted.append(p * (wanted[above] if above >= 0 else 1.0))
             assert corrected(rates, tree) == pytest.approx(wanted, rel=1e-6)
+        most = max(tree.size for tree in trees)  # all at once, with padding
+        logq, parents = np.full((3, most), -np.inf, np.float32), np.full((3, most), -1, np.int32)
+        for row, tree in enumerate(trees):
+            logq[row, : tree.size], parents[row, : tree.size] = tree.logq, tree.parents
+        for p, tree in zip(rates.corrected(logq, parents), trees):
+            assert p.tolist() == [*corrected(rates, tree).tolist(), *[0.0] * (most - tree.size)]
 
 
 def test_the_core_checks_its_arrays():

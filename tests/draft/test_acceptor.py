@@ -11,10 +11,8 @@ from support.oracle import Backoff, models, padded, sausages
 from support.problems import VOCAB
 from support.refusals import refuses
 
-from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.lattice.sausage import Sausage
-from rescore.lattice.structure import Acceptor, State
+from rescore import Calibration, Rescorer, Sausage
+from rescore.lattice.structure import Acceptor
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
 
@@ -23,13 +21,6 @@ acceptors = st.tuples(
     st.dictionaries(st.tuples(places, st.integers(0, VOCAB - 1)), places, min_size=4, max_size=20),
     st.sets(places, min_size=1),
 ).map(lambda drawn: ([(*key, to) for key, to in drawn[0].items()], drawn[1]))
-problems = st.tuples(
-    models(VOCAB),
-    sausages(VOCAB, most_slots=3).filter(bool),
-    acceptors,
-    st.sampled_from([0.0, 0.5, 1.0]),
-    st.lists(st.integers(0, VOCAB - 1), max_size=3),
-)
 
 
 def fst_of(arcs, final, every_state_final=False):
@@ -45,6 +36,15 @@ def fst_of(arcs, final, every_state_final=False):
     for state in fst.states() if every_state_final else ():
         fst.set_final(state)
     return fst
+
+
+problems = st.tuples(
+    models(VOCAB),
+    sausages(VOCAB, most_slots=3).filter(bool),
+    acceptors.filter(lambda drawn: fst_of(*drawn).num_states()),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.lists(st.integers(0, VOCAB - 1), max_size=3),
+)
 
 
 def composed(problem, connect):
@@ -85,29 +85,18 @@ def prefixes(fst):
     return found
 
 
-def acceptor_of(problem):
-    """The acceptor, or None if it accepts nothing, as OpenFst finds."""
-    arcs, final = problem[2]
-    fst = fst_of(arcs, final)
-    if fst.num_states():
-        return Acceptor(arcs, final=final)
-    refuses(ValueError, lambda: Acceptor(arcs, final=final), "0")
-    return None
-
-
 def rescored(problem):
-    """A rescorer, a batch of two equal lattices, their histories."""
-    lm, sausage, _, alpha, history = problem
+    """A rescorer, a batch of two equal lattices, their histories, an acceptor."""
+    lm, sausage, (arcs, final), alpha, history = problem
     ids, cost = padded([sausage, sausage])
-    return Rescorer(lm.ngram(), alpha=alpha), Sausage(ids=ids, cost=cost), np.array([history] * 2, np.int32)
+    lattices, histories = Sausage(ids=ids, cost=cost), np.array([history] * 2, np.int32)
+    return Rescorer(lm.ngram(), alpha=alpha), lattices, histories, Acceptor(arcs, final=final)
 
 
 @settings(max_examples=300, deadline=None)
 @given(problems, st.sampled_from([1, 3, 300]))
 def test_paths(problem, p):
-    if (acceptor := acceptor_of(problem)) is None:
-        return
-    rescorer, lattices, histories = rescored(problem)
+    rescorer, lattices, histories, acceptor = rescored(problem)
     sausage = problem[1]
     ranks = [{token: rank for rank, (token, _) in enumerate(slot)} for slot in sausage]
     every = strings(composed(problem, connect=True), len(sausage))
@@ -121,9 +110,7 @@ def test_paths(problem, p):
 @settings(max_examples=300, deadline=None)
 @given(problems, st.sampled_from([1, 5, 300]))
 def test_trees(problem, nodes):
-    if (acceptor := acceptor_of(problem)) is None:
-        return
-    rescorer, lattices, histories = rescored(problem)
+    rescorer, lattices, histories, acceptor = rescored(problem)
     every = prefixes(composed(problem, connect=False))
     best = sorted(every.values(), reverse=True)[:nodes]
     local = rescorer.normalise(lattices, histories, local=True, acceptor=acceptor)
@@ -138,9 +125,7 @@ def test_trees(problem, nodes):
 @given(problems)
 def test_q(problem):
     """Pushed in the log semiring."""
-    if (acceptor := acceptor_of(problem)) is None:
-        return
-    rescorer, lattices, histories = rescored(problem)
+    rescorer, lattices, histories, acceptor = rescored(problem)
     q = rescorer.normalise(lattices, histories, acceptor=acceptor)
     every = strings(composed(problem, connect=True), slots := len(problem[1]))
     uniforms = np.random.default_rng(0).random((2, 20, slots))
@@ -154,33 +139,14 @@ def test_q(problem):
     assert q.logq(np.array([[*every]] * 2, np.int32))[1].tolist() == pytest.approx(wanted, abs=1e-9)
 
 
-class Table:
-    """A matcher of arcs in a dictionary."""
-
-    accepting = False
-
-    def __init__(self, arcs, state):
-        self.arcs, self.state = arcs, state
-
-    def write(self, words):
-        words[0] = sum(1 << token for state, token, _ in self.arcs if state == self.state)
-
-    def after(self, token):
-        return Table(self.arcs, next(to for state, w, to in self.arcs if (state, w) == (self.state, token)))
-
-
 @settings(max_examples=100, deadline=None)
 @given(problems)
 def test_trees_under_a_calibrated_q(problem):
-    lm, _, (arcs, final), _, history = problem
-    if acceptor_of(problem) is None:
-        return
-    useful = {to for _, _, to in arcs}  # every state is final: nothing to leave out
-    acceptor = Acceptor(arcs, final=useful | {0})
-    _, lattices, histories = rescored(problem)
-    rescorer = Rescorer(lm.ngram(), calibration=Calibration())
+    """As of the acceptor's states, which test_open_tree.py compares with enumeration."""
+    _, lattices, histories, acceptor = rescored(problem)
+    rescorer = Rescorer(problem[0].ngram(), calibration=Calibration())
     got = rescorer.trees(lattices, histories, 20, acceptor=acceptor)
-    wanted = rescorer.calibrated.trees(lattices, histories, 20, structures=[State(Table(arcs, 0), VOCAB, ())] * 2)
+    wanted = rescorer.calibrated.trees(lattices, histories, 20, structures=[acceptor.start(VOCAB, ())] * 2)
     for own, theirs in zip(got.columns, wanted.columns):
         np.testing.assert_array_equal(own, theirs)
 
@@ -193,6 +159,7 @@ def test_states_are_those_of_the_fst(drawn):
     arcs, final = drawn
     fst = fst_of(arcs, final)
     if not fst.num_states():
+        refuses(ValueError, lambda: Acceptor(arcs, final=final), "0")
         return
     for made in (Acceptor(arcs, final=final), Acceptor.of_fst(fst)):
         open_, seen = [(made.start(VOCAB, {VOCAB - 1}), fst.start())], set()

@@ -13,23 +13,10 @@ torch = pytest.importorskip("torch")
 from support.drafts import Trusting
 from support.tiny_blockwise import text, trained
 
+from rescore import BlendedDrafter, Options, generate
 from rescore.decode.draft import pace
-from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.pace import (
-    AGEING,
-    LONGEST_REST,
-    MAX_NODES,
-    PRIOR,
-    SIZES,
-    SURE,
-    VAIN,
-    AutoWidth,
-    Pace,
-    PassTimes,
-    WidthSession,
-)
+from rescore.decode.draft.pace import PRIOR, SIZES, AutoWidth, Pace, PassTimes, WidthSession
 from rescore.decode.draft.tree_drafter import TreeSession
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree, Trees
@@ -65,12 +52,15 @@ def passed(n, accepted, logq=LOGQ[0]):
     return LastPass(tree=replace(TREE, logq=logq).head(n), accepted=accepted)
 
 
-def times(*pairs):
-    found = PassTimes()
+def noted(found, *pairs):
     for tokens, seconds in pairs:
-        for _ in range(SURE):
+        for _ in range(pace.SURE):
             found.note(tokens, seconds)
     return found
+
+
+def times(*pairs):
+    return noted(PassTimes(), *pairs)
 
 
 # Passes over 1, 2, 4 and 8 tokens take 10, 10, 12 and 20 ms: 2 ms more for each token above 4, 1 ms between 2 and 4.
@@ -152,13 +142,13 @@ def test_what_is_not_accepted_makes_trees_smaller():
 def test_searches_in_vain_take_a_bounded_share_of_the_time():
     """A search of 0.5 ms in vain is repeated once plain passes of 10 ms have taken a hundred times as long."""
     hopeless = siblings(np.full((1, 7), -9.0))
-    for drafting, rest in ((5e-4, 5), (5e-5, 0), (0.03, LONGEST_REST)):
+    for drafting, rest in ((5e-4, 5), (5e-5, 0), (0.03, pace.LONGEST_REST)):
         session = trusting(times((1, 0.010), (2, 0.012)))
         assert size(session, hopeless, drafting) == 0
         rested = 0
         while session.pace.rests():
             rested += 1
-        assert rested == rest and (rest == LONGEST_REST or drafting < VAIN * 0.010 * (rest + 1))
+        assert rested == rest and (rest == pace.LONGEST_REST or drafting < pace.VAIN * 0.010 * (rest + 1))
 
 
 def test_the_fastest_of_the_last_passes_counts():
@@ -186,7 +176,7 @@ def test_an_accelerator_is_expected_to_have_arithmetic_to_spare(device, widest):
     """Every pass takes as long, though the first is slow: on a processor wider ones are taken to be too dear to try."""
     target = type("Placed", (), {"device": torch.device(device)})()
     times, sizes = AutoWidth(target).open(1).pace.times, np.array(SIZES)
-    gained, last = 1 + np.append(0, np.cumsum(0.5 / np.arange(1, MAX_NODES + 1)))[sizes], 0
+    gained, last = 1 + np.append(0, np.cumsum(0.5 / np.arange(1, pace.MAX_NODES + 1)))[sizes], 0
     for seconds in (0.06, *[0.02] * 40):
         last = sizes[int(np.argmax(gained / times.costs(1).at(1 + sizes)))]
         times.note(1 + int(last), seconds)
@@ -197,11 +187,11 @@ def test_what_seemed_dear_is_tried_again():
     """A pass that something else made slow does not stand for its width as long as it is avoided."""
     found = times((1, 0.01), (4, 0.012), (16, 9.0))
     assert found.costs(1).at(16) == 9
-    for _ in range(AGEING):
+    for _ in range(pace.AGEING):
         found.note(4, 0.012)
     prior = 0.01 * (1 + 15 * PRIOR)
     assert found.costs(1).at([1, 4, 16]) == pytest.approx([0.01, 0.012, (9 + prior) / 2])
-    for _ in range(20 * AGEING):
+    for _ in range(20 * pace.AGEING):
         found.note(4, 0.012)
     assert found.costs(1).at(16) == pytest.approx(prior, rel=1e-3)
     found.note(16, 0.03)
@@ -219,8 +209,7 @@ def test_a_width_that_is_being_noted_is_not_looked_at():
             seen.append(found.costs(1))
 
     found._seconds, found._last = Watched(found._seconds), Watched(found._last)
-    for _ in range(SURE):
-        found.note(16, 0.05)
+    noted(found, (16, 0.05))
     assert [costs.tokens.tolist()[:-2] for costs in seen[-4:]] == [[1, 4], [1, 4, 16], [1, 4, 16], [1, 4, 16]]
 
 
@@ -239,18 +228,15 @@ def test_the_first_passes_of_a_process():
 
 def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
     """Of cheap passes trees are drafted at once, of dear ones none; then its own times count."""
+    trees = siblings(np.log(np.full((1, 7), 0.12)))
     for seconds, wanted in ((1.01, 7), (8.0, 0)):
-        target = BlockwiseTarget(trained())
-        short = AutoWidth(target).open(1, 30)
-        for tokens, time in ((1, 1.0), (8, seconds)):
-            for _ in range(SURE):
-                short.pace.times.note(tokens, time)
-        long = AutoWidth(target).open(1, 3000)
-        assert not long.pace.times.known() and size(long, siblings(np.log(np.full((1, 7), 0.12)))) == wanted
-        for tokens, time in ((1, 1.0), (8, 9.0 - seconds)):
-            for _ in range(SURE):
-                long.pace.times.note(tokens, time)
-        assert size(long, siblings(np.log(np.full((1, 7), 0.12)))) == 7 - wanted
+        auto = AutoWidth(BlockwiseTarget(trained()))
+        noted(auto.open(1, 1).pace.times, (1, 1.0), (8, 9.0 - seconds))
+        noted(auto.open(1, 30).pace.times, (1, 1.0), (8, seconds))
+        long = auto.open(1, 3000)
+        assert not long.pace.times.known() and size(long, trees) == wanted
+        noted(long.pace.times, (1, 1.0), (8, 9.0 - seconds))
+        assert size(long, trees) == 7 - wanted
 
 
 def test_trees_grow_from_step_to_step():
@@ -263,42 +249,26 @@ def test_trees_grow_from_step_to_step():
     assert wanted == [63, 100, 100, 100, 100]
 
 
-def test_times_are_remembered_for_each_target():
-    targets = [BlockwiseTarget(trained()) for _ in range(2)]
+def test_what_was_learned_is_remembered_for_each_target():
+    """Times for each length of prompts too, until they are forgotten or the target is gone."""
+    one, other = targets = [BlockwiseTarget(trained()) for _ in range(2)]
 
-    def times_of(target, length=1):
-        return AutoWidth(target).open(1, length).pace.times
+    def learned(target, length=1, requests=1):
+        pace = AutoWidth(target).open(requests, length).pace
+        return pace.times, pace.rates
 
-    one, other = map(times_of, targets)
-    assert one is AutoWidth(targets[0]).open(3).pace.times and one is not other
-    near, far = (times_of(targets[0], length) for length in (900, 1100))
-    assert times_of(targets[0], 600) is near is not far  # long texts have times of their own
+    before = learned(one)
+    assert before == learned(one, requests=3) and not set(before) & set(learned(other))
+    near, far = (learned(one, length)[0] for length in (900, 1100))
+    assert learned(one, 600)[0] is near is not far
+    pace.forget(one)
+    assert not set(before) & set(learned(one))
+    pace.forget(BlockwiseTarget(trained()))  # nothing to forget
     known = len(pace._times)
     del targets, one, other
     gc.collect()
     assert len(pace._times) == known - 2
     refuses(ValueError, lambda: AutoWidth(BlockwiseTarget(trained()), most=0), "most", "1..1024")
-
-
-def test_a_plain_pass_takes_the_shortest_of_its_latest_times():
-    target = BlockwiseTarget(trained())
-    auto = AutoWidth(target)
-    assert auto.plain_s(1) is None
-    for tokens, seconds in ((2, 5.0), (2, 4.0), (8, 9.0), (8, 9.0)):
-        auto.open(2, 30).pace.times.note(tokens, seconds)
-    assert auto.plain_s(2, 30) == 4.0
-    assert auto.plain_s(2, 3000) == 4.0  # of the nearest length
-    assert auto.plain_s(1, 30) is auto.plain_s(4, 30) is None  # none of so many requests
-
-
-def test_what_was_learned_can_be_forgotten():
-    target = BlockwiseTarget(trained())
-    before = AutoWidth(target).open(1).pace
-    before.times.note(1, 1.0)
-    pace.forget(target)
-    after = AutoWidth(target).open(1).pace
-    assert after.times is not before.times and after.rates is not before.rates and not after.times.known()
-    pace.forget(BlockwiseTarget(trained()))  # nothing to forget
 
 
 @pytest.mark.parametrize("found, sizes", [(3, [3, 0]), (0, [0])])

@@ -1,67 +1,18 @@
-"""Calibrated rescorers: the API against recounting the whole text, the replay against the rows that decoding visits."""
+"""Calibrated rescorers: the API against recounting the whole text, and options that are refused."""
 
 import numpy as np
 import pytest
-from support import dumps
 from support.refusals import refused, refuses
 
-from rescore.decode.draft.calibration import Calibration
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.replay import rows
-from rescore.lattice.dump import Dump
-from rescore.lattice.sausage import Sausage
-from rescore.lattice.tree import TokenTree
-from rescore.lm.build.in_memory import build
+from rescore import Calibration, NGram, Rescorer, Sausage
 from rescore.lm.model import example
-from rescore.lm.model.ngram import NGram
 
 SHARE = (0.0, 1.0, -1.0)
-FORMS = {
-    "closed": Calibration(open=False, text=None),
-    "open": Calibration(head=(0.4,), alpha=(0.9,), prior=(0.2,), floor=(-2.0,), text=None),
-    "closed, text": Calibration(open=False, text=((-1.1, 1.0, -1.0), (0.0, 1.0, -1.0))),
-    "open, text": Calibration(text=((-1.6, 1.0, -1.0), (-0.7, 0.7, -0.9), (0.2, 0.5, -1.5))),
-}
 
 
 @pytest.fixture(scope="module")
 def lm() -> NGram:
     return example.model()
-
-
-@pytest.fixture(scope="module", params=["forced", "sampled"])
-def dump(request, tmp_path_factory) -> Dump:
-    path = tmp_path_factory.mktemp("calibrated") / "dump"
-    dumps.write(path, kind=request.param, made=dumps.sequences(request.param, 8))
-    return Dump.open(path)
-
-
-def drafted(rescorer, block, sausage, row, n):
-    """The tree of a row, with its prompt and the text so far counted anew."""
-    s, history = int(block.sequence_of[row]), block.history(row, 10_000)
-    prompt = int(block.prompt_offsets[s + 1] - block.prompt_offsets[s])
-    batch, texts = Sausage(ids=sausage.ids[None], cost=sausage.cost[None]), []
-    if rescorer.calibrated.reads_text:
-        texts = [rescorer.text(history[:prompt])]
-        texts[0].extend(np.array(history[prompt:], np.int32))
-    return rescorer.trees(batch, np.array(history)[None], n, texts=texts)[0]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_replay_equals_drafting_row_by_row(dump, form):
-    model = build(
-        [block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dumps.V, end_of_text=0
-    )
-    rescorer = Rescorer(model, calibration=FORMS[form], threads=2)
-    replay = rows.trees(rescorer, {"small": 3, "large": 9})
-    assert replay.names == ("small", "large")
-    for block in dump.blocks():
-        found = replay.outcomes(block)
-        sausages, truth = block.sausages(), block.truth(slots=9)
-        for name, n in replay.budgets.items():
-            for row in found[name].visited.tolist():
-                tree = drafted(rescorer, block, sausages[row], row, n)
-                assert found[name].accepted[row] == tree.accepted(truth[row]) and found[name].verified[row] == tree.size
 
 
 def test_without_candidates_an_open_lattice_is_the_model_alone(lm):
@@ -78,20 +29,16 @@ def test_no_lattices(lm):
     assert Rescorer(lm).trees(none, np.zeros((0, 2), np.int32), 5).tokens.shape == (0, 5)
 
 
-def same(one: TokenTree, other: TokenTree) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "parents", "logq"))
-
-
 def test_trees_count_the_histories_if_no_texts_are_given(lm):
     """As `tree` does; histories may differ in length."""
-    sausage, texts = example.sausage(), ([1, 2, 3], [4])
-    batch = Sausage(ids=np.stack([sausage.ids] * 2), cost=np.stack([sausage.cost] * 2))
-    rescorer = Rescorer(lm)
-    padded = np.array([texts[0], [-1, -1, *texts[1]]])
-    for tree, text in zip(rescorer.trees(batch, padded, 9), texts):
-        assert same(tree, rescorer.tree(sausage, text, 9))
+    sausage, texts, rescorer = example.sausage(), ([1, 2, 3], [4]), Rescorer(lm)
+    batch = Sausage.batch([sausage] * 2)
+    trees = rescorer.trees(batch, np.array([texts[0], [-1, -1, *texts[1]]]), 9)
+    for row, text in enumerate(texts):
         counted = rescorer.trees(batch[:1], [text[-lm.order + 1 :]], 9, texts=[rescorer.text(text)])
-        assert same(counted[0], tree)
+        for other in (rescorer.tree(sausage, text, 9), counted[0]):
+            for name in ("tokens", "parents", "logq"):
+                assert np.array_equal(getattr(trees[row], name), getattr(other, name))
 
 
 def test_misuse(lm):
@@ -114,10 +61,7 @@ def test_misuse(lm):
         ({"prior": (True,)}, ["prior[0]", "True"]),
         ({"head": 0.5}, ["head", "0.5"]),
         ({"head": ()}, ["head"]),
-        (
-            {"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)},
-            ["calibration", "[2, 3, 1, 1]"],
-        ),
+        ({"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)}, ["calibration", "[2, 3, 1, 1]"]),
         ({"text": ()}, ["text"]),
         ({"text": (SHARE,) * 17}, ["text", "16"]),
         ({"text": (1.0, 2.0, 3.0)}, ["text[0]", "1.0"]),

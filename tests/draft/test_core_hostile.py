@@ -43,7 +43,7 @@ def mutate(draw: np.random.Generator, good: Compact) -> Compact:
     """One to four entries with bits flipped, or replaced by an extreme value."""
     bad = {name: array.copy() for name, array in good.sections.items()}
     for _ in range(draw.integers(1, 5)):
-        name = [name for name in ARRAYS if bad[name].size][draw.integers(sum(bad[name].size > 0 for name in ARRAYS))]
+        name = draw.choice([name for name in ARRAYS if bad[name].size])
         raw = bad[name].reshape(-1).view(np.uint8).reshape(bad[name].size, -1)
         entry = draw.integers(len(raw))
         if draw.random() < 0.5:
@@ -74,28 +74,18 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
     cost = np.sort(draw.exponential(1, ids.shape), axis=-1).astype(np.float32)
     states = draw.integers(0, lm.num_states, lattices).astype(np.uint32)
     histories = draw.integers(0, VOCAB, (lattices, 2)).astype(np.int32)
+    lattice, texts = (histories, ids, cost, np.ones((1, 4))), [running_text()] * 2
     calls = [
         lambda: lm.start(np.array([0, 3, 2], np.int32)),
         lambda: lm.start_batch(histories),
         lambda: lm.score(draw.integers(0, VOCAB, 6).astype(np.int32), np.array([0, 2, 6], np.int64), states),
         lambda: lm.walk(draw.integers(0, VOCAB, 6).astype(np.int32), int(states[0])),
         lambda: lm.distribution(int(states[0])),
-        lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, threads=2),
-        lambda: _core.best_tree([lm], histories, ids, cost, np.ones((1, 4)), nodes=40),
-        lambda: _core.open_tree(
-            lm,
-            histories,
-            ids,
-            cost,
-            np.ones((1, 4)),
-            np.zeros((3, 4)),
-            open=True,
-            texts=[running_text()] * 2,
-            depth=9,
-            nodes=40,
-        ),
-        lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), threads=2), draw),
-        lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), local=True), draw),
+        lambda: _core.best_paths([lm], *lattice, paths=9, threads=2),
+        lambda: _core.best_tree([lm], *lattice, nodes=40),
+        lambda: _core.open_tree(lm, *lattice, np.zeros((3, 4)), open=True, texts=texts, depth=9, nodes=40),
+        lambda: walk_normalised(_core.Normalised([lm], *lattice, threads=2), draw),
+        lambda: walk_normalised(_core.Normalised([lm], *lattice, local=True), draw),
     ]
     for call in calls:
         try:
@@ -139,13 +129,8 @@ def test_short_and_long_arrays_are_refused(name):
     for other in (array[:-1].copy(), np.concatenate([array, np.zeros_like(array, shape=(1, *array.shape[1:]))])):
         with refused(ValueError, name):
             automaton(good._replace(**{name: other}))
-
-
-def test_wrong_dtypes_are_refused():
-    good = compact()
-    for name in ARRAYS:
-        with pytest.raises(TypeError):
-            automaton(good._replace(**{name: getattr(good, name).astype(np.int64)}))
+    with pytest.raises(TypeError):
+        automaton(good._replace(**{name: array.astype(np.int64)}))
 
 
 def test_sizes_that_fit_no_model_are_refused():
@@ -184,3 +169,61 @@ def test_check_names_the_entry():
         bad[index] = value
         with refused(ValueError, *message):
             automaton(good._replace(**{name: bad})).check()
+
+
+def text_of(*tokens) -> _core.ContextModel:
+    text = _core.ContextModel(shares=np.ones((1, 3)), predicted=np.ones((1, 3)))
+    text.extend(np.array(tokens, np.int32))
+    return text
+
+
+BEYOND = np.repeat(np.array([[[0]], [[99]]], np.int32), 2, 1)
+SEARCHES = {  # the options that each needs
+    "best_paths": {"paths": 1},
+    "best_tree": {"nodes": 1},
+    "Normalised": {},
+    "open_tree": {"weights": np.ones((3, 2)), "open": True, "texts": [], "depth": 2, "nodes": 4},
+}
+LOCAL = ("best_paths", "best_tree")
+
+
+@pytest.mark.parametrize(
+    "searches, change, error, message",
+    [
+        (SEARCHES, {"ids": BEYOND}, ValueError, ["lattice 1", "slot 0", "rank 0", "99"]),
+        (["Normalised"], {"ids": BEYOND, "local": True}, ValueError, ["lattice 1", "slot 0", "rank 0", "99"]),
+        (SEARCHES, {"ids": np.full((2, 2, 1), -2, np.int32)}, ValueError, ["-2"]),
+        (SEARCHES, {"ids": np.zeros((2, 2, 1), np.int64)}, TypeError, ["incompatible"]),
+        (SEARCHES, {"histories": np.zeros((3, 1), np.int32)}, ValueError, ["2", "3"]),
+        (SEARCHES, {"alpha": np.zeros((1, 3))}, ValueError, ["2", "3"]),
+        (SEARCHES, {"threads": 0}, ValueError, ["threads", "1024"]),
+        (SEARCHES, {"lm": None}, TypeError, []),
+        (LOCAL, {"ids": np.zeros((2, 33, 1), np.int32)}, ValueError, ["slots T", "1", "32", "33"]),
+        (LOCAL, {"ids": np.zeros((2, 2, 65), np.int32)}, ValueError, ["candidates K", "64", "65"]),
+        (["best_paths"], {"paths": 0}, ValueError, ["paths p", "1024"]),
+        (["best_paths"], {"paths": 1025}, ValueError, ["paths p", "1024", "1025"]),
+        (["best_tree", "open_tree"], {"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
+        (["Normalised"], {"transitions": 3}, ValueError, ["3"]),
+        (["open_tree"], {"depth": 0}, ValueError, ["depth", "1", "4096"]),
+        (["open_tree"], {"depth": 4097}, ValueError, ["depth", "1", "4096", "4097"]),
+        (["open_tree"], {"least": 1.5}, ValueError, ["least", "0", "1"]),
+        (["open_tree"], {"least": float("nan")}, ValueError, ["least", "0", "1"]),
+        (["open_tree"], {"weights": np.ones((2, 2))}, ValueError, ["weights", "3", "2"]),
+        (["open_tree"], {"weights": np.ones((3, 3))}, ValueError, ["2", "3"]),
+        (["open_tree"], {"texts": [text_of(1)]}, ValueError, ["texts", "1", "2"]),
+        (["open_tree"], {"texts": [None] * 2}, TypeError, []),
+        (["open_tree"], {"texts": [text_of(1, VOCAB)] * 2}, ValueError, ["texts", "9"]),
+        (["open_tree"], {"memories": [text_of(VOCAB)] * 2}, ValueError, ["texts", "9"]),
+    ],
+)
+def test_arrays_and_options_that_searches_refuse(searches, change, error, message):
+    lm = Backoff(VOCAB, 1, {(): dict.fromkeys(range(VOCAB), 1.0)}, {(): 0.0}).automaton()
+    for name in searches:
+        given = {"lm": lm, "histories": np.zeros((2, 1), np.int32), "ids": np.zeros((2, 2, 1), np.int32)}
+        given |= {"alpha": np.ones((1, 2)), **SEARCHES[name], **change}
+        model, histories, ids, alpha = (given.pop(one) for one in ("lm", "histories", "ids", "alpha"))
+        arrays = [histories, ids, np.zeros(ids.shape, np.float32), alpha]
+        if name == "open_tree":
+            arrays.append(given.pop("weights"))
+        with refused(error, *message):
+            getattr(_core, name)(model if name == "open_tree" else [model], *arrays, **given)

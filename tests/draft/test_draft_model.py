@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from msgspec import structs
@@ -44,11 +46,9 @@ def law_by_hand(history, shaping: Shaping) -> np.ndarray:
         for token in set(history):
             scores[token] = scores[token] * PENALTY if scores[token] < 0 else scores[token] / PENALTY
         scores = forbid_next(torch.tensor([list(history)]), scores[None])[0]
-    return (
-        np.eye(V)[int(scores.argmax())]
-        if shaping.sampling is None
-        else shaped_probabilities(scores, shaping.sampling).numpy()
-    )
+    if shaping.sampling is None:
+        return np.eye(V)[int(scores.argmax())]
+    return shaped_probabilities(scores, shaping.sampling).numpy()
 
 
 def step(histories, rooms, seed: int = 0) -> DraftStep:
@@ -105,11 +105,8 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
     for ask in range(3):
         for b in (2, 0):
             for tokens in ([5], [5, 6, 7], [int(drafts[b].tree.tokens[0]), 20]):
-                np.testing.assert_allclose(
-                    drafts[b].distribution.after(tokens).numpy(),
-                    law_by_hand([*texts[b].tolist(), *tokens], shaping),
-                    atol=2e-5,
-                )
+                q = law_by_hand([*texts[b].tolist(), *tokens], shaping)
+                np.testing.assert_allclose(drafts[b].distribution.after(tokens).numpy(), q, atol=2e-5)
             with refused(ValueError, "4"):
                 drafts[b].distribution.after([1, 2, 3, 4])
         if ask == 1:  # the first request ends, the others change places and go on
@@ -117,27 +114,19 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
             later = [later[2], later[0]]
         following = work.propose(step(later, [9] * len(later)))
         for one, draft in zip(later, following):
-            np.testing.assert_allclose(
-                draft.distribution.after([]).numpy(), law_by_hand(one.tolist(), shaping), atol=2e-5
-            )
+            q = law_by_hand(one.tolist(), shaping)
+            np.testing.assert_allclose(draft.distribution.after([]).numpy(), q, atol=2e-5)
     refuses(ValueError, lambda: drafts[1].distribution.after([int(drafts[1].tree.tokens[0]) ^ 1]), "[2, 0]", "1")
 
 
 def test_a_deterministic_draft_is_the_small_models_greedy_text():
-    texts = histories()
-    work = session(
-        texts, Shaping(sampling=SAMPLING, repetition_penalty=PENALTY, processors=(forbid_next,)), drawn=False
-    )
-    for draft, one, length in zip(work.propose(step(texts, [4, 1, 0])), texts, (4, 1, 0)):
+    texts, shaping, rooms = histories(), SHAPINGS["processed"], (4, 1, 0)
+    drafts = session(texts, shaping, drawn=False).propose(step(texts, rooms))
+    for draft, one, room in zip(drafts, texts, rooms):
         expected: list[int] = []
-        for _ in range(length):
-            expected.append(
-                int(
-                    law_by_hand(
-                        [*one.tolist(), *expected], Shaping(repetition_penalty=PENALTY, processors=(forbid_next,))
-                    ).argmax()
-                )
-            )
+        for _ in range(room):
+            law = law_by_hand([*one.tolist(), *expected], replace(shaping, sampling=None))
+            expected.append(int(law.argmax()))
         assert draft.tree.tokens.tolist() == expected and draft.distribution is None and draft.draws == ()
 
 
@@ -154,21 +143,13 @@ def test_no_room_gives_no_draft_and_takes_no_number():
 
 def test_a_draft_goes_on_beyond_the_small_models_context():
     """Context 96; the text is read from a later token on, and the law is that of what was read."""
-    model = BlockwiseTarget(MODEL)
+    model, shaping, whole = BlockwiseTarget(MODEL), SHAPINGS["sampled"], text(30, seed=5).astype(np.int32)
     model.context = 12
-    texts = [text(30, seed=5).astype(np.int32)]
-    work = DraftModelDrafter(model, gamma=3, vocab_size=V, drawn=True).open(
-        [texts[0][:20].astype(np.int64)], SHAPINGS["sampled"]
-    )
-    draft = work.propose(step(texts, [9]))[0]
-    np.testing.assert_allclose(
-        draft.distribution.after([]).numpy(), law_by_hand(texts[0][20:].tolist(), SHAPINGS["sampled"]), atol=2e-5
-    )
-    np.testing.assert_allclose(
-        draft.distribution.after([1, 2]).numpy(),
-        law_by_hand([*texts[0][20:].tolist(), 1, 2], SHAPINGS["sampled"]),
-        atol=2e-5,
-    )
+    work = DraftModelDrafter(model, gamma=3, vocab_size=V, drawn=True).open([whole[:20].astype(np.int64)], shaping)
+    (draft,) = work.propose(step([whole], [9]))
+    for tokens in ([], [1, 2]):
+        q = law_by_hand([*whole[20:].tolist(), *tokens], shaping)
+        np.testing.assert_allclose(draft.distribution.after(tokens).numpy(), q, atol=2e-5)
 
 
 def test_messages():

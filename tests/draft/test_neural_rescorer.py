@@ -12,15 +12,12 @@ from support.refusals import refused, refuses
 torch = pytest.importorskip("torch")
 
 from support.drafts import strings
-from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
+from support.tiny_blockwise import CONFIG, V, text, trained, untrained
 
-from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore import HeadsLattice, Options, Sausage, generate
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
-from rescore.decode.loop.generate import Options, generate
-from rescore.decode.loop.request import Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.lattice.sausage import Sausage
 
 MODEL = untrained(config=structs.replace(CONFIG, heads=1))
 
@@ -54,7 +51,7 @@ def lattices(draw, slots: int = 3, width: int = 3):
     parts, histories = [], []
     for _ in range(draw(st.integers(1, 3))):
         rows = draw(st.lists(st.integers(1, width), min_size=1, max_size=slots))
-        ids, logp = np.full((len(rows), width), -1), np.full((len(rows), width), -np.inf)
+        ids, logp = np.full((slots, width), -1), np.full((slots, width), -np.inf)
         for t, k in enumerate(rows):
             ids[t, :k] = random.permutation(V)[:k]
             logp[t, :k] = np.sort(-random.exponential(2, k))[::-1]
@@ -69,18 +66,10 @@ alphas = st.one_of(
 )
 
 
-def padded_to(sausages: Sausage, slots: int) -> Sausage:
-    missing = ((0, 0), (0, slots - sausages.slots), (0, 0))
-    return Sausage(
-        ids=np.pad(sausages.ids, missing, constant_values=-1),
-        cost=np.pad(sausages.cost, missing, constant_values=np.inf),
-    )
-
-
 @settings(max_examples=40)
 @given(lattices(), alphas, st.sampled_from([1, 2, 3, 27]))
 def test_a_beam_keeps_the_best_prefixes_of_each_slot(case, alpha, paths):
-    sausages, histories = padded_to(case[0], 3), case[1]
+    sausages, histories = case
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha, paths=paths)
     trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
     for b, history in enumerate(histories):
@@ -117,24 +106,17 @@ def test_a_candidate_that_the_model_cannot_write_is_not_chosen(alpha):
     assert trees.count.tolist() == [0, 0] and trees[1].size == 0
 
 
-PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
-OPTIONS = Options(max_tokens=24, stopping=Stopping(tokens=frozenset({END})))
-
-
-def test_in_the_loop_the_text_is_the_targets_and_without_weight_the_drafts_are_the_heads():
+@pytest.mark.parametrize("paths", [1, 4])
+def test_drafts_that_the_target_rescores_take_fewer_passes(paths):
     target, slots = BlockwiseTarget(trained()), HeadsLattice(heads=BlockwiseHeads(trained()), top_k=4)
-    plain = generate(target, PROMPTS, None, OPTIONS)
-    base = generate(target, PROMPTS, PathDrafter(slots), OPTIONS)
-    for alpha, paths in ((0.0, 1), (0.6, 1), (0.6, 4)):
-        drafter = NeuralDrafter(
-            slots, NeuralRescorer(BlockwiseTarget(trained()), vocab_size=V, alpha=alpha, paths=paths)
-        )
-        got = generate(target, PROMPTS, drafter, OPTIONS)
-        assert [one.tokens.tolist() for one in got] == [one.tokens.tolist() for one in plain]
-        if alpha == 0:
-            assert [one.statistics.accepted for one in got] == [one.statistics.accepted for one in base]
-        else:  # the rescorer is the target itself
-            assert sum(one.statistics.passes for one in got) < sum(one.statistics.passes for one in base)
+    neural = NeuralDrafter(slots, NeuralRescorer(target, vocab_size=V, alpha=0.6, paths=paths))
+    prompts = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
+    found = [
+        generate(target, prompts, drafter, Options(max_tokens=24)) for drafter in (None, PathDrafter(slots), neural)
+    ]
+    texts = [[one.tokens.tolist() for one in own] for own in found]
+    plain, base, passes = (sum(one.statistics.passes for one in own) for own in found)
+    assert texts[0] == texts[1] == texts[2] and passes < base < plain
 
 
 def test_messages():

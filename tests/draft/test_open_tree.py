@@ -4,7 +4,7 @@ import heapq
 import itertools
 import math
 import random
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from support.core_trees import prefixes
 from support.edits import Edits
 from support.oracle import Backoff, models, padded, padded_histories, sausages, unigrams
-from support.refusals import refuses
 from support.running_text import Earlier, Text
 
 from rescore import _core
@@ -28,6 +27,12 @@ WITTEN_BELL = (0.0, 1.0, -1.0)
 
 def counts(shares, predicted=None):
     return _core.ContextModel(shares=np.array(shares), predicted=np.array(predicted or shares))
+
+
+def text_of(*tokens):
+    text = counts([WITTEN_BELL] * 2)
+    text.extend(np.array(tokens, np.int32))
+    return text
 
 
 @st.composite
@@ -95,65 +100,61 @@ def enumerated(problem, memory=None, foreseen=(), steps=steps):
     return out
 
 
-def headless(lm, histories=((),), *, depth, nodes, texts=()):
-    """Trees of lattices without slots."""
-    none, weights = (len(histories), 0, 1), np.empty((3, 0))
-    return _core.open_tree(
-        lm.automaton(),
-        padded_histories(histories),
-        np.empty(none, np.int32),
-        np.empty(none, np.float32),
-        weights[:1],
-        weights,
-        open=True,
-        texts=list(texts),
-        depth=depth,
-        nodes=nodes,
-        threads=2,
+def call(**changes):
+    """The core's trees of two slots of a single token each, unless something else is asked for."""
+    values = {
+        "model": unigrams([1.0] * VOCAB).automaton(),
+        "histories": np.zeros((1, 0), np.int32),
+        "ids": np.zeros((1, 2, 1), np.int32),
+        "cost": np.ones((1, 2, 1), np.float32),
+        "alpha": np.ones((1, 2)),
+        "weights": np.ones((3, 2)),
+        "open": True,
+        "texts": [],
+        "depth": 2,
+        "nodes": 4,
+    } | changes
+    first = [values.pop(name) for name in ("model", "histories", "ids", "cost", "alpha", "weights")]
+    return _core.open_tree(*first, **values)
+
+
+def headless(costs, *, texts, depth, nodes):
+    """The tree of a lattice without slots, under a model of single tokens."""
+    none, weights = np.empty((1, 0, 1), np.int32), np.empty((3, 0))
+    model = unigrams(costs.tolist()).automaton()
+    sizes = {"depth": depth, "nodes": nodes, "threads": 2}
+    return call(
+        model=model, ids=none, cost=none.astype(np.float32), alpha=weights[:1], weights=weights, texts=texts, **sizes
     )
 
 
-def search(problem, nodes, threads=1, copies=1, foreseen=(), **memory):
+def search(problem, nodes, copies=1, foreseen=(), **more):
     lm, sausage, (head, alpha, prior, floor), history, shares, opened, depth = problem
     ids, cost = (one[:, : len(sausage)].copy() for one in padded([sausage] * copies))
-    automaton = lm.automaton()
-    histories = padded_histories([history] * copies)
     text = counts(shares or [WITTEN_BELL])
     text.extend(np.array(history, np.int32))
     for draft, predicted in foreseen:
         of, p = np.array(list(predicted), np.int32), np.array(list(predicted.values()), np.float32)
         text.foresee(np.array(draft, np.int32), of, p)
-    return _core.open_tree(
-        automaton,
-        histories,
-        ids,
-        cost,
-        np.array([alpha])[:, : len(sausage)].copy(),
-        np.array([head, prior, floor])[:, : len(sausage)].copy(),
+    return call(
+        model=lm.automaton(),
+        histories=padded_histories([history] * copies),
+        ids=ids,
+        cost=cost,
+        alpha=np.array([alpha])[:, : len(sausage)].copy(),
+        weights=np.array([head, prior, floor])[:, : len(sausage)].copy(),
         open=opened,
         texts=[text] * copies if shares else [],
-        **memory,
         depth=depth,
         nodes=nodes,
-        threads=threads,
+        **more,
     )
 
 
 # A model that gains by backing off, from (1,) to p = e^0.5: the text alone does not say which followers matter.
-GAINING = (
-    Backoff(
-        vocab_size=VOCAB,
-        order=2,
-        arcs={(): dict.fromkeys(range(VOCAB), 0.0), (1,): {}, (2,): {}},
-        backoff={(): 0.0, (1,): -0.5, (2,): 0.0},
-    ),
-    [[(0, 0.0)], [(0, 0.0)]],
-    [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]],
-    [1, 2],
-    [WITTEN_BELL],
-    True,
-    2,
-)
+ARCS, BACKOFF = {(): dict.fromkeys(range(VOCAB), 0.0), (1,): {}, (2,): {}}, {(): 0.0, (1,): -0.5, (2,): 0.0}
+WEIGHTS = [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+GAINING = (Backoff(VOCAB, 2, ARCS, BACKOFF), [[(0, 0.0)]] * 2, WEIGHTS, [1, 2], [WITTEN_BELL], True, 2)
 
 
 def assert_best(columns, wanted, nodes, row=0):
@@ -165,11 +166,16 @@ def assert_best(columns, wanted, nodes, row=0):
     assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(problems(), st.integers(1, 40))
 @example(GAINING, 3)
 def test_equals_enumeration(problem, nodes):
-    assert_best(search(problem, nodes), enumerated(problem), nodes)
+    """Of every row of a batch; a smaller tree is the beginning of a larger one."""
+    columns, larger = search(problem, nodes), search(problem, nodes + 1, copies=3, threads=2)
+    assert_best(columns, enumerated(problem), nodes)
+    n = int(columns[4][0])
+    for mine, other in zip(columns[:4], larger[:4]):
+        assert all(np.array_equal(mine[0, :n], row[:n]) for row in other)
 
 
 class Acceptor:
@@ -224,7 +230,7 @@ def bounded_steps(acceptor, few):
     return steps
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(problems(), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([1, 2, 5]))
 def test_under_a_structure(problem, nodes, seed, few):
     """Exactly the best prefixes of q restricted to an acceptor, of two rows alike."""
@@ -235,7 +241,7 @@ def test_under_a_structure(problem, nodes, seed, few):
         assert_best(columns, wanted, nodes, row)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems(), st.integers(1, 40), st.sampled_from([1.0, 0.5, 0.2, 0.1, 0.03, 0.01]))
 @example(GAINING, 3, 0.3)
 def test_prefixes_below_the_least_q_are_left_out(problem, nodes, least):
@@ -282,7 +288,7 @@ def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nod
     assert_best(search(problem, nodes, foreseen=foreseen), enumerated(problem, foreseen=foreseen), nodes)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     problems(),
     st.lists(st.integers(0, VOCAB - 1), max_size=11),
@@ -301,17 +307,7 @@ def test_a_text_that_is_expected_stands_before_all_others(problem, expected, tex
     assert all(np.array_equal(mine[0], other[0]) for mine, other in zip(columns, free))
 
 
-@settings(max_examples=200, deadline=None)
-@given(problems(), st.integers(1, 20))
-def test_trees_are_nested_and_batches_alike(problem, nodes):
-    small, large = search(problem, nodes), search(problem, nodes + 1, threads=2, copies=3)
-    n = int(small[4][0])
-    for mine, other in zip(small[:4], large[:4]):
-        assert np.array_equal(mine[0, :n], other[0, :n]) and np.array_equal(other[0], other[1])
-        assert np.array_equal(other[0], other[2])
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans(), st.sampled_from((1.02, 1.3)))
 def test_long_lists_of_followers(seed, nodes, tied, exponent):
     """Contexts with more followers than are read one by one, of what came and of what was predicted: against all
@@ -337,8 +333,7 @@ def test_long_lists_of_followers(seed, nodes, tied, exponent):
         model.foresee(draft, of, share)
         twin.foresee(draft.tolist(), dict(zip(of.tolist(), share)))
     assert len(twin.followers((0,))) > 24
-    lm = unigrams(costs.tolist())
-    out = headless(lm, depth=2, nodes=nodes, texts=[model])
+    out = headless(costs, depth=2, nodes=nodes, texts=[model])
     first = np.log(twin.distribution((), np.exp(-costs)))
     wanted = {(w,): first[w] for w in range(vocab)}
     for w in np.argsort(-first)[:nodes].tolist():
@@ -346,17 +341,16 @@ def test_long_lists_of_followers(seed, nodes, tied, exponent):
     assert_best(out, wanted, nodes)
 
 
-@pytest.mark.parametrize("depth, nodes", [(64, 64), (33, 64), (100, 150), (4096, 200)])
-@pytest.mark.parametrize("seed", range(3))
-def test_copies_run_on(seed, depth, nodes):
+@pytest.mark.parametrize("depth, nodes", [(33, 64), (100, 150), (4096, 200)])
+def test_copies_run_on(depth, nodes):
     """A text that begins again: trees far deeper than any lattice, against best-first search over all tokens."""
-    draw, vocab = np.random.default_rng(seed), 20
+    draw, vocab = np.random.default_rng(nodes), 20
     shares = [(-math.log(m), 1.0, -1.0) for m in (2.0, 0.5, 0.05, 0.01)]
     p = draw.dirichlet(np.ones(vocab))
     once = draw.integers(0, vocab, 150).tolist()
     text, twin = counts(shares), Text(once + once[:12], shares)
     text.extend(np.array(twin.tokens, np.int32))
-    out = headless(unigrams((-np.log(p)).tolist()), depth=depth, nodes=nodes, texts=[text])
+    out = headless(-np.log(p), depth=depth, nodes=nodes, texts=[text])
     found, queue, wanted = prefixes(*(column[0] for column in out)), [(0.0, ())], {}
     while len(wanted) <= nodes:
         cost, prefix = heapq.heappop(queue)
@@ -373,97 +367,33 @@ def test_copies_run_on(seed, depth, nodes):
 def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
     """The text has token 4, a candidate too: its cost in the model, which stands for no count, must not make its q."""
     seen = [-math.log(p) for p in (0.4, 0.3, 0.2, 0.1)]
-    problem = (
-        unigrams([*seen, unseen_cost]),
-        [[(2, 0.5), (4, 3.0)]],
-        ([0.5], [0.75], [0.2], [-3.5]),
-        [1, 4, 2],
-        [(-3.3, 1.0, -1.0), (-2.2, 1.0, -1.0)],
-        False,
-        1,
-    )
-    tokens, *_, logq, _ = search(problem, 2)
-    assert {
-        (token,): pytest.approx(q, abs=1e-5) for token, q in zip(tokens[0].tolist(), logq[0].tolist())
-    } == enumerated(problem)
+    sausage, weights = [[(2, 0.5), (4, 3.0)]], ([0.5], [0.75], [0.2], [-3.5])
+    shares = [(-3.3, 1.0, -1.0), (-2.2, 1.0, -1.0)]
+    problem = (unigrams([*seen, unseen_cost]), sausage, weights, [1, 4, 2], shares, False, 1)
+    assert_best(search(problem, 2), enumerated(problem), 2)
     assert enumerated(problem)[4,] == pytest.approx(enumerated((unigrams([*seen, RAREST]), *problem[1:]))[4,], abs=1e-5)
 
 
 def test_a_text_that_is_searched_grows_afterwards():
     """A search counts on lists that stay where they are."""
-    text, slots = text_of(*range(VOCAB)), np.ones((1, 8))
-    rows = {
-        "histories": np.zeros((16, 0), np.int32),
-        "ids": np.zeros((16, 8, 1), np.int32),
-        "cost": np.ones((16, 8, 1), np.float32),
-    }
-    failed = []
+    text, ids, cost = text_of(*range(VOCAB)), np.zeros((16, 8, 1), np.int32), np.ones((16, 8, 1), np.float32)
+    rows = {"histories": np.zeros((16, 0), np.int32), "ids": ids, "cost": cost, "texts": [text] * 16}
 
     def search():
-        try:
-            for _ in range(100):
-                call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 16, depth=8, nodes=64)
-        except Exception as error:
-            failed.append(error)
+        for _ in range(100):
+            call(**rows, alpha=np.ones((1, 8)), weights=np.ones((3, 8)), depth=8, nodes=64)
 
-    threads = [threading.Thread(target=search) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    added, draw = [], np.random.default_rng(0)
-    while any(thread.is_alive() for thread in threads):
-        added.append(draw.integers(0, VOCAB, 50).astype(np.int32))
-        text.extend(added[-1])
-    assert not failed and added
+    with ThreadPoolExecutor(2) as pool:
+        searches = [pool.submit(search) for _ in range(2)]
+        added, draw = [], np.random.default_rng(0)
+        while not all(one.done() for one in searches):
+            added.append(draw.integers(0, VOCAB, 50).astype(np.int32))
+            text.extend(added[-1])
+    assert [one.result() for one in searches] == [None, None] and added
     alone = text_of(*range(VOCAB))
     alone.extend(np.concatenate(added))
     same = [call(texts=[one], nodes=100) for one in (text, alone)]
     assert all(np.array_equal(mine, other) for mine, other in zip(*same))
-
-
-def call(**changes):
-    lm = unigrams([1.0] * VOCAB)
-    values = {
-        "model": lm.automaton(),
-        "histories": np.zeros((1, 0), np.int32),
-        "ids": np.zeros((1, 2, 1), np.int32),
-        "cost": np.ones((1, 2, 1), np.float32),
-        "alpha": np.ones((1, 2)),
-        "weights": np.ones((3, 2)),
-        "open": True,
-        "texts": [],
-        "depth": 2,
-        "nodes": 4,
-    } | changes
-    first = [values.pop(name) for name in ("model", "histories", "ids", "cost", "alpha", "weights")]
-    return _core.open_tree(*first, **values)
-
-
-def text_of(*tokens):
-    text = counts([WITTEN_BELL] * 2)
-    text.extend(np.array(tokens, np.int32))
-    return text
-
-
-@pytest.mark.parametrize(
-    "changes, error, message",
-    [
-        ({"nodes": 0}, ValueError, ["nodes", "1", "4096"]),
-        ({"depth": 0}, ValueError, ["depth", "1", "4096"]),
-        ({"depth": 4097}, ValueError, ["depth", "1", "4096", "4097"]),
-        ({"least": 1.5}, ValueError, ["least", "0", "1"]),
-        ({"least": float("nan")}, ValueError, ["least", "0", "1"]),
-        ({"histories": np.zeros((2, 0), np.int32)}, ValueError, ["1", "2"]),
-        ({"ids": np.full((1, 2, 1), VOCAB, np.int32)}, ValueError, ["5"]),
-        ({"weights": np.ones((2, 2))}, ValueError, ["weights", "3", "2"]),
-        ({"weights": np.ones((3, 3))}, ValueError, ["2", "3"]),
-        ({"texts": [text_of(1)] * 2}, ValueError, ["texts", "1", "2"]),
-        ({"texts": [None]}, TypeError, []),
-        ({"texts": [text_of(1, VOCAB)]}, ValueError, ["texts", "5"]),
-        ({"memories": [text_of(VOCAB)]}, ValueError, ["texts", "5"]),
-    ],
-)
-def test_misuse(changes, error, message):
-    refuses(error, lambda: call(**changes), *message)
 
 
 @pytest.mark.parametrize("weights", list(itertools.product([0.0, 1e4, math.inf, math.nan], repeat=2)))

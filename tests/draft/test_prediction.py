@@ -12,15 +12,11 @@ pytest.importorskip("transformers")
 from support import tiny_transformers
 from support.edits import Edits
 
-from rescore import _core
-from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore import BlendedDrafter, Drafting, Options, Sampling, _core, generate
 from rescore.decode.draft.prediction import ARCS, SHARE, count_copied, edit_model
-from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 
 TOKENS = 40
@@ -37,12 +33,11 @@ def texts(model):
     return [one.tokens for one in generate(CausalLMTarget(model), PROMPTS, None, Options(max_tokens=TOKENS))]
 
 
-SAMPLED = dict(sampling=Sampling(temperature=1.5, seed=3))
+SAMPLED = dict(sampling=Sampling(temperature=1.5, seed=3))  # such texts repeat less
 
 
 @pytest.fixture(scope="module")
 def various(model):
-    """Sampled texts, which repeat less."""
     return [one.tokens for one in decoded(model, [None, None], **SAMPLED)]
 
 
@@ -53,10 +48,8 @@ def edited(text):
 
 def decoded(model, predictions, nodes=8, **shaping):
     requests = [Request(prompt=ids, prediction=one) for ids, one in zip(PROMPTS, predictions)]
-    target = CausalLMTarget(model)
-    return generate(
-        target, requests, BlendedDrafter(target, nodes=nodes), Options(max_tokens=TOKENS, shaping=Shaping(**shaping))
-    )
+    target, options = CausalLMTarget(model), Options(max_tokens=TOKENS, shaping=Shaping(**shaping))
+    return generate(target, requests, BlendedDrafter(target, nodes=nodes), options)
 
 
 @pytest.mark.parametrize("nodes", [1, 8, None])
@@ -64,15 +57,6 @@ def test_texts_are_what_they_were(model, texts, nodes):
     for predictions in (texts, [edited(text) for text in texts], texts[::-1], [None, texts[1]], [[], [1] * 50]):
         found = decoded(model, predictions, nodes)
         assert [one.tokens.tolist() for one in found] == [text.tolist() for text in texts]
-
-
-def test_a_right_prediction_saves_passes(model, various):
-    right, near, without = (decoded(model, of, **SAMPLED) for of in (various, map(edited, various), [None, None]))
-    for all_right, most_right, none, text in zip(right, near, without, various):
-        assert all_right.tokens.tolist() == most_right.tokens.tolist() == text.tolist()
-        # The first token is the prompt's pass, then come 8 drafted ones and the target's.
-        assert all_right.statistics.passes <= 2 + TOKENS // 9
-        assert all_right.statistics.passes < most_right.statistics.passes < none.statistics.passes
 
 
 def common_subsequence(a, b):
@@ -86,18 +70,20 @@ def common_subsequence(a, b):
 
 @given(st.lists(st.integers(0, 4), max_size=30), st.lists(st.integers(0, 4), max_size=30))
 def test_the_longest_common_subsequence(prediction, text):
-    assert count_copied(np.array(prediction, np.int32), np.array(text, np.int32)) == common_subsequence(
-        prediction, text
-    )
+    copied = count_copied(np.array(prediction, np.int32), np.array(text, np.int32))
+    assert copied == common_subsequence(prediction, text)
 
 
-def test_copied_tokens_are_counted(model, various):
-    right, near = decoded(model, various, **SAMPLED), decoded(model, [edited(one) for one in various], **SAMPLED)
-    assert [one.statistics.predicted for one in right] == [(TOKENS, 0)] * 2
-    for one, text in zip(near, various):
+def test_a_right_prediction_saves_passes_and_copied_tokens_are_counted(model, various):
+    right, near, without = (decoded(model, of, **SAMPLED) for of in (various, map(edited, various), [None, None]))
+    for all_right, most_right, none, text in zip(right, near, without, various):
+        assert all_right.tokens.tolist() == most_right.tokens.tolist() == text.tolist()
+        # The first token is the prompt's pass, then come 8 drafted ones and the target's.
+        assert all_right.statistics.passes <= 2 + TOKENS // 9
+        assert all_right.statistics.passes < most_right.statistics.passes < none.statistics.passes
         common = common_subsequence(edited(text).tolist(), text.tolist())
-        assert one.statistics.predicted == (common, len(edited(text)) - common) and common >= TOKENS - 2
-    assert decoded(model, [None, various[1]], **SAMPLED)[0].statistics.predicted is None
+        assert all_right.statistics.predicted == (TOKENS, 0) and none.statistics.predicted is None
+        assert most_right.statistics.predicted == (common, len(edited(text)) - common) and common >= TOKENS - 2
 
 
 def test_in_hugging_faces_generate(model, texts):

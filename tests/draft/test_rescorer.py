@@ -6,40 +6,25 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
+from rescore import NGram, NGramDrafter, Rescorer, Sausage
 from rescore.decode.draft.calibration import DEFAULT
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import NGramDrafter
-from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import Trees
 from rescore.lm.model import example
-from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
 
 
-@pytest.fixture(scope="module")
-def lm() -> NGram:
-    return example.model()
-
-
-@pytest.fixture(scope="module")
-def sausage() -> Sausage:
-    return example.sausage()
-
-
 def text(tokens) -> str:
-    return " ".join(example.WORDS[token] for token in tokens if token >= 0)
+    return " ".join(example.WORDS[token] for token in tokens)
 
 
-def test_worked_example(lm, sausage):
+def test_worked_example(worked):
+    lm, sausage = worked
     heads, both = Rescorer(), Rescorer(lm, alpha=1.0)
     assert text(sausage.first) == "Lionel Ronaldo scored"
     assert text(heads.paths(sausage, example.HISTORY, 1).tokens[0]) == "Lionel Ronaldo scored"
     drafts = both.paths(sausage, example.HISTORY, 3)
-    assert [text(draft) for draft in drafts.tokens] == [
-        "Lionel Messi scored",
-        "Cristiano Ronaldo scored",
-        "Cristiano Ronaldo .",
-    ]
+    wanted = ["Lionel Messi scored", "Cristiano Ronaldo scored", "Cristiano Ronaldo ."]
+    assert [text(draft) for draft in drafts.tokens] == wanted
     # Heads .5 .4 .6, then p(Lionel) .1, p(Messi | Lionel) .8, p(scored | Lionel Messi) .9.
     assert drafts.cost[0] == pytest.approx(-math.log(0.5 * 0.4 * 0.6) - math.log(0.1 * 0.8 * 0.9), abs=1e-6)
     # Heads .4 .5 .6, then .1, .8, and p(scored | Cristiano Ronaldo) backs off to the unigram at no cost.
@@ -73,28 +58,26 @@ def test_worked_example(lm, sausage):
         (lambda lm, s: Rescorer(lm, alpha=1.0).paths(Sausage.batch([s]), [[0]]).tree(), TypeError, ["batch"]),
     ],
 )
-def test_misuse(lm, sausage, call, error, message):
-    refuses(error, lambda: call(lm, sausage), *message)
+def test_misuse(worked, call, error, message):
+    refuses(error, lambda: call(*worked), *message)
 
 
-def test_models_of_different_vocabularies_are_those_of_the_greatest(lm):
+def test_models_of_different_vocabularies_are_those_of_the_greatest(worked):
+    lm, _ = worked
     other = NGram.from_tables(Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0)}, vocab_size=2))
     assert [model.vocab_size for model in Rescorer([lm, other], alpha=1.0).models] == [6, 6]
 
 
 @pytest.mark.parametrize("head", [0.5, [0.25, 2.0, 0.0]])
-def test_weights_of_heads_are_those_of_their_costs(lm, sausage, head):
+def test_weights_of_heads_are_those_of_their_costs(worked, head):
     """As if the lattice itself had had those costs; candidates that are missing stay so."""
+    lm, sausage = worked
     ids, cost = sausage.ids.copy(), sausage.cost.copy()
     ids[2, -1], cost[2, -1] = -1, np.inf
-    weighed = np.where(ids >= 0, np.where(ids >= 0, cost, 0) * np.broadcast_to(head, 3)[:, None], np.inf).astype(
-        np.float32
-    )
-    rescorer, plain = Rescorer(lm, alpha=0.5, head=head), Rescorer(lm, alpha=0.5)
-    got = rescorer.paths(Sausage(ids=ids, cost=cost), example.HISTORY, 8)
-    expected = plain.paths(Sausage(ids=ids, cost=weighed), example.HISTORY, 8)
+    finite = np.where(ids >= 0, cost, 0) * np.broadcast_to(head, 3)[:, None]
+    weighed = np.where(ids >= 0, finite, np.inf).astype(np.float32)
+    calls = [(Rescorer(lm, alpha=0.5, head=head), cost), (Rescorer(lm, alpha=0.5), weighed)]
+    got, expected = (one.paths(Sausage(ids=ids, cost=of), example.HISTORY, 8) for one, of in calls)
     assert got.tokens.tolist() == expected.tokens.tolist() and got.cost.tolist() == expected.cost.tolist()
-    one, other = (
-        each.tree(Sausage(ids=ids, cost=c), example.HISTORY, 8) for each, c in ((rescorer, cost), (plain, weighed))
-    )
-    assert one.tokens.tolist() == other.tokens.tolist() and one.logq.tolist() == other.logq.tolist()
+    got, expected = (one.tree(Sausage(ids=ids, cost=of), example.HISTORY, 8) for one, of in calls)
+    assert got.tokens.tolist() == expected.tokens.tolist() and got.logq.tolist() == expected.logq.tolist()

@@ -8,36 +8,21 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from support.running_text import Text
+from support.scripted import Scripted
 from support.tiny_blockwise import V, predicted, text, trained
+from support.watched import Watched
 
-from rescore.decode.draft.calibration import HEADLESS, PREDICTED, TOP, CalibratedTrees
-from rescore.decode.draft.drafter import EMPTY
-from rescore.decode.draft.rescorer import Rescorer
+from rescore import NGram, Rescorer, Sampling
+from rescore.decode.draft.calibration import HEADLESS, PREDICTED, TOP
 from rescore.decode.draft.tree_drafter import RunningTexts, TreeDrafter
 from rescore.decode.loop.generate import Options, generate, top_predictions
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
-from rescore.decode.verify.draft import Draft
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
-from rescore.lm.model.ngram import NGram
 
-
-class Watched(TreeDrafter):
-    """Keeps the steps and the texts of one request."""
-
-    def open(self, prompts, shaping):
-        session, self.steps = super().open(prompts, shaping), []
-        self.texts, read = session._texts, session.read
-
-        def keep(step):
-            self.steps.append(step)
-            read(step)
-
-        session.read = keep
-        return session
+RESCORER = Rescorer(NGram.uniform(V), calibration=HEADLESS)
 
 
 def twin_of(prompt):
@@ -54,7 +39,7 @@ def assert_same(counts, twin, drafts):
 @pytest.mark.parametrize("rejected", [False, True])
 def test_counts_are_those_of_the_models_own_passes(rejected):
     prompt = text(9, seed=3)
-    drafter = Watched(None, Rescorer(NGram.uniform(V), calibration=HEADLESS), nodes=5, depth=3, rejected=rejected)
+    drafter = Watched(TreeDrafter(None, RESCORER, nodes=5, depth=3, rejected=rejected))
     generate(BlockwiseTarget(trained()), [prompt], drafter, Options(max_tokens=12))
     twin, foreseen = twin_of(prompt.tolist()), 0
     for step in drafter.steps:
@@ -65,29 +50,16 @@ def test_counts_are_those_of_the_models_own_passes(rejected):
             foreseen += 1
         twin.extend(history[len(twin.tokens) :])
     assert bool(foreseen) == rejected
-    assert_same(drafter.texts.texts[0], twin, ((), (3,), (history[-2], history[-1])))
-
-
-class Steps:
-    """Drafts nothing, and keeps the steps."""
-
-    drawn = 0
-
-    def open(self, prompts, shaping):
-        self.steps = []
-        return self
-
-    def propose(self, step):
-        self.steps.append(step)
-        return [Draft(tree=EMPTY)]
+    assert_same(drafter.session._texts.texts[0], twin, ((), (3,), (history[-2], history[-1])))
 
 
 @torch.inference_mode()
 def test_a_pass_is_read_after_steps_that_were_not():
     """Its rejected nodes follow all tokens but those that it accepted and the root token."""
-    prompt, seen, tree = text(9, seed=3), Steps(), TokenTree.from_parents([5, 7, 2], [-1, 0, -1])
+    prompt, seen = text(9, seed=3), Watched(Scripted(lambda _: []))
+    tree = TokenTree.from_parents([5, 7, 2], [-1, 0, -1])
     generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
-    texts = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS))
+    texts = RunningTexts(RESCORER.calibrated)
     texts.read(seen.steps[0])
     history = [*seen.steps[0].histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
     ids, p = top_predictions(TOP, torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3)
@@ -103,17 +75,12 @@ def test_a_pass_is_read_after_steps_that_were_not():
     assert_same(texts.texts[0], twin, ((), (7,), (5, 7), (2,), (6, 2), (9,)))
 
 
-def step(*histories, groups):
-    histories = [np.array(history, np.int32) for history in histories]
-    return DraftStep(histories=histories, room=[9] * len(histories), groups=groups)
-
-
 @pytest.mark.parametrize("groups", [(), (None, None, None), ("a", "b", "a"), ("a", "a", "b"), (0, 0, 0)])
 def test_requests_of_a_group_share_their_counts(groups):
     """By default those with the same prompt, here the first and the last; in a group, a prompt counts once."""
     prompts, answers = [[1, 2, 3], [1, 2, 4], [1, 2, 3]], [[5, 6, 5], [5, 7, 7], [6, 6, 2]]
     of = groups if any(one is not None for one in groups) else ("a", "b", "a")
-    texts, twins, blank = RunningTexts(CalibratedTrees(NGram.uniform(V), HEADLESS)), [], {}
+    texts, twins, blank = RunningTexts(RESCORER.calibrated), [], {}
     for prompt, group in zip(prompts, of):
         if of.count(group) == 1:
             twins.append(twin_of(prompt))
@@ -124,7 +91,8 @@ def test_requests_of_a_group_share_their_counts(groups):
             behind[tuple(prompt)].extend(prompt)
         twins.append(behind[tuple(prompt)].sibling())
     for length in (1, 3):
-        texts.read(step(*(prompt + answer[:length] for prompt, answer in zip(prompts, answers)), groups=groups))
+        histories = [np.array(prompt + answer[:length], np.int32) for prompt, answer in zip(prompts, answers)]
+        texts.read(DraftStep(histories=histories, room=[9] * 3, groups=groups))
         for twin, answer in zip(twins, answers):
             twin.extend(answer[len(twin.tokens) - 3 : length])
     texts.select([2, 1])
@@ -136,7 +104,7 @@ def test_requests_of_a_group_share_their_counts(groups):
 def test_samples_of_one_prompt_draft_from_each_other_and_stay_the_same():
     """Random numbers belong to the rows, so the texts are those decoded alone, in fewer passes."""
     prompt, target = text(9, seed=3), BlockwiseTarget(trained())
-    drafter = TreeDrafter(None, Rescorer(NGram.uniform(V), calibration=HEADLESS), nodes=5, depth=3)
+    drafter = TreeDrafter(None, RESCORER, nodes=5, depth=3)
     options = Options(max_tokens=24, shaping=Shaping(sampling=Sampling(temperature=0.7)))
 
     def passes(groups):
@@ -146,17 +114,3 @@ def test_samples_of_one_prompt_draft_from_each_other_and_stay_the_same():
     apart, alone = passes(range(8))
     together, shared = passes([None] * 8)
     assert together == apart and shared < alone
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_predictions_are_the_softmax(dtype):
-    logits = (torch.randn(5, 40, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
-    ids, p = top_predictions(TOP, logits)
-    wanted = torch.softmax(logits.double(), dim=-1).numpy()
-    assert ids.shape == p.shape == (5, TOP) and ids.dtype == np.int32 and p.dtype == np.float32
-    assert p == pytest.approx(np.take_along_axis(wanted, ids, axis=1), abs=1e-6)
-    assert p == pytest.approx(-np.sort(-wanted, axis=1)[:, :TOP], abs=1e-6)
-    for got, wanted in zip(top_predictions(TOP, logits[:2], logits[2:]), (ids, p)):
-        assert got.tolist() == wanted.tolist()
-    few, _ = top_predictions(TOP, logits[:, :3])
-    assert few.shape == (5, 3)

@@ -1,5 +1,7 @@
 """The memory of earlier texts: contents, saving, use by several threads."""
 
+import io
+
 import numpy as np
 import pytest
 from support.refusals import refuses
@@ -10,12 +12,9 @@ torch = pytest.importorskip("torch")
 from support import tiny_blockwise
 from support.tiny_blockwise import trained
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.loop.generate import Options, generate, stream
+from rescore import BlendedDrafter, NGram, Options, TextMemory, generate, stream
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
-from rescore.lm.model.ngram import NGram
 
 V, END = 50, 7
 
@@ -89,64 +88,50 @@ def test_what_is_saved_is_what_is_opened(tmp_path):
     assert (tmp_path / "again.npy").read_bytes() == (tmp_path / "memory.npy").read_bytes()
     memory_of().save(tmp_path / "empty.npy")
     assert TextMemory.open(tmp_path / "empty.npy", vocab_size=V, end_of_text=END).size == 0
+    # Of a longer file the last texts are read; a frozen memory stays as it is.
+    np.save(tmp_path / "long.npy", np.array([1, 2, 3, END] * 1000 + [4, 5, END], np.uint16))
+    last = TextMemory.open(tmp_path / "long.npy", vocab_size=V, end_of_text=END, most=80, frozen=True)
+    assert 40 <= last.size <= 80 and last.texts()[-1].tolist() == [4, 5, END]
+    size = last.size
+    refuses(ValueError, lambda: last.add([1]), "add")
+    assert last.size == size
 
 
-def test_of_a_longer_file_the_last_texts_are_read(tmp_path):
-    np.save(tmp_path / "long.npy", np.tile(np.array([1, 2, 3, END], np.uint16), 1000))
-    memory = TextMemory.open(tmp_path / "long.npy", vocab_size=V, end_of_text=END, most=80)
-    assert 40 <= memory.size <= 80 and memory.texts()[-1].tolist() == [1, 2, 3, END]
+def opened(tmp_path, content):
+    """A memory of a file of these bytes, or of this array."""
+    path = tmp_path / "memory.npy"
+    path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content, allow_pickle=True)
+    return TextMemory.open(path, vocab_size=V, end_of_text=END)
 
 
-def test_a_frozen_memory_stays_as_it_is(tmp_path):
-    memory_of([1, 2]).save(tmp_path / "memory.npy")
-    memory = TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END, frozen=True)
-    refuses(ValueError, lambda: memory.add([1]), "add")
-    assert memory.size == 3
+SAVED = io.BytesIO()
+np.save(SAVED, np.array([1, 2, 3, END], np.int32))
 
 
 @pytest.mark.parametrize(
-    "content, message",
+    "call, error, message",
     [
-        (np.array([1, V], np.int32), ["0..49", "1..50"]),
-        (np.array([-1, 2], np.int32), ["0..49", "-1..2"]),
-        (np.array([[1, 2]], np.int32), ["int32", "[1, 2]"]),
-        (np.array([1.0]), ["float64"]),
-        (np.array([{}], object), ["file"]),
+        (lambda folder: opened(folder, np.array([1, V], np.int32)), ValueError, ["0..49", "1..50"]),
+        (lambda folder: opened(folder, np.array([-1, 2], np.int32)), ValueError, ["0..49", "-1..2"]),
+        (lambda folder: opened(folder, np.array([[1, 2]], np.int32)), ValueError, ["int32", "[1, 2]"]),
+        (lambda folder: opened(folder, np.array([1.0])), ValueError, ["float64"]),
+        (lambda folder: opened(folder, np.array([{}], object)), ValueError, ["file"]),
+        *(
+            (lambda folder, cut=cut: opened(folder, SAVED.getvalue()[:cut]), ValueError, ["memory.npy"])
+            for cut in (0, 5, 60, 130)
+        ),
+        (lambda _: TextMemory(vocab_size=V, end_of_text=V), ValueError, ["end_of_text", "0..49", "50"]),
+        (lambda _: memory_of(most=1), ValueError, ["most", "1073741824"]),
+        (lambda _: memory_of(shares=()), ValueError, ["shares", "()"]),
+        (lambda _: memory_of(shares=((0.0, 1.0, float("nan")),)), ValueError, ["shares"]),
+        (lambda _: memory_of([1, V]), ValueError, ["tokens"]),
+        (lambda _: memory_of([-1]), ValueError, ["tokens"]),
+        (lambda _: memory_of([0.5]), TypeError, ["tokens"]),
+        (lambda _: memory_of([[1]]), TypeError, ["tokens"]),
     ],
 )
-def test_hostile_files_are_refused(tmp_path, content, message):
-    np.save(tmp_path / "memory.npy", content, allow_pickle=True)
-    refuses(ValueError, lambda: TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END), *message)
-
-
-@pytest.mark.parametrize("cut", [0, 5, 60, 130])
-def test_damaged_files_are_refused(tmp_path, cut):
-    memory_of([1, 2, 3]).save(tmp_path / "memory.npy")
-    (tmp_path / "memory.npy").write_bytes((tmp_path / "memory.npy").read_bytes()[:cut])
-    refuses(ValueError, lambda: TextMemory.open(tmp_path / "memory.npy", vocab_size=V, end_of_text=END), "memory.npy")
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"end_of_text": V}, ["end_of_text", "0..49", "50"]),
-        ({"end_of_text": -1}, ["end_of_text", "0..49", "-1"]),
-        ({"most": 1}, ["most", "1073741824"]),
-        ({"shares": ()}, ["shares", "()"]),
-        ({"shares": ((0.0, 1.0, float("nan")),)}, ["shares"]),
-    ],
-)
-def test_what_cannot_be_is_refused(options, message):
-    refuses(ValueError, lambda: TextMemory(**{"vocab_size": V, "end_of_text": END} | options), *message)
-
-
-@pytest.mark.parametrize(
-    "tokens, error", [([1, V], ValueError), ([-1], ValueError), ([0.5], TypeError), ([[1]], TypeError)]
-)
-def test_texts_of_other_things_are_refused(tokens, error):
-    memory = memory_of([1, 2])
-    refuses(error, lambda: memory.add(tokens), "tokens")
-    assert memory.size == 2
+def test_what_cannot_be_is_refused(tmp_path, call, error, message):
+    refuses(error, lambda: call(tmp_path), *message)
 
 
 def test_threads_add_and_save_at_once(tmp_path):
@@ -168,34 +153,16 @@ PROMPTS = [tiny_blockwise.text(n, seed=n) for n in (9, 4, 12)]
 OPTIONS = Options(max_tokens=20)
 
 
-def passes(made):
-    return sum(one.statistics.passes for one in made)
+def ids(made):
+    return [one.tokens.tolist() for one in made]
 
 
-@pytest.mark.parametrize("nodes", [8, None])
-def test_texts_that_end_are_remembered(nodes):
-    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=tiny_blockwise.V, end_of_text=0)
-    plain = generate(target, PROMPTS, None, OPTIONS)
-    drafter = BlendedDrafter(target, memory=memory, nodes=nodes)
-    first = generate(target, PROMPTS, drafter, OPTIONS)
-    assert [one.tokens.tolist() for one in first] == [one.tokens.tolist() for one in plain]
-    wanted = [[*prompt[max(0, len(prompt) - memory.context) :], *one.tokens] for prompt, one in zip(PROMPTS, first)]
-    assert sorted(one.tolist() for one in memory.texts()) == sorted(wanted)
-
-
-def test_what_was_said_before_takes_fewer_passes():
-    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=tiny_blockwise.V, end_of_text=0)
-    drafter = BlendedDrafter(target, memory=memory, nodes=8)
-    first, again = (generate(target, PROMPTS, drafter, OPTIONS) for _ in range(2))
-    assert [one.tokens.tolist() for one in again] == [one.tokens.tolist() for one in first]
-    assert passes(again) < passes(first)
-    memory.frozen = True
-    size = memory.size
-    assert passes(generate(target, PROMPTS, drafter, OPTIONS)) < passes(first) and memory.size == size
+def empty(**options):
+    return TextMemory(vocab_size=tiny_blockwise.V, end_of_text=0, **options)
 
 
 def test_a_text_that_nobody_waits_for_is_not_remembered():
-    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=tiny_blockwise.V, end_of_text=0)
+    target, memory = BlockwiseTarget(trained()), empty()
     chunks = stream(target, PROMPTS[:1], BlendedDrafter(target, memory=memory, nodes=8), OPTIONS)
     next(chunks)
     chunks.close()
@@ -203,42 +170,41 @@ def test_a_text_that_nobody_waits_for_is_not_remembered():
 
 
 def test_threads_share_a_memory():
-    target, memory = BlockwiseTarget(trained()), TextMemory(vocab_size=tiny_blockwise.V, end_of_text=0, most=200)
-    plain, made = generate(target, PROMPTS, None, OPTIONS), {}
+    target, memory, made = BlockwiseTarget(trained()), empty(most=200), {}
+    wanted = ids(generate(target, PROMPTS, None, OPTIONS))
 
     def work(thread):
         drafter = BlendedDrafter(target, memory=memory, nodes=8)
-        made[thread] = [generate(target, PROMPTS, drafter, OPTIONS) for _ in range(4)]
+        made[thread] = [ids(generate(target, PROMPTS, drafter, OPTIONS)) for _ in range(4)]
 
     at_once(work, range(3))
-    wanted = [one.tokens.tolist() for one in plain]
-    assert len(made) == 3
-    assert all([one.tokens.tolist() for one in call] == wanted for calls in made.values() for call in calls)
+    assert made == dict.fromkeys(range(3), [wanted] * 4)
 
 
-def test_a_memory_of_more_ids_is_refused():
-    target = BlockwiseTarget(trained())
-    ids, larger = tiny_blockwise.V, TextMemory(vocab_size=tiny_blockwise.V + 1, end_of_text=0)
-    refuses(ValueError, lambda: BlendedDrafter(target, NGram.uniform(ids), memory=larger), "memory", ids, ids + 1)
-
-
-def test_a_memory_of_fewer_ids_remembers_what_lies_between_those_it_lacks():
-    memory = TextMemory(vocab_size=10, end_of_text=0)
-    memory.remember(np.array([3, 10, 4, 5, 11, 12, 6], np.int32), 0)
-    assert [text.tolist() for text in memory.texts()] == [[3], [4, 5], [6]]
-
-
-def test_each_request_has_its_own_memory():
-    target = BlockwiseTarget(trained())
-    plain = generate(target, PROMPTS, None, OPTIONS)
-    own, shared = (TextMemory(vocab_size=tiny_blockwise.V, end_of_text=0) for _ in range(2))
-    drafter = BlendedDrafter(target, memory=shared, nodes=8)
+@pytest.mark.parametrize("nodes", [8, None])
+def test_texts_that_end_are_remembered_in_the_memory_of_their_request(nodes):
+    """What was said before takes fewer passes."""
+    target, own, shared = BlockwiseTarget(trained()), empty(), empty()
+    plain = ids(generate(target, PROMPTS, None, OPTIONS))
+    drafter = BlendedDrafter(target, memory=shared, nodes=nodes)
     requests = [PROMPTS[0], Request(prompt=PROMPTS[1], memory=own), PROMPTS[2]]
-    made = generate(target, requests, drafter, OPTIONS)
-    assert [one.tokens.tolist() for one in made] == [one.tokens.tolist() for one in plain]
-    ends = [[*prompt[max(0, len(prompt) - own.context) :], *one.tokens.tolist()] for prompt, one in zip(PROMPTS, plain)]
+    first = generate(target, requests, drafter, OPTIONS)
+    ends = [[*prompt[max(0, len(prompt) - own.context) :], *text] for prompt, text in zip(PROMPTS, plain)]
     assert [one.tolist() for one in own.texts()] == [ends[1]]
     assert sorted(one.tolist() for one in shared.texts()) == sorted([ends[0], ends[2]])
-    (again,) = generate(target, requests[1:2], drafter, OPTIONS)
-    assert again.tokens.tolist() == plain[1].tokens.tolist()
-    assert again.statistics.passes < made[1].statistics.passes
+    own.frozen = shared.frozen = True
+    again = generate(target, requests, drafter, OPTIONS)
+    assert ids(first) == ids(again) == plain and shared.size == sum(map(len, [ends[0], ends[2]]))
+    for rows in ([1], [0, 2]) if nodes else ():
+        now, before = (sum(made[row].statistics.passes for row in rows) for made in (again, first))
+        assert now < before
+
+
+def test_a_memory_of_other_ids_is_refused_or_remembers_what_lies_between_those_it_lacks():
+    target, larger = BlockwiseTarget(trained()), TextMemory(vocab_size=tiny_blockwise.V + 1, end_of_text=0)
+    refuses(
+        ValueError, lambda: BlendedDrafter(target, NGram.uniform(tiny_blockwise.V), memory=larger), "memory", 24, 25
+    )
+    fewer = TextMemory(vocab_size=10, end_of_text=0)
+    fewer.remember(np.array([3, 10, 4, 5, 11, 12, 6], np.int32), 0)
+    assert [text.tolist() for text in fewer.texts()] == [[3], [4, 5], [6]]

@@ -1,5 +1,7 @@
 """Texts that end at the model's context, next to others that continue with longer drafts."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -40,12 +42,10 @@ def test_nor_those_of_a_decoder_whose_rows_are_read_in_groups():
     prompts = [np.array([7, 7, 1]), np.array([11])]
     first = target.model.config.decoder_start_token_id
     most = target.context - 1
-    expected = [
-        plain(
-            [first], most, lambda ids, p=prompt: target.model(torch.from_numpy(p)[None], decoder_input_ids=ids).logits
-        )
-        for prompt in prompts
-    ]
+    expected = []
+    for prompt in prompts:
+        read = partial(target.model, torch.from_numpy(prompt)[None])
+        expected.append(plain([first], most, lambda ids, read=read: read(decoder_input_ids=ids).logits))
     # The first text is drafted rightly, so it is at the end long before the other.
     one, other = ([first, *text] for text in expected)
     right = {tuple(one[:n]): one[n : n + 6] for n in range(2, len(one))}

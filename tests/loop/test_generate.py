@@ -8,18 +8,14 @@ from support.scripted import Scripted
 from support.threads import at_once
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore import HeadsLattice, Options, Rescorer, Sampling, TreeDrafter, generate, stream
 from rescore.decode.draft.lattice_drafters import PathDrafter
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Request, Stopping, accepted_by_position
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.target import Block
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.greedy import Greedy
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching
 from rescore.lattice.tree import TokenTree
@@ -50,18 +46,12 @@ def plain(prompt, most: int, shaping: Shaping = GREEDY, sequence: int = 0, ends:
         ids = torch.tensor([[*prompt.tolist(), *tokens]])
         with torch.no_grad():
             logits = trained().logits(trained()(ids)[0, -1], 1)[None]
-        if shaping.repetition_penalty != 1:
-            for token in set(ids[0].tolist()):
-                logits[0, token] = (
-                    logits[0, token] * shaping.repetition_penalty
-                    if logits[0, token] < 0
-                    else logits[0, token] / shaping.repetition_penalty
-                )
+        for token in set(ids[0].tolist()):
+            logits[0, token] *= shaping.repetition_penalty ** (1 if logits[0, token] < 0 else -1)
         for processor in shaping.processors:
             logits = processor(ids, logits)
-        tokens.append(
-            int(logits.argmax()) if seeds is None else int(shaping.sampling.draw(logits[0], seeds[len(tokens)]))
-        )
+        token = logits.argmax() if seeds is None else shaping.sampling.draw(logits[0], seeds[len(tokens)])
+        tokens.append(int(token))
     return tokens
 
 
@@ -86,10 +76,19 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize("shaping", SHAPINGS.values(), ids=SHAPINGS)
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize(
+    ("name", "shaping"),
+    [
+        *((name, shaping) for name in DRAFTERS for shaping in ("greedy", "sampled penalised")),
+        *(
+            (name, shaping)
+            for name in ("none", "tree", "parallel as rows")
+            for shaping in ("greedy penalised", "sampled")
+        ),
+    ],
+)
 def test_drafts_and_company_do_not_change_the_text(name, shaping):
-    drafter, layout = DRAFTERS[name]
+    (drafter, layout), shaping = DRAFTERS[name], SHAPINGS[shaping]
     options = Options(max_tokens=18, shaping=shaping, stopping=ENDS, layout=layout)
     expected = [plain(prompt, 18, shaping, i) for i, prompt in enumerate(PROMPTS)]
     together = generate(TARGET, PROMPTS, drafter, options)
@@ -119,23 +118,9 @@ def test_what_is_right_is_accepted_up_to_the_last_token_asked_for():
             expected.append(min(3, left))
             left -= expected[-1] + 1
         assert one.statistics.accepted == expected
-        assert accepted_by_position(one.statistics.accepted).tolist() == [
-            sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)
-        ]
+        by_position = [sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)]
+        assert accepted_by_position(one.statistics.accepted).tolist() == by_position
         assert one.block_efficiency == most / (1 + len(expected))
-
-
-def test_a_criterion_sees_the_text_token_by_token():
-    seen: list[int] = []
-
-    def criterion(history) -> bool:
-        seen.append(len(history))
-        return len(history) == 15
-
-    one = generate(
-        TARGET, [PROMPTS[1]], PathDrafter(SLOTS), Options(max_tokens=20, stopping=Stopping(criterion=criterion))
-    )[0]
-    assert one.finish == Finish.CRITERION and seen == list(range(len(PROMPTS[1]) + 1, 16))
 
 
 def test_a_stream_adds_up_to_the_text():
@@ -155,100 +140,84 @@ def test_a_stream_adds_up_to_the_text():
 def test_requests_have_their_own_lengths_seeds_and_sequences():
     options = Options(max_tokens=9, shaping=Shaping(sampling=SAMPLING))
     seeds = SAMPLING.seeds(5, 12)
-    requests = [
-        Request(prompt=PROMPTS[0], max_tokens=4),
-        Request(prompt=PROMPTS[0], sequence=5),
-        Request(prompt=PROMPTS[0], seeds=seeds, max_tokens=12),
-    ]
+    own = [{"max_tokens": 4}, {"sequence": 5}, {"seeds": seeds, "max_tokens": 12}]
+    requests = [Request(prompt=PROMPTS[0], **one) for one in own]
     got = [one.tokens.tolist() for one in generate(TARGET, requests, TreeDrafter(SLOTS), options)]
-    shaping = options.shaping
-    assert got == [
-        plain(PROMPTS[0], 4, shaping, 0, ends=False),
-        plain(PROMPTS[0], 9, shaping, 5, ends=False),
-        plain(PROMPTS[0], 12, shaping, 5, ends=False),
-    ]
+    assert got == [plain(PROMPTS[0], most, options.shaping, of, ends=False) for most, of in ((4, 0), (9, 5), (12, 5))]
 
 
 def test_requests_have_their_own_processors_and_criteria():
-    """Behind those of the options; the criterion besides theirs."""
+    """Behind those of the options; the criterion besides theirs, which see the text token by token."""
+    prompt, seen = PROMPTS[2], []
 
     def favour(ids, scores):
         return scores + 8.0 * (torch.arange(V) == (ids.shape[1] * 5) % V)
 
-    prompt = PROMPTS[2]
-    options = Options(
-        max_tokens=12,
-        shaping=Shaping(processors=(penalise,)),
-        stopping=Stopping(criterion=lambda text: len(text) == 16),
+    def at_13(text):
+        seen.append(len(text))
+        return len(text) == 13
+
+    stopping = Stopping(criterion=lambda text: len(text) == 16)
+    options = Options(max_tokens=12, shaping=Shaping(processors=(penalise,)), stopping=stopping)
+    requests = [prompt, Request(prompt=prompt, processors=(favour,)), Request(prompt=prompt, criterion=at_13)]
+    got = generate(TARGET, requests, TreeDrafter(SLOTS, WORDS, nodes=12), options)
+    expected, favoured = (
+        plain(prompt, 10, Shaping(processors=one), ends=False) for one in ((penalise,), (penalise, favour))
     )
-    own = Request(prompt=prompt, processors=(favour,))
-    got = generate(
-        TARGET,
-        [prompt, own, Request(prompt=prompt, criterion=lambda text: len(text) == 13)],
-        TreeDrafter(SLOTS, WORDS, nodes=12),
-        options,
-    )
-    expected = [
-        plain(prompt, 10, Shaping(processors=processors), ends=False)
-        for processors in ((penalise,), (penalise, favour))
-    ]
-    assert [one.tokens.tolist() for one in got] == [*expected, expected[0][:7]] and expected[0] != expected[1]
-    assert all(one.finish == Finish.CRITERION for one in got)
+    assert [one.tokens.tolist() for one in got] == [expected, favoured, expected[:7]] and expected != favoured
+    assert all(one.finish == Finish.CRITERION for one in got) and seen == list(range(len(prompt) + 1, 14))
 
 
 class Resumed(BlockwiseTarget):
-    """Opens with all but the last `unread[b]` tokens of prompt b in the cache."""
+    """Opens with all but the last `unread[b]` tokens of prompt b in the cache, and keeps the widths of its passes."""
 
-    unread = (2, 1, 5)
+    unread, widths = (2, 1, 5), []
 
     def open(self, prompts, copies, length):
         cache, first = super().open(prompts, copies, length)
-        cache.held = [len(prompt) - unread for prompt, unread in zip(prompts, self.unread) for _ in range(copies)]
-        rows = [prompt[:held] for prompt, held in zip(prompts, cache.held[::copies])]
-        ids = torch.tensor([[*row, *[0] * (max(cache.held) - len(row))] for row in rows]).repeat_interleave(
-            copies, dim=0
-        )
+        rows = [prompt[:-unread] for prompt, unread in zip(prompts, self.unread) for _ in range(copies)]
         with torch.no_grad():
-            self.read(Block.chain(ids, torch.zeros(len(ids), dtype=torch.int64), ids.shape[1]), cache)
+            self.read(Block.of_texts(rows, [0] * len(rows), self.device), cache)
+        cache.held = [len(row) for row in rows]
         return cache, first
 
+    def read(self, block, cache):
+        self.widths.append(block.width)
+        return super().read(block, cache)
 
-@pytest.mark.parametrize(
-    "layout, drafter",
-    [(TreeLayout(), TreeDrafter(SLOTS, WORDS, nodes=12)), (BatchLayout(4), PathDrafter(SLOTS, WORDS, paths=4))],
-    ids=["tree", "rows"],
-)
-def test_what_a_cache_holds_of_a_prompt_is_not_read_again(layout, drafter):
-    class Counting(Resumed):
-        widths: list[int] = []
 
-        def read(self, block, cache):
-            self.widths.append(block.width)
-            return super().read(block, cache)
-
-    prompts, options = PROMPTS[2:5], Options(max_tokens=12, layout=layout)
-    target = Counting(trained())
-    got = generate(target, prompts, drafter, options)
-    expected = generate(TARGET, prompts, drafter, options)
+def test_what_a_cache_holds_of_a_prompt_is_not_read_again():
+    """With rows of several drafts; with trees, test_custom_generate.py continues chats."""
+    prompts, options, target = PROMPTS[2:5], Options(max_tokens=12, layout=BatchLayout(4)), Resumed(trained())
+    got, expected = (generate(one, prompts, PathDrafter(SLOTS, WORDS, paths=4), options) for one in (target, TARGET))
     assert [one.tokens.tolist() for one in got] == [one.tokens.tolist() for one in expected]
     assert [one.statistics.accepted for one in got] == [one.statistics.accepted for one in expected]
     assert target.widths[1] == 5  # behind what open() read: the longest part that was left
 
 
 class Raw(Scripted):
-    """Drafts as they are, not cut to the room."""
+    """Drafts as they are, not cut to the room, and without their distribution also if they are drawn."""
+
+    def __init__(self, propose, drawn=0):
+        super().__init__(propose)
+        self.drawn = drawn
 
     def propose(self, step):
-        return [
-            Draft(tree=TokenTree.from_drafts(np.array(self.of_history(history), np.int32)))
-            for history in step.histories
-        ]
+        drafts = [np.array(self.of_history(history), np.int32) for history in step.histories]
+        return [Draft(tree=TokenTree.from_drafts(rows)) for rows in drafts]
 
 
 def test_arguments_and_drafts_are_checked():
+    sampled = Shaping(sampling=SAMPLING)
+
+    def drafted(drafter, **options):
+        return lambda: generate(TARGET, [[1]], drafter, Options(**options))
+
     refuses(ValueError, lambda: Options(max_tokens=0), "max_tokens", "0")
-    refuses(ValueError, lambda: Options(rule=Greedy(), shaping=Shaping(sampling=SAMPLING)), "rule")
+    refuses(ValueError, lambda: Options(rule=Greedy(), shaping=sampled), "rule")
     refuses(ValueError, lambda: Options(rule=Matching()), "rule")
+    refuses(ValueError, lambda: Stopping(strings=("a",)), "stop strings")
+    refuses(ValueError, lambda: Stopping(strings=("",), decode=str), "stop strings")
     refuses(ValueError, lambda: generate(TARGET, []), "prompts")
     refuses(TypeError, lambda: generate(TARGET, [[1], []]), "prompt 1", "[m]", "float64", "[0]")
     refuses(ValueError, lambda: generate(TARGET, [[1, V]]), "prompt 0", V, f"1..{V}")
@@ -256,25 +225,16 @@ def test_arguments_and_drafts_are_checked():
         generate(TARGET, [PROMPTS[0]], None, Options(max_tokens=93))
     with refused(ValueError, "request 0", "uint64", "[max_tokens = 64]", "[9]"):
         generate(TARGET, [Request(prompt=[1], seeds=SAMPLING.seeds(0, 9))])
-    refuses(ValueError, lambda: generate(TARGET, [[1]], Scripted(lambda history: [[1, V]])), "request 0", V, V)
-    with refused(ValueError, "request 0", "3", "5"):
-        generate(TARGET, [[1]], Raw(lambda history: [[1] * 5]), Options(max_tokens=4))
-    with refused(ValueError, "'batch'", "2", "3"):
-        generate(TARGET, [[1]], Scripted(lambda history: [[1], [2], [3]]), Options(layout=BatchLayout(2)))
-    refuses(ValueError, lambda: Stopping(strings=("a",)), "stop strings")
-    refuses(ValueError, lambda: Stopping(strings=("",), decode=str), "stop strings")
+    refuses(ValueError, drafted(Scripted(lambda _: [[1, V]])), "request 0", V)
+    refuses(ValueError, drafted(Raw(lambda _: [[1] * 5]), max_tokens=4), "request 0", "3", "5")
+    refuses(ValueError, drafted(Raw(lambda _: [[1]], drawn=1), shaping=sampled), "request 0")
+    refuses(ValueError, drafted(Scripted(lambda _: [[1], [2], [3]]), layout=BatchLayout(2)), "'batch'", "2", "3")
     for penalty in (0, float("inf"), float("nan"), "2"):
         with refused(ValueError, "repetition_penalty", "0", "1"):
             Shaping(repetition_penalty=penalty)
     for most in (0, -3, 2.5, True):
         with refused(ValueError, "max_tokens", most):
             Request(prompt=[1], max_tokens=most)
-    with refused(ValueError, "request 0"):
-        generate(TARGET, [[1]], Lawless(lambda history: [[1]]), Options(shaping=Shaping(sampling=SAMPLING)))
-
-
-class Lawless(Scripted):
-    drawn = 1
 
 
 class Broken(BlockwiseTarget):
@@ -292,8 +252,15 @@ class Broken(BlockwiseTarget):
         return torch.where(hidden.isnan().any(-1, keepdim=True), self.value, super().logits(hidden.nan_to_num()))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("shaping", [GREEDY, Shaping(repetition_penalty=1.2), Shaping(sampling=SAMPLING)])
+@pytest.mark.parametrize(
+    ("value", "shaping"),
+    [
+        (float("nan"), GREEDY),
+        (float("inf"), Shaping(repetition_penalty=1.2)),
+        (-float("inf"), Shaping(sampling=SAMPLING)),
+        (-float("inf"), GREEDY),
+    ],
+)
 def test_logits_that_are_no_numbers_are_named_where_the_text_comes_to_them(value, shaping):
     target, options = Broken(value), Options(max_tokens=4, shaping=shaping)
     refuses(ValueError, lambda: generate(target, [[3, 5]], None, options), "-inf")
@@ -311,19 +278,16 @@ def test_others_code_cannot_write_into_the_text():
             history[:] = 0
         return [[1]]
 
-    expected = generate(TARGET, PROMPTS[:2])
-    assert [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], Scripted(overwrite))] == [
-        text.tokens.tolist() for text in expected
-    ]
+    got, expected = (generate(TARGET, PROMPTS[:2], drafter) for drafter in (Scripted(overwrite), None))
+    assert [text.tokens.tolist() for text in got] == [text.tokens.tolist() for text in expected]
 
 
 def test_calls_of_several_threads_share_target_and_drafter():
     drafter, found = TreeDrafter(SLOTS, WORDS, nodes=20), {}
 
     def work(number):
-        found[number] = [
-            text.tokens.tolist() for text in generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20))
-        ]
+        texts = generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20))
+        found[number] = [text.tokens.tolist() for text in texts]
 
     at_once(work, range(5))
     plainly = [text.tokens.tolist() for text in generate(TARGET, PROMPTS, None, Options(max_tokens=20))]
@@ -336,7 +300,7 @@ def test_a_drafter_that_fails_ends_the_call_and_harms_no_other():
             raise KeyError("no idea")
         return [[1, 2]]
 
-    drafter, texts = TreeDrafter(SLOTS, WORDS, nodes=20), []
+    drafter = TreeDrafter(SLOTS, WORDS, nodes=20)
     running = stream(TARGET, PROMPTS[:2], drafter)
     next(running)
     failing = stream(TARGET, PROMPTS[:2], Scripted(fails))

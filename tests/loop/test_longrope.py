@@ -7,9 +7,7 @@ from support.generating import Prophet
 from support.refusals import refused
 from support.tiny_transformers import SWITCH, V, longrope
 
-from rescore.decode.draft.blended_drafter import BlendedDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice
-from rescore.decode.loop.generate import Options, generate
+from rescore import BlendedDrafter, HeadsLattice, Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -23,9 +21,10 @@ def plain(model, prompt, most: int = MOST) -> list[int]:
     return model.generate(torch.from_numpy(prompt)[None], **options)[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("layout", [TreeLayout(), BatchLayout(2)], ids=["tree", "batch"])
-@pytest.mark.parametrize("family", ["llama", "phi3"])
+@pytest.mark.parametrize(
+    ("family", "layout", "together"),
+    [("llama", TreeLayout(), True), ("llama", BatchLayout(2), False), ("phi3", TreeLayout(), False)],
+)
 def test_every_text_is_that_of_a_call_of_its_own(family, layout, together):
     model = longrope(family)
     target, texts = CausalLMTarget(model), [plain(model, prompt) for prompt in PROMPTS]

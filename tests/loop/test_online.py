@@ -1,20 +1,15 @@
 """Online decoding takes as many passes as a replay of a dump counts, for every drafter."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
 from support.tools import load_tool
 
+from rescore import Dump, NGram, Rescorer, open_model
 from rescore.decode.cli import main
-from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.models.open import open_model
-from rescore.lattice.dump import Dump
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.ngram import NGram
 
 check_online = load_tool("check/online")
 
@@ -23,25 +18,10 @@ def tiny_dump(folder, kind: str) -> Dump:
     """A dump of the tiny model, K = 8, of 12 prompts and at most 24 tokens each."""
     trained().save(folder / "model.safetensors", dtype=torch.float32)
     prompts, tokenizer = write_prompts(folder / "prompts.jsonl"), write_tokenizer(folder / "tokenizer.json")
-    words = (
-        f"--tokenizer {tokenizer} --prompts {prompts} --kind {kind} --top-k 8 --max-tokens 24 --rows 4 "
-        f"{'--seed 3' if kind == 'sampled' else ''}"
-    )
-    assert (
-        main(["dump", "make", "--model", str(folder / "model.safetensors"), *words.split(), "-o", str(folder / "dump")])
-        == 0
-    )
+    words = f"dump make --model {folder}/model.safetensors --tokenizer {tokenizer} --prompts {prompts} --kind {kind}"
+    words += f" --top-k 8 --max-tokens 24 --rows 4 -o {folder}/dump {'--seed 3' if kind == 'sampled' else ''}"
+    assert main(words.split()) == 0
     return Dump.open(folder / "dump")
-
-
-def replay(ids: np.ndarray, logp: np.ndarray, tokens: np.ndarray) -> list[int]:
-    """Accepted lengths of the base draft, from a dump's rows (a pass that accepts n goes on at row n + 1)."""
-    accepted, row = [], 0
-    while row + 1 < len(tokens):
-        draft, truth = ids[row, 1:, 0].tolist(), tokens[row + 1 :].tolist()
-        accepted.append(len(list(itertools.takewhile(bool, (a == b for a, b in zip(draft, truth))))))
-        row += accepted[-1] + 1
-    return accepted
 
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])

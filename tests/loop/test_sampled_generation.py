@@ -12,22 +12,18 @@ torch = pytest.importorskip("torch")
 
 from support.refusals import refused, refuses
 
+from rescore import HeadsLattice, Options, Rescorer, Sampling, TreeDrafter, generate
 from rescore.decode.conformance import conforms
 from rescore.decode.conformance.loop import Loop
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import PathDrafter
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.structure import Acceptor
@@ -76,40 +72,26 @@ def draft_model(seed: int = 12) -> DraftModelDrafter:
     return DraftModelDrafter(Markov(seed), gamma=3, vocab_size=WORDS, drawn=True)
 
 
-BIGRAMS = Rescorer(
-    build(
-        [np.random.default_rng(5).integers(0, WORDS, 400).astype(np.int32)], order=2, vocab_size=WORDS, end_of_text=0
-    ),
-    alpha=0.7,
-)
+LM = build([np.random.default_rng(5).integers(0, WORDS, 400)], order=2, vocab_size=WORDS, end_of_text=0)
+BIGRAMS = Rescorer(LM, alpha=0.7)
 SHAPING = Shaping(sampling=Sampling(temperature=0.8, top_k=3, seed=11))
-GUESSED = HeadsLattice(heads=Guesses(), top_k=3)
+GUESSED, ALL_FOUR = (HeadsLattice(heads=Guesses(), top_k=top_k) for top_k in (3, 4))
 RULES = {
     "matching": (Matching(), PathDrafter(GUESSED, BIGRAMS, paths=3)),
-    "fixed siblings": (
-        RecursiveRejection("fixed"),
-        TreeDrafter(GUESSED, BIGRAMS, nodes=6),
-    ),
+    "fixed siblings": (RecursiveRejection("fixed"), TreeDrafter(GUESSED, BIGRAMS, nodes=6)),
     "token": (TokenVerification(), DrawnDrafter(GUESSED, BIGRAMS)),
     "block": (BlockVerification(), DrawnDrafter(GUESSED, BIGRAMS, local=True)),
-    "block, q of temperature 0.8": (
-        BlockVerification(),
-        DrawnDrafter(HeadsLattice(heads=Guesses(), top_k=4), BIGRAMS, temperature=0.8),
-    ),
+    "block, q of temperature 0.8": (BlockVerification(), DrawnDrafter(ALL_FOUR, BIGRAMS, temperature=0.8)),
     "greedy block": (GreedyBlockVerification(), DrawnDrafter(GUESSED, BIGRAMS)),
-    "independent siblings": (
-        RecursiveRejection(),
-        DrawnDrafter(GUESSED, BIGRAMS, paths=3),
-    ),
+    "independent siblings": (RecursiveRejection(), DrawnDrafter(GUESSED, BIGRAMS, paths=3)),
     "independent siblings as rows": (RecursiveRejection(), DrawnDrafter(GUESSED, BIGRAMS, paths=3)),
     "token, draft model": (TokenVerification(), draft_model()),
-    "block, draft model": (BlockVerification(), draft_model()),
     "greedy block, draft model": (GreedyBlockVerification(), draft_model()),
     "independent siblings, draft model": (RecursiveRejection(), draft_model()),
 }
 
 
-BLEND = TreeDrafter(None, Rescorer(BIGRAMS.models[0], calibration=HEADLESS), nodes=6)
+BLEND = TreeDrafter(None, Rescorer(LM, calibration=HEADLESS), nodes=6)
 
 
 @pytest.mark.parametrize("name", [*RULES, "blend"])
@@ -129,27 +111,18 @@ def test_rules_conform(name):
     assert decode.accepted > 0.3 * 4 * 500  # or the test shows nothing
 
 
-def test_drawn_drafts_and_their_rules_belong_together():
-    drawn = DrawnDrafter(GUESSED)
-    fixed = PathDrafter(GUESSED)
-    branched = DrawnDrafter(GUESSED, paths=9)
-    for drafter, rule, named in (
-        (fixed, BlockVerification(), ["BlockVerification", "PathDrafter"]),
-        (drawn, Matching(), ["Matching", "DrawnDrafter"]),
-        (branched, BlockVerification(), ["chain", "branches"]),
-    ):
-        with refused(ValueError, *named):
-            generate(Markov(), [[1]], drafter, Options(shaping=SHAPING, rule=rule))
-
-
-def test_the_default_rule_goes_with_the_drafter():
-    slots, options = GUESSED, Options(shaping=SHAPING)
-    for drafter, rule in (
-        (PathDrafter(slots), Matching),
-        (DrawnDrafter(slots), BlockVerification),
-        (DrawnDrafter(slots, paths=2), RecursiveRejection),
-    ):
-        assert isinstance(options.rule_for(drafter), rule)
+@pytest.mark.parametrize(
+    ("drafter", "default", "wrong", "named"),
+    [
+        (PathDrafter(GUESSED), Matching, BlockVerification(), ["BlockVerification", "PathDrafter"]),
+        (DrawnDrafter(GUESSED), BlockVerification, Matching(), ["Matching", "DrawnDrafter"]),
+        (DrawnDrafter(GUESSED, paths=9), RecursiveRejection, BlockVerification(), ["chain", "branches"]),
+    ],
+)
+def test_rules_and_drafters_belong_together(drafter, default, wrong, named):
+    assert isinstance(Options(shaping=SHAPING).rule_for(drafter), default)
+    with refused(ValueError, *named):
+        generate(Markov(), [[1]], drafter, Options(shaping=SHAPING, rule=wrong))
 
 
 STOP = 3

@@ -5,15 +5,12 @@ import pytest
 import torch
 from support.tiny_blockwise import END, V, text, trained
 
+from rescore import NGram, Options, Rescorer, TreeDrafter, generate
 from rescore.decode.draft.heads_lattice import HeadsLattice, TensorRescorer
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import TreeDrafter
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.lattice.tensors import TensorSausage
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.ngram import NGram
 
 CPU = torch.device("cpu")
 

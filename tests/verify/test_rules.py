@@ -10,7 +10,7 @@ from support.refusals import refused, refuses
 
 from rescore.decode.verify import greedy
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
-from rescore.decode.verify.modification import Modification, Modified, step
+from rescore.decode.verify.modification import Modification, step
 from rescore.decode.verify.rule import Verdict
 from rescore.decode.verify.sampling import Sampling, residual, sample, uniform
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection, rejections
@@ -90,10 +90,8 @@ def test_torch_equals_numpy_on_trees(siblings, seed):
     rng = np.random.default_rng(seed)
     p, q, u = probs(rng, 5, 4), None if siblings == "fixed" else probs(rng, 5, 4), rng.random(5)
     verdict = RecursiveRejection(siblings).verdict(p, FORK, u, q=q)
-    other = RecursiveRejection(siblings).verdict(
-        torch.from_numpy(p), FORK, u, q=None if q is None else torch.from_numpy(q)
-    )
-    assert other == verdict
+    own = None if q is None else torch.from_numpy(q)
+    assert RecursiveRejection(siblings).verdict(torch.from_numpy(p), FORK, u, q=own) == verdict
     assert Matching().verdict(torch.from_numpy(p), FORK, u[:3]) == Matching().verdict(p, FORK, u[:3])
 
 
@@ -155,23 +153,7 @@ def test_the_largest_number_stays_below_every_sum(weights):
     assert int(sample(np.array([*weights, 0.0]), 1 - 2**-53)) < len(weights)
 
 
-# Modified targets.
-
-
-def test_modifications_end_where_the_drafter_cannot_have_come():
-    p, q = np.full((4, 3), 1 / 3), np.array([[0.5, 0.5, 0.0]] * 3)
-    modified = Modified.along((), p, [0, 0, 0])
-    assert modified.after(Verdict(accepted=(), token=2), q, lambda text: q[0]) == ()
-    assert modified.after(Verdict(accepted=(0, 1), token=2), q, lambda text: q[0]) == ()  # the block's last position
-    assert modified.after(Verdict(accepted=(0, 1, 2), token=2), q, lambda text: q[0]) == ()
-
-
 # Siblings.
-
-
-def test_a_repeated_draw_is_tested_again_and_fails():
-    p, q = np.array([0.2, 0.8]), np.array([0.5, 0.5])
-    assert [h for h, _ in rejections(p, q, [0, 0, 1], "independent")] == pytest.approx([0.4, 0.0, 1.0])
 
 
 def test_a_child_that_the_target_cannot_write_is_rejected_by_every_number():

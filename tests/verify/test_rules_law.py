@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.drafts import strings
 from support.oracle_rules import Model, distance, drawn_trees, emitted, emitted_by_tree, expected_length, lengths
 
 from rescore.decode.conformance.reference import g_statistic, upper_tail
@@ -71,13 +72,6 @@ def test_without_the_modification_greedy_block_verification_is_wrong():
                     law[(*draft[:n], x, *rest)[:2]] += weight * mass * share * more
     assert distance(law, TARGET, 2) > 0.1
     assert distance(emitted(GREEDY_BLOCK, TARGET, [(DRAFTER, 2)], 2), TARGET, 2) <= EXACT
-
-
-@pytest.mark.parametrize("rule", CHAIN_RULES)
-def test_equal_models_accept_everything(rule):
-    model = models(5, 4)[0]
-    assert expected_length(rule, model, model, 2) == pytest.approx(2, abs=EXACT)
-    assert distance(emitted(rule, model, [(model, 2)], 3), model, 3) <= EXACT
 
 
 @pytest.mark.parametrize("rule, accepted", [(TOKEN, 10 / 9), (BLOCK, 11 / 9), (GREEDY_BLOCK, 12 / 9)])
@@ -156,42 +150,27 @@ for text in [t for n in range(4) for t in itertools.product(range(3), repeat=n)]
 DRAFTS = [[[0, 1], [1, 0]], [[2, -1], [0, 2]], [[1, 1], [1, 2]], [[0, -1], [1, -1]]]
 
 
-def texts_of(tree: TokenTree) -> list[tuple[int, ...]]:
-    """The text that each node ends, node by node."""
-    found: list[tuple[int, ...]] = []
-    for x, parent in zip(tree.tokens.tolist(), tree.parents.tolist()):
-        found.append((*(found[parent] if parent >= 0 else ()), x))
-    return found
-
-
 def rows_of(model: Model, tree: TokenTree) -> np.ndarray:
     """[1+n, V]: the model after the root token and after each node."""
-    return np.stack([model[text] for text in [(), *texts_of(tree)]])
+    return np.stack([model[text] for text in [(), *strings(tree)]])
 
 
-def law_on_grid(tree, points, numbers, verify, length):
-    law, texts = defaultdict(float), texts_of(tree)
+@pytest.mark.parametrize(
+    "rule, points, drafts",
+    [
+        *((Matching(), 4, drafts) for drafts in DRAFTS),
+        *((RecursiveRejection("fixed"), 12, drafts) for drafts in DRAFTS[1:]),  # the first would take 12^5 points
+    ],
+)
+def test_trees_on_a_grid(rule, points, drafts):
+    tree = TokenTree.from_drafts(np.array(drafts))
+    p, texts, depth = rows_of(QUARTERS, tree), strings(tree), int(tree.depths.max())
+    numbers, law = 1 + (depth if isinstance(rule, Matching) else tree.size), defaultdict(float)
     for u in grid(points, numbers):
-        verdict = verify(u)
+        verdict = rule.verdict(p, tree, u)
         text = (*(texts[verdict.accepted[-1]] if verdict.accepted else ()), verdict.token)
-        for rest, mass in QUARTERS.texts(length - len(text), text):
+        for rest, mass in QUARTERS.texts(depth + 1 - len(text), text):
             law[text + rest] += mass / points**numbers
-    return law
-
-
-@pytest.mark.parametrize("drafts", DRAFTS)
-def test_matching_on_a_grid(drafts):
-    tree = TokenTree.from_drafts(np.array(drafts))
-    p, depth = rows_of(QUARTERS, tree), int(tree.depths.max())
-    law = law_on_grid(tree, 4, depth + 1, lambda u: Matching().verdict(p, tree, u), depth + 1)
-    assert distance(law, QUARTERS, depth + 1) <= EXACT
-
-
-@pytest.mark.parametrize("drafts", DRAFTS[1:])  # the first would take 12^5 points
-def test_fixed_siblings_on_a_grid(drafts):
-    tree = TokenTree.from_drafts(np.array(drafts))
-    p, depth = rows_of(QUARTERS, tree), int(tree.depths.max())
-    law = law_on_grid(tree, 12, tree.size + 1, lambda u: RecursiveRejection("fixed").verdict(p, tree, u), depth + 1)
     assert distance(law, QUARTERS, depth + 1) <= EXACT
 
 
@@ -209,12 +188,12 @@ def test_drawn_trees(siblings):
             (*text, int(x)) for text in draws for x in rng.choice(3, 2, replace=siblings != "distinct", p=drafter[text])
         ]
         tree = TokenTree.from_drafts(np.array([text + (-1,) * (2 - len(text)) for text in draws]))
-        node = {text: i for i, text in enumerate(texts_of(tree))}
+        node = {text: i for i, text in enumerate(strings(tree))}
         q = None if siblings == "fixed" else rows_of(drafter, tree)
         order, uniforms = [node[text] for text in draws], rng.random(len(draws) + 1)
         rule = RecursiveRejection(siblings)
         verdict = rule.verdict(rows_of(target, tree), tree, uniforms, q=q, draws=order)
-        text = (*(texts_of(tree)[verdict.accepted[-1]] if verdict.accepted else ()), verdict.token)
+        text = (*(strings(tree)[verdict.accepted[-1]] if verdict.accepted else ()), verdict.token)
         counts[(*text, int(sample(target[text], rng.random())))[:2]] += 1
     texts, means = zip(*((text, ROUNDS * weight) for text, weight in target.texts(2)))
     assert upper_tail(*g_statistic([counts[text] for text in texts], means)) > 1e-3
