@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_trees_are_read_as_their_paths(target):
             torch.testing.assert_close(got[row, column], wanted, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("nodes", [1, 5, 16, None])
+@pytest.mark.parametrize("nodes", [1, 16, None])
 def test_drafts_do_not_change_greedy_text(target, plain, nodes):
     drafter = BlendedDrafter(target, nodes=nodes)
     alone = [generate(target, [prompt], drafter, OPTIONS)[0] for prompt in PROMPTS]
@@ -88,7 +89,7 @@ def test_drafts_do_not_change_greedy_text(target, plain, nodes):
         assert sum(sum(one.statistics.accepted) for one in together) > 0  # tokens that were drafted
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_is_drafted_the_text_is_the_same(target, plain, seed):
     """Random trees with the true continuation among their paths: some rows accept, others do not."""
     texts, draw = [np.concatenate([prompt, text]) for prompt, text in zip(PROMPTS, plain)], np.random.default_rng(seed)
@@ -169,22 +170,13 @@ def written(llama, prompt, most=40, tokens=None, **options):
             return tokens
 
 
-@pytest.mark.parametrize("kind", ["Llama", "DraftedLlama"])
+OWN = {"n_ctx": CONTEXT, "n_batch": 64, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
+
+
+@pytest.mark.parametrize("kind", [partial(llama_cpp.Llama, logits_all=True), DraftedLlama], ids=["Llama", "ours"])
 def test_chains_in_its_own_decoding(file, plain, kind):
-    options = {
-        "model_path": str(file),
-        "n_ctx": CONTEXT,
-        "n_batch": 64,
-        "n_threads": 1,
-        "n_threads_batch": 1,
-        "verbose": False,
-    }
     draft = Draft(cost=0.05)
-    made = {
-        "Llama": lambda: llama_cpp.Llama(**options, draft_model=draft, logits_all=True),
-        "DraftedLlama": lambda: DraftedLlama(**options, draft_model=draft),
-    }
-    llama = made[kind]()
+    llama = kind(str(file), **OWN, draft_model=draft)
     passes, read = [], llama.eval
     llama.eval = lambda tokens: (passes.append(len(tokens)), read(tokens))
     for prompt, text in [*zip(PROMPTS, plain), (PROMPTS[1], plain[1])]:  # longer than a batch, and one again
@@ -221,7 +213,6 @@ def test_texts_under_a_structure(target, sampling):
 
 def test_drafts_of_its_own_decoding_stay_inside_a_structure(file):
     """`logits_processor` plays the part of its grammars."""
-    options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
     draft, passes = Draft(cost=0.05, vocab_size=V), {}
 
     def text_of(prompt, llama):
@@ -234,7 +225,7 @@ def test_drafts_of_its_own_decoding_stay_inside_a_structure(file):
         processors = llama_cpp.LogitsProcessorList([mask])
         return written(llama, prompt, tokens=tokens, logits_processor=processors)
 
-    plain, llama = llama_cpp.Llama(**options), DraftedLlama(**options, draft_model=draft)
+    plain, llama = llama_cpp.Llama(str(file), **OWN), DraftedLlama(str(file), **OWN, draft_model=draft)
     read = llama.eval
     for bounded in (False, True):
         count = []
@@ -250,8 +241,7 @@ def test_a_model_of_fewer_ids_drafts_what_it_knows(file, plain):
     text = np.arange(50)
     draft = Draft(build([text] * 50, order=3, vocab_size=50, end_of_text=0), cost=0.05)
     assert draft(np.array([60, 7, 8], np.intc)).tolist()[:2] == [9, 10]
-    options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
-    llama = DraftedLlama(**options, draft_model=draft)
+    llama = DraftedLlama(str(file), **OWN, draft_model=draft)
     assert [written(llama, prompt) for prompt in PROMPTS] == plain
 
 
@@ -285,7 +275,7 @@ def test_recurrent_states_are_rolled_back(lfm2):
         ends = [end + right for end in ends]
 
 
-@pytest.mark.parametrize("nodes", [4, 40, None])
+@pytest.mark.parametrize("nodes", [40, None])
 def test_drafts_for_recurrent_models_do_not_change_greedy_text(lfm2, nodes):
     target = LlamaTarget(lfm2[1], threads=1)
     prompts = [np.array(ids) for ids in ([5, 6, 7, 5, 6, 7, 5], [1, 2, 3, 1, 2, 3], [9, 8, 9, 8, 9])]

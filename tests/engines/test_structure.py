@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from support.paths import ROOT
-from support.refusals import refused
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -13,6 +13,7 @@ llguidance = pytest.importorskip("llguidance.hf")
 
 from llguidance import LLMatcher
 from support import tiny_transformers
+from support.generating import padded
 
 from rescore import Drafting
 from rescore.decode.draft.structure import Grammar
@@ -57,17 +58,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def prompts():
-    rows = [TOKENIZER.encode(text) for text in ('{"kind": "beta", "sizes": [1, 2]} and', "alpha")]
-    width = max(map(len, rows))
-    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in rows])
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def texts(found, prompts):
-    """What was generated, up to the end token."""
-    rows = found[:, prompts["input_ids"].shape[1] :].tolist()
-    return [row[: row.index(END)] if END in row else row for row in rows]
+    return padded([TOKENIZER.encode(text) for text in ('{"kind": "beta", "sizes": [1, 2]} and', "alpha")])
 
 
 def test_greedy_texts_are_those_of_masked_generation(model, prompts):
@@ -83,29 +74,26 @@ def test_greedy_texts_are_those_of_masked_generation(model, prompts):
 
 
 def test_samples_are_of_the_structure(model, prompts):
-    drafting = Drafting(structure=Grammar.json_schema(SCHEMA, TOKENIZER), nodes=8)
-    ended = 0
+    grammar, ended = Grammar.json_schema(SCHEMA, TOKENIZER), 0
+    sampled = dict(max_new_tokens=60, do_sample=True, top_k=20, temperature=0.8)
     for seed in range(6):
         torch.manual_seed(seed)
-        found = model.generate(
-            **prompts, max_new_tokens=60, do_sample=True, top_k=20, temperature=0.8, custom_generate=drafting
-        )
-        for row, text in zip(found.tolist(), texts(found, prompts)):
-            state = Grammar.json_schema(SCHEMA, TOKENIZER).start(V, {END}).after(text)
-            if END in row:
-                ended += 1
-                assert state.accepting and set(json.loads(TOKENIZER.decode(text))) == {"kind", "sizes"}
+        found = model.generate(**prompts, **sampled, custom_generate=Drafting(structure=grammar, nodes=8))
+        for text in found[:, prompts["input_ids"].shape[1] :].tolist():
+            text, end = text[: text.index(END)] if END in text else text, END in text
+            state = grammar.start(V, {END}).after(text)
+            ended += end
+            assert not end or state.accepting and set(json.loads(TOKENIZER.decode(text))) == {"kind", "sizes"}
     assert ended
 
 
 def test_refusals(model, prompts):
     grammar = Grammar.regex("a", TOKENIZER)
-    with refused(ValueError, "structure", "2", "1"):
-        model.generate(**prompts, max_new_tokens=4, custom_generate=Drafting(structure=[grammar]))
-    own, model.generation_config.eos_token_id = model.generation_config.eos_token_id, None
-    with refused(ValueError, "structure", "eos_token_id"):
-        model.generate(**prompts, max_new_tokens=4, custom_generate=Drafting(structure=grammar))
-    model.generation_config.eos_token_id = own
+
+    def call(structure, **options):
+        model.generate(**prompts, max_new_tokens=4, custom_generate=Drafting(structure=structure), **options)
+
+    refuses(ValueError, lambda: call([grammar]), "structure", "2", "1")
+    refuses(ValueError, lambda: call(grammar, eos_token_id=None), "structure", "eos_token_id")
     bad = transformers.LogitsProcessorList([transformers.SuppressTokensLogitsProcessor([TOKENIZER.encode("a")[0]])])
-    with refused(ValueError, "processors"):
-        model.generate(**prompts, max_new_tokens=4, logits_processor=bad, custom_generate=Drafting(structure=grammar))
+    refuses(ValueError, lambda: call(grammar, logits_processor=bad), "processors")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support.threads import at_once
 
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.engines.text_store import AHEAD, IDLE, Prompts, TextStore
@@ -29,30 +28,29 @@ def read(text, new):
 
 
 def grown(store, text, new):
-    read(text, tokens(*new))
+    read(text, np.array(new, np.int32))
     store.put([text])
     return text
 
 
-@pytest.mark.parametrize("more", [0, 1, AHEAD - 1, AHEAD, AHEAD + 500])
+def kept(store, text):
+    return grown(store, store.take_by_content(text), text)
+
+
+@pytest.mark.parametrize("more", [0, AHEAD - 1, AHEAD, AHEAD + 500])
 def test_a_text_is_found_however_much_was_added(more):
     store, _ = store_of()
     text = np.random.default_rng(0).integers(0, 50, 700 + more).astype(np.int32)
-    known = store.take_by_content(text[:700])
-    read(known, text[:700])
-    store.put([known])
+    known = kept(store, text[:700])
     assert store.take_by_content(text) is known
 
 
 def test_a_text_that_changed_before_its_end_is_a_new_one():
     store, _ = store_of()
     text = np.arange(100, dtype=np.int32)
-    known = store.take_by_content(text)
-    read(known, text)
-    store.put([known])
-    changed = text.copy()
-    changed[3] = 7  # far before the tokens that it is looked up by
-    assert store.take_by_content(changed).size == 0
+    kept(store, text)
+    text[3] = 7  # far before the tokens that it is looked up by
+    assert store.take_by_content(text).size == 0
 
 
 def test_equal_texts_are_taken_once_each():
@@ -92,24 +90,3 @@ def test_unused_texts_are_dropped():
         assert not ended
         grown(store, store.take("new"), [1])
     assert [text.key for text in ended] == ["old"]
-
-
-def test_threads_never_share_a_text():
-    store, _ = store_of(most=5)
-    failed = []
-
-    def work(seed):
-        draw = np.random.default_rng(seed)
-        for _ in range(300):
-            row = draw.integers(0, 2, int(draw.integers(1, 6))).astype(np.int32)
-            text = store.take_by_content(row)
-            if not text.begins(row):
-                failed.append(row)
-            before = text.size
-            read(text, row[before:])
-            if text.size != len(row) or text.counts.size != text.size:
-                failed.append(row)
-            store.put([text])
-
-    at_once(work, range(4))
-    assert not failed and len(store) <= 5

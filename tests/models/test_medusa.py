@@ -83,10 +83,7 @@ def test_heads_compute_what_the_paper_says(tmp_path, own, layers, name):
 def test_new_heads_say_what_the_backbone_says():
     heads = MedusaHeads(heads=2, width=WIDTH, output=BACKBONE)
     hidden = torch.randn(3, 4, WIDTH)
-    torch.testing.assert_close(
-        said(heads, hidden),
-        BACKBONE(hidden)[..., None, :].expand(-1, -1, 2, -1),
-    )
+    torch.testing.assert_close(said(heads, hidden), BACKBONE(hidden)[..., None, :].expand(-1, -1, 2, -1))
     assert len(list(heads.parameters())) == 4, "the backbone's output layer is no part of the heads"
 
 
@@ -99,10 +96,7 @@ def test_what_is_saved_is_read_back(tmp_path, own):
     again = load(tmp_path / "saved")
     hidden = torch.randn(2, WIDTH)
     assert again.form == heads.form
-    assert torch.equal(
-        said(again, hidden),
-        said(heads, hidden),
-    )
+    assert torch.equal(said(again, hidden), said(heads, hidden))
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
     assert config == {"medusa_num_heads": 3, "medusa_num_layers": 2, "base_model_name_or_path": "the/backbone"}
     heads.save(tmp_path / "saved")  # over its own
@@ -124,10 +118,7 @@ def test_the_first_heads_are_taken_where_the_config_says_fewer(tmp_path):
     tensors = published(heads=4, layers=1)
     heads = load(folder_of(tmp_path, tensors, {"medusa_num_heads": 2}))
     hidden = torch.randn(1, WIDTH)
-    torch.testing.assert_close(
-        said(heads, hidden)[:, 1],
-        expected_logits(tensors, 1, 1, hidden),
-    )
+    torch.testing.assert_close(said(heads, hidden)[:, 1], expected_logits(tensors, 1, 1, hidden))
     assert heads.slots == 2
 
 

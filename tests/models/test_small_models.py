@@ -79,9 +79,4 @@ def test_drafts_may_be_drawn(name):
 
 def test_an_encoder_decoder_does_not_draft_for_a_causal_model():
     with refused(ValueError, "histories[0]", "[21]"):
-        generate(
-            llama(),
-            PROMPTS,
-            DraftModelDrafter(t5(1), gamma=3, vocab_size=V, drawn=False),
-            Options(max_tokens=20),
-        )
+        generate(llama(), PROMPTS, DraftModelDrafter(t5(1), gamma=3, vocab_size=V, drawn=False), Options(max_tokens=20))
