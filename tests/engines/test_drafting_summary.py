@@ -27,8 +27,9 @@ def every_other(history):
     return [[5, 6, 7]] if len(history) % 2 else [[-1]]
 
 
-def test_plain_decoding_is_estimated_from_the_passes_without_drafts(rows=3):
+def test_plain_decoding_is_estimated_from_the_passes_without_drafts():
     """In a batch, from those in which no row had drafts."""
+    rows = 3
     drafting = Drafting(Scripted(every_other))
     found = call(drafting, rows)
     cost = drafting.statistics

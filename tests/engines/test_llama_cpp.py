@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 llama_cpp = pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
+from support.blocks import path_tokens, tree_block
 from support.scripted import Scripted
 from support.tiny_gguf import CONTEXT, V, write_gguf, write_lfm2
 
@@ -20,16 +21,15 @@ from rescore.decode.engines.llama_cpp import Draft, DraftedLlama, LlamaTarget
 from rescore.decode.engines.llama_cpp.context import ROLLBACK, SEQUENCES
 from rescore.decode.engines.llama_cpp.target import HeadsOfStates
 from rescore.decode.loop.generate import Options, generate, stream
-from rescore.decode.loop.request import Stopping
 from rescore.decode.models.draft_step import StatelessHeads
 from rescore.decode.models.target import Block
-from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.structure import Acceptor
+from rescore.lattice.tree import TokenTree
 from rescore.lm.build.in_memory import build
 
 PROMPTS = [np.array(ids) for ids in ([5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [40], list(range(60)) * 2)]
 OPTIONS = Options(max_tokens=40)
+TREE = TokenTree.from_drafts(np.array([[51, 53], [51, 54], [52, 55]]))
 
 
 @pytest.fixture(scope="module")
@@ -59,23 +59,11 @@ def test_trees_are_read_as_their_paths(target):
     texts = [np.arange(9), np.arange(30, 34)]
     cache, _ = target.open(texts, 1, 16)
     target.read(Block.of_texts(texts, [0, 0], target.device), cache)
-    # Columns: root, two children, two grandchildren of the first, one of the second; the second row has three nodes.
-    parents = [[-1, 0, 0, 1, 1, 2], [-1, 0, 0, 2, None, None]]
-    ids = torch.tensor([[50, 51, 52, 53, 54, 55], [60, 61, 62, 63, 0, 0]])
-    ancestors, depths = torch.zeros(2, 6, 6, dtype=torch.bool), torch.zeros(2, 6, dtype=torch.int64)
-    for row in range(2):
-        for column, parent in enumerate(parents[row]):
-            ancestors[row, column, column] = True
-            if parent is not None and parent >= 0:
-                ancestors[row, column] |= ancestors[row, parent]
-                depths[row, column] = depths[row, parent] + 1
-    start = torch.tensor([9, 4])
-    got = target.logits(target.read(Block(ids=ids, start=start, depths=depths, ancestors=ancestors, end=15), cache))
-    for row, columns in enumerate((6, 4)):
-        for column in range(columns):
-            path = ancestors[row, column].nonzero().flatten().tolist()
-            wanted = logits_after(target, np.concatenate([texts[row], ids[row, path].numpy()]))
-            torch.testing.assert_close(got[row, column], wanted, rtol=0, atol=1e-4)
+    got = target.logits(target.read(tree_block(TREE, 50, [9, 4]), cache))
+    for row, text in enumerate(texts):
+        for node in range(-1, TREE.size):
+            wanted = logits_after(target, np.array([*text, 50, *path_tokens(TREE, node)]))
+            torch.testing.assert_close(got[row, 1 + node], wanted, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("nodes", [1, 16, None])
@@ -185,30 +173,18 @@ def test_chains_in_its_own_decoding(file, plain, kind):
     assert draft.drafter.texts <= 5
 
 
-def arcs_of_a_structure(seed=0):
+def structure() -> Acceptor:
     """Sometimes one token may follow, sometimes several."""
-    draw = np.random.default_rng(seed)
-    return [
+    draw = np.random.default_rng(0)
+    arcs = [
         (state, int(token), int(draw.integers(0, 12)))
         for state in range(12)
         for token in draw.choice(np.arange(1, V), draw.choice([1, 1, 3, 20]), replace=False)
     ]
+    return Acceptor(arcs, final=[11])
 
 
-STRUCTURE = Acceptor(arcs_of_a_structure(), final=[11])
-
-
-@pytest.mark.parametrize("sampling", [None, Sampling(temperature=0.8, seed=3)])
-def test_texts_under_a_structure(target, sampling):
-    options = Options(
-        max_tokens=40, structure=STRUCTURE, stopping=Stopping(tokens=frozenset({0})), shaping=Shaping(sampling=sampling)
-    )
-    wanted = [one.tokens.tolist() for one in generate(target, PROMPTS, None, options)]
-    got = generate(target, PROMPTS, BlendedDrafter(target, nodes=12), options)
-    assert [one.tokens.tolist() for one in got] == wanted
-    for text in wanted:
-        STRUCTURE.start(V, {0}).after(text)  # ValueError outside
-    assert sum(one.statistics.passes for one in got) < sum(map(len, wanted)) / 2
+STRUCTURE = structure()
 
 
 def test_drafts_of_its_own_decoding_stay_inside_a_structure(file):

@@ -16,7 +16,7 @@ from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
-from rescore.decode.engines.text_store import NOTHING
+from rescore.decode.engines.text_store import AHEAD, IDLE, NOTHING
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
 from rescore.lm.build.in_memory import build
@@ -85,6 +85,39 @@ def test_requests_of_one_prompt_share_their_counts(lm):
         drafter.end(key)
     whole = np.append(prompt, texts["a"][:1])
     assert same(drafter.trees([DraftRow.of_tokens(whole, "e", prompt=20)], 9)[0], anew(lm, whole, 9))
+
+
+@pytest.mark.parametrize("more", [0, AHEAD - 1, AHEAD, AHEAD + 500])
+def test_a_text_is_known_by_its_tokens_however_many_were_added(lm, more):
+    drafter, text = TextDrafter(lm), text_of(0, 700 + more)
+    for end in (700, 700 + more):
+        drafter.trees([DraftRow.of_tokens(text[:end])], 9)
+    assert drafter.texts == 1 and drafter.tokens == 700 + more
+    text[3] += 1  # far before the tokens that it is looked up by
+    drafter.trees([DraftRow.of_tokens(text)], 9)
+    assert drafter.texts == 2
+
+
+def test_equal_texts_are_known_once_each(lm):
+    drafter, text = TextDrafter(lm), text_of(0, 30)
+    for rows, end in ((2, 20), (3, 30)):
+        drafter.trees([DraftRow.of_tokens(text[:end])] * rows, 9)
+    assert drafter.texts == 3 and drafter.tokens == 3 * 30
+    drafter.trees([DraftRow.of_tokens(text, "a")], 9)  # known by its id alone
+    assert drafter.texts == 4
+
+
+def test_texts_that_are_too_many_or_not_used_are_dropped(lm):
+    memory = TextMemory(vocab_size=V, end_of_text=0)
+    drafter, texts = TextDrafter(lm, texts=3, memory=memory), {key: text_of(i, 40) for i, key in enumerate("abcd")}
+    for key, end in zip("abcad", (20, 20, 20, 40, 20)):
+        drafter.trees([DraftRow.of_tokens(texts[key][:end], key)], 9)
+    assert drafter.texts == 3 and len(memory.texts()) == 1
+    assert memory.texts()[0].tolist() == texts["b"][19 - memory.context : 20].tolist()
+    for calls, kept in ((IDLE - 10, 3), (20, 1)):
+        for _ in range(calls):
+            drafter.trees([DraftRow.of_tokens(texts["d"], "d")], 9)
+        assert drafter.texts == kept
 
 
 def test_a_request_that_went_back_begins_anew(lm):
