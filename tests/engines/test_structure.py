@@ -1,53 +1,57 @@
-"""Structures in `model.generate`: greedy texts equal those of Hugging Face's loop with llguidance's masks."""
+"""Structures in `model.generate`, ours and other libraries': texts equal those of `generate`, or are refused."""
 
 import json
+from functools import partial
 
-import numpy as np
 import pytest
-from support.paths import ROOT
-from support.refusals import refused
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-llguidance = pytest.importorskip("llguidance.hf")
-
-from llguidance import LLMatcher
+import torch
+import transformers
 from support import tiny_transformers
+from support.generating import padded
+from support.paths import ROOT
+from support.refusals import refuses
 
 from rescore import Drafting
 from rescore.decode.draft.structure import Grammar
 
-V, END, PAD = 49_160, 2, 0
+V, END, PAD = 49_152, 2, 0
+PATTERNS = "(ab|ba){3,9}", "[ab]{3,9}"
 SCHEMA = {
     "type": "object",
     "properties": {"kind": {"enum": ["alpha", "beta"]}, "sizes": {"type": "array", "items": {"type": "integer"}}},
     "required": ["kind", "sizes"],
     "additionalProperties": False,
 }
-STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-TOKENIZER = transformers.PreTrainedTokenizerFast(tokenizer_file=str(ROOT / "data/demo/tokenizer.json"))
+TOKENIZER = transformers.PreTrainedTokenizerFast(
+    tokenizer_file=str(ROOT / "data/demo/tokenizer.json"), eos_token="<|im_end|>", pad_token="<|endoftext|>"
+)
 
 
-class Masks(transformers.LogitsProcessor):
-    """One matcher a row, told each token as it comes."""
+def of_xgrammar(model, pattern=PATTERNS[0]):
+    xgrammar = pytest.importorskip("xgrammar")
+    facts = xgrammar.TokenizerInfo.from_huggingface(TOKENIZER, vocab_size=V, stop_token_ids=[END])
+    compiled = xgrammar.GrammarCompiler(facts).compile_regex(pattern)
+    return {"logits_processor": [xgrammar.contrib.hf.LogitsProcessor(compiled)]}
 
-    def __init__(self, grammars):
-        tokenizer = llguidance.from_tokenizer(TOKENIZER, n_vocab=V, eos_token=END)
-        self.matchers, self.begun = [LLMatcher(tokenizer, one) for one in grammars], False
 
-    def __call__(self, ids, scores):
-        scores = scores.clone()
-        for matcher, row, own in zip(self.matchers, ids, scores):
-            if self.begun and not matcher.is_stopped():
-                matcher.consume_token(int(row[-1]))
-            mask = np.zeros((V + 31) // 32, np.uint32)
-            mask[0] = 1 << END
-            if not matcher.is_stopped():
-                matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-            allowed = np.unpackbits(mask.view(np.uint8), count=V, bitorder="little")
-            own[torch.from_numpy(allowed == 0)] = -torch.inf
-        self.begun = True
-        return scores
+def of_outlines(model):
+    outlines = pytest.importorskip("outlines")
+    from outlines.backends import get_regex_logits_processor
+
+    wrapped = outlines.from_transformers(model, TOKENIZER)
+    return {"logits_processor": [get_regex_logits_processor("outlines_core", wrapped, PATTERNS[0])]}
+
+
+def of_lm_format_enforcer(model):
+    """As its own integration, which does not import with transformers 5."""
+    enforcer = pytest.importorskip("lmformatenforcer")
+    tokens = [(i, TOKENIZER.decode([i]), False) for i in range(V) if i not in TOKENIZER.all_special_ids]
+    data = enforcer.TokenEnforcerTokenizerData(tokens, TOKENIZER.decode, END, False, V)
+    allowed = enforcer.TokenEnforcer(data, enforcer.RegexParser(PATTERNS[0])).get_allowed_tokens
+    return {"prefix_allowed_tokens_fn": lambda row, ids: allowed(ids.tolist()).allowed_tokens}
+
+
+LIBRARIES = [of_xgrammar, of_outlines, of_lm_format_enforcer]
 
 
 @pytest.fixture(scope="module")
@@ -55,57 +59,79 @@ def model():
     return tiny_transformers.generating(V, end=END, pad=PAD)
 
 
-@pytest.fixture(scope="module")
-def prompts():
-    rows = [TOKENIZER.encode(text) for text in ('{"kind": "beta", "sizes": [1, 2]} and', "alpha")]
-    width = max(map(len, rows))
-    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in rows])
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-    return {"input_ids": ids, "attention_mask": mask}
+def prompts(*texts):
+    return padded([TOKENIZER.encode(text) for text in texts])
 
 
-def texts(found, prompts):
-    """What was generated, up to the end token."""
-    rows = found[:, prompts["input_ids"].shape[1] :].tolist()
-    return [row[: row.index(END)] if END in row else row for row in rows]
+def texts_of(found, given):
+    """What was generated, up to the end token, and whether it ended."""
+    rows = [row[given["input_ids"].shape[1] :] for row in found.tolist()]
+    return [(row[: row.index(END)], True) if END in row else (row, False) for row in rows]
 
 
-def test_greedy_texts_are_those_of_masked_generation(model, prompts):
-    grammar = LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA), STYLE)
-    pattern = LLMatcher.grammar_from_regex("[ab]{3,9}")
-    processors = transformers.LogitsProcessorList([Masks([grammar, pattern])])
-    plain = model.generate(**prompts, max_new_tokens=40, do_sample=False, logits_processor=processors)
-    structures = [Grammar.json_schema(SCHEMA, TOKENIZER), Grammar.regex("[ab]{3,9}", TOKENIZER)]
-    drafting = Drafting(structure=structures, nodes=8)
-    drafted = model.generate(**prompts, max_new_tokens=40, do_sample=False, custom_generate=drafting)
-    assert torch.equal(plain, drafted)
+def generated(model, given, library, **options):
+    """`generate` under a new structure, since matchers are good for one text."""
+    return model.generate(**given, max_new_tokens=30, **{"do_sample": False} | options, **library(model))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_texts_of_one_row_are_equal(model, library):
+    given, drafting = prompts("ababab ba abba ababab"), Drafting(nodes=8)
+    plain = generated(model, given, library)
+    assert torch.equal(plain, generated(model, given, library, custom_generate=drafting))
+    assert sum(sum(one.accepted) for one in drafting.statistics) > 0
+    sampling = {"do_sample": True, "top_k": 20, "custom_generate": Drafting(nodes=8)}
+    ((text, _),) = texts_of(generated(model, given, library, **sampling), given)
+    text = TOKENIZER.decode(text)
+    assert set(text) == {"a", "b"} and len(text) % 2 == 0
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_batches(model, library):
+    """One that keeps state is refused by name; the others see every row."""
+    given = prompts("ab ba ab", "b a b ba")
+    name = {of_xgrammar: "LogitsProcessor", of_outlines: "OutlinesCoreLogitsProcessor"}.get(library)
+    if name is None:
+        plain = generated(model, given, library)
+        assert torch.equal(plain, generated(model, given, library, custom_generate=Drafting(nodes=8)))
+        return
+    refuses(ValueError, lambda: generated(model, given, library, custom_generate=Drafting(nodes=8)), name, "2")
+
+
+def test_ours_are_those_of_another_library(model):
+    """Rows of a batch, each with its own, against `generate` of each row with masks of xgrammar."""
+    rows = "ab ba ab and more", "b a b ba"
+    plain = []
+    for row, pattern in zip(rows, PATTERNS):
+        found = generated(model, prompts(row), partial(of_xgrammar, pattern=pattern))
+        plain += texts_of(found, prompts(row))
+    drafting = Drafting(structure=[Grammar.regex(pattern, TOKENIZER) for pattern in PATTERNS], nodes=8)
+    found = model.generate(**prompts(*rows), max_new_tokens=30, do_sample=False, custom_generate=drafting)
+    assert texts_of(found, prompts(*rows)) == plain
     assert sum(sum(one.accepted) for one in drafting.statistics) > 0
 
 
-def test_samples_are_of_the_structure(model, prompts):
-    drafting = Drafting(structure=Grammar.json_schema(SCHEMA, TOKENIZER), nodes=8)
-    ended = 0
+def test_samples_are_of_the_structure(model):
+    given = prompts('{"kind": "beta", "sizes": [1, 2]} and', "alpha")
+    grammar, ended = Grammar.json_schema(SCHEMA, TOKENIZER), 0
+    sampled = dict(max_new_tokens=60, do_sample=True, top_k=20, temperature=0.8)
     for seed in range(6):
         torch.manual_seed(seed)
-        found = model.generate(
-            **prompts, max_new_tokens=60, do_sample=True, top_k=20, temperature=0.8, custom_generate=drafting
-        )
-        for row, text in zip(found.tolist(), texts(found, prompts)):
-            state = Grammar.json_schema(SCHEMA, TOKENIZER).start(V, {END}).after(text)
-            if END in row:
-                ended += 1
-                assert state.accepting and set(json.loads(TOKENIZER.decode(text))) == {"kind", "sizes"}
+        found = model.generate(**given, **sampled, custom_generate=Drafting(structure=grammar, nodes=8))
+        for text, end in texts_of(found, given):
+            state = grammar.start(V, {END}).after(text)
+            ended += end
+            assert not end or state.accepting and set(json.loads(TOKENIZER.decode(text))) == {"kind", "sizes"}
     assert ended
 
 
-def test_refusals(model, prompts):
-    grammar = Grammar.regex("a", TOKENIZER)
-    with refused(ValueError, "structure", "2", "1"):
-        model.generate(**prompts, max_new_tokens=4, custom_generate=Drafting(structure=[grammar]))
-    own, model.generation_config.eos_token_id = model.generation_config.eos_token_id, None
-    with refused(ValueError, "structure", "eos_token_id"):
-        model.generate(**prompts, max_new_tokens=4, custom_generate=Drafting(structure=grammar))
-    model.generation_config.eos_token_id = own
-    bad = transformers.LogitsProcessorList([transformers.SuppressTokensLogitsProcessor([TOKENIZER.encode("a")[0]])])
-    with refused(ValueError, "processors"):
-        model.generate(**prompts, max_new_tokens=4, logits_processor=bad, custom_generate=Drafting(structure=grammar))
+def test_refusals(model):
+    given, grammar = prompts("a", "b"), Grammar.regex("a", TOKENIZER)
+
+    def call(structure, **options):
+        model.generate(**given, max_new_tokens=4, custom_generate=Drafting(structure=structure), **options)
+
+    refuses(ValueError, lambda: call([grammar]), "structure", "2", "1")
+    refuses(ValueError, lambda: call(grammar, eos_token_id=None), "structure", "eos_token_id")
+    bad = [transformers.SuppressTokensLogitsProcessor([TOKENIZER.encode("a")[0]])]
+    refuses(ValueError, lambda: call(grammar, logits_processor=bad), "processors")

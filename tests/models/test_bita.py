@@ -1,7 +1,5 @@
 """Mask tokens after every node, against the family's own code on one group alone; the text does not attend to them."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -9,16 +7,15 @@ from support.bita import plain_reading, target_of, tokens_for
 from support.blocks import chain, path_tokens, tree_block
 from support.tiny_transformers import V, shared
 
-from rescore.decode.models.bita import BitaHeads, BitaTarget
+from rescore.decode.models.bita import BitaHeads
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.models.open import open_model
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Block
 from rescore.lattice.tree import TokenTree
 
-PLAIN = ["llama", "llama-tied", "llama-eager", "qwen3", "gpt2", "gpt-neox", "granite", "cohere", "deepseek-v3"]
-WINDOWED = ["gpt-neo", "mistral", "gemma2", "gemma3", "qwen2"]
+PLAIN = ["llama-eager", "gpt2", "cohere", "deepseek-v3"]
+WINDOWED = ["gpt-neo", "gemma3"]
 TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
 TEXT = [5, 9, 2, 11, 30, 4, 8]
 
@@ -52,15 +49,13 @@ def test_the_text_does_not_see_them(name):
         close(got, want)
 
 
-@pytest.mark.parametrize("prompts", [0, 1, 16])
-@pytest.mark.parametrize("masks", [1, 5])
+@pytest.mark.parametrize("masks, prompts", [(1, 0), (5, 16)])
 def test_any_number_of_masks_and_prompts(masks, prompts):
     target, tokens = target_of("llama", masks, prompts), tokens_for("llama", masks, prompts)
     cache, _ = target.open([np.array(TEXT)], 1, 8)
     hidden = target.read(chain([TEXT], [0]), cache)
     assert hidden.shape == (1, len(TEXT), (1 + masks) * 32)
     close(target.ahead(hidden[0, -1]), plain_reading(target.model, tokens, TEXT))
-    assert not hidden[0, :-1, 32:].any(), "of a prompt masks stand behind the last token alone"
     second = target.read(chain([[6, 7]], [len(TEXT)]), cache)
     for i in (0, 1):
         close(target.ahead(second[0, i]), plain_reading(target.model, tokens, [*TEXT, 6, 7][: len(TEXT) + 1 + i]))
@@ -80,19 +75,6 @@ def test_as_heads_they_give_the_lattice_behind_the_last_token():
 
 
 def test_masks_stay_within_the_context():
-    target = target_of("gpt2")  # 64 learned positions
-    text = np.arange(64) % V
-    cache, _ = target.open([text], 1, 64)
-    assert target.read(chain(text[None], [0]), cache).isfinite().all()
-
-
-def test_a_folder_opens_with_its_model(tmp_path):
-    model = shared("llama")
-    model.save_pretrained(tmp_path / "model")
-    tokens_for("llama").save(tmp_path / "tokens", {"base_model": "some"})
-    opened = open_model(tmp_path / "model", heads=tmp_path / "tokens")
-    assert isinstance(opened.target, BitaTarget) and isinstance(opened.heads, BitaHeads)
-    cache, _ = opened.target.open([np.array(TEXT)], 1, 8)
-    hidden = opened.target.read(chain([TEXT], [0]), cache)
-    close(opened.target.ahead(hidden[0, -1]), plain_reading(model, tokens_for("llama"), TEXT))
-    assert json.loads((tmp_path / "tokens" / "config.json").read_text())["base_model"] == "some"
+    target, text = target_of("gpt2"), np.arange(64)[None] % V  # 64 learned positions
+    cache, _ = target.open(text, 1, 64)
+    assert target.read(chain(text, [0]), cache).isfinite().all()

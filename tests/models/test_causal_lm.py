@@ -40,12 +40,11 @@ def read(target, block, cache) -> torch.Tensor:
     return target.logits(target.read(block, cache))
 
 
-@pytest.mark.parametrize("sizes", [[14], [1] * 14, [5, 1, 6, 2]])
-def test_reading_in_pieces_equals_reading_at_once(target, sizes):
+def test_reading_in_pieces_equals_reading_at_once(target):
     ids, parts, start = torch.randint(target.vocab_size, (3, 14)), [], 0
     cache, texts = target.open(list(ids[:, :1].numpy()), 1, 2)  # it grows
     assert [text.tolist() for text in texts] == ids[:, :1].tolist()
-    for size in sizes:
+    for size in [5, 1, 6, 2]:
         parts.append(read(target, chain(ids[:, start : start + size], [start] * 3), cache))
         start += size
     close(torch.cat(parts, dim=1), at_once(target, ids))
@@ -61,7 +60,7 @@ def test_ragged_rows_and_rejected_drafts_leave_no_trace(target):
         close(got[row], at_once(target, ids[row : row + 1, : length + 1])[0, -1])
 
 
-def test_every_node_of_a_tree_sees_its_own_path(target):
+def test_every_node_of_a_tree_sees_its_own_path_and_an_accepted_one_is_kept(target):
     text, starts = torch.randint(target.vocab_size, (2, 9)), [9, 7]
     cache = SlotCache(2, 8)
     target.read(chain(text, [0, 0]), cache)
@@ -70,14 +69,7 @@ def test_every_node_of_a_tree_sees_its_own_path(target):
         for node in range(TREE.size):
             ids = [*text[row, :start].tolist(), 9, *path_tokens(TREE, node)]
             close(got[row, 1 + node], at_once(target, [ids])[0, -1])
-
-
-def test_an_accepted_path_is_kept_and_the_rest_of_the_tree_is_gone(target):
-    text = torch.randint(target.vocab_size, (2, 9))
-    cache = SlotCache(2, 8)
-    target.read(chain(text, [0, 0]), cache)
-    target.read(tree_block(TREE, 9, [9, 7]), cache)
-    cache.keep([9, 7], [[0, 1, 4], [0, 5, 6, 7]])  # 9 3 6 and 9 7 4 8
+    cache.keep(starts, [[0, 1, 4], [0, 5, 6, 7]])  # 9 3 6 and 9 7 4 8
     got = read(target, chain([[2, 1], [2, 1]], [12, 11]), cache)
     close(got[0], at_once(target, [[*text[0].tolist(), 9, 3, 6, 2, 1]])[0, -2:])
     close(got[1], at_once(target, [[*text[1, :7].tolist(), 9, 7, 4, 8, 2, 1]])[0, -2:])
@@ -85,20 +77,16 @@ def test_an_accepted_path_is_kept_and_the_rest_of_the_tree_is_gone(target):
 
 def test_a_tree_that_is_a_chain_reads_as_the_chain_to_the_bit(target):
     text, draft = torch.randint(target.vocab_size, (2, 6)), torch.randint(1, target.vocab_size, (4,))
+    tree = tree_block(TokenTree.from_drafts(draft.numpy()), 9, [6, 5])
     states = []
-    for tree in (True, False):
+    for block in (tree, chain(tree.ids, [6, 5])):
         cache = SlotCache(2, 12)
         target.read(chain(text, [0, 0]), cache)
-        ids = torch.cat((torch.tensor([9]), draft)).expand(2, -1)
-        states.append(
-            target.read(
-                tree_block(TokenTree.from_drafts(draft.numpy()), 9, [6, 5]) if tree else chain(ids, [6, 5]), cache
-            )
-        )
+        states.append(target.read(block, cache))
     assert torch.equal(*states)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "deepseek-v3"])
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
 def test_bfloat16(name):
     target = CausalLMTarget(build(name).to(torch.bfloat16))
     ids = torch.randint(V, (1, 9))
@@ -120,39 +108,14 @@ def refused_model(model, *named: str) -> None:
     refuses(ValueError, lambda: CausalLMTarget(model), *named)
 
 
-def test_models_that_cannot_go_back_are_refused():
-    shape = dict(vocab_size=V, hidden_size=32, num_hidden_layers=1)
-    refused_model(transformers.MambaForCausalLM(transformers.MambaConfig(**shape)).eval(), "MambaForCausalLM")
-    llama4 = transformers.Llama4TextConfig(
-        **shape,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=16,
-        intermediate_size_mlp=16,
-        num_local_experts=2,
-    )
-    refused_model(transformers.Llama4ForCausalLM(llama4).eval(), "Llama4ForCausalLM", "chunked_attention")
-
-
 def test_models_of_other_kinds_are_refused():
     refused_model(shared("t5"), "model", "T5ForConditionalGeneration", "EncoderDecoderTarget")
-    bert = transformers.BertConfig(
-        vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
+    shape = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    bert = transformers.BertConfig(vocab_size=V, **shape)
     refused_model(transformers.BertForMaskedLM(bert).eval(), "BertForMaskedLM")
+    refused_model(transformers.BertLMHeadModel(bert).eval(), "BertLMHeadModel", "others")
     refused_model(transformers.LlamaModel(config_of("llama")).eval(), "LlamaModel")
     refuses(TypeError, lambda: CausalLMTarget(torch.nn.Linear(2, 2)), "Linear")
-
-
-def test_families_that_work_in_another_way_are_found_out():
-    bloom = transformers.BloomConfig(vocab_size=V, hidden_size=32, n_layer=1, n_head=4)
-    refused_model(transformers.BloomForCausalLM(bloom).eval(), "BloomForCausalLM")
-    mpt = transformers.MptConfig(vocab_size=V, d_model=32, n_layers=2, n_heads=4)
-    refused_model(transformers.MptForCausalLM(mpt).eval(), "MptForCausalLM", "ALiBi")
-    bert = transformers.BertConfig(
-        vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    refused_model(transformers.BertLMHeadModel(bert).eval(), "BertLMHeadModel", "others")
 
 
 def test_a_window_that_the_family_ignores_is_ignored():
@@ -162,12 +125,9 @@ def test_a_window_that_the_family_ignores_is_ignored():
 
 
 def test_states_of_the_model_are_checked():
-    for noisy, named in (
-        (build("llama", attention_dropout=0.25), ["attention_dropout", "0.25"]),
-        (build("gpt2"), ["0.1"]),
-    ):
-        refused_model(noisy.train(), *named)
-        CausalLMTarget(noisy.eval())
+    noisy = build("llama", attention_dropout=0.25)
+    refused_model(noisy.train(), "attention_dropout", "0.25")
+    CausalLMTarget(noisy.eval())
     added = build("llama")
     added.model.norm = torch.nn.Sequential(added.model.norm, torch.nn.Dropout(0.5))
     refused_model(added.train(), "model.norm.1", "0.5")

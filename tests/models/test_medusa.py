@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.refusals import refused, refuses
+from support.refusals import refuses
 from torch import nn
 
 from rescore.decode.models.draft_step import DraftStep
@@ -16,6 +16,7 @@ from rescore.decode.models.medusa import MedusaHeads
 
 WIDTH, V = 6, 11
 BACKBONE = nn.Linear(WIDTH, V, bias=False)
+FILES = "medusa_lm_head.safetensors", "medusa_lm_head.pt"
 
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
@@ -51,7 +52,7 @@ def said(heads: MedusaHeads, hidden: torch.Tensor) -> torch.Tensor:
     return heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))
 
 
-def folder_of(tmp_path: Path, tensors, config: dict | None = None, name: str = "medusa_lm_head.safetensors") -> Path:
+def folder_of(tmp_path: Path, tensors, config: dict | None = None, name: str = FILES[0]) -> Path:
     folder = tmp_path / "heads"
     folder.mkdir(exist_ok=True)
     if name.endswith(".pt"):
@@ -63,71 +64,45 @@ def folder_of(tmp_path: Path, tensors, config: dict | None = None, name: str = "
     return folder
 
 
-@pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("name", ["medusa_lm_head.safetensors", "medusa_lm_head.pt"])
+@pytest.mark.parametrize("own, layers, name", [(True, 2, FILES[0]), (False, 1, FILES[0]), (True, 1, FILES[1])])
 def test_heads_compute_what_the_paper_says(tmp_path, own, layers, name):
     tensors = published(layers=layers, own=own)
     heads = load(folder_of(tmp_path, tensors, {"medusa_num_heads": 3, "medusa_num_layers": layers}, name))
     hidden = torch.randn(2, WIDTH)
-    step = DraftStep(
-        histories=[np.zeros(1, np.int32)] * 2, hidden=hidden, fresh=[hidden[:1]] * 2, room=[9, 9], random=[]
-    )
-    session = heads.open(2)
-    got = session.logits(step)
+    histories = [np.zeros(1, np.int32)] * 2
+    step = DraftStep(histories=histories, hidden=hidden, fresh=[hidden[:1]] * 2, room=[9, 9], random=[])
+    got = heads.open(2).logits(step)
     assert got.shape == (2, 3, V) and heads.slots == 3 and not heads.training
     for head in range(3):
         torch.testing.assert_close(got[:, head], expected_logits(tensors, head, layers, hidden))
 
 
-def test_new_heads_say_what_the_backbone_says():
-    heads = MedusaHeads(heads=2, width=WIDTH, output=BACKBONE)
-    hidden = torch.randn(3, 4, WIDTH)
-    torch.testing.assert_close(
-        said(heads, hidden),
-        BACKBONE(hidden)[..., None, :].expand(-1, -1, 2, -1),
-    )
-    assert len(list(heads.parameters())) == 4, "the backbone's output layer is no part of the heads"
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_what_is_saved_is_read_back(tmp_path, own):
-    heads = MedusaHeads(heads=3, width=WIDTH, layers=2, **({"vocab_size": V} if own else {"output": BACKBONE}))
+@pytest.mark.parametrize("form", [{"vocab_size": V}, {"output": BACKBONE}], ids=["own", "backbone's"])
+def test_what_is_saved_is_read_back(tmp_path, form):
+    heads = MedusaHeads(heads=3, width=WIDTH, layers=2, **form)
     for parameter in heads.parameters():
         parameter.normal_()
-    heads.save(tmp_path / "saved", base_model="the/backbone")
-    again = load(tmp_path / "saved")
-    hidden = torch.randn(2, WIDTH)
-    assert again.form == heads.form
-    assert torch.equal(
-        said(again, hidden),
-        said(heads, hidden),
-    )
-    config = json.loads((tmp_path / "saved" / "config.json").read_text())
+    for _ in range(2):  # the second time over its own
+        heads.save(tmp_path, base_model="the/backbone")
+    again, hidden = load(tmp_path), torch.randn(2, WIDTH)
+    assert again.form == heads.form and torch.equal(said(again, hidden), said(heads, hidden))
+    config = json.loads((tmp_path / "config.json").read_text())
     assert config == {"medusa_num_heads": 3, "medusa_num_layers": 2, "base_model_name_or_path": "the/backbone"}
-    heads.save(tmp_path / "saved")  # over its own
 
 
 def test_saving_spares_the_folder_of_another_model(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with refused(ValueError, "config.json", "another"):
-        MedusaHeads(heads=1, width=WIDTH, vocab_size=V).save(tmp_path)
+    heads = MedusaHeads(heads=1, width=WIDTH, vocab_size=V)
+    refuses(ValueError, lambda: heads.save(tmp_path), "config.json", "another")
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_a_file_without_a_config_tells_its_own_form(tmp_path):
-    folder = folder_of(tmp_path, published(heads=4, layers=1))
-    assert load(folder).slots == load(folder / "medusa_lm_head.safetensors").slots == 4
-
-
-def test_the_first_heads_are_taken_where_the_config_says_fewer(tmp_path):
-    tensors = published(heads=4, layers=1)
+def test_a_file_tells_its_own_form_and_the_config_how_many_heads_are_taken(tmp_path):
+    tensors, hidden = published(heads=4, layers=1), torch.randn(1, WIDTH)
+    folder = folder_of(tmp_path, tensors)
+    assert load(folder).slots == load(folder / FILES[0]).slots == 4
     heads = load(folder_of(tmp_path, tensors, {"medusa_num_heads": 2}))
-    hidden = torch.randn(1, WIDTH)
-    torch.testing.assert_close(
-        said(heads, hidden)[:, 1],
-        expected_logits(tensors, 1, 1, hidden),
-    )
+    torch.testing.assert_close(said(heads, hidden)[:, 1], expected_logits(tensors, 1, 1, hidden))
     assert heads.slots == 2
 
 
@@ -138,10 +113,8 @@ def test_heads_within_a_whole_model(tmp_path):
         **{f"medusa_head.{name}": tensor for name, tensor in tensors.items()},
     }
     hidden = torch.randn(1, WIDTH)
-    one = folder_of(tmp_path, model, {"medusa_num_heads": 2}, "model.safetensors")
-    got = said(load(one), hidden)
+    got = said(load(folder_of(tmp_path, model, {"medusa_num_heads": 2}, "model.safetensors")), hidden)
     torch.testing.assert_close(got[:, 1], expected_logits(tensors, 1, 1, hidden))
-
     names = sorted(model)
     (tmp_path / "parts").mkdir()
     for part in range(2):
@@ -155,48 +128,36 @@ def refused_folder(path, *named: str, **changed) -> None:
     refuses(ValueError, lambda: load(path, **changed), *named)
 
 
-def test_tensors_that_do_not_fit_are_refused(tmp_path):
-    good = published()
-    refused_folder(folder_of(tmp_path, good), "0.0.linear.weight", "[8, 8]", "torch.float32", "[6, 6]", width=8)
-    refused_folder(folder_of(tmp_path, good), "0.2.weight", "[8, 6]", vocab_size=8)
-    refused_folder(
-        folder_of(tmp_path, {**good, "1.0.linear.bias": torch.full((WIDTH,), float("nan"))}), "1.0.linear.bias", "NaN"
-    )
-    refused_folder(
-        folder_of(tmp_path, {**good, "1.0.linear.bias": torch.zeros(WIDTH, dtype=torch.int64)}),
-        "1.0.linear.bias",
-        "torch.int64",
-    )
-    del good["2.1.linear.bias"]
-    refused_folder(folder_of(tmp_path, good), "2.1.linear.bias")
+GOOD = published()
+BIAS = "1.0.linear.bias"
+TENSORS = [
+    (GOOD, {"width": 8}, ["0.0.linear.weight", "[8, 8]", "torch.float32", "[6, 6]"]),
+    (GOOD, {"vocab_size": 8}, ["0.2.weight", "[8, 6]"]),
+    ({**GOOD, BIAS: torch.full((WIDTH,), float("nan"))}, {}, [BIAS, "NaN"]),
+    ({**GOOD, BIAS: torch.zeros(WIDTH, dtype=torch.int64)}, {}, [BIAS, "torch.int64"]),
+    ({name: one for name, one in GOOD.items() if name != BIAS}, {}, [BIAS]),
+    ({**GOOD, "0.attention.weight": torch.zeros(2)}, {}, ["['0.attention.weight']"]),
+    ({**GOOD, "99999999999.0.linear.bias": torch.zeros(WIDTH)}, {}, ["tensors"]),
+    ({**GOOD, "9999.0.linear.bias": torch.zeros(WIDTH)}, {}, ["3.0.linear.weight"]),
+    ({"lm_head.weight": torch.zeros(2)}, {}, ["0.0.linear.weight", "['lm_head.weight']"]),
+]
 
 
-def test_names_that_do_not_fit_are_refused(tmp_path):
-    good = published()
-    refused_folder(folder_of(tmp_path, {**good, "0.attention.weight": torch.zeros(2)}), "['0.attention.weight']")
-    refused_folder(folder_of(tmp_path, {**good, "99999999999.0.linear.bias": torch.zeros(WIDTH)}), "tensors")
-    refused_folder(folder_of(tmp_path, {**good, "9999.0.linear.bias": torch.zeros(WIDTH)}), "3.0.linear.weight")
-    refused_folder(folder_of(tmp_path, {"lm_head.weight": torch.zeros(2)}), "0.0.linear.weight", "['lm_head.weight']")
+@pytest.mark.parametrize("tensors, changed, named", TENSORS, ids=range(len(TENSORS)))
+def test_tensors_that_do_not_fit_are_refused(tmp_path, tensors, changed, named):
+    refused_folder(folder_of(tmp_path, tensors), *named, **changed)
 
 
 def test_configs_that_do_not_fit_are_refused(tmp_path):
-    good = published()
     for count in (4, 0, "3", True):
-        refused_folder(
-            folder_of(tmp_path, good, {"medusa_num_heads": count}),
-            "tensors",
-            "config.json's",
-            "medusa_num_heads",
-            f"{count!r}",
-            "3",
-        )
-    refused_folder(
-        folder_of(tmp_path, good, {"medusa_num_layers": 1}), "tensors", "medusa_num_layers", "1", "config.json", "2"
-    )
-    (tmp_path / "heads" / "config.json").write_text("{")
-    refused_folder(tmp_path / "heads", "config.json")
-    (tmp_path / "heads" / "config.json").write_text("[]")
-    refused_folder(tmp_path / "heads", "config.json", "list")
+        folder = folder_of(tmp_path, GOOD, {"medusa_num_heads": count})
+        refused_folder(folder, "tensors", "config.json's", "medusa_num_heads", repr(count), "3")
+    folder = folder_of(tmp_path, GOOD, {"medusa_num_layers": 1})
+    refused_folder(folder, "tensors", "medusa_num_layers", "1", "config.json", "2")
+    (folder / "config.json").write_text("{")
+    refused_folder(folder, "config.json")
+    (folder / "config.json").write_text("[]")
+    refused_folder(folder, "config.json", "list")
 
 
 class Touch:
@@ -211,10 +172,10 @@ class Touch:
 
 def test_pickles_with_code_are_refused_and_not_run(tmp_path):
     mark = tmp_path / "was_run"
-    refused_folder(folder_of(tmp_path, {"0.0.linear.weight": Touch(mark)}, name="medusa_lm_head.pt"), "safetensors")
+    refused_folder(folder_of(tmp_path, {"0.0.linear.weight": Touch(mark)}, name=FILES[1]), "safetensors")
     assert not mark.exists()
-    refused_folder(folder_of(tmp_path, {**published(), "note": "text"}, name="medusa_lm_head.pt"), "dictionary")
-    refused_folder(folder_of(tmp_path, [1], name="medusa_lm_head.pt"), "list")
+    refused_folder(folder_of(tmp_path, {**published(), "note": "text"}, name=FILES[1]), "dictionary")
+    refused_folder(folder_of(tmp_path, [1], name=FILES[1]), "list")
 
 
 def test_paths_that_hold_no_heads(tmp_path):
@@ -229,7 +190,5 @@ def test_paths_that_hold_no_heads(tmp_path):
 
 
 def test_forms_are_checked():
-    with refused(ValueError, "heads", "0"):
-        MedusaHeads(heads=0, width=WIDTH, vocab_size=V)
-    with refused(ValueError, "vocab_size"):
-        MedusaHeads(heads=1, width=WIDTH)
+    refuses(ValueError, lambda: MedusaHeads(heads=0, width=WIDTH, vocab_size=V), "heads", "0")
+    refuses(ValueError, lambda: MedusaHeads(heads=1, width=WIDTH), "vocab_size")

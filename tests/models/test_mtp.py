@@ -1,7 +1,5 @@
 """Multi-token prediction with caches, in batches, after rejected drafts: the same as rereading everything."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -75,6 +73,7 @@ class Texts:
 
 
 def test_every_step_equals_reading_everything_anew(heads):
+    """Also of requests that go on alone."""
     texts = Texts(heads.target, [2, 9, 5])
     session = heads.open(3)
     # 1 new token: all drafts were rejected; up to T + 1: all were accepted.
@@ -84,14 +83,8 @@ def test_every_step_equals_reading_everything_anew(heads):
         for row in range(3):
             torch.testing.assert_close(got[row], texts.anew(heads, row), atol=1e-5, rtol=0)
         texts.lengths = [length + more for length, more in zip(texts.lengths, new)]
-
-
-def test_requests_that_go_on_alone(heads):
-    texts = Texts(heads.target, [6, 4, 8])
-    session = heads.open(3)
-    session.logits(texts.step([0, 1, 2]))
-    texts.lengths = [7, 6, 11]
     session.select([2, 0])
+    texts.lengths = [length + 2 for length in texts.lengths]
     for row, logits in zip([2, 0], session.logits(texts.step([2, 0]))):
         torch.testing.assert_close(logits, texts.anew(heads, row), atol=1e-5, rtol=0)
 
@@ -104,32 +97,25 @@ def test_steps_must_tell_of_every_token(heads):
     refuses(ValueError, lambda: session.logits(texts.step([0])), "request 0", "3", "2")
 
 
+def opened(folder) -> CausalLMTarget:
+    return CausalLMTarget(transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto"))
+
+
 def test_modules_of_a_checkpoint(tmp_path, monkeypatch):
     known_to_transformers(monkeypatch)
     model, modules = checkpoint(tmp_path)
-    opened = CausalLMTarget(transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto"))
-    heads = MtpHeads.of_checkpoint(opened)
-    expected = MtpHeads(CausalLMTarget(model), modules)
+    heads, expected = MtpHeads.of_checkpoint(opened(tmp_path)), MtpHeads(CausalLMTarget(model), modules)
     got, want = (one.open(1).logits(Texts(one.target, [7]).step([0])) for one in (heads, expected))
     assert heads.slots == 3
     torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
-
-
-def test_incomplete_modules_are_refused(tmp_path, monkeypatch):
-    known_to_transformers(monkeypatch)
-    checkpoint(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     del tensors["model.layers.3.eh_proj.weight"]
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    opened = CausalLMTarget(transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto"))
-    refuses(ValueError, lambda: MtpHeads.of_checkpoint(opened), "eh_proj")
+    refuses(ValueError, lambda: MtpHeads.of_checkpoint(opened(tmp_path)), "eh_proj")
 
 
 def test_models_without_modules_are_refused(tmp_path):
-    refuses(ValueError, lambda: MtpHeads.of_checkpoint(CausalLMTarget(shared("llama"))), "safetensors")
+    """Whatever the configuration promises."""
     shared("deepseek-v3").save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["num_nextn_predict_layers"] == 3, (
-        "the configuration promises them"
-    )
-    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto")
-    refuses(ValueError, lambda: MtpHeads.of_checkpoint(CausalLMTarget(opened)), "safetensors")
+    for target in (CausalLMTarget(shared("llama")), opened(tmp_path)):
+        refuses(ValueError, lambda target=target: MtpHeads.of_checkpoint(target), "safetensors")

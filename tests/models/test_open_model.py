@@ -1,4 +1,4 @@
-"""Models opened from a path, with the heads stored there, and invalid folders."""
+"""Models opened from a path, with the heads stored there; the facts that their headers tell; invalid folders."""
 
 import json
 import subprocess
@@ -7,15 +7,18 @@ import sys
 import pytest
 import torch
 import transformers
+from msgspec import structs
 from safetensors.torch import load_file, save_file
+from support import cli
 from support.blocks import chain
-from support.refusals import assert_named, refused, refuses
+from support.refusals import assert_named, refuses
 from support.tiny_blockwise import CONFIG, untrained, write_tokenizer
 from support.tiny_mtp import checkpoint, known_to_transformers
 from support.tiny_transformers import V, shared
 
 from rescore.decode.models.blockwise import BlockwiseHeads
 from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.mtp import MtpHeads
 from rescore.decode.models.open import open_model
 
@@ -44,18 +47,16 @@ def logits_of(opened, ids) -> torch.Tensor:
     return opened.target.logits(opened.target.read(chain(ids, [0]), cache))
 
 
+def facts(opened) -> tuple:
+    return opened.kind, opened.vocab_size, opened.tokenizer, opened.end_of_text
+
+
 def test_our_model_from_its_file_or_its_folder(ours):
-    ids = torch.arange(1, 9)[None]
+    ids, model = torch.arange(1, 9)[None], untrained()
     for path in (ours, ours / "model.safetensors"):
         opened = open_model(path)
-        assert (opened.kind, opened.vocab_size, opened.tokenizer, opened.end_of_text) == (
-            "blockwise",
-            CONFIG.vocab_size,
-            None,
-            (),
-        )
+        assert facts(opened) == ("blockwise", CONFIG.vocab_size, None, ())
         assert isinstance(opened.heads, BlockwiseHeads) and opened.heads.slots == CONFIG.heads - 1
-        model = untrained()
         torch.testing.assert_close(logits_of(opened, ids), model.logits(model(ids), 1), atol=3e-5, rtol=0)
     write_tokenizer(ours / "tokenizer.json")
     opened = open_model(ours, dtype=torch.bfloat16, device="cpu")
@@ -63,24 +64,12 @@ def test_our_model_from_its_file_or_its_folder(ours):
     assert logits_of(opened, ids).dtype == torch.bfloat16
 
 
-def test_a_model_of_hugging_face(llama):
-    opened = open_model(llama)
-    ids = torch.arange(3, 12)[None]
-    assert (opened.kind, opened.vocab_size, opened.heads, opened.tokenizer, opened.end_of_text) == (
-        "causal-lm",
-        V,
-        None,
-        None,
-        (2,),
-    )
-    assert torch.equal(logits_of(opened, ids), logits_of(open_model(llama, dtype=torch.float32), ids))
+def test_models_of_hugging_face(llama, tmp_path):
+    opened, ids = open_model(llama), torch.arange(3, 12)[None]
+    assert facts(opened) == ("causal-lm", V, None, (2,)) and opened.heads is None
     torch.testing.assert_close(logits_of(opened, ids), shared("llama")(input_ids=ids).logits, atol=1e-5, rtol=0)
     assert logits_of(open_model(llama, dtype=torch.bfloat16), ids).dtype == torch.bfloat16
-
-
-def test_an_encoder_decoder(tmp_path):
-    shared("t5").save_pretrained(tmp_path)
-    opened = open_model(tmp_path)
+    opened = open_model(written("t5", tmp_path))
     assert (opened.kind, opened.target.trees, opened.heads) == ("encoder-decoder", False, None)
 
 
@@ -95,16 +84,38 @@ def test_ends_of_text(llama):
     assert open_model(llama).end_of_text == (0,)
 
 
+def written(name, folder):
+    if name == "blockwise":
+        untrained().save(folder / "model.safetensors")
+    elif name == "one head":
+        untrained(config=structs.replace(CONFIG, heads=1)).save(folder / "model.safetensors")
+    else:
+        shared(name).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["blockwise", "one head", "llama", "gpt2", "gemma3", "deepseek-v3", "t5", "bart"])
+def test_facts_are_those_of_the_opened_model(tmp_path, name):
+    """deepseek-v3 is configured with MTP modules, which this folder does not hold."""
+    folder = written(name, tmp_path)
+    if name in ("one head", "llama", "t5"):
+        cli.make_tokenizer(folder / "tokenizer.json", 20)
+    known, opened = model_facts(folder), open_model(folder)
+    assert facts(known) == facts(opened)
+    assert (known.context, known.trees) == (opened.target.context, opened.target.trees)
+    assert known.heads == (opened.heads is not None) == (name == "blockwise")
+
+
 def test_medusa_heads_named_or_found(llama, ours, tmp_path):
     folder = medusa(tmp_path / "heads")
     named = open_model(llama, heads=folder, dtype=torch.bfloat16)
     assert isinstance(named.heads, MedusaHeads) and named.heads.slots == 3
     assert next(named.heads.parameters()).dtype == torch.bfloat16, "as the model's"
+    assert model_facts(llama, folder).heads and not model_facts(llama).heads
     (folder / "medusa_lm_head.safetensors").rename(llama / "medusa_lm_head.safetensors")
-    assert isinstance(open_model(llama).heads, MedusaHeads)
-    assert isinstance(
-        open_model(ours, heads=medusa(tmp_path / "others", CONFIG.width, CONFIG.vocab_size)).heads, MedusaHeads
-    )
+    assert isinstance(open_model(llama).heads, MedusaHeads) and model_facts(llama).heads
+    others = medusa(tmp_path / "others", CONFIG.width, CONFIG.vocab_size)
+    assert isinstance(open_model(ours, heads=others).heads, MedusaHeads)
 
 
 def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
@@ -112,16 +123,22 @@ def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
     known_to_transformers(monkeypatch)
     for heads in ("mtp", None):
         opened = open_model(tmp_path, heads=heads)
-        assert isinstance(opened.heads, MtpHeads) and opened.heads.slots == 3
+        assert isinstance(opened.heads, MtpHeads) and opened.heads.slots == 3 and model_facts(tmp_path, heads).heads
 
 
 def test_heads_that_are_not_there(llama, ours, tmp_path):
-    refuses(ValueError, lambda: open_model(llama, heads="mtp"), "safetensors")
-    refuses(ValueError, lambda: open_model(ours, heads="mtp"), "'mtp'")
-    refuses(FileNotFoundError, lambda: open_model(llama, heads=tmp_path / "nowhere"), "nowhere")
+    (tmp_path / "t5").mkdir()
+    for error, path, heads, *named in (
+        (ValueError, llama, "mtp", "safetensors"),
+        (ValueError, ours, "mtp", "'mtp'"),
+        (ValueError, written("t5", tmp_path / "t5"), "mtp", "T5ForConditionalGeneration", "'mtp'"),
+        (FileNotFoundError, llama, tmp_path / "nowhere", "nowhere"),
+    ):
+        refuses(error, lambda path=path, heads=heads: open_model(path, heads=heads), *named)
+        refuses(error, lambda path=path, heads=heads: model_facts(path, heads))
     refuses(ValueError, lambda: open_model(llama, heads=medusa(tmp_path / "wide", 48)), "another")
-    shared("t5").save_pretrained(tmp_path / "t5")
-    refuses(ValueError, lambda: open_model(tmp_path / "t5", heads="mtp"), "T5ForConditionalGeneration", "'mtp'")
+    file = ours / "model.safetensors"
+    refuses(ValueError, lambda: open_model(file, heads="data/demo/bita"), "data/demo/bita", "BiTA")
 
 
 def test_paths_without_a_model(tmp_path):
@@ -150,32 +167,34 @@ def test_incomplete_or_foreign_weights_are_refused(llama):
     refused_folder(llama, "safetensors")
 
 
+def changed(folder, **fields) -> None:
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | fields))
+
+
 @pytest.mark.parametrize(
-    "family,name,value,match",
+    "family, name, value, named",
     [
         ("llama", "num_hidden_layers", 10**30, ["2", "1000000000000000"]),
         ("llama", "num_hidden_layers", 3, ["config.json", "num_hidden_layers", "2"]),
         ("t5", "num_decoder_layers", 10**9, ["num_decoder_layers", "3"]),
         ("deepseek-v3", "num_mtp_layers", 10**9, ["num_mtp_layers"]),
         ("llama", "vocab_size", 10**9, ["64,000,015,520"]),
-        ("llama", "intermediate_size", 10**8, ["19,200,008,672"]),
         ("deepseek-v3", "n_routed_experts", 10**7, ["15"]),
     ],
 )
-def test_nothing_is_built_of_a_config_that_is_not_its_tensors(tmp_path, monkeypatch, family, name, value, match):
+def test_nothing_is_built_of_a_config_that_is_not_its_tensors(tmp_path, monkeypatch, family, name, value, named):
     """No number of config.json makes layers or takes memory: weights are not looked for."""
     shared(family).save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
+    changed(tmp_path, **{name: value})
     for kind in (transformers.AutoModelForCausalLM, transformers.AutoModelForSeq2SeqLM):
         monkeypatch.setattr(kind, "from_pretrained", None)
-    refused_folder(tmp_path, *match)
+    refused_folder(tmp_path, *named)
 
 
 def test_a_config_without_tensors_counts_few_layers(tmp_path):
     shared("llama").config.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1001}))
+    changed(tmp_path, num_hidden_layers=1001)
     refused_folder(tmp_path, "num_hidden_layers", "1000", "1001")
 
 
@@ -190,17 +209,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path):
 
 
 def test_without_the_package_the_message_names_it(llama):
-    code = (
-        "import sys; sys.modules['transformers'] = None; from rescore.decode.models.open import open_model; "
-        f"open_model({str(llama)!r})"
-    )
+    opens = f"from rescore.decode.models.open import open_model; open_model({str(llama)!r})"
+    code = f"import sys; sys.modules['transformers'] = None; {opens}"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert_named(ended.stderr, ["transformers"])
-
-
-def test_mask_tokens_of_a_model_that_cannot_read_them_are_refused_by_name(tmp_path):
-    from support.tiny_blockwise import untrained
-
-    untrained().save(tmp_path / "model.safetensors")
-    with refused(ValueError, "data/demo/bita", "BiTA"):
-        open_model(tmp_path / "model.safetensors", heads="data/demo/bita")

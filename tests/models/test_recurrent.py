@@ -7,6 +7,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
+from support.blocks import tree_block
 from support.generating import assert_a_chat_continues, padded, texts_of
 from support.refusals import refuses
 from support.scripted import Scripted
@@ -20,15 +21,15 @@ from rescore.decode.loop.layout import BatchLayout
 from rescore.decode.models import recurrent
 from rescore.decode.models.model_check import attends
 from rescore.decode.models.open import open_model
-from rescore.decode.models.recurrent import RecurrentTarget, causal_target
+from rescore.decode.models.recurrent import causal_target
 from rescore.decode.models.slot_cache import CACHE
 from rescore.decode.models.target import Block
+from rescore.lattice.tree import TokenTree
 
 EQUAL = """
     bailing_hybrid bamba falcon_h1 granitemoehybrid kimi_linear lara_mini lfm2 lfm2_moe lfm3 mamba2 nemotron_h
     olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next zamba2 zaya
 """.split()
-REFUSED = "falcon_mamba inkling_text jamba mamba minimax recurrent_gemma".split()
 CLAMPED = "nemotron_h zamba2".split()  # pass over several tokens and passes over one differ by 1e-3 of a logit
 CONVOLUTIONS = "lfm2 lfm2_moe lfm3".split()  # no other state
 PROMPTS = [np.array(ids) for ids in ([5, 6, 7, 8, 5, 6], [9, 8, 7, 9], [3, 1, 4, 1])]
@@ -51,14 +52,19 @@ def plain(family):
     return [text[len(prompt) :].tolist() for text, prompt in zip(alone, PROMPTS)]
 
 
+def guesses(text, start, length, right):
+    """A draft of a text's next tokens, wrong at the places that `right` denies."""
+    draft = text[start : start + length]
+    return [[token if right(start + i) else (token + 1) % 7 + 1 for i, token in enumerate(draft)]]
+
+
 def drafter_of(family, right, lengths=(DRAFTED, DRAFTED, DRAFTED)):
     """Drafts the true continuation, except for the places in a text that `right` says are wrong."""
     texts = [[*prompt.tolist(), *text] for prompt, text in zip(PROMPTS, plain(family))]
 
     def propose(history):
         known = next(row for row, text in enumerate(texts) if text[: len(history)] == history.tolist())
-        draft = texts[known][len(history) : len(history) + lengths[known]]
-        return [[token if right(len(history) + i) else (token + 1) % 7 + 1 for i, token in enumerate(draft)]]
+        return guesses(texts[known], len(history), lengths[known], right)
 
     return Scripted(propose)
 
@@ -100,28 +106,21 @@ def test_a_greedy_text_is_generates_in_no_pass_more(family, right):
 
 
 @families
-def test_what_was_accepted_whole_is_not_read_again(family):
-    target, drafter = target_of(family), drafter_of(family, RIGHT["right"])
+def test_what_was_accepted_is_not_read_again_nor_what_can_be_cut(family):
+    target, right, wrong = target_of(family), drafter_of(family, RIGHT["right"]), drafter_of(family, RIGHT["wrong"])
     with Passes(target) as widths:
-        generate(target, PROMPTS[:1], drafter, Options(max_tokens=1 + 4 * (DRAFTED + 1)))
+        generate(target, PROMPTS[:1], right, Options(max_tokens=1 + 4 * (DRAFTED + 1)))
     assert widths == [len(PROMPTS[0])] + [DRAFTED + 1] * 4
-
-
-@families
-def test_what_follows_a_rejected_draft_is_read_again_unless_it_can_be_cut(family):
-    target, drafter = target_of(family), drafter_of(family, RIGHT["wrong"])
     with Passes(target) as widths:
-        generate(target, PROMPTS[:1], drafter, Options(max_tokens=1 + 4))
+        generate(target, PROMPTS[:1], wrong, Options(max_tokens=1 + 4))
     again = [0, 0, 0, 0] if family in CONVOLUTIONS else [0, 1, 2, 3]
-    room = [4, 3, 2, 1]
-    assert widths[1:] == [tail + 1 + drafted for tail, drafted in zip(again, room)]
+    assert widths[1:] == [tail + 1 + drafted for tail, drafted in zip(again, [4, 3, 2, 1])]
 
 
 @families
-@pytest.mark.parametrize("right", [None, RIGHT["half"]], ids=["none", "half"])
-def test_rows_of_a_batch_are_decoded_as_alone(family, right):
-    drafter = None if right is None else drafter_of(family, right, lengths=(4, 1, 3))
-    assert tokens_of(generate(target_of(family), PROMPTS, drafter, Options(max_tokens=TOKENS))) == expected(family)
+def test_rows_of_a_batch_are_decoded_as_alone(family):
+    for drafter in (None, drafter_of(family, RIGHT["half"], lengths=(4, 1, 3))):
+        assert tokens_of(generate(target_of(family), PROMPTS, drafter, Options(max_tokens=TOKENS))) == expected(family)
 
 
 @pytest.mark.parametrize("family", ["qwen3_next", "lfm2"])
@@ -166,13 +165,12 @@ def test_a_stored_model_is_opened(tmp_path):
 
 
 def knowing(inputs, texts, right):
-    """`generate` with drafts of texts, of which the tokens at the places that `right` denies are wrong."""
+    """`generate` with drafts of these texts."""
     whole = texts_of(inputs, texts)
 
     def propose(history):
         known = next(row for row in whole if row[: len(history)] == history.tolist())
-        draft = known[len(history) : len(history) + DRAFTED]
-        return [[token if right(len(history) + i) else (token + 1) % 7 + 1 for i, token in enumerate(draft)]]
+        return guesses(known, len(history), DRAFTED, right)
 
     return Drafting(Scripted(propose))
 
@@ -180,27 +178,26 @@ def knowing(inputs, texts, right):
 GREEDY = dict(do_sample=False, pad_token_id=0)
 
 
-@families
-@pytest.mark.parametrize("rows", [1, 3], ids=["alone", "ragged"])
-def test_a_chat_continues_from_its_cache(family, rows):
+@pytest.mark.parametrize("family", [one for one in EQUAL if one in FAMILIES and one != "mamba2"])
+@pytest.mark.parametrize("rows, right", [(1, "right"), (3, "half")])
+def test_a_chat_continues_from_its_cache(family, rows, right):
+    """Of models with some attention: other caches do not tell how long their texts are."""
     model = target_of(family).model
-    if not attends(model.config):
-        pytest.skip("a cache without attention layers does not tell how long its texts are")
     cache = partial(DynamicCache, config=model.config)
-    for right in RIGHT.values():
-        assert_a_chat_continues(model, padded(PROMPTS[:rows]), partial(knowing, right=right), most=9, new_cache=cache)
+    knows = partial(knowing, right=RIGHT[right])
+    assert_a_chat_continues(model, padded(PROMPTS[:rows]), knows, most=9, new_cache=cache)
 
 
 @families
-@pytest.mark.parametrize("right", RIGHT.values(), ids=RIGHT)
-def test_a_dict_with_scores_and_cache(family, right):
+def test_a_dict_with_scores_and_cache(family):
     """Rows that end are read on with padding, as `generate` does."""
     model, inputs = target_of(family).model, padded(PROMPTS)
     free = model.generate(**inputs, max_new_tokens=TOKENS, **GREEDY)
     ends = free[0, inputs["input_ids"].shape[1] + 7].tolist()
     wanted = dict(return_dict_in_generate=True, output_scores=True, output_logits=True, eos_token_id=ends)
     expected = model.generate(**inputs, max_new_tokens=12, **GREEDY, **wanted)
-    got = model.generate(**inputs, max_new_tokens=12, **GREEDY, **wanted, custom_generate=knowing(inputs, free, right))
+    drafting = knowing(inputs, free, RIGHT["half"])
+    got = model.generate(**inputs, max_new_tokens=12, **GREEDY, **wanted, custom_generate=drafting)
     assert got.sequences.tolist() == expected.sequences.tolist()
     tolerance = 2e-3 if family in CLAMPED else 5e-4  # sums in another order, where `generate` pads
     for name in ("scores", "logits"):
@@ -224,31 +221,14 @@ def test_texts_are_read_on_from_their_ends():
 
 
 def test_short_passes_are_computed_in_short_chunks(monkeypatch):
-    """And give the same logits; the model itself is unchanged."""
     monkeypatch.setattr(recurrent, "CHUNK", 2)
-    target = causal_target(small_model("mamba2"))
-    together = generate(target, PROMPTS, drafter_of("mamba2", RIGHT["half"]), Options(max_tokens=TOKENS))
+    target, drafter = causal_target(small_model("mamba2")), drafter_of("mamba2", RIGHT["half"])
+    together = generate(target, PROMPTS, drafter, Options(max_tokens=TOKENS))
     assert tokens_of(together) == expected("mamba2")
-    view = recurrent.with_chunks(target.decoder, 2)
-    assert {layer.mixer.chunk_size for layer in view.layers} == {2}
-    assert {layer.mixer.chunk_size for layer in target.decoder.layers} == {4}
-    assert view.layers[0].mixer.A_log is target.decoder.layers[0].mixer.A_log
-    assert recurrent.with_chunks(target.decoder, 4) is target.decoder
 
 
 def test_trees_are_refused():
     target = target_of("mamba2")
     cache, _ = target.open([np.array([1, 2])], 1, 8)
-    zeros = torch.zeros(1, 3, dtype=torch.int64)
-    tree = Block(ids=zeros, start=zeros[:, 0], depths=zeros, ancestors=torch.eye(3, dtype=torch.bool)[None], end=3)
+    tree = tree_block(TokenTree.from_drafts(np.array([[3, 4], [5, -1]])), 9, [0])
     refuses(ValueError, lambda: target.read(tree, cache), "chain")
-
-
-@pytest.mark.parametrize("family", [family for family in REFUSED if family in FAMILIES])
-def test_families_that_ignore_a_kept_state_are_refused(family):
-    model = small_model(family)
-    refuses(ValueError, lambda: causal_target(model), type(model).__name__)
-
-
-def test_models_with_attention_alone_stay_what_they_are():
-    assert not isinstance(target_of("llama"), RecurrentTarget)

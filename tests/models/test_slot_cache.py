@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 from support.blocks import chain, tree_block
-from support.refusals import refused, refuses
-from support.tiny_blockwise import V, untrained
+from support.refusals import refuses
 
 from rescore import _core
 from rescore.decode.models.slot_cache import SlotCache
@@ -14,42 +13,11 @@ from rescore.lattice.tree import TokenTree
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return untrained()
-
-
-def close(got, expected) -> None:
-    torch.testing.assert_close(got, expected, atol=3e-5, rtol=0)
-
-
-def test_rows_that_move_up_go_on_at_their_own_lengths(model):
-    ids, lengths = torch.randint(V, (4, 9)), [4, 7, 5, 6]
-    cache, left = SlotCache(4, 8), [0, 1, 2, 3]
-    model.read(chain(ids[:, :7], [0] * 4), cache)
-    for kept in ([1, 2, 3], [0, 2], [1]):
-        cache.select(kept)
-        left = [left[row] for row in kept]
-        starts = [lengths[row] for row in left]
-        got = model.read(chain(ids[left, starts][:, None], starts), cache)[:, 0]
-        for state, row in zip(got, left):
-            close(state, model(ids[row : row + 1, : lengths[row] + 1])[0, -1])
-
-
-def test_rows_that_change_places_are_copied_as_they_were(model):
-    ids = torch.randint(V, (3, 6))
-    cache = SlotCache(3, 8)
-    cache.copy([1, 0, 2], [0, 0, 0], [2, 2, 2])  # nothing was read yet
-    model.read(chain(ids, [0, 0, 0]), cache)
-    cache.copy(torch.tensor([1, 0, 0]), [0, 0, 6], [6, 6, 6])
-    got = model.read(chain([[1], [2], [3]], [6, 6, 6]), cache)
-    close(got, model(torch.cat((ids[[1, 0, 2]], torch.tensor([[1], [2], [3]])), dim=1))[:, 6:])
-
-
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_copies_touch_their_own_slots_alone(seed):
     random = np.random.default_rng(seed)
     cache = SlotCache(4, 6)
+    cache.copy([1, 0, 2, 3], [0] * 4, [2] * 4)  # nothing was read yet
     cache.keys, cache.values = [torch.rand(4, 2, 6, 3)], [torch.rand(4, 2, 6, 3)]
     sources, starts = random.integers(0, 4, 4).tolist(), random.integers(0, 7, 4).tolist()
     stops = [int(random.integers(start, 7)) for start in starts]
@@ -85,30 +53,13 @@ def test_accepted_columns_move_and_nothing_else_does(dtype):
 
 def test_moves_beyond_the_stores_are_refused():
     stores, at = [np.zeros((2, 1, 3, 4), np.uint8)], np.array([0, 1])
-    for name, rows, sources, targets in (
-        (["rows", "0", "1", "2"], at + 1, at, at),
-        (["sources", "0", "2", "3"], at, at + 2, at),
-        (["targets", "0", "2", "-1"], at, at, at - 1),
-        (["targets", "2", "1"], at, at, at[:1]),
+    for moves, *named in (
+        ((at + 1, at, at), "rows", "0", "1", "2"),
+        ((at, at + 2, at), "sources", "0", "2", "3"),
+        ((at, at, at - 1), "targets", "0", "2", "-1"),
+        ((at, at, at[:1]), "targets", "2", "1"),
     ):
-        with refused(ValueError, *name):
-            _core.move_slots(stores, rows, sources, targets)
-
-
-def test_a_window_hides_what_lies_further_back():
-    block = chain([[1, 2, 3]], [4])
-    assert block.seen(window=3)[0, 0].int().tolist() == [
-        [0, 0, 1, 1, 1, 0, 0],
-        [0, 0, 0, 1, 1, 1, 0],
-        [0, 0, 0, 0, 1, 1, 1],
-    ]
-    tree = tree_block(TokenTree.from_drafts(np.array([[3, 4], [5, -1]])), 9, [4])
-    assert tree.seen(window=2)[0, 0].int().tolist() == [
-        [0, 0, 0, 1, 1, 0, 0, 0],
-        [0, 0, 0, 0, 1, 1, 0, 0],
-        [0, 0, 0, 0, 0, 1, 1, 0],
-        [0, 0, 0, 0, 1, 0, 0, 1],
-    ]
+        refuses(ValueError, lambda moves=moves: _core.move_slots(stores, *moves), *named)
 
 
 @pytest.mark.parametrize("starts", [[4], [4, 0, 7]])

@@ -10,11 +10,10 @@ from torch import Tensor
 
 @dataclass
 class WrittenOut:
-    """predicted: logits [n, V]; layers: run at each of n positions; inputs: of every layer, states [n, width]."""
+    """predicted: logits [n, V]; layers: run at each of n positions."""
 
     predicted: Tensor
     layers: list[int]
-    inputs: list[Tensor]
 
 
 def llama_layer(model: Any, layer: int, states: Tensor) -> Tensor:
@@ -62,4 +61,4 @@ def written_out(
                     used = number + 1
         layers.append(used or depth)
         predicted.append(logits(state))
-    return WrittenOut(torch.stack(predicted), layers, [torch.stack(one) for one in inputs])
+    return WrittenOut(torch.stack(predicted), layers)

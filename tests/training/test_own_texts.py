@@ -11,7 +11,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.training.own_texts import States, TextOptions, own_texts, read_states
 from rescore.decode.verify.sampling import Sampling
 
-END, MOST, NAMES = (2, 5), 12, ("llama", "qwen2", "gpt2")
+END, MOST = (2, 5), 12
 
 
 def prompts(count: int, seed: int = 0) -> list[Prompt]:
@@ -62,8 +62,7 @@ def check_states(states: States, model, text: np.ndarray, first: int, rtol: floa
     assert (states.top_ids == ids[:, :k].numpy())[distinct.numpy()].all()
 
 
-@pytest.mark.parametrize("rows", [1, 3, 16])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name, rows", [("llama", 1), ("llama", 16), ("qwen2", 3), ("gpt2", 3)])
 def test_every_text_is_what_its_prompt_gives_alone(name, rows):
     model, asked = shared(name), prompts(11)
     options = TextOptions(temperatures=(0.0, 0.9), max_tokens=MOST, ends=END, top_k=4, rows=rows)
@@ -76,15 +75,6 @@ def test_every_text_is_what_its_prompt_gives_alone(name, rows):
         check_states(text.states, model, whole, len(prompt.tokens))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_greedy_texts_are_those_of_transformers_generate(name):
-    model, (prompt, *_) = shared(name), prompts(1, seed=7)
-    (text,) = own_texts(CausalLMTarget(model), [prompt], TextOptions(temperatures=(0.0,), max_tokens=9, ends=(V,)))
-    ids = torch.from_numpy(prompt.tokens.astype(np.int64))[None]
-    got = model.generate(ids, max_new_tokens=9, min_new_tokens=9, do_sample=False, pad_token_id=0, eos_token_id=None)
-    assert text.tokens.tolist() == got[0, len(prompt.tokens) :].tolist()
-
-
 def test_no_text_is_begun_when_enough_is_written():
     target, asked = CausalLMTarget(shared("llama")), prompts(200)
     options = TextOptions(temperatures=(0.9,), max_tokens=MOST, ends=END, rows=4, tokens=60)
@@ -92,7 +82,7 @@ def test_no_text_is_begun_when_enough_is_written():
     assert 60 <= sum(lengths) < 60 + 4 * MOST
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["qwen2", "gpt2"])
 def test_references_are_read_as_they_would_be_alone(name):
     model, asked = shared(name), prompts(7, seed=3)
     found = {one.prompt.number: one for one in read_states(CausalLMTarget(model), asked, top_k=4, rows=3)}
