@@ -88,9 +88,9 @@ class Normalised {
     return q.array;
   }
 
-  nb::object trees(int nodes, int threads) const {
+  nb::tuple trees(int nodes, int threads) const {
     expect_range("threads", threads, 1, 1024);
-    return rescore::trees(batch_.rows, nodes, nb::none(), [&](const Trees& trees) {
+    return rescore::trees(batch_.rows, nodes, [&](const Trees& trees) {
       parallel_for(batch_.rows, threads, [&](int64_t b) {
         const Sausage sausage = batch_.sausage(b);
         with_walk(b, sausage, [&](const auto& walk) {

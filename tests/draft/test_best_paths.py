@@ -25,7 +25,7 @@ from support.refusals import refuses
 from rescore import _core
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.tree import Drafts, TokenTree, Trees
+from rescore.lattice.tree import TokenTree
 from rescore.lm.model.ngram import NGram
 
 
@@ -164,53 +164,6 @@ def batch_of(lattices: int) -> tuple[Sausage, np.ndarray]:
     return Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)), np.zeros(
         (lattices, 1), np.int32
     )
-
-
-def columns(answer: Drafts | Trees) -> list[np.ndarray]:
-    return [
-        answer.tokens,
-        answer.count,
-        *([answer.cost] if isinstance(answer, Drafts) else [answer.parents, answer.depths, answer.logq]),
-    ]
-
-
-@pytest.mark.parametrize("name, size", [("paths", 5), ("trees", 9)])
-def test_answers_are_written_where_the_caller_wants_them(name, size):
-    call = getattr(Rescorer(threads=2), name)
-    first, second = batch_of(3), batch_of(3)
-    second[0].ids[:] = second[0].ids[::-1].copy()
-    out = call(*first, size)
-    before = columns(out)
-    assert call(*second, size, out=out) is out
-    assert all(a is b for a, b in zip(columns(out), before))
-    for mine, other in zip(columns(out), columns(call(*second, size))):
-        np.testing.assert_array_equal(mine, other)
-    single = call(second[0][0], second[1][0], size) if name == "paths" else None
-    if single is not None:
-        assert call(second[0][1], second[1][1], size, out=single) is single
-        np.testing.assert_array_equal(single.tokens, out.tokens[1])
-
-
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"tokens": np.zeros((3, 5, 2), np.int32)}, ValueError, ["out", "3", "2"]),
-        ({"tokens": np.zeros((2, 5, 3), np.int32)}, ValueError, ["out", "3", "0", "2"]),
-        ({"cost": np.zeros((3, 5), np.float64)}, TypeError, ["out"]),
-        ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, ["out"]),
-        ({"count": np.zeros((3, 1), np.int32)}, TypeError, ["out"]),
-    ],
-)
-def test_misuse_of_out(change, error, message):
-    shapes = {
-        "tokens": np.zeros((3, 5, 3), np.int32),
-        "cost": np.zeros((3, 5), np.float32),
-        "count": np.zeros(3, np.int32),
-    }
-    refuses(error, lambda: Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, **change})), *message)
-    fixed = np.zeros((3, 5), np.float32)
-    fixed.flags.writeable = False
-    refuses(TypeError, lambda: Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, "cost": fixed})), "contiguous")
 
 
 def long_lists() -> NGram:

@@ -10,7 +10,6 @@ from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import NGramDrafter
 from rescore.lattice.sausage import Sausage
-from rescore.lattice.tree import Trees
 from rescore.lm.model import example
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
@@ -60,7 +59,6 @@ def test_worked_example(lm, sausage):
         (lambda lm, s: Rescorer(lm, alpha=1, calibration=DEFAULT), ValueError, ["calibration"]),
         (lambda lm, s: Rescorer(lm, alpha=1).text(), ValueError, ["text"]),
         (lambda lm, s: Rescorer(lm, alpha=1).tree(s, [0], depth=9), TypeError, ["depth"]),
-        (lambda lm, s: Rescorer(lm).trees(s, [0], out=Trees.empty(1, 4)), TypeError, ["out"]),
         (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, ["head", "[T]", "[1, 1]"]),
         (lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]), ValueError, ["head", "3", "2"]),
         (lambda lm, s: NGramDrafter(lm, slots=0, nodes=8), ValueError, ["depth", "1..1024", "0"]),

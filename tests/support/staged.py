@@ -65,7 +65,7 @@ def text_pieces(seed: int, vocab_size: int, tokens: int, pieces: int = 3, spread
 
 def windows_of(contents: Sequence[np.ndarray], options: CountOptions) -> Windows:
     """The windows of a text, as counted on another machine."""
-    run = Run.of_tokens([(content, 0, len(content)) for content in contents], options, [])
+    run = Run.of_tokens(list(contents), options, [])
     return Windows.joined(list(count_run([run], 0, options)))
 
 

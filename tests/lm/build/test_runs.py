@@ -48,12 +48,13 @@ def test_merged_runs_are_the_windows_of_the_definition(documents, order, vocab_s
         CountOptions(order=order, vocab_size=vocab_size, end_of_text=EOT),
         sorted(starts) if order > 1 else [],
     )
-    text = np.array([token for document in documents if document for token in (*document, EOT)], np.uint32)
+    used, half = [document for document in documents if document], len(documents) // 2
+    text, *parts = (
+        np.array([token for document in some for token in (*document, EOT)], np.uint32)
+        for some in (used, used[:half], used[half:])
+    )
     expected = windows(documents, order)
-    halves = [
-        Run.of_tokens([(text, 0, len(text) // 2)], options, starts),
-        Run.of_tokens([(text, len(text) // 2, len(text))], options, starts),
-    ]
+    halves = [Run.of_tokens([part], options, starts) for part in parts]
     assert spelled(halves, options, len(starts) + 1) == expected
     assert sum(run.tokens for run in halves) == expected.total() == len(text)
     rows = list(expected)
@@ -71,21 +72,21 @@ def test_merged_runs_are_the_windows_of_the_definition(documents, order, vocab_s
 
 def test_files_are_read_piece_by_piece(tmp_path):
     options = CountOptions(order=5, vocab_size=300, end_of_text=EOT)
-    text = np.random.default_rng(1).integers(0, 300, 5000).astype(np.uint16)
-    run = Run.of_tokens([(text, 0, len(text))], options, [100, 200])
+    text = np.random.default_rng(1).integers(0, 300, 200_000).astype(np.uint16)
+    run = Run.of_tokens([text], options, [100, 200])
+    assert min(np.diff(run.slices)) > 1 << 18, "each slice takes more than one read"
     (tmp_path / "run").write_bytes(b"before" + run.source)
     for number in range(3):
         begin, end = run.slices[number : number + 2]
         whole = _core.RunSlices([run.source[begin:end]], order=5, vocab_size=300, end_of_text=EOT).spell(10**6)
         from_file = _core.RunSlices(
-            [(str(tmp_path / "run"), begin + 6, end + 6)], order=5, vocab_size=300, end_of_text=EOT, buffer=1
+            [(str(tmp_path / "run"), begin + 6, end + 6)], order=5, vocab_size=300, end_of_text=EOT
         )
         parts = []
         while not parts or parts[-1][-1]:
             parts.append(from_file.spell(7))
         np.testing.assert_array_equal(np.concatenate([tokens for _, tokens, _, _ in parts]), whole[1])
         np.testing.assert_array_equal(np.concatenate([counts for _, _, counts, _ in parts]), whole[2])
-        assert from_file.consumed == end - begin
 
 
 def test_slices_are_about_equal():
@@ -151,7 +152,7 @@ def test_any_bytes_end_or_are_an_error(data, order, vocab_size, twice):
 def test_flipped_bits_end_or_are_an_error(documents, order, at, bit):
     options = CountOptions(order=order, vocab_size=6, end_of_text=EOT)
     text = np.array([token for document in documents for token in (*document, EOT)], np.uint16)
-    data = bytearray(Run.of_tokens([(text, 0, len(text))], options, []).source)
+    data = bytearray(Run.of_tokens([text], options, []).source)
     if data:
         data[at % len(data)] ^= 1 << bit
     consume([bytes(data)], order, 6)
@@ -159,7 +160,7 @@ def test_flipped_bits_end_or_are_an_error(documents, order, at, bit):
 
 def test_a_run_that_is_cut_is_an_error(tmp_path):
     options = CountOptions(order=3, vocab_size=6, end_of_text=EOT)
-    run = Run.of_tokens([(np.array([1, 2, 3, 1, 2, 0], np.uint16), 0, 6)], options, [])
+    run = Run.of_tokens([np.array([1, 2, 3, 1, 2, 0], np.uint16)], options, [])
     (tmp_path / "run").write_bytes(run.source[:-1])
     with refused(ValueError, "run"):
         merge_slice([Run(source=tmp_path / "run", slices=run.slices, windows=6, tokens=6)], 0, options).spell(100)
@@ -183,16 +184,14 @@ ids = np.array([1, 2, 0], np.uint16)
 @pytest.mark.parametrize(
     "parts, options, message",
     [
-        ([(ids, 2, 1)], {}, ["parts"]),
-        ([(ids, 0, 4)], {}, ["parts"]),
-        ([(ids, 0, 3)], {"vocab_size": 2, "end_of_text": 0}, ["token 1", "0..1", "2"]),
-        ([(ids.astype(np.int32) - 1, 0, 3)], {}, ["token 2", "0..5", "-1"]),
-        ([(ids, 0, 3)], {"order": 8}, ["order", "1..7", "8"]),
-        ([(ids, 0, 3)], {"order": 0}, ["order", "1..7", "0"]),
-        ([(ids, 0, 3)], {"vocab_size": 0}, ["vocabulary size", "1..2^24", "0"]),
-        ([(ids, 0, 3)], {"vocab_size": (1 << 24) + 1}, ["vocabulary size", "1..2^24"]),
-        ([(ids, 0, 3)], {"end_of_text": 6}, ["0..5", "6"]),
-        ([(ids, 0, 3)], {"starts": [3, 3]}, ["starts"]),
+        ([ids], {"vocab_size": 2, "end_of_text": 0}, ["token 1", "0..1", "2"]),
+        ([ids.astype(np.int32) - 1], {}, ["token 2", "0..5", "-1"]),
+        ([ids], {"order": 8}, ["order", "1..7", "8"]),
+        ([ids], {"order": 0}, ["order", "1..7", "0"]),
+        ([ids], {"vocab_size": 0}, ["vocabulary size", "1..2^24", "0"]),
+        ([ids], {"vocab_size": (1 << 24) + 1}, ["vocabulary size", "1..2^24"]),
+        ([ids], {"end_of_text": 6}, ["0..5", "6"]),
+        ([ids], {"starts": [3, 3]}, ["starts"]),
     ],
 )
 def test_wrong_text_is_refused(parts, options, message):
@@ -202,7 +201,7 @@ def test_wrong_text_is_refused(parts, options, message):
 @pytest.mark.parametrize("array", [ids.astype(np.int64), ids.astype(np.float32), ids.reshape(3, 1), [1, 2, 0], None])
 def test_text_of_another_type_is_refused(array):
     with pytest.raises(TypeError):
-        _core.count_windows([(array, 0, 3)], **GOOD, starts=[])
+        _core.count_windows([array], **GOOD, starts=[])
 
 
 @pytest.mark.parametrize(
