@@ -1,1 +1,1 @@
-"""Sausage lattices, token trees, the oracle, dumps and drawings. OpenFst: `rescore.lattice.fst`. See README.md."""
+"""Sausage lattices, token trees, the oracle, dumps and drawings. See README.md."""

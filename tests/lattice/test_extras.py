@@ -50,7 +50,6 @@ def test_pip_understands_the_command():
     [
         ("torch", "from rescore import generate", "rescore.generate"),
         ("pyarrow", "import rescore.lm.build.counts_files", "a folder of counts"),
-        ("pywrapfst", "import rescore.lattice.fst", "converting a lattice to OpenFst"),
         ("tokenizers", "from rescore.lm.model.tokenizer import TextTokenizer as T; T.from_bytes(b'')", "reading text"),
     ],
 )
