@@ -222,14 +222,6 @@ class TokenTree:
             node, length = children[node, token], length + 1
         return length
 
-    def paths(self) -> NDArray[np.int32]:
-        """All root-to-leaf paths, int32 [leaves, deepest], padding -1, in order of the leaves."""
-        leaves = self.leaves()
-        rows = np.full((len(leaves), int(self.depths.max(initial=0))), -1, np.int32)
-        for row, leaf in zip(rows, leaves):
-            row[: self.depths[leaf]] = self.tokens[self.path_to(leaf)]
-        return rows
-
 
 def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArray[np.int32]:
     """Accepted length of every tree at every size: int32 [B, n], entry i for the first i + 1 nodes.
@@ -278,14 +270,6 @@ class Drafts:
     count: NDArray[np.int32]
 
     __repr__ = short_repr
-
-    def tree(self) -> TokenTree:
-        """The drafts of a single sausage merged by common prefix."""
-        if self.tokens.ndim != 2:
-            raise TypeError(
-                "tree: expected the drafts of a single sausage, got a batch; use TokenTree.from_drafts(tokens[lattice])"
-            )
-        return TokenTree.from_drafts(self.tokens[: int(self.count)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,6 +10,7 @@ from rescore.decode.draft.calibration import DEFAULT
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import NGramDrafter
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
 from rescore.lm.model import example
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
@@ -49,7 +50,7 @@ def test_worked_example(lm, sausage):
     assert tree.logq[0] == pytest.approx(math.log(0.5 / 0.9), abs=1e-6)
     messi = 0.4 * 0.8 / (0.4 * 0.8 + 0.5 * (0.2 / 0.9) * 0.1)
     assert tree.logq[1] == pytest.approx(math.log(0.5 / 0.9 * messi), abs=1e-6)
-    assert drafts.tree().size == 7  # two drafts of three tokens, and the last word of the third
+    assert TokenTree.from_drafts(drafts.tokens).size == 7  # two drafts of three tokens, and the last word of the third
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,6 @@ def test_worked_example(lm, sausage):
         (lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [[0], [1]]), ValueError, ["history", "1"]),
         (lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [99]), ValueError, ["history[0]", "6", "99"]),
         (lambda lm, s: Rescorer(lm).tree(Sausage.batch([s]), [[0]]), TypeError, ["tree"]),
-        (lambda lm, s: Rescorer(lm, alpha=1.0).paths(Sausage.batch([s]), [[0]]).tree(), TypeError, ["batch"]),
     ],
 )
 def test_misuse(lm, sausage, call, error, message):
