@@ -59,10 +59,6 @@ class Automaton:
     def num_states(self) -> int: ...
     @property
     def num_arcs(self) -> int: ...
-    @property
-    def order(self) -> int: ...
-    @property
-    def vocab_size(self) -> int: ...
     def check(self) -> None:
         """Checks every array; ValueError names the first entry that breaks a closed model in canonical order."""
 
@@ -398,10 +394,6 @@ class Normalised:
         transitions: int = 33554432,
         threads: int = 1,
     ) -> None: ...
-    @property
-    def log_mass(self) -> NDArray[np.float64]:
-        """ln of the sum of exp(-cost / temperature) over all drafts [B], -inf if none is possible; [0] if local."""
-
     def sample(
         self, uniforms: NDArray[np.float64], *, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:

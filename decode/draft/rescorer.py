@@ -227,7 +227,7 @@ class Rescorer:
         core = _core.Normalised(
             *call, temperature=temperature, local=local, acceptor=_core_of(acceptor), threads=threads
         )
-        return NormalisedLattice(core, ids=sausage.ids, local=local, threads=threads)
+        return NormalisedLattice(core, ids=sausage.ids, threads=threads)
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
         """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""

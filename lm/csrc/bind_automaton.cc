@@ -233,8 +233,6 @@ void bind_automaton(nb::module_& m) {
            nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a)
       .def_prop_ro("num_states", [](const Model& model) { return model.lm().num_states; })
       .def_prop_ro("num_arcs", [](const Model& model) { return model.lm().num_arcs; })
-      .def_prop_ro("order", [](const Model& model) { return model.lm().order; })
-      .def_prop_ro("vocab_size", [](const Model& model) { return model.lm().vocab_size; })
       .def(
           "check", [](const Model& model) { model.lm().check(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("plain", &plain)
