@@ -59,10 +59,6 @@ class Automaton:
     def num_states(self) -> int: ...
     @property
     def num_arcs(self) -> int: ...
-    @property
-    def order(self) -> int: ...
-    @property
-    def vocab_size(self) -> int: ...
     def check(self) -> None:
         """Checks every array; ValueError names the first entry that breaks a closed model in canonical order."""
 
@@ -83,9 +79,7 @@ class Automaton:
     def start(self, history: NDArray[np.int32]) -> int:
         """The state of the longest suffix of `history` [n] that the model knows; at most N - 1 tokens are read."""
 
-    def start_batch(
-        self, histories: NDArray[np.int32], threads: int = 1, out: NDArray[np.uint32] | None = None
-    ) -> NDArray[np.uint32]:
+    def start_batch(self, histories: NDArray[np.int32], threads: int = 1) -> NDArray[np.uint32]:
         """The states [B] of `histories` [B, n]; shorter histories are padded with -1 in front."""
 
     def step(self, state: int, token: int) -> tuple[int, float]:
@@ -197,12 +191,11 @@ def best_paths(
     paths: int,
     acceptor: Acceptor | None = None,
     threads: int = 1,
-    out: tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """The p = `paths` best distinct paths of every lattice: tokens [B, p, T], costs [B, p], counts [B].
 
     Sorted by cost, ties by the ranks of the candidates, first slot first. Padding: token -1, cost +inf. `acceptor`:
-    paths are those from its start. `out`: arrays to write into.
+    paths are those from its start.
     """
 
 def best_tree(
@@ -215,8 +208,6 @@ def best_tree(
     nodes: int,
     acceptor: Acceptor | None = None,
     threads: int = 1,
-    out: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]
-    | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """The n = `nodes` most probable prefixes of every lattice: tokens, parents, depths [B, n] int32, logq [B, n],
     counts [B].
@@ -398,10 +389,6 @@ class Normalised:
         transitions: int = 33554432,
         threads: int = 1,
     ) -> None: ...
-    @property
-    def log_mass(self) -> NDArray[np.float64]:
-        """ln of the sum of exp(-cost / temperature) over all drafts [B], -inf if none is possible; [0] if local."""
-
     def sample(
         self, uniforms: NDArray[np.float64], *, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
@@ -425,7 +412,7 @@ class Normalised:
         """ln q [B, p] of drafts [B, p, T], padding -1; -inf if a token is impossible."""
 
 def count_windows(
-    parts: Sequence[tuple[NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.int32], int, int]],
+    parts: Sequence[NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.int32]],
     *,
     order: int,
     vocab_size: int,
@@ -435,7 +422,7 @@ def count_windows(
     """Sorts and counts the windows of a text into a run: its bytes, the offsets of its slices and of the end, the
     number of distinct windows, the number of tokens.
 
-    parts   (array [n], begin, stop): positions begin .. stop - 1 of an array of whole documents, ids in [0, V)
+    parts   arrays [n] of whole documents, each followed by an end of text; the last one may lack it; ids in [0, V)
     starts  ascending tokens: a window belongs to slice i if its last token but one is in [starts[i - 1], starts[i]);
             empty: one slice
     """
@@ -460,7 +447,6 @@ class RunSlices:
     """One slice of several runs, merged. It is read once, by one of `LevelBuilder.add`, `spell` and `write`.
 
     sources  bytes, or (path, begin, end) of a file; ValueError where the data are damaged
-    buffer   bytes read from each file at a time
     """
 
     def __init__(
@@ -470,12 +456,7 @@ class RunSlices:
         order: int,
         vocab_size: int,
         end_of_text: int,
-        buffer: int = 262144,
     ) -> None: ...
-    @property
-    def consumed(self) -> int:
-        """Bytes of files read so far."""
-
     def spell(self, windows: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], bool]:
         """The next windows, at most `windows`: offsets [n + 1] into tokens, counts [n], and whether more may follow."""
 

@@ -222,14 +222,6 @@ class TokenTree:
             node, length = children[node, token], length + 1
         return length
 
-    def paths(self) -> NDArray[np.int32]:
-        """All root-to-leaf paths, int32 [leaves, deepest], padding -1, in order of the leaves."""
-        leaves = self.leaves()
-        rows = np.full((len(leaves), int(self.depths.max(initial=0))), -1, np.int32)
-        for row, leaf in zip(rows, leaves):
-            row[: self.depths[leaf]] = self.tokens[self.path_to(leaf)]
-        return rows
-
 
 def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArray[np.int32]:
     """Accepted length of every tree at every size: int32 [B, n], entry i for the first i + 1 nodes.
@@ -279,14 +271,6 @@ class Drafts:
 
     __repr__ = short_repr
 
-    def tree(self) -> TokenTree:
-        """The drafts of a single sausage merged by common prefix."""
-        if self.tokens.ndim != 2:
-            raise TypeError(
-                "tree: expected the drafts of a single sausage, got a batch; use TokenTree.from_drafts(tokens[lattice])"
-            )
-        return TokenTree.from_drafts(self.tokens[: int(self.count)])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampledDrafts:
@@ -333,33 +317,15 @@ class Trees:
         return cls(tokens=tokens, parents=parents, depths=depths, logq=logq, count=count)
 
     @classmethod
-    def empty(cls, lattices: int, n: int) -> Trees:
-        """Uninitialised arrays for trees of n nodes."""
-        shape = lattices, n
-        return cls(
-            tokens=np.empty(shape, np.int32),
-            parents=np.empty(shape, np.int32),
-            depths=np.empty(shape, np.int32),
-            logq=np.empty(shape, np.float32),
-            count=np.empty(lattices, np.int32),
-        )
-
-    @classmethod
     def joined(cls, trees: Sequence[TokenTree]) -> Trees:
         """A batch of single trees, padded to the largest."""
-        out = cls.empty(len(trees), max((tree.size for tree in trees), default=0))
+        shape = len(trees), max((tree.size for tree in trees), default=0)
+        columns: dict[str, NDArray] = {"count": np.array([tree.size for tree in trees], np.int32)}
         for name, padding in (("tokens", -1), ("parents", -1), ("depths", 0), ("logq", -np.inf)):
-            column = getattr(out, name)
-            column.fill(padding)
-            for row, tree in zip(column, trees):
+            columns[name] = np.full(shape, padding, np.float32 if name == "logq" else np.int32)
+            for row, tree in zip(columns[name], trees):
                 row[: tree.size] = getattr(tree, name)
-        out.count[:] = [tree.size for tree in trees]
-        return out
-
-    @property
-    def columns(self) -> Columns:
-        """The tuple that the native core takes and returns."""
-        return self.tokens, self.parents, self.depths, self.logq, self.count
+        return cls(**columns)
 
     def __len__(self) -> int:
         return len(self.count)

@@ -53,7 +53,6 @@ GROUPS = {
         Verb("lm info", "describe a model"),
         Verb("lm score", "print cost and perplexity of text or tokens"),
         Verb("lm verify", "check the invariants of a model"),
-        Verb("lm diff", "compare two models"),
         Verb("lm count", "count n-grams on one of several machines"),
         Verb("bench lm", "compare an n-gram model with KenLM's and OpenFst's"),
     ),

@@ -31,7 +31,6 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 from rescore.decode.cli.values import Written, did_you_mean, path, printable
 
-RENAMED = {"--memory": "--ram"}  # options by the names that they had in some verbs
 SCREEN = 60  # lines: --help of a longer page leaves out what is rarely needed
 FEW = 3  # examples on such a page
 
@@ -280,9 +279,7 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, unknown: Sequence[str]) -> NoReturn:
         known = [one for one in self._option_string_actions if one.startswith("--")]
         given = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
-        renamed = RENAMED.get(given)
-        suggestion = f"; did you mean {renamed}?" if renamed in known else did_you_mean(given, known)
-        self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}")
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(given, known)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:

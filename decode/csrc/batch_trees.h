@@ -17,22 +17,20 @@ struct Trees {
   }
 };
 
-// Runs search(trees), which writes the trees of all lattices of a batch. out: None, or a tuple of arrays to write into:
-// tokens, parents, depths, logq [rows, nodes], counts [rows].
+// Runs search(trees), which writes the trees of all lattices of a batch: tokens, parents, depths, logq [rows, nodes],
+// counts [rows].
 template <typename Search>
-nb::object trees(size_t rows, int nodes, const nb::object& out, Search search) {
+nb::tuple trees(size_t rows, int nodes, Search search) {
   expect_range("nodes", nodes, 1, kMaxNodes);
   const size_t n = nodes;
-  const Answer<int32_t, 2> tokens("tokens", given(out, 0, 5), {rows, n});
-  const Answer<int32_t, 2> parents("parents", given(out, 1, 5), {rows, n});
-  const Answer<int32_t, 2> depths("depths", given(out, 2, 5), {rows, n});
-  const Answer<float, 2> logq("logq", given(out, 3, 5), {rows, n});
-  const Answer<int32_t, 1> counts("count", given(out, 4, 5), {rows});
+  auto tokens = make<int32_t>({rows, n}), parents = make<int32_t>({rows, n}), depths = make<int32_t>({rows, n});
+  auto logq = make<float>({rows, n});
+  auto counts = make<int32_t>({rows});
   {
     nb::gil_scoped_release release;
     search(Trees{{tokens.data, parents.data, depths.data, logq.data, nodes}, counts.data});
   }
-  return out.is_none() ? nb::make_tuple(tokens.array, parents.array, depths.array, logq.array, counts.array) : out;
+  return nb::make_tuple(tokens.array, parents.array, depths.array, logq.array, counts.array);
 }
 
 }  // namespace rescore

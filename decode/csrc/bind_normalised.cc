@@ -53,12 +53,6 @@ class Normalised {
     batch_.histories = nullptr;  // not copied
   }
 
-  Out<double> log_mass() const {
-    auto out = make<double>({pushed_.size()});
-    for (size_t b = 0; b < pushed_.size(); ++b) out.data[b] = pushed_[b].log_mass();
-    return out.array;
-  }
-
   std::tuple<Out<int32_t>, Out<double>, Out<double>, Out<int32_t>> sample(In<double, 3> uniforms, int threads) const {
     const size_t paths = expect_paths("uniforms", uniforms, threads);
     for (size_t i = 0; i < uniforms.size(); ++i)
@@ -88,9 +82,9 @@ class Normalised {
     return q.array;
   }
 
-  nb::object trees(int nodes, int threads) const {
+  nb::tuple trees(int nodes, int threads) const {
     expect_range("threads", threads, 1, 1024);
-    return rescore::trees(batch_.rows, nodes, nb::none(), [&](const Trees& trees) {
+    return rescore::trees(batch_.rows, nodes, [&](const Trees& trees) {
       parallel_for(batch_.rows, threads, [&](int64_t b) {
         const Sausage sausage = batch_.sausage(b);
         with_walk(b, sausage, [&](const auto& walk) {
@@ -194,7 +188,6 @@ void bind_normalised(nb::module_& m) {
            "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(), "alpha"_a.noconvert(),
            nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "acceptor"_a = nb::none(),
            "transitions"_a = kMostTransitions, "threads"_a = 1)
-      .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
       .def("sample", &Normalised::sample, "uniforms"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
       .def("rows", &Normalised::rows, "drafts"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
       .def("trees", &Normalised::trees, nb::kw_only(), "nodes"_a, "threads"_a = 1)

@@ -25,15 +25,15 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-                      In<double, 2> alpha, int paths, const Acceptor* acceptor, int threads, const nb::object& out) {
+nb::tuple best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
+                     In<double, 2> alpha, int paths, const Acceptor* acceptor, int threads) {
   const Batch batch(ModelList(lms), histories, ids, cost, alpha, 1, acceptor);
   expect_range("paths p", paths, 1, kMaxPaths);
   expect_range("threads", threads, 1, 1024);
   const size_t p = paths;
-  const Answer<int32_t, 3> tokens("tokens", given(out, 0, 3), {batch.rows, p, batch.slots});
-  const Answer<float, 2> costs("cost", given(out, 1, 3), {batch.rows, p});
-  const Answer<int32_t, 1> counts("count", given(out, 2, 3), {batch.rows});
+  auto tokens = make<int32_t>({batch.rows, p, batch.slots});
+  auto costs = make<float>({batch.rows, p});
+  auto counts = make<int32_t>({batch.rows});
   {
     nb::gil_scoped_release release;
     parallel_for(batch.rows, threads, [&](int64_t b) {
@@ -42,7 +42,7 @@ nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t,
                                   {tokens.data + b * p * batch.slots, costs.data + b * p, paths});
     });
   }
-  return out.is_none() ? nb::make_tuple(tokens.array, costs.array, counts.array) : out;
+  return nb::make_tuple(tokens.array, costs.array, counts.array);
 }
 
 // Each thread grows the trees of some lattices, interleaved.
@@ -59,11 +59,11 @@ void best_trees(const Batch& batch, int threads, const Trees& trees) {
   });
 }
 
-nb::object best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-                     In<double, 2> alpha, int nodes, const Acceptor* acceptor, int threads, const nb::object& out) {
+nb::tuple best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
+                    In<double, 2> alpha, int nodes, const Acceptor* acceptor, int threads) {
   const Batch batch(ModelList(lms), histories, ids, cost, alpha, 1, acceptor);
   expect_range("threads", threads, 1, 1024);
-  return trees(batch.rows, nodes, out, [&](const Trees& trees) { best_trees(batch, threads, trees); });
+  return trees(batch.rows, nodes, [&](const Trees& trees) { best_trees(batch, threads, trees); });
 }
 
 // The running texts of a call and the memories, locked against changes during the search.
@@ -155,7 +155,7 @@ class Structures {
 // memories: earlier texts, whose context is the end of the history; expected: of each none, or one or None per lattice.
 // allowed: None, or a function of the openings' rows, the numbers of their parents and their tokens, int32
 // [n] each.
-nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
+nb::tuple open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                      In<double, 2> alpha, In<double, 2> weights, bool open,
                      const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
                      const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
@@ -175,7 +175,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
   expect_range("depth", depth, 1, kMaxNodes);
   expect_range("few", few, 1, 1 << 20);
   if (!(least >= 0 && least <= 1)) throw std::invalid_argument("least: expected a probability, 0 to 1");
-  return trees(batch.rows, nodes, nb::none(), [&](const Trees& trees) {
+  return trees(batch.rows, nodes, [&](const Trees& trees) {
     using Sources = std::array<TextSource, TextBlend::kMaxTexts>;
     const auto begin = [&](OpenTreeSearch& search, int64_t b, Sources& sources, const ReadTexts& read) {
       const int count = read.of(b, batch, sources.data());
@@ -218,11 +218,9 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
 
 void bind_searches(nb::module_& m) {
   m.def("best_paths", &best_paths, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
-        "alpha"_a.noconvert(), nb::kw_only(), "paths"_a, "acceptor"_a = nb::none(), "threads"_a = 1,
-        "out"_a = nb::none());
+        "alpha"_a.noconvert(), nb::kw_only(), "paths"_a, "acceptor"_a = nb::none(), "threads"_a = 1);
   m.def("best_tree", &best_tree, "models"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
-        "alpha"_a.noconvert(), nb::kw_only(), "nodes"_a, "acceptor"_a = nb::none(), "threads"_a = 1,
-        "out"_a = nb::none());
+        "alpha"_a.noconvert(), nb::kw_only(), "nodes"_a, "acceptor"_a = nb::none(), "threads"_a = 1);
   m.def("open_tree", &open_tree, "model"_a, "histories"_a.noconvert(), "ids"_a.noconvert(), "cost"_a.noconvert(),
         "alpha"_a.noconvert(), "weights"_a.noconvert(), nb::kw_only(), "open"_a, "texts"_a, "memories"_a = nb::list(),
         "expected"_a = nb::list(), "least"_a = 0.0, "depth"_a, "allowed"_a = nb::none(), "few"_a = 256, "nodes"_a,

@@ -25,8 +25,6 @@ struct PushedLattice {
   std::vector<double> of_node;  // all completions of a node
   std::vector<uint8_t> place;   // [slots, width]: place of each candidate, by rank, among its slot's tokens
 
-  // ln of the sum of exp(-cost / temperature) over all drafts; -inf if none is possible.
-  double log_mass() const { return of_node.empty() ? 0 : -of_node[lattice.start]; }
   // Computes a node's row [row_size(width)], the cost of each token, by place, with all that may follow it, from the
   // row of the next shorter context, which may be the same array.
   void row(uint32_t node, int count, const double* shorter, double* row) const;

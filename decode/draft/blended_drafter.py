@@ -46,8 +46,7 @@ class BlendedDrafter(TreeDrafter):
         rejected: bool = True,
         threads: int = 1,
     ):
-        if calibration is None and lattice is None:
-            calibration = HEADLESS
+        calibration = calibration or (DEFAULT if lattice else HEADLESS)
         rescorer = blend_rescorer(target.vocab_size, lm, calibration, memory=memory, threads=threads)
         width = AutoWidth(target) if nodes is None else nodes
         super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected, chains=not target.trees)
@@ -56,7 +55,7 @@ class BlendedDrafter(TreeDrafter):
 def blend_rescorer(
     vocab_size: int,
     lm: NGram | None,
-    calibration: Calibration | None,
+    calibration: Calibration,
     *,
     memory: TextMemory | None = None,
     threads: int = 1,
@@ -88,10 +87,6 @@ def blend(
     if without == "lm" and not models:
         raise Missing("there is no n-gram model to leave out; use blend")
     model, texts = None if without == "lm" or not models else models[0], sources.memory(memory)
-    if calibration is None:
-        calibration = DEFAULT if lattice else HEADLESS
-    rescorer = sources.once(
-        (model, calibration, texts),  # all that the rescorer is made of: drafters that agree in it share one
-        lambda: blend_rescorer(sources.vocab_size, model, calibration, memory=texts, threads=sources.threads),
-    )
+    calibration = calibration or (DEFAULT if lattice else HEADLESS)
+    rescorer = blend_rescorer(sources.vocab_size, model, calibration, memory=texts, threads=sources.threads)
     return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), depth=ahead, chains=sources.chains)

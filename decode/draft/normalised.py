@@ -21,18 +21,10 @@ class NormalisedLattice:
     Shapes below are those of a batch; drop B for a single sausage.
     """
 
-    def __init__(self, core: _core.Normalised, *, ids: NDArray[np.int32], local: bool, threads: int):
+    def __init__(self, core: _core.Normalised, *, ids: NDArray[np.int32], threads: int):
         self.ids = ids
-        self.local = local
         self.threads = threads
         self._core = core
-
-    @property
-    def log_mass(self) -> NDArray[np.float64]:
-        """ln of the sum of exp(-cost / temperature) over all drafts, float64 [B]; -inf where no draft is possible."""
-        if self.local:
-            raise ValueError("log_mass: a locally normalised lattice has none; normalise with local=False")
-        return self._of_batch(self._core.log_mass)
 
     def sample(self, uniforms: ArrayLike) -> SampledDrafts:
         """Samples p drafts of each lattice. uniforms: float64 [B, p, T] in [0, 1), one for each token.

@@ -136,33 +136,17 @@ class Rescorer:
             self._wide[vocab_size] = Rescorer(models, **weights, threads=self.threads)
         return self._wide[vocab_size]
 
-    def paths(
-        self,
-        sausage: Sausage,
-        history: ArrayLike,
-        p: int = 16,
-        *,
-        acceptor: Acceptor | None = None,
-        out: Drafts | None = None,
-    ) -> Drafts:
+    def paths(self, sausage: Sausage, history: ArrayLike, p: int = 16, *, acceptor: Acceptor | None = None) -> Drafts:
         """Returns the p best distinct paths: exact, ties broken by the ranks of the candidates, first slot first.
 
         history   the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
         acceptor  composed with the lattices: only paths that begin one of its texts
-        out       drafts from a call of the same sizes, to overwrite and return
         """
         sausage = _arrays("paths", sausage)
-        if out is None:
-            _expect_within("paths p", p, _core.MAX_PATHS)
-            shape = sausage.ids.shape[:-2]
-            tokens, cost = np.empty((*shape, p, sausage.slots), np.int32), np.empty((*shape, p), np.float32)
-            out = Drafts(tokens=tokens, cost=cost, count=np.empty(shape, np.int32))
-        answer = out.tokens, out.cost, out.count
-        if not sausage.is_batch:
-            answer = out.tokens[None], out.cost[None], out.count[None]
-        call = self._call(sausage, history)
-        _core.best_paths(*call, paths=p, acceptor=_core_of(acceptor), threads=self.threads, out=answer)
-        return out
+        core = _core_of(acceptor)
+        found = _core.best_paths(*self._call(sausage, history), paths=p, acceptor=core, threads=self.threads)
+        tokens, cost, count = found if sausage.is_batch else (column[0] for column in found)
+        return Drafts(tokens=tokens, cost=cost, count=count)
 
     def text(self, prompt: ArrayLike = ()) -> _core.ContextModel:
         """Returns the n-gram counts of a running text that begins with a prompt; extend them as the text grows."""
@@ -179,7 +163,6 @@ class Rescorer:
         texts: Sequence[_core.ContextModel] | None = None,
         depth: int | None = None,
         acceptor: Acceptor | None = None,
-        out: Trees | None = None,
     ) -> Trees:
         """Returns the trees of the n most probable prefixes of a batch of lattices.
 
@@ -188,25 +171,19 @@ class Rescorer:
                   last N - 1 tokens of each history are enough. None counts the histories anew, as prompts
         depth     of a calibrated q: most tokens of a prefix; None: n. Open trees go past the lattices' slots
         acceptor  composed with the lattices: q is restricted to its tokens after every prefix, and renormalised
-        out       of the rescored cost: trees from a call of the same sizes, to overwrite and return
 
         With alpha or head, q(w | prefix) is the softmax over the slot's candidates of -(rescored cost).
         """
         sausage = _arrays("trees", sausage)
         if self.calibrated is not None:
-            _refuse("out", out, "with a calibrated q")
             batch = sausage if sausage.is_batch else Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
             history = token_ids(history, "history", self.vocab_size)
             bounds = [acceptor.start(self.vocab_size, ())] * len(batch.ids) if acceptor else ()
             return self.calibrated.trees(batch, np.atleast_2d(history), n, texts=texts, depth=depth, structures=bounds)
         _refuse("texts", texts, "with alpha or head, whose trees read no text")
         _refuse("depth", depth, "with alpha or head, whose trees have the lattice's slots")
-        if out is None:
-            _expect_within("nodes", n, _core.MAX_NODES)
-            out = Trees.empty(sausage.batch_size if sausage.is_batch else 1, n)
-        call = self._call(sausage, history)
-        _core.best_tree(*call, nodes=n, acceptor=_core_of(acceptor), threads=self.threads, out=out.columns)
-        return out
+        call, core = self._call(sausage, history), _core_of(acceptor)
+        return Trees.of_core(_core.best_tree(*call, nodes=n, acceptor=core, threads=self.threads))
 
     def tree(
         self,
@@ -250,14 +227,12 @@ class Rescorer:
         core = _core.Normalised(
             *call, temperature=temperature, local=local, acceptor=_core_of(acceptor), threads=threads
         )
-        return NormalisedLattice(core, ids=sausage.ids, local=local, threads=threads)
+        return NormalisedLattice(core, ids=sausage.ids, threads=threads)
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
         """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""
-        states = np.empty((len(self._cores), len(histories)), np.uint32)
-        for row, core in zip(states, self._cores):
-            core.start_batch(histories, self.threads, row)
-        return states
+        states = [core.start_batch(histories, self.threads) for core in self._cores]
+        return np.array(states, np.uint32).reshape(len(states), len(histories))
 
     def _call(self, sausage: Sausage, history: ArrayLike) -> tuple[Any, ...]:
         ids, cost = (sausage.ids, sausage.cost) if sausage.is_batch else (sausage.ids[None], sausage.cost[None])
@@ -300,8 +275,3 @@ def _arrays(call: str, sausage: Sausage) -> Sausage:
 def _refuse(name: str, given: object, why: str) -> None:
     if given is not None:
         raise TypeError(f"{name}: expected none {why}")
-
-
-def _expect_within(name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise ValueError(f"{name}: expected 1 to {most}, got {value}")

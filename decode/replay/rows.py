@@ -214,17 +214,13 @@ def _searches(spec: Spec, option: str, name: str, budgets: Budgets) -> list[dict
     return [*own, sizes] if spec.nested else [*own, *({one: n} for one, n in sizes.items())]
 
 
-def paths(
-    rescorer: Rescorer, budgets: Mapping[str, int], *, top_k: int | None = None, everywhere: bool = False
-) -> DrafterReplay:
-    """The p best paths of the heads' first `top_k` candidates (None: all); p of each name. everywhere: as in
-    `DrafterReplay`.
-    """
+def paths(rescorer: Rescorer, budgets: Mapping[str, int], *, top_k: int | None = None) -> DrafterReplay:
+    """The p best paths of the heads' first `top_k` candidates (None: all); p of each name."""
 
     def make(block: DumpBlock) -> PathDrafter:
         return PathDrafter(RecordedHeads(block, top_k), rescorer, paths=max(budgets.values()))
 
-    return DrafterReplay(budgets=budgets, make=make, everywhere=everywhere)
+    return DrafterReplay(budgets=budgets, make=make)
 
 
 def trees(

@@ -331,20 +331,19 @@ def fit_calibration(
     *,
     text: tuple[Share, ...] | None,
     top_k: int | None = None,
-    open: bool = True,
     workers: int = 1,
 ) -> Calibration:
     """Returns the calibration that maximises the likelihood of the blocks' tokens. Slots with more than 30,000 rows use
     every second, fourth, .. row.
 
-    text: as in `Calibration`, not fitted (None: not used). open: set in the result; it does not change the fit, since q
+    text: as in `Calibration`, not fitted (None: not used). Whether lattices are `open` does not change the fit, since q
     covers the whole vocabulary either way. workers: blocks, and then slots, processed concurrently. ValueError if there
     is no block.
     """
     slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k), workers)
     weights = fitted(slots, START, LEAST, workers).clip(-MAX_WEIGHT, MAX_WEIGHT)
     head, alpha, prior, floor = (tuple(column.tolist()) for column in weights.T)
-    return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text)
+    return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, text=text)
 
 
 def fit_weights(

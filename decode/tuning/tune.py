@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from msgspec import structs
+
 from rescore.decode.draft import DEFAULT_ALPHA
 from rescore.decode.draft.calibration import SHARES, Calibration, Share
 from rescore.decode.draft.registry import row_name, split
@@ -77,9 +79,7 @@ class _Search:
     def _calibration(self, kind: str, tasks: tuple[str, ...], text: tuple[Share, ...] | None) -> Calibration:
         if kind in HEADLESS_KINDS:
             return Calibration(text=text).without_heads()
-        fitted = self._fit(tasks, text)
-        weights = {name: getattr(fitted, name) for name in ("head", "alpha", "prior", "floor")}
-        return Calibration(**weights, open=kind == "open", text=text)
+        return structs.replace(self._fit(tasks, text), open=kind == "open")
 
     def _fitted_shares(self, tasks: Sequence[str]) -> tuple[Share, ...]:
         return fit_shares(self.replays.blocks(tasks), self._model)
@@ -188,13 +188,12 @@ def evaluate(
     models: Sequence[NGram],
     part: str,
     *,
-    alpha: float = DEFAULT_ALPHA,
     threads: int = 1,
 ) -> DumpResult:
-    """Replays the part "tune" or "heldout": base, drafters with default weights (one `alpha`) and with tuned ones, the
+    """Replays the part "tune" or "heldout": base, drafters with default weights (alpha 0.3) and with tuned ones, the
     oracle.
     """
-    weights = [alpha / len(models)] * len(models) if models else None
+    weights = [DEFAULT_ALPHA / len(models)] * len(models) if models else None
     sources = RecordedSources(dump, Rescorer(models, alpha=weights, threads=threads), tuned=fitted_models(dump, models))
     budgets = Budgets(nodes=SIZES, p=settings.p or 1, top_k=settings.top_k or None)
     drafters = rows_of(sources, budgets, only=COMPARED, settings=settings)

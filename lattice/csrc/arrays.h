@@ -33,47 +33,6 @@ Owned<T> make(std::initializer_list<size_t> shape) {
   return {data, Out<T>(data, shape, owner)};
 }
 
-// The array of an answer: the caller's own, or a new one.
-template <typename T, int Dims>
-struct Answer {
-  T* data;
-  nb::object array;
-
-  // given: null, or an array of this shape.
-  Answer(const char* name, nb::handle given, std::initializer_list<size_t> shape) {
-    if (!given.is_valid()) {
-      Owned<T> made = make<T>(shape);
-      data = made.data;
-      array = nb::cast(std::move(made.array));
-      return;
-    }
-    nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu> taken;
-    if (!nb::try_cast(given, taken, false))
-      throw nb::type_error(
-          (std::string("out: ") + name + ": expected a writable contiguous array of the answer's dtype and dimensions")
-              .c_str());
-    int axis = 0;
-    for (const size_t extent : shape)
-      if (taken.shape(axis++) != extent)
-        throw nb::value_error((std::string("out: ") + name + ": expected " + std::to_string(extent) +
-                               " entries in axis " + std::to_string(axis - 1) + ", got " +
-                               std::to_string(taken.shape(axis - 1)))
-                                  .c_str());
-    data = taken.data();
-    array = nb::borrow(given);
-  }
-};
-
-// Array i of `out`, the caller's tuple of `count` arrays for an answer; null if `out` is None.
-inline nb::handle given(const nb::object& out, size_t i, size_t count) {
-  if (out.is_none()) return nb::handle();
-  const nb::tuple arrays = nb::cast<nb::tuple>(out);
-  if (arrays.size() != count)
-    throw nb::value_error(
-        ("out: expected " + std::to_string(count) + " arrays, got " + std::to_string(arrays.size())).c_str());
-  return PyTuple_GET_ITEM(arrays.ptr(), i);
-}
-
 inline void expect_size(const char* name, size_t got, size_t expected) {
   if (got != expected)
     throw nb::value_error(

@@ -247,8 +247,7 @@ def _count(contents: Sequence[Content], options: CountOptions, starts: Sequence[
     windows = [content for content in contents if isinstance(content, Windows)]
     if windows:
         return Run.of_windows(Windows.joined(windows), options, starts)
-    tokens = [(content, 0, len(content)) for content in contents if not isinstance(content, Windows)]
-    return Run.of_tokens(tokens, options, starts)
+    return Run.of_tokens([content for content in contents if not isinstance(content, Windows)], options, starts)
 
 
 def _usable(state: dict[str, Any], folder: Path) -> list[dict[str, Any]]:

@@ -191,10 +191,8 @@ class Run(NamedTuple):
     tokens: int
 
     @classmethod
-    def of_tokens(
-        cls, parts: Sequence[tuple[NDArray[Any], int, int]], options: CountOptions, starts: Sequence[int]
-    ) -> Run:
-        """Counts positions begin .. stop - 1 of arrays of tokens, given as (array, begin, stop); see `_core`."""
+    def of_tokens(cls, parts: Sequence[NDArray[Any]], options: CountOptions, starts: Sequence[int]) -> Run:
+        """Counts arrays of tokens; see `_core`."""
         return cls(*_core.count_windows(parts, **options.layout, starts=starts))
 
     @classmethod
@@ -285,7 +283,7 @@ def count(
     """
     options = CountOptions(order=order, vocab_size=vocab_size, end_of_text=end_of_text, min_counts=min_counts)
     parts = [
-        (array, 0, len(array))
+        array
         for number, sequence in enumerate(sequences)
         if len(array := _exact(checked_ids(sequence, number, vocab_size)))
     ]

@@ -148,8 +148,7 @@ class Automaton {
   uint32_t token(uint64_t arc) const {
     if (arc < vocab_size) return arc;
     const uint64_t at = arc - vocab_size;
-    return token16_ ? token16_[at]
-                    : uint32_t{token24_[3 * at]} | token24_[3 * at + 1] << 8 | token24_[3 * at + 2] << 16;
+    return token16_ ? token16_[at] : Token24{token24_}[at];
   }
   uint32_t checked_token(uint64_t arc) const {
     const uint32_t found = token(arc);

@@ -60,9 +60,9 @@ uint32_t start(const Model& model, In<int32_t, 1> history) {
   return model.lm().start(history.data(), history.shape(0));
 }
 
-nb::object start_batch(const Model& model, In<int32_t, 2> histories, int threads, const nb::object& out) {
+Out<uint32_t> start_batch(const Model& model, In<int32_t, 2> histories, int threads) {
   const size_t rows = histories.shape(0), width = histories.shape(1);
-  const Answer<uint32_t, 1> states("states", out.is_none() ? nb::handle() : nb::handle(out), {rows});
+  auto states = make<uint32_t>({rows});
   const Automaton& lm = model.lm();
   {
     nb::gil_scoped_release release;
@@ -233,13 +233,11 @@ void bind_automaton(nb::module_& m) {
            nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a)
       .def_prop_ro("num_states", [](const Model& model) { return model.lm().num_states; })
       .def_prop_ro("num_arcs", [](const Model& model) { return model.lm().num_arcs; })
-      .def_prop_ro("order", [](const Model& model) { return model.lm().order; })
-      .def_prop_ro("vocab_size", [](const Model& model) { return model.lm().vocab_size; })
       .def(
           "check", [](const Model& model) { model.lm().check(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("plain", &plain)
       .def("start", &start, nb::arg("history").noconvert())
-      .def("start_batch", &start_batch, nb::arg("histories").noconvert(), "threads"_a = 1, "out"_a = nb::none())
+      .def("start_batch", &start_batch, nb::arg("histories").noconvert(), "threads"_a = 1)
       .def("step", &step, "state"_a, "token"_a)
       .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(),
            nb::arg("states").noconvert())

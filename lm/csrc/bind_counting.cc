@@ -24,7 +24,6 @@ namespace {
 using namespace nb::literals;
 
 using Tokens = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
-using Part = std::tuple<Tokens, size_t, size_t>;
 using RunTuple = std::tuple<nb::bytes, std::vector<uint64_t>, uint64_t, uint64_t>;
 using Source = std::variant<nb::bytes, std::tuple<std::string, uint64_t, uint64_t>>;
 
@@ -50,17 +49,16 @@ RunTuple as_tuple(const Run& run) {
   return {nb::bytes(run.bytes.data(), run.bytes.size()), run.slices, run.windows, run.tokens};
 }
 
-RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab_size, uint32_t end_of_text,
+RunTuple count_windows(const std::vector<Tokens>& parts, int order, uint32_t vocab_size, uint32_t end_of_text,
                        const std::vector<uint32_t>& starts) {
   const WindowLayout layout(order, vocab_size, end_of_text);
   expect_starts(starts);
   size_t total = 0;
-  for (const auto& [array, begin, stop] : parts) {
-    if (begin > stop || stop > array.shape(0)) throw nb::value_error("parts: expected begin <= stop <= length");
+  for (const Tokens& array : parts) {
     if (array.dtype() != nb::dtype<uint16_t>() && array.dtype() != nb::dtype<uint32_t>() &&
         array.dtype() != nb::dtype<int32_t>())
       throw nb::type_error("parts: expected arrays of uint16, uint32 or int32");
-    total += stop - begin + 1;
+    total += array.shape(0) + 1;
   }
   Run run;
   {
@@ -69,14 +67,11 @@ RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab
       constexpr int W = words();
       std::vector<WindowKey<W>> keys;
       keys.reserve(total);
-      for (const Part& part : parts) {
+      for (const Tokens& array : parts) {
         const auto append = [&](auto zero) {
-          using Token = decltype(zero);
-          const auto& [array, begin, stop] = part;
-          windows_of(Segment<Token>{static_cast<const Token*>(array.data()), array.shape(0), begin, stop}, layout,
-                     keys);
+          windows_of(static_cast<const decltype(zero)*>(array.data()), array.shape(0), layout, keys);
         };
-        const auto dtype = std::get<0>(part).dtype();
+        const auto dtype = array.dtype();
         if (dtype == nb::dtype<uint16_t>())
           append(uint16_t{});
         else if (dtype == nb::dtype<uint32_t>())
@@ -145,16 +140,13 @@ struct Merge {
 // A merged slice of several runs, which can be built into levels, written as a run, or spelled out.
 class RunSlices {
  public:
-  RunSlices(const std::vector<Source>& sources, int order, uint32_t vocab_size, uint32_t end_of_text, size_t buffer)
+  RunSlices(const std::vector<Source>& sources, int order, uint32_t vocab_size, uint32_t end_of_text)
       : layout_(order, vocab_size, end_of_text), merge_(with_words(layout_, [&](auto words) {
-          return AnyMerge(Merge<words()>{RunMerge<words()>(opened(sources, buffer)), {}});
+          return AnyMerge(Merge<words()>{RunMerge<words()>(opened(sources)), {}});
         })) {}
   RunSlices(const RunSlices&) = delete;
 
   const WindowLayout& layout() const { return layout_; }
-  uint64_t consumed() const {
-    return std::visit([](const auto& merge) { return merge.merged.consumed(); }, merge_);
-  }
   // Calls body(key, count, writer) for up to `windows` of the slice; returns whether more may follow.
   template <typename Body>
   bool each(size_t windows, Body body) {
@@ -168,7 +160,7 @@ class RunSlices {
  private:
   using AnyMerge = std::variant<Merge<1>, Merge<2>, Merge<3>>;
 
-  std::vector<RunBytes> opened(const std::vector<Source>& sources, size_t buffer) {
+  std::vector<RunBytes> opened(const std::vector<Source>& sources) {
     std::vector<RunBytes> runs;
     for (const Source& source : sources) {
       if (const auto* bytes = std::get_if<nb::bytes>(&source)) {
@@ -176,7 +168,7 @@ class RunSlices {
         runs.emplace_back(reinterpret_cast<const uint8_t*>(bytes->c_str()), bytes->size());
       } else {
         const auto& [path, begin, end] = std::get<1>(source);
-        runs.emplace_back(path, begin, end, buffer);
+        runs.emplace_back(path, begin, end);
       }
     }
     return runs;
@@ -277,9 +269,8 @@ void bind_counting(nb::module_& m) {
   m.def("run_of_windows", &run_of_windows, nb::arg("offsets").noconvert(), nb::arg("tokens").noconvert(),
         nb::arg("counts").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "end_of_text"_a, "starts"_a);
   nb::class_<RunSlices>(m, "RunSlices")
-      .def(nb::init<const std::vector<Source>&, int, uint32_t, uint32_t, size_t>(), "sources"_a, nb::kw_only(),
-           "order"_a, "vocab_size"_a, "end_of_text"_a, "buffer"_a = size_t{1} << 18)
-      .def_prop_ro("consumed", &RunSlices::consumed)
+      .def(nb::init<const std::vector<Source>&, int, uint32_t, uint32_t>(), "sources"_a, nb::kw_only(), "order"_a,
+           "vocab_size"_a, "end_of_text"_a)
       .def("spell", &spell, "windows"_a)
       .def("write", &write, "windows"_a);
   nb::class_<LevelBuilder>(m, "LevelBuilder")

@@ -20,7 +20,7 @@ ContextCounts::ContextCounts(uint32_t order, const Share* followed, const Share*
 
 uint32_t ContextCounts::child(uint32_t parent, uint32_t token) const {
   const size_t mask = table_.size() - 1;
-  for (size_t at = hash(parent, token) & mask;; at = (at + 1) & mask) {
+  for (size_t at = hash_of(parent, token) & mask;; at = (at + 1) & mask) {
     const uint32_t context = table_[at];
     if (context == kNone || (contexts_[context].parent == parent && contexts_[context].token == token)) return context;
   }
@@ -38,7 +38,7 @@ uint32_t ContextCounts::child_or_new(uint32_t parent, uint32_t token, uint32_t l
 
 void ContextCounts::enter(uint32_t context) {
   const size_t mask = table_.size() - 1;
-  size_t at = hash(contexts_[context].parent, contexts_[context].token) & mask;
+  size_t at = hash_of(contexts_[context].parent, contexts_[context].token) & mask;
   while (table_[at] != kNone) at = (at + 1) & mask;
   table_[at] = context;
 }

@@ -120,10 +120,6 @@ class ContextCounts {
     uint32_t predicted = kNone;  // the number of its counts in predicted_
   };
 
-  // The upper half of the product depends on both; in the lower half all keys of one token would collide.
-  static size_t hash(uint32_t parent, uint32_t token) {
-    return ((static_cast<uint64_t>(parent) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 32;
-  }
   uint32_t child(uint32_t parent, uint32_t token) const;
   uint32_t child_or_new(uint32_t parent, uint32_t token, uint32_t link);
   void advance(Place& text, uint32_t token);

@@ -79,7 +79,7 @@ void CountLists::rise(uint32_t owner, const CountList& list, uint32_t at) {
 
 size_t CountLists::place(uint32_t owner, uint32_t token) const {
   const size_t mask = table_.size() - 1;
-  for (size_t at = hash(owner, token) & mask;; at = (at + 1) & mask) {
+  for (size_t at = hash_of(owner, token) & mask;; at = (at + 1) & mask) {
     const Place& found = table_[at];
     if (found.at == kNone || (found.owner == owner && found.token == token)) return at;
   }

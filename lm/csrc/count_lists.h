@@ -14,6 +14,11 @@
 
 namespace rescore {
 
+// The upper half of the product depends on both; in the lower half all keys of one token would collide.
+inline size_t hash_of(uint32_t owner, uint32_t token) {
+  return ((static_cast<uint64_t>(owner) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 32;
+}
+
 struct CountList {
   uint32_t first = 0, size = 0;
 };
@@ -82,10 +87,6 @@ class CountLists {
     uint32_t owner, token, at;  // kNone: empty
   };
 
-  // The upper half of the product depends on both; in the lower half all keys of one token would collide.
-  static size_t hash(uint32_t owner, uint32_t token) {
-    return ((static_cast<uint64_t>(owner) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 32;
-  }
   uint32_t find(uint32_t owner, const CountList& list, uint32_t token) const;
   uint32_t append(uint32_t owner, CountList& list, uint32_t token);
   void rise(uint32_t owner, const CountList& list, uint32_t at);

@@ -12,17 +12,9 @@
 
 namespace rescore {
 
-// A part of an array of whole documents, each followed by an end-of-text; the last end-of-text may be missing.
-template <typename Token>
-struct Segment {
-  const Token* tokens;
-  size_t length;       // of the whole array
-  size_t begin, stop;  // the positions to count
-};
-
-// Appends the windows that end at the positions of a segment.
+// Appends the windows of an array of whole documents, each followed by an end of text; the last one may be missing.
 template <int W, typename Token>
-void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::vector<WindowKey<W>>& out) {
+void windows_of(const Token* tokens, size_t length, const WindowLayout& layout, std::vector<WindowKey<W>>& out) {
   const int top = layout.order > 1 ? layout.shift(0) - layout.bits : 0;  // shift of the context's newest token
   WindowKey<W> context{};
   const auto enter = [&](uint32_t token) {
@@ -42,26 +34,16 @@ void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::
     enter(token);
   };
   const auto checked = [&](size_t i) {
-    const auto token = segment.tokens[i];
+    const auto token = tokens[i];
     if (token < 0 || static_cast<uint64_t>(token) >= layout.vocab_size)
       throw std::invalid_argument("token " + std::to_string(i) + ": expected an id in 0.." +
                                   std::to_string(layout.vocab_size - 1) + ", got " +
                                   std::to_string(static_cast<int64_t>(token)));
     return static_cast<uint32_t>(token);
   };
-  size_t i = segment.begin;
-  if (i == 0) {
-    enter(layout.end_of_text);
-    if (segment.length > 0 && checked(0) == layout.end_of_text) ++i;
-  } else {
-    const size_t reach = std::min<size_t>(i, layout.order - 1);
-    if (i == reach) enter(layout.end_of_text);
-    for (size_t before = i - reach; before < i; ++before) enter(checked(before));
-  }
-  for (; i < segment.stop; ++i) end_at(checked(i));
-  if (segment.begin < segment.stop && segment.stop == segment.length &&
-      checked(segment.length - 1) != layout.end_of_text)
-    end_at(layout.end_of_text);
+  enter(layout.end_of_text);
+  for (size_t i = length > 0 && checked(0) == layout.end_of_text; i < length; ++i) end_at(checked(i));
+  if (length > 0 && checked(length - 1) != layout.end_of_text) end_at(layout.end_of_text);
 }
 
 struct Run {

@@ -40,12 +40,6 @@ class RunMerge {
     return true;
   }
 
-  uint64_t consumed() const {
-    uint64_t bytes = 0;
-    for (const auto& reader : readers_) bytes += reader.consumed();
-    return bytes;
-  }
-
  private:
   void sink(size_t at) {
     const uint32_t moved = heap_[at];

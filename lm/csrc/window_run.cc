@@ -11,8 +11,8 @@ namespace rescore {
 
 RunBytes::File::~File() { close(descriptor); }
 
-RunBytes::RunBytes(const std::string& path, uint64_t begin, uint64_t end, size_t buffer)
-    : path_(path), next_(begin), stop_(end), buffer_(std::max(buffer, 2 * kMaxItemBytes)) {
+RunBytes::RunBytes(const std::string& path, uint64_t begin, uint64_t end)
+    : path_(path), next_(begin), stop_(end), buffer_(kReadBytes) {
   if (begin > end)
     throw std::invalid_argument(path + ": expected a slice with begin <= end, got " + std::to_string(begin) + " to " +
                                 std::to_string(end));
@@ -37,7 +37,6 @@ size_t RunBytes::refill(size_t wanted) {
       throw std::invalid_argument(path_ + ": expected " + std::to_string(stop_ - next_) +
                                   " more bytes; the file is truncated");
     next_ += got;
-    consumed_ += got;
     have += got;
   }
   end_ = at_ + have;

@@ -18,6 +18,7 @@
 namespace rescore {
 
 constexpr size_t kMaxItemBytes = 40;  // of one window: at most 28 for a key of three words, and 10 for a count
+constexpr size_t kReadBytes = 1 << 18;  // of a file at a time
 
 template <int W>
 class RunWriter {
@@ -53,14 +54,13 @@ class RunWriter {
 class RunBytes {
  public:
   RunBytes(const uint8_t* data, size_t length) : at_(data), end_(data + length) {}
-  RunBytes(const std::string& path, uint64_t begin, uint64_t end, size_t buffer);
+  RunBytes(const std::string& path, uint64_t begin, uint64_t end);
   RunBytes(RunBytes&&) = default;
 
   // Makes `wanted` bytes available at at(), or all that are left; returns the number available.
   size_t fill(size_t wanted) { return static_cast<size_t>(end_ - at_) >= wanted ? end_ - at_ : refill(wanted); }
   const uint8_t* at() const { return at_; }
   void skip(size_t bytes) { at_ += bytes; }
-  uint64_t consumed() const { return consumed_ - (end_ - at_); }
 
  private:
   struct File {
@@ -71,7 +71,7 @@ class RunBytes {
 
   std::unique_ptr<File> file_;
   std::string path_;
-  uint64_t next_ = 0, stop_ = 0, consumed_ = 0;
+  uint64_t next_ = 0, stop_ = 0;
   std::vector<uint8_t> buffer_;
   const uint8_t* at_ = nullptr;
   const uint8_t* end_ = nullptr;
@@ -115,8 +115,6 @@ class RunReader {
     bytes_.skip(at - bytes_.at());
     return true;
   }
-
-  uint64_t consumed() const { return bytes_.consumed(); }
 
  private:
   [[noreturn]] static void damaged() {

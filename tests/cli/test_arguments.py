@@ -38,8 +38,6 @@ def test_what_is_no_number(capsys, text):
         ("run DUMP --part heldou", "heldout"),
         ("lm info x.ngram --jsn=y", "--json"),
         ("train heds", "heads"),
-        ("lm build x --memory 4G -o x.ngram", "--ram"),
-        ("lm count x --memory=4G -o x", "--ram"),
         ("generate --max 3 hi", "--max-tokens"),
         ("oracle DUMP MORE --tsk x", "--task"),
     ],

@@ -1,7 +1,6 @@
-"""`rescore lm merge`, `verify` and `diff`: what they print, and what they exit with."""
+"""`rescore lm merge` and `verify`: what they print, and what they exit with."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -108,18 +107,3 @@ def test_verify(world, capsys, tmp_path):
     assert found.status == 1 and json.loads(found.out)["checks"][0]["passed"] is False
     assert_named(found.out, ["truncated"])
     cli.refusal(capsys, f"lm verify {tmp_path}/no.ngram", names=["no.ngram"])
-
-
-def test_diff(world, capsys, tmp_path):
-    same = cli.call(capsys, f"lm diff {world}/a.ngram {world}/a.ngram")
-    assert same.status == 0 and same.out.splitlines()[-1] == "the models are equal"
-    cli.done(capsys, f"lm prune {world}/a.ngram --max-ngrams 90 -o {tmp_path}/p.ngram")
-    found = cli.call(capsys, f"lm diff {world}/a.ngram {tmp_path}/p.ngram --json -")
-    report = json.loads(found.out)
-    assert found.status == 1 and report["same"] is False and all(own["only_b"] == 0 for own in report["ngrams"])
-    assert sum(own["both"] for own in report["ngrams"]) == sum(NGram.open(tmp_path / "p.ngram").metadata["ngrams"])
-    out = cli.call(capsys, f"lm diff {world}/a.ngram {tmp_path}/p.ngram").out
-    assert out.splitlines()[-1] == "the models differ"
-    assert_named(out, ["backoff", "pruning"])
-    assert math.isfinite(report["contexts"][0]["largest"]) and "w" in out[out.index("backoff cost of (") :]
-    cli.refusal(capsys, f"lm diff {world}/a.ngram {tmp_path}/no.ngram", names=["no.ngram"])

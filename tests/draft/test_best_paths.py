@@ -1,6 +1,5 @@
 """p best paths and best-first trees of the native core against the enumeration of all paths and prefixes."""
 
-import dataclasses
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,10 +11,8 @@ from support import oracle
 from support.core_trees import local_trees
 from support.oracle import FIXED_ONE, Backoff
 from support.problems import VOCAB, problems
-from support.refusals import refuses
 
 from rescore import Rescorer, Sausage, _core
-from rescore.lattice.tree import Drafts
 
 
 def search(lms, batch, alphas, histories, paths, **options):
@@ -94,42 +91,6 @@ def test_largest_sizes(seed):
     assert (np.diff(path_cost[0]) >= 0).all()
     best = (cost[0] + unigram.astype(np.float32)[ids[0]]).min(axis=1).astype(float).sum()
     assert path_cost[0, 0] == pytest.approx(best, rel=1e-5)
-
-
-@pytest.mark.parametrize("name, size", [("paths", 5), ("trees", 9)])
-def test_answers_are_written_where_the_caller_wants_them(name, size):
-    call = getattr(Rescorer(threads=2), name)
-    first, second = batch_of(3), batch_of(3)
-    second[0].ids[:] = second[0].ids[::-1].copy()
-    out, new = call(*first, size), call(*second, size)
-    assert call(*second, size, out=out) is out
-    for field in dataclasses.fields(out):
-        np.testing.assert_array_equal(getattr(out, field.name), getattr(new, field.name))
-    if name == "paths":
-        single = call(second[0][0], second[1][0], size)
-        assert call(second[0][1], second[1][1], size, out=single) is single
-        np.testing.assert_array_equal(single.tokens, out.tokens[1])
-
-
-FIXED = np.zeros((3, 5), np.float32)
-FIXED.flags.writeable = False
-
-
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"tokens": np.zeros((3, 5, 2), np.int32)}, ValueError, ["out", "3", "2"]),
-        ({"tokens": np.zeros((2, 5, 3), np.int32)}, ValueError, ["out", "3", "0", "2"]),
-        ({"cost": np.zeros((3, 5), np.float64)}, TypeError, ["out"]),
-        ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, ["out"]),
-        ({"count": np.zeros((3, 1), np.int32)}, TypeError, ["out"]),
-        ({"cost": FIXED}, TypeError, ["contiguous"]),
-    ],
-)
-def test_misuse_of_out(change, error, message):
-    shapes = {"tokens": (3, 5, 3), "cost": (3, 5), "count": (3,)}
-    arrays = {name: np.zeros(shape, np.float32 if name == "cost" else np.int32) for name, shape in shapes.items()}
-    refuses(error, lambda: Rescorer().paths(*batch_of(3), 5, out=Drafts(**arrays | change)), *message)
 
 
 def long_lists() -> Backoff:

@@ -35,8 +35,6 @@ def test_equals_enumeration(problem, temperature, local):
                 assert np.abs(rows[b, i, t, : len(row)] - row).max() <= slow.rounding
                 assert not rows[b, i, t, len(row) :].any()
             assert not rows[b, i, len(sausage) :].any()
-        if not local:
-            assert abs(lattice.log_mass[b] - slow.log_mass) <= slow.rounding
 
 
 @settings(max_examples=100)
@@ -75,7 +73,6 @@ def test_worked_example(worked):
     after_lionel = 0.5 * (2 / 9 * 0.1) * after_ronaldo + 0.4 * 0.8 * after_lionel_messi
     after_cristiano = 0.5 * 0.8 * after_ronaldo + 0.4 * (2 / 9 * 0.1) * after_messi
     mass = 0.5 * 0.1 * after_lionel + 0.4 * 0.1 * after_cristiano
-    assert float(lattice.log_mass) == pytest.approx(math.log(mass), abs=1e-6)
     draft = np.array([[example.LIONEL, example.MESSI, example.SCORED]], np.int32)
     rows = lattice.rows(draft)[0]
     assert rows[0] == pytest.approx([0.05 * after_lionel / mass, 0.04 * after_cristiano / mass], abs=1e-6)
@@ -174,7 +171,7 @@ def test_impossible_candidates():
     assert lengths.tolist() == [[1, 1]]
     dead = normalise([unigrams([never, never])], [[slot, slot]], alpha, [[]])
     tokens, q, logq, lengths = dead.sample(uniforms)
-    assert dead.log_mass.tolist() == [-math.inf] and (tokens == -1).all() and not q.any() and not lengths.any()
+    assert (tokens == -1).all() and not q.any() and not lengths.any()
     assert not logq.any()
     assert normalise([unigrams([never, 1.0])], [[slot]], [[1.0]], [[]]).sample(np.zeros((1, 1, 1)))[0].tolist() == [
         [[1]]
@@ -241,7 +238,6 @@ def test_dense_rows(worked):
         (lambda r, s: r.normalise(s, [0]).logq([[0, 1, -2]]), ValueError, ["drafts[0, 0, 2]", "-1", "-2"]),
         (lambda r, s: r.normalise(s, [0]).logq([[0.0, 1.0, 4.0]]), TypeError, ["drafts", "float64"]),
         (lambda r, s: r.normalise(s, [0]).logq([[0, 1, 2**32]]), ValueError, ["drafts", "0..2147483647", "4294967296"]),
-        (lambda r, s: r.normalise(s, [0], local=True).log_mass, ValueError, ["log_mass"]),
     ],
 )
 def test_misuse(worked, call, error, message):
@@ -255,4 +251,4 @@ def test_no_paths_and_no_lattices():
     assert lattice.sample(np.zeros((1, 0, 1)))[1].shape == (1, 0, 1, 1)
     none = np.zeros((0, 2, 3), np.int32)
     empty = _core.Normalised([lm.automaton()], none[:, :0, 0], none, none.astype(np.float32), np.ones((1, 2)))
-    assert empty.log_mass.shape == (0,) and empty.rows(np.zeros((0, 4, 2), np.int32)).shape == (0, 4, 2, 3)
+    assert empty.rows(np.zeros((0, 4, 2), np.int32)).shape == (0, 4, 2, 3)

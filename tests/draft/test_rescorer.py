@@ -8,7 +8,7 @@ from support.refusals import refuses
 
 from rescore import NGram, NGramDrafter, Rescorer, Sausage
 from rescore.decode.draft.calibration import DEFAULT
-from rescore.lattice.tree import Trees
+from rescore.lattice.tree import TokenTree
 from rescore.lm.model import example
 from rescore.lm.model.tables import Tables
 
@@ -35,7 +35,7 @@ def test_worked_example(worked):
     assert tree.logq[0] == pytest.approx(math.log(0.5 / 0.9), abs=1e-6)
     messi = 0.4 * 0.8 / (0.4 * 0.8 + 0.5 * (0.2 / 0.9) * 0.1)
     assert tree.logq[1] == pytest.approx(math.log(0.5 / 0.9 * messi), abs=1e-6)
-    assert drafts.tree().size == 7  # two drafts of three tokens, and the last word of the third
+    assert TokenTree.from_drafts(drafts.tokens).size == 7  # two drafts of three tokens, and the last word of the third
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,6 @@ def test_worked_example(worked):
         (lambda lm, s: Rescorer(lm, alpha=1, calibration=DEFAULT), ValueError, ["calibration"]),
         (lambda lm, s: Rescorer(lm, alpha=1).text(), ValueError, ["text"]),
         (lambda lm, s: Rescorer(lm, alpha=1).tree(s, [0], depth=9), TypeError, ["depth"]),
-        (lambda lm, s: Rescorer(lm).trees(s, [0], out=Trees.empty(1, 4)), TypeError, ["out"]),
         (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, ["head", "[T]", "[1, 1]"]),
         (lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]), ValueError, ["head", "3", "2"]),
         (lambda lm, s: NGramDrafter(lm, slots=0, nodes=8), ValueError, ["depth", "1..1024", "0"]),
@@ -55,7 +54,6 @@ def test_worked_example(worked):
         (lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [[0], [1]]), ValueError, ["history", "1"]),
         (lambda lm, s: Rescorer(lm, alpha=1.0).paths(s, [99]), ValueError, ["history[0]", "6", "99"]),
         (lambda lm, s: Rescorer(lm).tree(Sausage.batch([s]), [[0]]), TypeError, ["tree"]),
-        (lambda lm, s: Rescorer(lm, alpha=1.0).paths(Sausage.batch([s]), [[0]]).tree(), TypeError, ["batch"]),
     ],
 )
 def test_misuse(worked, call, error, message):

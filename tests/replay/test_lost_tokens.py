@@ -24,7 +24,7 @@ def rescorer(dump) -> Rescorer:
     )
 
 
-def accepted_by(rescorer, kind, budget):
+def accepted_by(rescorer, budget, kind="tree"):
     def accepted(block, row, truth):
         sausage, history = block.sausages([row])[0], block.history(row, 5)
         if kind == "tree":
@@ -35,26 +35,26 @@ def accepted_by(rescorer, kind, budget):
     return accepted
 
 
-def cause_of(step, rescorer, kind, budget, larger) -> str:
+def cause_of(step, rescorer, budget, larger) -> str:
     slot = step.accepted
     if step.truth[slot] not in step.block.topk_ids[step.row, slot + 1].tolist():
         return "absent"
-    if accepted_by(Rescorer(), kind, budget)(step.block, step.row, step.truth) > slot:
+    if accepted_by(Rescorer(), budget)(step.block, step.row, step.truth) > slot:
         return "lm"
-    return "budget" if accepted_by(rescorer, kind, larger)(step.block, step.row, step.truth) > slot else "heads"
+    return "budget" if accepted_by(rescorer, larger)(step.block, step.row, step.truth) > slot else "heads"
 
 
-@pytest.mark.parametrize("kind, budget, larger", [("tree", 3, 12), ("paths", 1, 10)])
-def test_causes(dump, rescorer, kind, budget, larger):
+@pytest.mark.parametrize("budget, larger", [(3, 12), (1, 10)])
+def test_causes(dump, rescorer, budget, larger):
     seen = set()
-    for one in lost_tokens(dump, rescorer, kind=kind, budget=budget, larger=larger):
+    for one in lost_tokens(dump, rescorer, budget=budget, larger=larger):
         counts, tokens, number, whole = dict.fromkeys(CAUSES, 0), dict.fromkeys(CAUSES, 0), 0, 0
-        for step in steps(dump.blocks(one.task), accepted_by(rescorer, kind, budget)):
+        for step in steps(dump.blocks(one.task), accepted_by(rescorer, budget)):
             number += 1
             if step.accepted == len(step.truth):
                 whole += 1
                 continue
-            cause = cause_of(step, rescorer, kind, budget, larger)
+            cause = cause_of(step, rescorer, budget, larger)
             seen.add(cause)
             counts[cause] += 1
             tokens[cause] += len(step.truth) - step.accepted
@@ -68,12 +68,11 @@ def test_causes(dump, rescorer, kind, budget, larger):
 
 
 def test_budgets_are_checked(dump, rescorer):
-    refuses(ValueError, lambda: lost_tokens(dump, rescorer, kind="beam"), "kind", "'beam'")
     refuses(ValueError, lambda: lost_tokens(dump, rescorer, budget=16, larger=16), "budget", "16")
 
 
 def test_acceptance_by_slot(dump, rescorer):
-    ways = {"tree": ("tree", 4), "best": ("paths", 1)}
+    ways = {"tree": (4, "tree"), "best": (1, "paths")}
     result = replay_dump(dump, [rows.trees(rescorer, {"tree": 4}), rows.paths(rescorer, {"best": 1})])
     for task in result.tasks:
         for name, tally in task.tallies.items():

@@ -203,8 +203,8 @@ def test_a_planted_calibration_is_found(tmp_path):
     model = build([rng.zipf(1.5, 400) % dumps.V for _ in range(5)], order=2, vocab_size=dumps.V, end_of_text=0)
     weights = (0.9, 0.6, 0.2, -0.7)
     dump = planted_dump(tmp_path / "dump", weights, model)
-    found = fit_calibration(dump.blocks(), model, text=None, open=False)
-    assert found.open is False and found.text is None
+    found = fit_calibration(dump.blocks(), model, text=None)
+    assert found.text is None
     got = [found.head[0], found.alpha[0], found.prior[0], found.floor[0]]
     np.testing.assert_allclose(got, weights, atol=0.12)  # about three standard errors of 3,540 draws
     # Among the candidates alone the same choice has the same head, and the prior beside the alpha.

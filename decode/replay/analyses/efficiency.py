@@ -26,11 +26,9 @@ ORDERS = (2, 3, 4)
 class EfficiencyTable:
     """A table of block efficiencies.
 
-    cites  the table or figure of the paper
     rows   facts printed beside each drafter, such as {"k": 4, "heads": 9}
     """
 
-    cites: str
     rows: Mapping[str, Mapping[str, Any]]
     result: DumpResult
 
@@ -59,7 +57,7 @@ class EfficiencyTable:
                     "mean_interval": pair(figures.efficiency(name)),
                 }
             )
-        return {"cites": self.cites, "tasks": tasks, "rows": rows}
+        return {"tasks": tasks, "rows": rows}
 
 
 def oracle_efficiency(
@@ -87,7 +85,7 @@ def oracle_efficiency(
     rows = {f"oracle k={k} heads={n}": {"k": k, "heads": n} for n in heads for k in widths}
     drafters = [OracleReplay(widths={f"oracle k={k} heads={n}": k for k in widths}, slots=n - 1) for n in heads]
     result = replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance)
-    return EfficiencyTable(cites="figure 6, tables 4, 9 and 10", rows=rows, result=result)
+    return EfficiencyTable(rows=rows, result=result)
 
 
 def powers_of_two(most: int) -> list[int]:
@@ -111,7 +109,6 @@ def compare_models(
     tasks: Collection[str] | None = None,
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
-    cites: str = "table 7",
 ) -> EfficiencyTable:
     """Replays the best path and the p best paths with each model, beside the base draft and the oracles of k = 2 and K.
 
@@ -131,7 +128,7 @@ def compare_models(
     rows |= {name: {"model": None, "p": 1} for name in oracles}
     drafters.append(OracleReplay(widths=oracles))
     result = replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance)
-    return EfficiencyTable(cites=cites, rows=rows, result=result)
+    return EfficiencyTable(rows=rows, result=result)
 
 
 def compare_orders(
@@ -144,7 +141,7 @@ def compare_orders(
 ) -> EfficiencyTable:
     """Runs `compare_models` on the model truncated to each order that it has (`NGram.of_order`), and on others."""
     models = {f"{n}-gram": model if n == model.order else model.of_order(n) for n in orders if n <= model.order}
-    return compare_models(dump, {**models, **others}, cites="table 9", **options)
+    return compare_models(dump, {**models, **others}, **options)
 
 
 GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E

@@ -66,7 +66,6 @@ def lost_tokens(
     dump: Dump,
     rescorer: Rescorer,
     *,
-    kind: str = "tree",
     budget: int = 16,
     larger: int = 128,
     top_k: int | None = None,
@@ -74,19 +73,16 @@ def lost_tokens(
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[LostTokens]:
-    """Returns the lost tokens of each task for trees of `budget` nodes (kind "tree") or the `budget` best paths
-    ("paths").
+    """Returns the lost tokens of each task for trees of `budget` nodes.
 
     ValueError unless 1 <= budget < larger.
     """
-    if kind not in ("tree", "paths"):
-        raise ValueError(f"kind: expected tree or paths, got {kind!r}")
     if not 1 <= budget < larger:
         raise ValueError(f"budget: expected at least 1 and less than the larger budget {larger}, got {budget}")
-    replay, heads = replays.trees if kind == "tree" else replays.paths, Rescorer(threads=rescorer.threads)
+    heads = Rescorer(threads=rescorer.threads)
     drafters: list[Replay] = [
-        replay(rescorer, {"draft": budget, "larger": larger}, top_k=top_k, everywhere=True),
-        replay(heads, {"heads": budget}, top_k=top_k, everywhere=True),
+        replays.trees(rescorer, {"draft": budget, "larger": larger}, top_k=top_k, everywhere=True),
+        replays.trees(heads, {"heads": budget}, top_k=top_k, everywhere=True),
         OracleReplay(widths={"oracle": top_k}),
     ]
     counts = LostCounts(draft="draft", larger="larger", heads="heads", oracle="oracle")

@@ -162,13 +162,15 @@ def test_headers_that_are_no_json(tmp_path):
 
 def test_nothing_stays_of_what_fails(tmp_path):
     folder = tmp_path / "c"
-    good, bad = windows({(0, 1): 1}), windows({(1, 2): 1})
-    with refused(ValueError, "1", "0", "3"):
-        write_counts(folder, [good, bad], NO_COUNTS, file_rows=1)
+    good = windows({(0, 1): 1})
+
+    def batches():
+        yield good
+        raise ValueError("a run of counts: damaged")
+
+    with refused(ValueError, "damaged"):
+        write_counts(folder, batches(), NO_COUNTS, file_rows=1)
     assert not list(folder.iterdir())
-    wide = good._replace(tokens=good.tokens.astype(np.int64))
-    with refused(ValueError, "batch 0", "int32", "int64"):
-        write_counts(folder, [wide], NO_COUNTS)
     (folder / "mine").touch()
     refuses(ValueError, lambda: write_counts(folder, [good], NO_COUNTS), "c")
     assert [path.name for path in folder.iterdir()] == ["mine"]
