@@ -22,19 +22,16 @@ def call(headless, *more) -> tuple:
 def test_run_agrees(headless, report, capsys):
     given = ("--settings", headless / "s.json", "--threads", 1)
     run = cli.figures(capsys, f"run {headless}/dump", *given)
-    tuning = cli.figures(capsys, f"run {headless}/dump", *given, "--part", "tune")
-    drafters = report["heldout"]["drafters"]
-    assert list(drafters) == ["blend 16", "blend 64", "blend tuned 16", "blend tuned 64"]
-    (overall,) = run["overall"]
+    (overall,), drafters = run["overall"], report["heldout"]["drafters"]
+    (tuning,) = cli.figures(capsys, f"run {headless}/dump", *given, "--part", "tune")["overall"]
     assert overall["part"] == "heldout"
+    assert list(drafters) == ["blend 16", "blend 64", "blend tuned 16", "blend tuned 64"]
     for name, row in drafters.items():
         assert [task["block_efficiency"][name] for task in run["tasks"]] == list(row["tasks"].values())
         assert overall["interval"]["block_efficiency"][name] == row["interval"]
-        assert tuning["overall"][0]["block_efficiency"][name] == pytest.approx(report["settings"]["values"][name])
-    (one,) = (
-        one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend tuned 16", "blend 16")
-    )
-    assert one["value"] == drafters["blend tuned 16"]["difference"]["value"]
+        assert tuning["block_efficiency"][name] == pytest.approx(report["settings"]["values"][name])
+    differences = {(one["drafter"], one["against"]): one["value"] for one in overall["differences"]}
+    assert differences["blend tuned 16", "blend 16"] == drafters["blend tuned 16"]["difference"]["value"]
     other = cli.figures(capsys, f"run {headless}/other", *given)
     assert other["overall"][0]["part"] == "all" and "blend-without-lm tuned 32" in other["settings"]["drafters"]
 

@@ -8,14 +8,6 @@ from support import dumps
 from support.refusals import refuses
 
 from rescore.decode.replay.analyses.entropies import entropies, h_max, regression
-from rescore.lattice.dump import Dump
-
-
-@pytest.fixture(scope="module")
-def dump(tmp_path_factory) -> Dump:
-    path = tmp_path_factory.mktemp("entropies") / "dump"
-    dumps.write(path, made=dumps.likely_sequences(9), logp_dtype=np.float32)
-    return Dump.open(path)
 
 
 def test_against_loops(dump):

@@ -16,12 +16,8 @@ from rescore.lm.build.in_memory import build
 
 @pytest.fixture(scope="module")
 def rescorer(dump) -> Rescorer:
-    return Rescorer(
-        build(
-            [block.tokens.astype(np.int32) for block in dump.blocks()][:1], order=3, vocab_size=dumps.V, end_of_text=0
-        ),
-        alpha=1.5,
-    )
+    texts = [block.tokens.astype(np.int32) for block in dump.blocks()][:1]
+    return Rescorer(build(texts, order=3, vocab_size=dumps.V, end_of_text=0), alpha=1.5)
 
 
 def accepted_by(rescorer, kind, budget):
