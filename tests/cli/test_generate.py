@@ -71,10 +71,8 @@ def test_one_text(world, capsys):
 
 def test_several_texts_stand_one_behind_the_other(world, capsys):
     out = cli.call(capsys, *words(world, prompts=PROMPTS)).out
-    parts = [
-        f"==> {i}/3: {prompt} <==\n{spelt(tokens)}\n" for i, (prompt, tokens) in enumerate(zip(PROMPTS, plain()), 1)
-    ]
-    assert out == "\n".join(parts)
+    texts = enumerate(zip(PROMPTS, plain()), 1)
+    assert out == "\n".join(f"==> {i}/3: {prompt} <==\n{spelt(tokens)}\n" for i, (prompt, tokens) in texts)
 
 
 def test_standard_input(world, capsys, monkeypatch, tmp_path):
@@ -174,11 +172,8 @@ def test_compare(world, capsys, tmp_path):
 def test_a_difference_is_shown(world, capsys, monkeypatch):
     """Drafts drawn from q change which numbers draw the text, not its law."""
     result = cli.call(capsys, *words(world, "--compare", "--drafter", "drawn", "--temperature", 1.5))
-    assert re.search(
-        r"^same text no, 1 of 1 differ\nplain +text 1 from token \d+: '.*'\ndrafted +text 1 from token \d+: ",
-        result.err,
-        re.M,
-    )
+    told = r"^same text no, 1 of 1 differ\nplain +text 1 from token \d+: '.*'\ndrafted +text 1 from token \d+: "
+    assert re.search(told, result.err, re.M)
 
 
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-3), (torch.bfloat16, None)])
@@ -255,37 +250,24 @@ def test_terminals_are_not_steered_by_texts():
     out = Terminal()
     with Typewriter([TextStream(lambda ids: "\x1b[2Jx\ty\n" * len(ids))], [""], colour=True, out=out) as writer:
         for finish in (None, Finish.LENGTH):
-            writer.show(
-                Chunk(request=0, tokens=np.array([1], np.int32), accepted=0, finish=finish, statistics=Statistics())
-            )
+            tokens = np.array([1], np.int32)
+            writer.show(Chunk(request=0, tokens=tokens, accepted=0, finish=finish, statistics=Statistics()))
     assert out.getvalue() == "\\x1b[2Jx\ty\n" * 2
 
 
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        (["--drafter", "tree", "--paths", 3], ["--paths"]),
-        (["--alpha", "0.4"], ["--alpha", "--lm"]),
-        (["--lm", "LM", "--alpha", "0.4,0.3"], ["--alpha", "3", "2"]),
-        (["--drafter", "drawn"], ["--drafter", "--temperature", "0"]),
-        (["--top-p", "0.5"], ["--top-p", "--temperature", "0"]),
-        (["--sample-top-k", "5"], ["--sample-top-k"]),
-        (["--temperature=-1"], ["--temperature", "0", "'-1'"]),
-        (["--top-p", "0"], ["--top-p", "1", "'0'"]),
-        (["--stop", ""], ["--stop"]),
-    ],
-)
-def test_misuse(world, capsys, more, message):
-    options = [world / "lm.ngram" if word == "LM" else word for word in more]
-    cli.refusal(capsys, *words(world, *options), status=2, names=message)
-
-
 def test_bad_data(world, capsys, tmp_path):
-    cli.refusal(capsys, *words(world, prompts=[""]), names=["prompt 1", "''"])
     trained().save(tmp_path / "model.safetensors", dtype=torch.float32)
     tokenizer = cli.make_tokenizer(tmp_path / "tokenizer.json", V)
     tokenizer.write_text(tokenizer.read_text().replace('"w3"', '"v3"'))
     cli.refusal(capsys, *words(world, "--draft-model", tmp_path), names=["tokenizer"])
+    cli.refusal(capsys, *words(world, prompts=[""]), names=["prompt 1", "''"])
+    for more, named in (
+        (["--stop", ""], ["--stop"]),
+        (["--alpha", "0.4"], ["--alpha", "--lm"]),
+        (["--lm", world / "lm.ngram", "--alpha", "0.4,0.3"], ["--alpha", "3", "2"]),
+        (["--drafter", "drawn"], ["--drafter", "--temperature", "0"]),
+    ):
+        cli.refusal(capsys, *words(world, *more), status=2, names=named)
 
 
 @pytest.fixture(scope="module")
