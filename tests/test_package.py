@@ -97,15 +97,3 @@ def test_typed_and_documented(part):
     for file in folder(part).glob("*.py"):
         if file.name != "__init__.py":
             assert ast.get_docstring(parsed(file)), file
-
-
-def test_core_modules_import():
-    for module in (
-        "lattice.sausage",
-        "lm.model.ngram",
-        "decode.draft.rescorer",
-        "decode.replay.replay",
-        "decode.replay.run",
-        "decode.cli",
-    ):
-        importlib.import_module(f"rescore.{module}")

@@ -8,15 +8,14 @@ import shlex
 import numpy as np
 import pytest
 from support.paths import ROOT
+from support.tiny_blockwise import write_settings
 
 from rescore.decode.cli import main, parser
 from rescore.decode.conformance.checks import CHECKS
 from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.registry import row_name
-from rescore.decode.draft.settings import KINDS, ModelFile, PathWeights, Settings, TreeWeights
 from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
-from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tokenizer import TextTokenizer
 
@@ -24,6 +23,14 @@ from rescore.lm.model.tokenizer import TextTokenizer
 @pytest.fixture(scope="module")
 def readme() -> str:
     return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def ran(page: str) -> dict:
+    """The names that the one block of Python of a page defines, run in the checkout."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S)
+    names: dict = {}
+    exec(code, names)
+    return names
 
 
 def test_one_argument_of_generate(readme, demo, monkeypatch, tmp_path, capsys):
@@ -48,9 +55,7 @@ def test_one_argument_of_generate(readme, demo, monkeypatch, tmp_path, capsys):
 def test_decoding_page(demo, smollm2, monkeypatch):
     """Its example decodes; what it prints is the plain text of the same model."""
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/decoding.md").read_text(encoding="utf-8"), re.S)
-    names: dict = {}
-    exec(code, names)
+    names = ran("docs/use/decoding.md")
     plain = names["generate"](names["model"].target, [[510, 290, 17], [42, 99]], None, names["options"])
     assert [one.tokens.tolist() for one in names["texts"]] == [one.tokens.tolist() for one in plain]
     assert all(one.block_efficiency > 1 for one in names["texts"])
@@ -58,23 +63,19 @@ def test_decoding_page(demo, smollm2, monkeypatch):
 
 def test_page_on_pushing(demo, monkeypatch):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/how/pushing.md").read_text(encoding="utf-8"), re.S)
-    names: dict = {}
-    exec(code, names)
+    names = ran("docs/how/pushing.md")
     assert names["dense"].shape == (4, names["sausage"].slots, 49152)
     np.testing.assert_allclose(names["dense"].sum(axis=-1), 1.0)
 
 
 def test_page_on_engines(demo, monkeypatch):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/engines.md").read_text(encoding="utf-8"), re.S)
-    exec(code, {})
+    ran("docs/use/engines.md")
 
 
 def test_page_on_conformance(capsys):
     page = (ROOT / "docs/use/conformance.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    exec(code, {})
+    ran("docs/use/conformance.md")
     shown, *_ = re.findall(r"^    (conforms: .*)$", page, re.M)
     out = capsys.readouterr().out
     assert out.startswith(shown)
@@ -94,29 +95,13 @@ def test_analyses_of_the_page_on_the_report(demo, monkeypatch, capsys):
     assert task.passes["mine 32"].sum() < task.passes["mine 16"].sum() < task.tokens.sum() / 2
 
 
-def test_page_on_tuning():
-    """Its commands parse, and its table has the keys of the file."""
+def test_page_on_tuning(demo, tmp_path):
+    """Its table has the keys of the file."""
     page = (ROOT / "docs/use/tuning.md").read_text(encoding="utf-8")
-    for line in re.findall(r"^    rescore (.*)$", page, re.M):
-        parser().parse_args(shlex.split(line))
-    calibration = Calibration()
-    settings = Settings(
-        models=(ModelFile(path=ROOT / "a.ngram", bytes=1, crc32=0),),
-        tokenizer_sha256=None,
-        vocab_size=1,
-        slots=1,
-        top_k=1,
-        p=1,
-        paths=PathWeights(head=(1.0,), alpha=((0.5,),)),
-        scalar_alpha={"paths": 0.5, "trees": 0.5},
-        trees={kind: TreeWeights(overall=calibration) for kind in KINDS},
-        split=Split(dump_sha256="0" * 64, tune={}),
-        values={},
-        objective="tokens per pass",
-    )
+    write_settings(tmp_path / "s.json", demo / "demo.ngram")
     keys = [key for row in re.findall(r"^\| (`.*?) \|", page, re.M) for key in re.findall(r"`(\w+)`", row)]
-    assert sorted(keys) == sorted(settings.to_json(ROOT))
-    assert all(f"`{name}`" in page for name in calibration.__struct_fields__)
+    assert sorted(keys) == sorted(json.loads((tmp_path / "s.json").read_text()))
+    assert all(f"`{name}`" in page for name in Calibration.__struct_fields__)
 
 
 def test_commands_parse(readme):
@@ -165,13 +150,12 @@ def test_queries_of_the_table(demo, monkeypatch, tmp_path, capsys):
     """The three of the page; the first gives the figures that `rescore run` prints."""
     import duckdb
 
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/reference/table.md").read_text(encoding="utf-8"), re.S)
     monkeypatch.chdir(tmp_path)
     words = ["run", str(demo / "greedy"), "--lm", str(demo / "demo.ngram"), "--task", "gsm8k"]
     assert main([*words, "-o", "build/demo/passes.parquet", "--json", "run.json"]) == 0
     found = []
     monkeypatch.setattr(duckdb, "sql", lambda query, sql=duckdb.sql: found.append(sql(query).fetchall()))
-    exec(code, {})
+    ran("docs/reference/table.md")
     (task,) = json.loads((tmp_path / "run.json").read_text())["tasks"]
     means = {row_name(drafter, budget): value for drafter, budget, _, value in found[0]}
     assert means == pytest.approx(task["block_efficiency"])
@@ -182,10 +166,7 @@ def test_ngram_models_from_python(demo, monkeypatch, tmp_path):
     """Built from texts, merged and saved; what was said is more probable than what was not."""
     (tmp_path / "data").symlink_to(ROOT / "data")
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/use/build-ngram-models.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    names: dict = {}
-    exec(code, names)
+    ran("docs/use/build-ngram-models.md")
     opened = NGram.open(tmp_path / "lm.ngram")
     said, other = (TextTokenizer.open("data/demo/tokenizer.json").encode([text])[0] for text in ("The sky", "The door"))
     assert opened.score(said.astype(np.int32)).sum() < opened.score(other.astype(np.int32)).sum()

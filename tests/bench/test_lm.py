@@ -1,11 +1,9 @@
 """`rescore bench lm`: one model in the formats of several engines, opened in separate processes; scores must agree."""
 
-import stat
-
 import numpy as np
 import pytest
 from support import cli, dumps
-from support.refusals import assert_named, refused, refuses
+from support.refusals import assert_named, refuses
 
 from rescore.decode.bench import lm as bench_lm
 from rescore.decode.bench.lm import (
@@ -15,10 +13,7 @@ from rescore.decode.bench.lm import (
     KENLM_TRIE,
     OURS,
     VECTOR,
-    Disagreement,
-    check_costs,
 )
-from rescore.decode.bench.lm_process import chunks
 from rescore.lm.model.ngram import NGram
 
 
@@ -36,56 +31,42 @@ def test_report(world, capsys, monkeypatch):
     """Every engine is opened; those that score have times; bytes are those of the file where it is mapped."""
     monkeypatch.setattr(bench_lm.shutil, "which", lambda name: None)
     report = cli.figures(capsys, *call(world, "--most", 2500))
-    (row,) = report["results"]
-    model = NGram.open(world / "lm.ngram")
-    assert row["case"] == {"ngrams": sum(model.info()["ngrams"]), "tokens": 2500} and report["bench"] == "lm"
-    assert list(row["engines"]) == [OURS, KENLM_ARPA, CONST, VECTOR]
-    assert "no build_binary" in report["settings"]["left_out"]
-    for name, own in row["engines"].items():
+    (row,), ngrams = report["results"], sum(NGram.open(world / "lm.ngram").info()["ngrams"])
+    assert row["case"] == {"ngrams": ngrams, "tokens": 2500} and report["bench"] == "lm"
+    engines = row["engines"]
+    assert list(engines) == [OURS, KENLM_ARPA, CONST, VECTOR] and "no build_binary" in report["settings"]["left_out"]
+    for name, own in engines.items():
         assert own["open_ms"] > 0 and own["file_mib"] > 0 and own["opened_mib"] >= 0
         assert ("walk_us" in own) == (name in (OURS, KENLM_ARPA)) and "costs" not in own
         if "walk_us" in own:
             assert 0 < own["walk_us"] <= own["walk_p99_us"] and 0 < own["random_us"] <= own["random_p99_us"]
             assert own["read_mib"] >= own["opened_mib"]
-    ours = row["engines"][OURS]
-    assert ours["bytes_per_ngram"] == pytest.approx((world / "lm.ngram").stat().st_size / row["case"]["ngrams"])
-    assert ours["start_us"] > 0
-    assert row["engines"][KENLM_ARPA]["times_ours"] == pytest.approx(
-        row["engines"][KENLM_ARPA]["walk_us"] / ours["walk_us"]
-    )
+    ours, theirs = engines[OURS], engines[KENLM_ARPA]
+    assert ours["bytes_per_ngram"] == pytest.approx((world / "lm.ngram").stat().st_size / ngrams)
+    assert ours["start_us"] > 0 and theirs["times_ours"] == pytest.approx(theirs["walk_us"] / ours["walk_us"])
 
 
 def test_an_arpa_file_without_peers(world, capsys, tmp_path):
     cli.done(capsys, f"lm convert {world}/lm.ngram {tmp_path}/lm.arpa")
-    result = cli.call(
-        capsys,
-        *call(world),
-        *f"--lm {tmp_path}/lm.arpa --without kenlm --without openfst --markdown {tmp_path}/lm.md".split(),
-    )
-    assert result.status == 0
-    assert_named(result.out, ["left out", "KenLM", "OpenFst"])
-    assert "3,500 tokens" in result.out
+    more = f"--lm {tmp_path}/lm.arpa --without kenlm --without openfst --markdown {tmp_path}/lm.md"
+    assert_named(cli.done(capsys, *call(world), *more.split()).out, ["left out", "KenLM", "OpenFst", "3,500 tokens"])
     assert "| engine | file MiB | B/n-gram |" in (tmp_path / "lm.md").read_text()
 
 
 def test_binary_files_of_kenlm(world, tmp_path, monkeypatch):
     """build_binary is called for both kinds; its error output is reported."""
-    program = tmp_path / "build_binary"
+    lm, program = world / "lm.ngram", tmp_path / "build_binary"
     program.write_text('#!/bin/sh\ncp "$2" "$3"\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    program.chmod(0o755)
     monkeypatch.setattr(bench_lm.shutil, "which", lambda name: str(program))
-    found = list(bench_lm.peers(NGram.open(world / "lm.ngram"), world / "lm.ngram", tmp_path, {"openfst"}, []))
-    assert [(peer.name, peer.file.name) for peer in found[2:]] == [
-        (KENLM_PROBING, "model.probing"),
-        (KENLM_TRIE, "model.trie"),
-    ]
+    found = list(bench_lm.peers(NGram.open(lm), lm, tmp_path, {"openfst"}, []))
+    files = [(peer.name, peer.file.name) for peer in found[2:]]
+    assert files == [(KENLM_PROBING, "model.probing"), (KENLM_TRIE, "model.trie")]
     program.write_text("#!/bin/sh\necho no room >&2; exit 1\n")
-    with refused(RuntimeError, "probing failed"):
-        list(bench_lm.peers(NGram.open(world / "lm.ngram"), world / "lm.ngram", tmp_path, set(), []))
+    refuses(RuntimeError, lambda: list(bench_lm.peers(NGram.open(lm), lm, tmp_path, set(), [])), "probing failed")
 
 
 def test_scores_that_differ(world, capsys, monkeypatch):
-    refuses(Disagreement, lambda: check_costs("x", np.array([1.0, 2.0]), np.array([1.0, 2.5])), "1", "2.5", "2.0")
     right = bench_lm.measure
 
     def wrong(peer, text, rounds):
@@ -98,12 +79,3 @@ def test_scores_that_differ(world, capsys, monkeypatch):
 
 def test_a_text_too_short(world, capsys):
     cli.refusal(capsys, *call(world, "--text", world / "dump"), names=["2000"])
-
-
-def test_an_engine_that_fails(world, tmp_path):
-    peer = bench_lm.Peer(name=OURS, engine="ours", file=tmp_path / "none.ngram")
-    refuses(RuntimeError, lambda: bench_lm.measure(peer, world / "text.npy", 1))
-
-
-def test_whole_chunks():
-    assert [len(part) for part in chunks(np.zeros(2999, np.int32))] == [1000, 1000]

@@ -1,8 +1,8 @@
 """What all verbs do with their words: numbers with suffixes, misspelled names, folders of tokenizers, completion."""
 
-import argparse
 import dataclasses
 import itertools
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,7 +24,7 @@ def test_numbers_with_suffixes(text, value):
     assert int_between(1, 10**10)(text) == value
 
 
-@pytest.mark.parametrize("text", ["4Q", "K", "1.5", "", "nanK", "infM", "1e400K"])
+@pytest.mark.parametrize("text", ["4Q", "", "1.5", "nanK", "1e400K"])
 def test_what_is_no_number(capsys, text):
     cli.refusal(capsys, f"generate --model m --max-tokens {text} hello", status=2, names=["--max-tokens", "400K"])
 
@@ -34,26 +34,20 @@ def test_what_is_no_number(capsys, text):
     [
         ("generat", "generate"),
         ("lm biuld", "build"),
-        ("run DUMP --papths 3", "--paths"),
         ("run DUMP --part heldou", "heldout"),
         ("lm info x.ngram --jsn=y", "--json"),
-        ("train heds", "heads"),
         ("generate --max 3 hi", "--max-tokens"),
-        ("oracle DUMP MORE --tsk x", "--task"),
     ],
 )
 def test_what_may_have_been_meant(capsys, words, meant):
     cli.refusal(capsys, *words.split(), status=2, names=[f"{meant}?"])
 
 
-def test_what_is_like_nothing_gets_no_guess(capsys):
-    assert "did you mean" not in cli.refusal(capsys, "run DUMP --zzzzzz", status=2)
-
-
 def test_a_task_that_may_have_been_meant(capsys, tmp_path):
     cli.make_dump(tmp_path / "dump")
     refused = cli.refusal(capsys, f"oracle {tmp_path}/dump --task frist", status=2)
     assert refused.rstrip().endswith("first, second; did you mean first?")
+    assert "did you mean" not in cli.refusal(capsys, "run DUMP --zzzzzz", status=2)
 
 
 def test_the_folder_of_a_tokenizer():
@@ -61,16 +55,16 @@ def test_the_folder_of_a_tokenizer():
     refuses(FileNotFoundError, lambda: TextTokenizer.open("docs"), "docs", "tokenizer.json")
 
 
-@pytest.mark.parametrize("shell, program", [("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")])
-def test_completion_scripts(capsys, tmp_path, shell, program):
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(capsys, tmp_path, shell):
     result = cli.call(capsys, "completion", shell)
     assert result.status == 0 and not result.err
     assert all(word in result.out for word in ("generate", "oracle", "max-tokens", "alpha"))
-    if not shutil.which(program):
-        pytest.skip(f"{program} is not here to read its script")
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not here to read its script")
     script = tmp_path / "script"
     script.write_text(result.out)
-    assert subprocess.run([program, "-n", str(script)], capture_output=True).returncode == 0
+    assert subprocess.run([shell, "-n", str(script)], capture_output=True).returncode == 0
 
 
 def test_bash_completes_verbs_and_options(capsys, tmp_path):
@@ -90,40 +84,14 @@ def test_bash_completes_verbs_and_options(capsys, tmp_path):
     assert {"--max-tokens"} == completed("rescore", "generate", "--max-t")
 
 
-def actions_of(one, words=()):
-    """The words of every verb, and its arguments."""
-    for action in one._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                yield from actions_of(inner, (*words, name))
-        else:
-            yield words, action
+def options(capsys, verb: str) -> list[str]:
+    """The options that begin a line of a verb's help."""
+    return re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", cli.call(capsys, *verb.split(), "--help-all").out, re.M)
 
 
-def test_one_spelling_for_one_thing():
-    """Options of one name mean the same in every verb: where they write, candidates, numbers of tokens."""
-    found: dict[str, set] = {}
-    for _, action in actions_of(parser()):
-        for name in action.option_strings:
-            found.setdefault(name, set()).add((action.dest, getattr(action.type, "__qualname__", action.type)))
-    assert "--output" not in found and {dest for dest, _ in found["-o"]} == {"out"}
-    for name in ("--top-k", "--max-tokens", "--limit", "--tokens-of", "--paths"):
-        assert len({kind for _, kind in found.get(name, ())}) <= 1, name
-
-
-OPTIONS = sorted(
-    {
-        (" ".join(words), option)
-        for words, action in actions_of(parser())
-        for option in action.option_strings
-        if option.startswith("--")
-    }
-)
-
-
-@pytest.mark.parametrize("verb", sorted({verb for verb, _ in OPTIONS}))
+@pytest.mark.parametrize("verb", VERBS)
 def test_options_are_not_guessed_from_their_first_letters(capsys, verb):
-    own = [option for name, option in OPTIONS if name == verb]
+    own = set(options(capsys, verb))
     for option in own:
         if (cut := option[:-1]) not in own:
             refused = cli.refusal(capsys, *verb.split(), cut, status=2)
@@ -136,7 +104,7 @@ def test_help_by_word(capsys, words):
     assert told == cli.call(capsys, *words.split(), "--help") and told.status == 0 and "\n  -h, --help" in told.out
 
 
-@pytest.mark.parametrize("words", ["", "lm", "bench", "dump", "train", "calm"])
+@pytest.mark.parametrize("words", ["", "lm"])
 def test_without_a_verb_the_help(capsys, words):
     told = cli.call(capsys, *words.split())
     assert (told.status, told.out, told.err) == (2, "", cli.call(capsys, *words.split(), "--help").out)
@@ -179,12 +147,10 @@ def test_examples_parse(verb, text):
 def test_help_fits_a_screen_and_begins_with_a_call(capsys, monkeypatch, verb):
     """--help-all has every option."""
     monkeypatch.setenv("COLUMNS", "80")
-    short, whole = (cli.call(capsys, *verb.split(), option).out for option in ("--help", "--help-all"))
+    short = cli.call(capsys, *verb.split(), "--help").out
     assert short.count("\n") <= 60 and short.startswith(f"rescore {verb}")
-    options = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(VERBS[verb].options)}
-    named = {option for words, option in OPTIONS if words == verb} - {"--eot"}
-    assert named - {"--help", "--help-all"} <= options
-    assert all(option in whole for option in named)
+    optional = (field for field in dataclasses.fields(VERBS[verb].options) if field.default is not dataclasses.MISSING)
+    assert {f"--{field.name.replace('_', '-')}" for field in optional} <= {*options(capsys, verb)}
 
 
 def test_the_first_page_names_every_verb(capsys):

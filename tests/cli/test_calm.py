@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from support import cli, tiny_transformers
-from support.refusals import assert_named
 from support.tiny_blockwise import untrained, write_tokenizer
 from support.tiny_transformers import V
+from support.training import training_world
 
 from rescore.decode.calm.calibration import read_calibrated, rouge_l_risk
 from rescore.decode.calm.learn_then_test import hoeffding_bentkus
@@ -23,16 +23,12 @@ TEXTS = (*MODEL, "--max-tokens", "12", "--rows", "7")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("calm")
-    tiny_transformers.build("llama", num_hidden_layers=DEPTH).save_pretrained(folder / "model")
+    """A folder with a llama, a T5, a model of ours, and prompts."""
+    folder = training_world(tmp_path_factory.mktemp("calm"), "llama", count=40, num_hidden_layers=DEPTH)
     tiny_transformers.build("t5", num_layers=DEPTH).save_pretrained(folder / "t5")
-    for name in ("model", "t5"):
-        cli.make_tokenizer(folder / name / "tokenizer.json", V)
-    draw = np.random.default_rng(3)
-    with open(folder / "prompts.jsonl", "w") as lines:
-        for i in range(40):
-            words = " ".join(f"w{one}" for one in draw.integers(3, V, draw.integers(2, 9)))
-            lines.write(json.dumps({"task": f"task{i % 2}", "prompt": words}) + "\n")
+    cli.make_tokenizer(folder / "t5" / "tokenizer.json", V)
+    untrained().save(folder / "model.safetensors", dtype=torch.float32)
+    write_tokenizer(folder / "tokenizer.json")
     return folder
 
 
@@ -50,10 +46,6 @@ def calibrate(world, *words, model: str = "model") -> list:
 def test_training_says_how_good_exits_are(world, trained):
     found = json.loads((world / "train.json").read_text())
     assert [score["layers"] for score in found["scores"]] == [2, 3, 4]
-    assert all(
-        0 <= score[name] <= 1 for score in found["scores"] for name in ("plain", "agreement", "accuracy", "area")
-    )
-    assert set(found["tokens"]) == {"translating", "classifying", "held_out"}
     assert json.loads((trained / "exits.json").read_text())["scores"] == found["scores"]
 
 
@@ -64,13 +56,12 @@ def test_a_calibration_is_its_texts_measured(world, trained, capsys, confidence)
     found = cli.figures(capsys, *asked, "--thresholds", "1,0.9,0.5,0.1,0", "--every", "-o", path)
     assert {**json.loads(path.read_text()), **{name: found[name] for name in ("format", "version")}} == found
     assert [one["threshold"] for one in found["tested"]] == [1, 0.9, 0.5, 0.1, 0]
-    assert found["tested"][0]["risk"] == 0.0 and found["tested"][-1]["layers"] < DEPTH
     layers = [one["layers"] for one in found["tested"]]
-    assert layers == sorted(layers, reverse=True) and 2 < layers[-1]
+    assert found["tested"][0]["risk"] == 0.0 and layers == sorted(layers, reverse=True) and 2 < layers[-1] < DEPTH
     tested = [one for one in found["tested"] if one["valid"] is not None]
     for one in tested:
-        assert one["p_value"] == pytest.approx(hoeffding_bentkus(np.mean(one["losses"]), 40, 0.6), rel=1e-3)
-        assert one["valid"] == (one["p_value"] <= 0.3) and len(one["losses"]) == found["texts"] == 40
+        assert one["p_value"] == pytest.approx(hoeffding_bentkus(np.mean(one["losses"]), found["texts"], 0.6), rel=1e-3)
+        assert one["valid"] == (one["p_value"] <= 0.3) and len(one["losses"]) == found["texts"]
     assert all(one["valid"] for one in tested[:-1])
     assert found["threshold"] == [one["threshold"] for one in tested if one["valid"]][-1]
     setting = read_calibrated(path)
@@ -81,16 +72,13 @@ def test_lossy_text_is_called_so_and_compared_with_the_model_s_own(world, traine
     asked = f"calm generate {world}/model {' '.join(MODEL)} --exits {trained} --threshold 0.02 --compare --max-tokens 9"
     found = cli.figures(capsys, asked, "w5 w6", "w7")
     assert found["guarantee"] == "LOSSY: uncalibrated, no bound on the difference"
-    model = open_model(world / "model", dtype=torch.float32)
-    stopping = Stopping(tokens=frozenset((END,)))
-    own = generate(model.target, [[5, 6], [7]], None, Options(max_tokens=9, stopping=stopping))
-    for row, full in zip(found["texts"], own):
+    options = Options(max_tokens=9, stopping=Stopping(tokens=frozenset((END,))))
+    own = generate(open_model(world / "model", dtype=torch.float32).target, [[5, 6], [7]], None, options)
+    for row, full in zip(found["texts"], own, strict=True):
         assert len(row["layers"]) == len(row["tokens"]) and row["layers"][0] == DEPTH
         assert row["risk"] == rouge_l_risk(np.array(row["tokens"]), full.tokens)
     assert min(min(row["layers"]) for row in found["texts"]) < DEPTH
-    result = cli.call(capsys, asked, "w5")
-    assert result.status == 0 and "LOSSY" in result.err
-    assert_named(result.err, ["5"])
+    assert "LOSSY" in cli.done(capsys, asked, "w5").err
 
 
 def test_a_calibration_is_followed(world, trained, capsys):
@@ -114,12 +102,11 @@ REFUSED = [
     ("GENERATE --threshold 0.5 --confidence classifier", 1, ["classifier"]),
     ("GENERATE --threshold 0.5 --exits EXITS --layers 1,2", 2, ["--layers"]),
     ("GENERATE --threshold 0.5 --layers 5", 1, ["exits", "1", "[5]"]),
-    ("GENERATE --threshold 0.5 --calibration x", 2, ["--calibration", "--threshold"]),
     ("GENERATE --calibration x --decay 4", 2, ["--calibration"]),
+    ("calm generate OURS --threshold 0.5 w5", 1, ["blockwise"]),
     ("calm train T5 PROMPTS", 1, ["language"]),
     ("calm train MODEL PROMPTS --limit 2", 1, ["10"]),
     ("calm calibrate MODEL PROMPTS --thresholds 0.5,0.6", 2, ["--thresholds", "'0.5,0.6'"]),
-    ("calm calibrate MODEL PROMPTS --layers 3,2", 2, ["--layers", "'3,2'"]),
     ("calm calibrate MODEL PROMPTS --delta 1", 2, ["--delta", "1"]),
     ("calm calibrate MODEL PROMPTS --skip 20", 1, ["--skip", "20"]),
 ]
@@ -129,6 +116,7 @@ REFUSED = [
 def test_what_cannot_be_is_refused(world, trained, capsys, call, status, named):
     names = {"GENERATE": "calm generate MODEL w5", "PROMPTS": f"--prompts {world}/prompts.jsonl -o {world}/no"}
     names |= {"MODEL": f"{world}/model {' '.join(TEXTS)}", "T5": f"{world}/t5", "EXITS": str(trained)}
+    names["OURS"] = f"{world}/model.safetensors"
     for name, value in names.items():
         call = call.replace(name, value)
     call = call.replace("--rows 7", "") if "generate" in call else call
@@ -136,19 +124,10 @@ def test_what_cannot_be_is_refused(world, trained, capsys, call, status, named):
     assert not (world / "no").exists()
 
 
-def test_our_own_models_have_no_exits(world, capsys):
-    untrained().save(world / "model.safetensors", dtype=torch.float32)
-    write_tokenizer(world / "tokenizer.json")
-    asked = ["calm", "generate", world / "model.safetensors", "--threshold", "0.5", "--threads", "1", "w5"]
-    cli.refusal(capsys, *asked, names=["blockwise"])
-
-
 FILE_FAULTS = [
     ({"format": "other"}, ["format", "'rescore calm'", "'other'"]),
     ({"threshold": None}, ["threshold"]),
-    ({"threshold": "0.5"}, ["threshold", "'0.5'"]),
     ({"threshold": 1.5}, ["value", "0", "1.5"]),
-    ({"exits": [2, "3"]}, ["exits[1]", "'3'"]),
     ({"confidence": "luck"}, ["confidence", "'luck'"]),
 ]
 

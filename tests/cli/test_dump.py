@@ -1,5 +1,7 @@
 """`rescore dump info`."""
 
+import json
+
 import pytest
 from support import cli, dumps
 from support.refusals import assert_named
@@ -33,41 +35,29 @@ def test_verify_finds_what_opening_does_not(tmp_path, capsys):
     cli.refusal(capsys, f"dump info {tmp_path}/dump --verify", names=[shard])
 
 
-def test_errors_name_the_dump(tmp_path, capsys):
+@pytest.mark.parametrize("words", ["run GOOD BAD", "oracle BAD", "draw BAD", "dump info BAD --verify"])
+def test_errors_name_the_dump(world, tmp_path, capsys, words):
     """Values are checked as they are read; of several dumps the error says which."""
-    import json
-
-    cli.make_dump(tmp_path / "good")
     cli.make_dump(tmp_path / "bad")
     header = json.loads((tmp_path / "bad" / "dump.json").read_text())
     del header["crc32"]
     (tmp_path / "bad" / "dump.json").write_text(json.dumps({**header, "vocab_size": 10}))
-    for words in (
-        ["run", tmp_path / "good", tmp_path / "bad"],
-        ["oracle", tmp_path / "bad"],
-        ["draw", tmp_path / "bad"],
-        ["dump", "info", tmp_path / "bad", "--verify"],
-    ):
-        line = cli.refusal(capsys, *words)
-        assert line.startswith(f"rescore: {tmp_path / 'bad'}: task 'first', sequence 1, position 0")
-        assert_named(line, ["0..V", "1", "9"])
+    line = cli.refusal(capsys, words.replace("BAD", f"{tmp_path}/bad").replace("GOOD", f"{world}/dump"))
+    assert line.startswith(f"rescore: {tmp_path / 'bad'}: task 'first', sequence 1, position 0")
+    assert_named(line, ["0..V", "1", "9"])
 
 
 def test_names_are_no_markup(tmp_path, capsys):
     """Folders, tasks and provenance are shown as they are; control characters are spelled out."""
-    made = dumps.sequences(count=5)
-    for sequence in made:
-        sequence["task"] = "[bold]../x[/nope]"
     folder = tmp_path / "[red]d[/green]"
     with dumps.DumpWriter(folder, dumps.header(provenance={"note": "\x1b[2Jgone", "list": [1, {"a": 2}]})) as writer:
-        for sequence in made:
-            writer.add(**{name: value for name, value in sequence.items() if name != "logits"})
-    out = cli.call(capsys, f"dump info {folder}").out
+        for one in dumps.arguments():
+            writer.add(**{**one, "task": "[bold]../x[/nope]"})
+    out = cli.done(capsys, "dump info", folder).out
     assert "[red]d[/green]" in out and "[bold]../x[/nope]" in out and "\\x1b[2Jgone" in out and '[1, {"a": 2}]' in out
     for words in (["oracle", folder], ["run", folder], ["draw", folder, "-o", tmp_path / "out"]):
         cli.done(capsys, *words)
     assert all(path.name.startswith("forced-_bold_.._x__nope_.0-") for path in (tmp_path / "out").iterdir())
-    assert len(list((tmp_path / "out").iterdir())) == 8
 
 
 def test_refusals(tmp_path, capsys):

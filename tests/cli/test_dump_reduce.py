@@ -20,76 +20,55 @@ K = 6
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with a tiny Llama and Medusa heads, the dump that `dump make` makes of it, and its logits {task:
-    arrays}.
-    """
-    folder = tmp_path_factory.mktemp("medusa")
+    """A folder with the dump that `dump make` makes of a tiny Llama with Medusa heads, and its logits."""
+    folder, rng = tmp_path_factory.mktemp("medusa"), np.random.default_rng(0)
     llama = build("llama")
-    llama.save_pretrained(folder / "model")
-    heads = MedusaHeads(heads=3, width=32, output=llama.lm_head)
-    generator = torch.Generator().manual_seed(5)
+    heads, generator = MedusaHeads(heads=3, width=32, output=llama.lm_head), torch.Generator().manual_seed(5)
     for parameter in heads.parameters():
         parameter.data = 0.1 * torch.randn(parameter.shape, generator=generator)
+    llama.save_pretrained(folder / "model")
     heads.save(folder / "heads")
     cli.make_tokenizer(folder / "tokenizer.json", V)
-    rng = np.random.default_rng(0)
-    prompts = [
-        {"task": task, "prompt": rng.integers(1, V, 3 + i).tolist()} for task in ("chain", "links") for i in range(5)
-    ]
-    (folder / "prompts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in prompts))
-    words = (
-        f"dump make --model {folder}/model --heads {folder}/heads --tokenizer {folder}/tokenizer.json --prompts "
-        f"{folder}/prompts.jsonl"
-    )
-    assert cli.main([*words.split(), *f"--kind greedy --top-k {K} --max-tokens 30 -o {folder}/made".split()]) == 0
-    return folder, {
-        task: logits_of(llama, heads, [one["prompt"] for one in prompts if one["task"] == task])
-        for task in ("chain", "links")
-    }
+    prompts = [rng.integers(1, V, 3 + i % 5).tolist() for i in range(10)]
+    lines = [json.dumps({"task": "a", "prompt": prompt}) + "\n" for prompt in prompts]
+    (folder / "prompts.jsonl").write_text("".join(lines))
+    files = "--model NOW/model --heads NOW/heads --tokenizer NOW/tokenizer.json --prompts NOW/prompts.jsonl -o NOW/made"
+    words = f"dump make --kind greedy --top-k {K} --max-tokens 30 {files.replace('NOW', str(folder))}"
+    assert cli.main(words.split()) == 0
+    return folder, logits_of(llama, heads, prompts)
 
 
+@torch.no_grad()
 def logits_of(llama, heads, prompts: list[list[int]]) -> dict[str, np.ndarray]:
     """Greedy texts by transformers' own generate; logits of all heads in one plain pass over each."""
     texts, rows = [], []
-    with torch.no_grad():
-        for prompt in prompts:
-            whole = llama.generate(
-                torch.tensor([prompt]), max_new_tokens=30, do_sample=False, eos_token_id=2, pad_token_id=0
-            )
-            hidden = llama.model(whole[:, :-1]).last_hidden_state[0, len(prompt) - 1 :]
-            of_heads = heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))
-            rows.append(torch.cat((llama.lm_head(hidden)[:, None], of_heads), dim=1).numpy())
-            texts.append(whole[0, len(prompt) :].numpy())
+    greedy = {"max_new_tokens": 30, "do_sample": False, "eos_token_id": 2, "pad_token_id": 0}
+    for prompt in prompts:
+        whole = llama.generate(torch.tensor([prompt]), **greedy)
+        hidden = llama.model(whole[:, :-1]).last_hidden_state[0, len(prompt) - 1 :]
+        of_heads = heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))
+        rows.append(torch.cat((llama.lm_head(hidden)[:, None], of_heads), dim=1).numpy())
+        texts.append(whole[0, len(prompt) :].numpy())
     offsets, prompt_offsets = (np.cumsum([0, *map(len, each)]) for each in (texts, prompts))
     found = {"logits": np.concatenate(rows), "tokens": np.concatenate(texts), "offsets": offsets}
     return {**found, "prompt_tokens": np.concatenate(prompts), "prompt_offsets": prompt_offsets}
 
 
-def reduce(capsys, folder: Path, arrays: dict) -> Path:
-    for task, own in arrays.items():
-        save_file({name: np.ascontiguousarray(array) for name, array in own.items()}, folder / f"{task}.safetensors")
-    files, out = [folder / f"{task}.safetensors" for task in arrays], folder / "dump"
-    result = cli.call(capsys, "dump reduce", *files, "--kind", "greedy", "--top-k", K, "-o", out)
-    assert (result.status, result.err) == (0, ""), result
-    return out
+def reduced(capsys, folder: Path, arrays: dict) -> Dump:
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / "a.safetensors")
+    words = f"dump reduce {folder}/a.safetensors --kind greedy --top-k {K} -o {folder}/dump"
+    assert cli.done(capsys, words).err == ""
+    return Dump.open(folder / "dump")
 
 
 def test_fp32_is_the_dump_of_the_same_model(made, tmp_path, capsys):
     folder, arrays = made
-    dump = reduce(capsys, tmp_path, arrays)
-    for ours, theirs in zip(Dump.open(dump).blocks(), Dump.open(folder / "made").blocks(), strict=True):
-        np.testing.assert_array_equal(ours.tokens, theirs.tokens)
-        np.testing.assert_array_equal(ours.prompt_tokens, theirs.prompt_tokens)
-        np.testing.assert_array_equal(ours.topk_ids, theirs.topk_ids)
-        np.testing.assert_allclose(ours.topk_logp, theirs.topk_logp, rtol=2**-10)
-        np.testing.assert_allclose(ours.entropy, theirs.entropy, rtol=2**-10)
-
-
-def tied(arrays: dict) -> dict:
-    """All logits of head 1 equal, so that the text alone says which token was taken."""
-    logits = arrays["logits"].copy()
-    logits[:, 0] = 0.5
-    return {**arrays, "logits": logits}
+    dumps = reduced(capsys, tmp_path, arrays), Dump.open(folder / "made")
+    for ours, theirs in zip(*(dump.blocks() for dump in dumps), strict=True):
+        for name in ("tokens", "prompt_tokens", "topk_ids"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+        for name in ("topk_logp", "entropy"):
+            np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=2**-10)
 
 
 def texts(n: int = 6, h: int = 3, vocab_size: int = 20) -> dict[str, np.ndarray]:
@@ -100,8 +79,10 @@ def texts(n: int = 6, h: int = 3, vocab_size: int = 20) -> dict[str, np.ndarray]
 
 
 def test_among_equal_logits_the_token_taken_is_first(tmp_path, capsys):
-    arrays = tied(texts())
-    (block,) = Dump.open(reduce(capsys, tmp_path, {"a": arrays})).blocks()
+    """All logits of head 1 are equal, so that the text alone says which token was taken."""
+    arrays = texts()
+    arrays["logits"][:, 0] = 0.5
+    (block,) = reduced(capsys, tmp_path, arrays).blocks()
     assert block.topk_ids[:, 0, 0].tolist() == arrays["tokens"].tolist()
     for ids, token in zip(block.topk_ids[:, 0].tolist(), arrays["tokens"].tolist()):
         assert ids[1:] == [other for other in range(20) if other != token][: K - 1]
@@ -109,9 +90,8 @@ def test_among_equal_logits_the_token_taken_is_first(tmp_path, capsys):
 
 def test_tasks_kinds_and_facts(tmp_path, capsys):
     (tmp_path / "b").mkdir()
-    first, second = texts(), {**texts(), "seeds": np.arange(6).astype(np.uint64)}
-    np.savez(tmp_path / "x.npz", **second)
-    np.savez(tmp_path / "b" / "x.npz", **second)
+    for path in (tmp_path / "x.npz", tmp_path / "b" / "x.npz"):
+        np.savez(path, **texts(), seeds=np.arange(6).astype(np.uint64))
     cli.make_tokenizer(tmp_path / "tokenizer.json", 20)
     call = f"dump reduce {tmp_path}/x.npz {tmp_path}/b/x.npz -o {tmp_path}/out"
     cli.refusal(capsys, f"{call} --kind forced", status=2, names=["different"])
@@ -124,7 +104,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
     assert info["provenance"]["logits"][0] == {**of_file, "shape": [6, 3, 20], "dtype": "float32"}
     assert next(Dump.open(tmp_path / "out").blocks()).seeds.tolist() == list(range(6))
     cli.refusal(capsys, f"{call} --kind forced", names=["out"])
-    np.savez(tmp_path / "x.npz", **first)
+    np.savez(tmp_path / "x.npz", **texts())
     path = tmp_path / "x.npz"
     cli.done(capsys, f"dump reduce {path} {path} --task a --task a --kind forced -o {tmp_path}/twice")
     assert Dump.open(tmp_path / "twice").header.tasks[0].sequences == 4
@@ -134,20 +114,14 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
     ("change", "message"),
     [
         ({"logits": (4, 1, 2, np.nan)}, ["logits[4, 1, 2]", "NaN"]),
-        ({"logits": (5, 0, 3, np.inf)}, ["logits[5, 0, 3]", "+inf"]),
         ({"logits": (2, 2, slice(4, None), -np.inf)}, ["logits[2, 2, 4]", "-inf", "6"]),
         ({"tokens": (5, 3)}, ["x.npz", "1", "3"]),
-        ({"tokens": (5, 20)}, ["x.npz", "1", "20"]),
         ({"prompt_tokens": (1, -7)}, ["x.npz", "1", "prompt_tokens", "-7", "20"]),
         ({"seeds": np.arange(6)}, ["x.npz"]),
-        ({"seeds": np.arange(5)}, ["x.npz", "6", "5"]),
         ({"prompt_offsets": None}, ["x.npz", "prompt_tokens", "prompt_offsets"]),
         ({"offsets": np.array([0, 4, 4, 6])}, ["x.npz", "2", "3"]),
-        ({"offsets": np.array([[0, 6]])}, ["x.npz", "int64", "[1, 2]"]),
         ({"tokens": np.array([object()] * 6)}, ["x.npz"]),
         ({"logits": np.zeros((6, 3, 20), np.uint16)}, ["x.npz", "uint16", "float32", "bfloat16", "2-byte"]),
-        ({"logits": np.zeros((6, 3, 20), ">f4")}, ["x.npz", "float32", "bfloat16", "2-byte", ">f4"]),
-        ({"logits": np.zeros((6, 20), np.float32)}, ["x.npz", "[n, h, V]", "[6, 20]"]),
         ({"logits": np.zeros((6, 34, 20), np.float32)}, ["heads", "33", "34"]),
         ({"logits": np.zeros((6, 3, 5), np.float32)}, ["top_k", "5", "6"]),
     ],
@@ -171,17 +145,14 @@ def test_damaged_archives(tmp_path, capsys):
     path = tmp_path / "x.npz"
     np.savez(path, **texts())
     whole = path.read_bytes()
-    np.save(tmp_path / "y.npy", texts()["logits"])
     for content, kind, named in (
         (flipped(whole, b"tokens.npy", 200), "greedy", []),
         (flipped(whole, b"logits.npy", 300), "forced", ["CRC-32", "'logits.npy'"]),
         (whole.replace(b"\x00\x00logits", b"\x63\x00logits"), "greedy", []),
-        ((tmp_path / "y.npy").read_bytes(), "greedy", []),
     ):
         path.write_bytes(content)
         cli.refusal(capsys, f"dump reduce {path} --kind {kind} -o {tmp_path}/out", names=["x.npz", *named])
-    path.unlink()
-    cli.refusal(capsys, f"dump reduce {path} --kind greedy -o {tmp_path}/out", names=["such"])
+    cli.refusal(capsys, f"dump reduce {tmp_path}/none.npz --kind greedy -o {tmp_path}/out", names=["such"])
 
 
 def flipped(whole: bytes, member: bytes, behind: int) -> bytes:
@@ -194,9 +165,7 @@ def flipped(whole: bytes, member: bytes, behind: int) -> bytes:
     "more, status, named",
     [
         ("--kind greedy --seed 3", 2, ["--seed", "--kind"]),
-        ("--kind sampled", 2, ["--kind", "--temperature"]),
         ("--kind sampled --temperature 1", 1, ["seeds"]),
-        ("--kind forced --task a --task b", 2, ["--task", "1", "2"]),
         ("{0}/y.npy --tokens {0}/x.npz --kind forced", 2, ["--tokens", "2", "1"]),
         ("{0}/y.npy --kind forced", 1, ["y.npy", "--tokens"]),
         ("--kind forced --end-of-text </s>", 2, ["--end-of-text", "--tokenizer"]),
@@ -218,21 +187,14 @@ def test_options_are_checked(tmp_path, capsys, more, status, named):
 def test_memory_does_not_grow_with_the_logits(tmp_path):
     """Peak memory of the process for 8 MB and for 256 MB of logits in an archive."""
     peaks = []  # MiB
+    code = (
+        "import sys; from rescore.decode.cli import main; status = main(sys.argv[1:]); "
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]); sys.exit(status)"
+    )
     for n in (200, 6400):
-        path = tmp_path / f"{n}.npz"
-        np.savez_compressed(
-            path,
-            logits=np.zeros((n, 4, 2500), np.float32),
-            tokens=np.zeros(n, np.int32),
-            offsets=np.arange(0, n + 1, 50),
-        )
-        code = (
-            "import sys; from rescore.decode.cli import main; status = main(sys.argv[1:]); "
-            "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]); sys.exit(status)"
-        )
+        path, facts = tmp_path / f"{n}.npz", {"tokens": np.zeros(n, np.int32), "offsets": np.arange(0, n + 1, 50)}
+        np.savez_compressed(path, logits=np.zeros((n, 4, 2500), np.float32), **facts)
         words = f"dump reduce {path} --kind forced -o {tmp_path}/dump{n} --json {tmp_path}/info.json".split()
-        out = subprocess.run(
-            [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
-        ).stdout
+        out = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True).stdout
         peaks.append(int(out.split()[-1]) / 1024)
     assert peaks[1] - peaks[0] < 60, peaks

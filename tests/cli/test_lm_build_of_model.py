@@ -6,9 +6,10 @@ import pytest
 from huggingface_hub import constants
 from support import cli, hub_cache, tiny_transformers
 from support.models import assert_same_model
-from support.refusals import assert_named
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from rescore.decode.models.chat import ChatTemplate
 from rescore.lm.build.in_memory import build
 from rescore.lm.model.ngram import NGram
 
@@ -30,15 +31,11 @@ def model(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     tiny_transformers.build("llama", vocab_size=V).save_pretrained(folder)
     words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "user", "assistant"]
-    cli.make_tokenizer(folder / "tokenizer.json", TOKENS)
-    raw = json.loads((folder / "tokenizer.json").read_text())
-    raw["model"]["vocab"] = {word: i for i, word in enumerate([*words, *(f"w{i}" for i in range(5, TOKENS))])}
-    raw["added_tokens"] = [
-        {"id": i, "content": word, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-        | {"special": True}
-        for i, word in enumerate(words[:3])
-    ]
-    (folder / "tokenizer.json").write_text(json.dumps(raw))
+    vocabulary = [*words, *(f"w{i}" for i in range(5, TOKENS))]
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="w5"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.add_special_tokens(words[:3])
+    tokenizer.save(str(folder / "tokenizer.json"))
     write_template(folder, CHATML)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [END, 0]}))
     hub_cache.add_model(cache, NAME, folder)
@@ -105,42 +102,30 @@ def test_many_lines_are_read_on_all_threads(model, capsys, tmp_path, monkeypatch
 def test_what_is_no_chat_is_skipped_and_reported(model, capsys, tmp_path):
     bad = ['{"messages": []}', '{"messages": "hello"}', '{"messages": [{"content": "w5"}]}', '{"conversations": []}']
     (tmp_path / "logs.jsonl").write_text(chat() + "\n".join(bad) + "\n")
-    arguments = ["lm", "build", tmp_path / "logs.jsonl", "--model", NAME, "--order", 3, "-o", tmp_path / "lm.ngram"]
-    report = cli.figures(capsys, *arguments)
+    arguments = f"lm build {tmp_path}/logs.jsonl --order 3 -o {tmp_path}/lm.ngram --model"
+    report = cli.figures(capsys, arguments, NAME)
     assert report["skipped"]["reasons"] == {"no chat": 3, "no text": 1}
     write_template(model, None)
-    result = cli.call(capsys, *arguments[:4], model, *arguments[5:], "--strict")
-    assert result.status == 1
-    assert_named(result.err, ["line 1", "messages", "--model"])
+    cli.refusal(capsys, arguments, model, "--strict", names=["line 1", "messages", "--model"])
 
 
 def test_misuse(model, capsys, tmp_path):
     (tmp_path / "a.jsonl").write_text(chat())
-    start = ["lm", "build", tmp_path / "a.jsonl", "-o", tmp_path / "lm.ngram", "--model"]
-    for more, message in (
-        ([NAME, "--tokenizer", model / "tokenizer.json"], "--tokenizer: expected none with --model"),
-        ([NAME, "--vocab-size", TOKENS - 1], "expected at most the 23 tokens"),
-        ([tmp_path / "nothing"], "expected a model"),
+    start = f"lm build {tmp_path}/a.jsonl -o {tmp_path}/lm.ngram --model"
+    for more, status, named in (
+        ([NAME, "--tokenizer", model / "tokenizer.json"], 2, ["--tokenizer", "--model"]),
+        ([NAME, "--vocab-size", TOKENS - 1], 1, ["23", "24"]),
+        ([tmp_path / "nothing"], 1, ["nothing"]),
     ):
-        result = cli.call(capsys, *start, *more)
-        assert result.status in (1, 2) and message in result.err
+        cli.refusal(capsys, start, *more, status=status, names=named)
 
 
 def test_the_model_drafts_for_its_target(model, capsys, tmp_path):
     """And so does one built with the tokenizer alone, which has fewer ids than the logits."""
     built(capsys, tmp_path, chat() * 20)
     (tmp_path / "t.jsonl").write_text(text([9, 8, 7, 6]) * 20)
-    build_few = ["lm", "build", tmp_path / "t.jsonl", "--tokenizer", model, "--end-of-text", "<|im_end|>"]
-    cli.figures(capsys, *build_few, "-o", tmp_path / "few.ngram")
-    texts = []
-    for more in (["--drafter", "none"], ["--lm", tmp_path / "lm.ngram"], ["--lm", tmp_path / "few.ngram"]):
-        result = cli.call(capsys, f"generate --model {model} --max-tokens 12", *more, "w5 w6")
-        assert result.status == 0, result.err
-        texts.append(result.out)
-    assert len(set(texts)) == 1
-
-
-def test_a_chat_is_what_the_template_writes(model):
-    messages = json.loads(chat())["messages"]
-    whole = ChatTemplate(model).whole(messages, ["<|im_end|>"])
-    assert whole == ChatTemplate(model).text(messages).removesuffix("<|im_start|> assistant ").rstrip()
+    few = f"lm build {tmp_path}/t.jsonl --tokenizer {model} --end-of-text <|im_end|> -o {tmp_path}/few.ngram"
+    cli.done(capsys, few)
+    ways = ("--drafter none", f"--lm {tmp_path}/lm.ngram", f"--lm {tmp_path}/few.ngram")
+    texts = {cli.done(capsys, f"generate --model {model} --max-tokens 12 {way}", "w5 w6").out for way in ways}
+    assert len(texts) == 1

@@ -17,29 +17,19 @@ IDS = ("--vocab-size", dumps.V, "--end-of-text", 0)
 def shards(tmp_path):
     rng = np.random.default_rng(3)
     for name in ("a", "b", "c"):
-        np.save(
-            tmp_path / f"{name}.npy",
-            rng.integers(0, dumps.V, 2_000).astype(np.uint16) // rng.integers(1, 6, 2_000).astype(np.uint16),
-        )
+        tokens = rng.integers(0, dumps.V, 2_000) // rng.integers(1, 6, 2_000)
+        np.save(tmp_path / f"{name}.npy", tokens.astype(np.uint16))
     return tmp_path
 
 
-def model_of(capsys, out, *inputs, **options):
-    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
-    cli.done(capsys, "lm build", *inputs, "-o", out, *words)
-    return NGram.open(out, verify=True)
-
-
-@pytest.mark.parametrize("order", [2, 4])
-def test_counts_of_parts_give_the_model_of_the_whole(shards, capsys, order):
+def test_counts_of_parts_give_the_model_of_the_whole(shards, capsys):
+    how = ("--order", 4, "--min-count", "1,2")
     for name in "ab":
         cli.done(capsys, f"lm count {shards}/{name}.npy", *IDS, "-o", shards / f"counts-{name}")
-    how = {"order": order, "min_count": "1,2"}
-    tokens = [shards / f"{name}.npy" for name in "abc"]
-    whole = model_of(capsys, shards / "whole.ngram", *tokens, vocab_size=dumps.V, end_of_text=0, **how)
+    cli.done(capsys, "lm build", *(shards / f"{name}.npy" for name in "abc"), *IDS, *how, "-o", shards / "whole.ngram")
     mixed = shards / "counts-b", shards / "counts-a", shards / "c.npy"
-    parts = model_of(capsys, shards / "parts.ngram", *mixed, **how)
-    assert_same_model(parts, whole)
+    cli.done(capsys, "lm build", *mixed, *how, "-o", shards / "parts.ngram")
+    assert_same_model(*(NGram.open(shards / name, verify=True) for name in ("parts.ngram", "whole.ngram")))
     assert not list(shards.glob("*.work"))
 
 
@@ -58,14 +48,14 @@ def test_counts_are_merged_into_counts(shards, capsys):
 
 
 def test_wrong_counts_are_named(shards, capsys):
-    cli.done(capsys, f"lm count {shards}/a.npy", *IDS, "--order", 3, "-o", shards / "counts")
-    out = ("-o", shards / "lm.ngram")
-    cli.refusal(capsys, f"lm build {shards}/counts", *out, names=["4", "3"])
-    cli.refusal(
-        capsys, f"lm build {shards}/counts --order 3 --vocab-size {dumps.V} --end-of-text 1", *out, names=[dumps.V]
-    )
-    cli.refusal(capsys, f"lm count {shards}/b.npy", *IDS, "-o", shards / "counts", names=["folder"])
-    cli.done(capsys, f"lm count {shards}/a.npy", *IDS, "--order", 3, "-o", shards / "more")
+    for name in ("counts", "more"):
+        cli.done(capsys, f"lm count {shards}/a.npy", *IDS, "--order", 3, "-o", shards / name)
     shutil.copy(next((shards / "counts").glob("*.parquet")), shards / "more" / "stray.parquet")
-    cli.refusal(capsys, f"lm build {shards}/more --order 3", *out, names=["missing"])
+    for words, named in (
+        ("counts", ["4", "3"]),
+        (f"counts --order 3 --vocab-size {dumps.V} --end-of-text 1", [dumps.V]),
+        ("more --order 3", ["missing"]),
+    ):
+        cli.refusal(capsys, f"lm build {shards}/{words}", "-o", shards / "lm.ngram", names=named)
     assert not (shards / "lm.ngram").exists()
+    cli.refusal(capsys, f"lm count {shards}/b.npy", *IDS, "-o", shards / "counts", names=["folder"])

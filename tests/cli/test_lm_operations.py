@@ -22,18 +22,19 @@ def world(tmp_path_factory):
 
 
 def test_merge(world, capsys, tmp_path):
-    report = cli.figures(capsys, f"lm merge {world}/a.ngram {world}/b.ngram --weights 0.7,0.3 -o {tmp_path}/m.ngram")
-    merged, a, b = (
-        NGram.open(path, verify=True) for path in (tmp_path / "m.ngram", world / "a.ngram", world / "b.ngram")
-    )
+    call = f"lm merge {world}/a.ngram {world}/b.ngram"
+    report = cli.figures(capsys, f"{call} --weights 0.7,0.3 -o {tmp_path}/m.ngram")
+    paths = (tmp_path / "m.ngram", world / "a.ngram", world / "b.ngram")
+    merged, a, b = (NGram.open(path, verify=True) for path in paths)
     assert [part["weight"] for part in report["merged"]] == [0.7, 0.3] and report["interpolation"]["method"] == "linear"
     assert merged.words == a.words and merged.metadata["end_of_text"] == 0
     p, q, r = (np.exp(-model.distribution(0).astype(float)) for model in (merged, a, b))
     np.testing.assert_allclose(p, 0.7 * q + 0.3 * r, rtol=1e-5)
     cli.done(capsys, f"lm verify {tmp_path}/m.ngram")
-    equal = cli.figures(capsys, f"lm merge {world}/a.ngram {world}/b.ngram --log-linear -o {tmp_path}/m.arpa")
+    equal = cli.figures(capsys, f"{call} --log-linear --max-ngrams 100 -o {tmp_path}/m.arpa")
     assert [part["weight"] for part in equal["merged"]] == [0.5, 0.5]
     assert equal["interpolation"]["method"] == "log-linear"
+    assert sum(equal["ngrams"]) <= 100 and equal["pruning"][0]["max_ngrams"] == 100
 
 
 @pytest.mark.parametrize("form", [(), ("--log-linear",)])
@@ -53,22 +54,15 @@ def test_merge_tuned(world, capsys, tmp_path, form):
     assert f"{heldout['merged']:,.2f}" in out
 
 
-def test_merge_pruned(world, capsys, tmp_path):
-    report = cli.figures(capsys, f"lm merge {world}/a.ngram {world}/b.ngram --max-ngrams 100 -o {tmp_path}/m.ngram")
-    assert sum(report["ngrams"]) <= 100 and report["pruning"][0]["max_ngrams"] == 100
-
-
 def test_merge_text(world, capsys, tmp_path):
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     (tmp_path / "h.jsonl").write_text('{"text": "w3 w1 w2"}\n{"text":\n')
-    words = (
-        f"lm merge {world}/a.ngram {world}/b.ngram --tune {tmp_path}/h.jsonl --tokenizer {tokenizer}"
-        f" -o {tmp_path}/m.ngram"
-    ).split()
-    report = cli.figures(capsys, *words)
+    more = f"--tune {tmp_path}/h.jsonl --tokenizer {tokenizer} -o {tmp_path}/m.ngram"
+    words = f"lm merge {world}/a.ngram {world}/b.ngram {more}"
+    report = cli.figures(capsys, words)
     assert report["heldout"]["tokens"] == 4 and report["skipped"]["documents"] == 1
-    assert "skipped 1 documents" in cli.call(capsys, *words).out
-    cli.refusal(capsys, *words[:3], world / "t.ngram", *words[4:], names=["t.ngram"])
+    assert "skipped 1 documents" in cli.done(capsys, words).out
+    cli.refusal(capsys, f"lm merge {world}/a.ngram {world}/t.ngram {more}", names=["t.ngram"])
 
 
 @pytest.mark.parametrize(

@@ -34,25 +34,14 @@ def cost(model: NGram, documents: list[list[int]]) -> tuple[int, float]:
 
 def test_the_worked_example_by_hand(capsys, tmp_path):
     """. Lionel Messi scored, each after the two before: p = 0.1, 0.8, 0.9 (no end of text: from no context)."""
-    order = {}
-    for gram, (p, bow) in example.NGRAMS.items():
-        order.setdefault(len(gram), []).append(
-            f"{math.log10(p)}\t{' '.join(map(str, gram))}\t{math.log10(bow)}"[: None if len(gram) < 3 else -4]
-        )
-    text = "\\data\\\n" + "".join(f"ngram {n}={len(lines)}\n" for n, lines in order.items())
-    text += "".join(f"\n\\{n}-grams:\n" + "\n".join(lines) + "\n" for n, lines in order.items()) + "\n\\end\\\n"
-    (tmp_path / "m.arpa").write_text(text)
+    example.model().save(tmp_path / "m.ngram")
     np.save(tmp_path / "a.npy", np.array([example.STOP, example.LIONEL, example.MESSI, example.SCORED]))
-    (file,) = cli.figures(capsys, f"lm score {tmp_path}/m.arpa {tmp_path}/a.npy")["files"]
+    (file,) = cli.figures(capsys, f"lm score {tmp_path}/m.ngram {tmp_path}/a.npy")["files"]
     assert file["tokens"] == 4 and file["nats"] == pytest.approx(-math.log(0.4 * 0.1 * 0.8 * 0.9), abs=1e-5)
-    assert [(row["order"], row["tokens"], row["share"]) for row in file["by_order"]] == [
-        (1, 2, 0.5),
-        (2, 1, 0.25),
-        (3, 1, 0.25),
-    ]
-    assert [row["perplexity"] for row in file["by_order"]] == pytest.approx(
-        [(0.4 * 0.1) ** -0.5, 1 / 0.8, 1 / 0.9], rel=1e-4
-    )
+    orders = [(row["order"], row["tokens"], row["share"]) for row in file["by_order"]]
+    assert orders == [(1, 2, 0.5), (2, 1, 0.25), (3, 1, 0.25)]
+    perplexities = [row["perplexity"] for row in file["by_order"]]
+    assert perplexities == pytest.approx([(0.4 * 0.1) ** -0.5, 1 / 0.8, 1 / 0.9], rel=1e-4)
 
 
 def test_text_and_overall(lm, capsys, tmp_path):
@@ -61,17 +50,13 @@ def test_text_and_overall(lm, capsys, tmp_path):
     texts = [" ".join(f"w{i}" for i in document) for document in DOCUMENTS]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (tmp_path / "b.txt").write_text(texts[0])
-    report = cli.figures(capsys, f"lm score {path} {tmp_path}/a.jsonl {tmp_path}/b.txt --tokenizer {tokenizer}")
-    for file, documents in zip(report["files"], (DOCUMENTS, DOCUMENTS[:1])):
-        assert (file["tokens"], file["nats"]) == (
-            cost(model, documents)[0],
-            pytest.approx(cost(model, documents)[1], rel=1e-6),
-        )
-    tokens, total = cost(model, DOCUMENTS + DOCUMENTS[:1])
-    assert report["overall"]["tokens"] == tokens and report["overall"]["nats"] == pytest.approx(total, rel=1e-6)
-    lines = cli.call(
-        capsys, f"lm score {path} {tmp_path}/a.jsonl {tmp_path}/b.txt --tokenizer {tokenizer}"
-    ).out.splitlines()
+    words = f"lm score {path} {tmp_path}/a.jsonl {tmp_path}/b.txt --tokenizer {tokenizer}"
+    report = cli.figures(capsys, words)
+    parts = (DOCUMENTS, DOCUMENTS[:1], DOCUMENTS + DOCUMENTS[:1])
+    for found, documents in zip((*report["files"], report["overall"]), parts, strict=True):
+        tokens, total = cost(model, documents)
+        assert (found["tokens"], found["nats"]) == (tokens, pytest.approx(total, rel=1e-6))
+    lines = cli.done(capsys, words).out.splitlines()
     assert lines[3].split() == ["overall", str(tokens), f"{total / tokens:.4f}", f"{math.exp(total / tokens):,.2f}"]
     orders = [line.split() for line in lines[lines.index("") + 2 :]]
     assert [row[0] for row in orders] == ["1", "2", "3"] and sum(int(row[1]) for row in orders) == tokens

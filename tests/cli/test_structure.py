@@ -55,18 +55,15 @@ def test_drafts_change_nothing(world, capsys):
 
 
 def test_refusals(world, capsys):
-    cli.refusal(
-        capsys, *words(world, "--regex", "a", "--tools", world / "tools.json"), status=2, names=["--tools", "--regex"]
-    )
-    cli.refusal(capsys, *words(world, "--regex", "("), names=["--regex"])
-    cli.refusal(
-        capsys,
-        *words(world, "--json-schema", world / "bad.json"),
-        names=["--json-schema", world / "bad.json", "nothing"],
-    )
-    cli.refusal(capsys, *words(world, "--grammar", world / "none.lark"), names=["none.lark"])
     (world / "tools.txt").write_text("no JSON")
-    cli.refusal(capsys, *words(world, "--tools", world / "tools.txt"), names=["--tools"])
+    for more, status, named in (
+        (("--regex", "a", "--tools", world / "tools.json"), 2, ["--tools", "--regex"]),
+        (("--regex", "("), 1, ["--regex"]),
+        (("--json-schema", world / "bad.json"), 1, ["--json-schema", world / "bad.json", "nothing"]),
+        (("--grammar", world / "none.lark"), 1, ["none.lark"]),
+        (("--tools", world / "tools.txt"), 1, ["--tools"]),
+    ):
+        cli.refusal(capsys, *words(world, *more), status=status, names=named)
 
 
 @pytest.mark.slow

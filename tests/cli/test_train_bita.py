@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support import cli
 from support.training import training_world
 
 from rescore.decode.cli import main
@@ -38,11 +39,8 @@ def test_the_folder_holds_tokens_and_the_curve(world, trained):
 
 
 def test_text_with_them_is_the_model_s_own(world, trained, capsys):
-    asked = ["generate", "--model", str(world / "model"), "--max-tokens", "12", "w4 w5 w6"]
-    assert main(asked) == 0
-    plain = capsys.readouterr().out
-    assert main([*asked, "--heads", str(trained / "bita" / "tokens")]) == 0
-    assert capsys.readouterr().out == plain
+    asked = ("generate", "--model", world / "model", "--max-tokens", 12, "w4 w5 w6")
+    assert cli.done(capsys, *asked, "--heads", trained / "bita" / "tokens").out == cli.done(capsys, *asked).out
 
 
 def test_heads_and_masks_learn_from_the_same_texts(world, trained, tmp_path):

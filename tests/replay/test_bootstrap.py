@@ -16,9 +16,9 @@ def result(**tasks: dict[str, list[int]]) -> DumpResult:
     out = []
     for task, columns in tasks.items():
         passes = {name: np.array(column, np.int64) for name, column in columns.items() if name != "tokens"}
-        size = len(next(iter(passes.values())))
+        (size, *_) = map(len, passes.values())
         tokens = np.array(columns.get("tokens", [60] * size), np.int64)
-        tallies = {name: Tally(tokens=tokens, passes=column, accepted=0, verified=0) for name, column in passes.items()}
+        tallies = {name: Tally(tokens=tokens, passes=own, accepted=0, verified=0) for name, own in passes.items()}
         out.append(TaskResult(task=task, loop_share=0.0, tallies=tallies, repetition={}, duel=None))
     return DumpResult(kind="forced", tasks=out, lattices=1)
 
@@ -90,11 +90,9 @@ def test_coverage():
     """
     rng = np.random.default_rng(1)
     held = 0
-    for _ in range(300):
-        passes = rng.poisson(30, 60) + 1
-        interval = Figures.of(
-            result(one={"base": passes.tolist()}), seed=int(rng.integers(2**31)), resamples=400, level=0.9
-        ).efficiency("base")
+    for seed in range(300):
+        made = result(one={"base": rng.poisson(30, 60) + 1})
+        interval = Figures.of(made, seed=seed, resamples=400, level=0.9).efficiency("base")
         held += interval.low <= 60 / 31 <= interval.high
     assert abs(held / 300 - 0.9) < 4 * np.sqrt(0.9 * 0.1 / 300)
 
@@ -103,12 +101,9 @@ def test_false_alarms():
     """Drafters that are equally good differ "significantly" at 5% in about 5% of the experiments."""
     rng = np.random.default_rng(2)
     alarms = 0
-    for _ in range(300):
-        columns = {"a": rng.poisson(30, 60) + 1, "b": rng.poisson(30, 60) + 1}
-        alarms += (
-            Figures.of(result(one=columns), seed=int(rng.integers(2**31)), resamples=400).difference("a", "b").p_value
-            < 0.05
-        )
+    for seed in range(300):
+        made = result(one={"a": rng.poisson(30, 60) + 1, "b": rng.poisson(30, 60) + 1})
+        alarms += Figures.of(made, seed=seed, resamples=400).difference("a", "b").p_value < 0.05
     assert alarms / 300 < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 300)
 
 

@@ -25,8 +25,7 @@ def world(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("dump", ["heads", "headless"])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb, dump", [("run", "heads"), ("tune", "heads"), ("report", "headless")])
 def test_the_figures_are_those_of_the_widened_model(world, capsys, tmp_path, verb, dump):
     found = []
     for lm in ("few", "wide"):

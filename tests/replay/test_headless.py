@@ -41,13 +41,11 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("headless")
     size = {"layers": 1, "width": 32, "attention_heads": 2, "hidden": 64, "head_hidden": 32, "context": 96}
     untrained(config=BlockwiseConfig(vocab_size=V, heads=1, **size)).save(folder / "model.safetensors")
-    prompts, tokenizer = write_prompts(folder / "prompts.jsonl"), write_tokenizer(folder / "tokenizer.json")
+    write_prompts(folder / "prompts.jsonl")
+    write_tokenizer(folder / "tokenizer.json")
     for kind in ("greedy", "sampled"):
-        words = (
-            f"dump make --model {folder}/model.safetensors --tokenizer {tokenizer} --prompts {prompts} --kind {kind} "
-            f"--top-k {K} --max-tokens 24 --rows 4 -o {folder / kind}"
-        )
-        assert main(words.split()) == 0
+        words = f"dump make --model {folder} --prompts {folder}/prompts.jsonl --kind {kind} -o {folder}/{kind}"
+        assert main([*words.split(), *f"--top-k {K} --max-tokens 24 --rows 4".split()]) == 0
     model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
     model.save(folder / "lm.ngram")
     return folder
@@ -67,14 +65,11 @@ def test_a_dump_holds_what_was_predicted_along_prompts(world):
             part = slice(*block.prompt_offsets[s : s + 2])
             prompt = block.prompt_tokens[part].astype(np.int64)
             cache, firsts = model.open([prompt], 1, len(prompt))
-            logp = (
-                model.logits(model.read(Block.of_texts(firsts, [0], model.device), cache)[0]).double().log_softmax(-1)
-            )
-            best = logp.topk(K)
+            logits = model.logits(model.read(Block.of_texts(firsts, [0], model.device), cache)[0])
+            best = logits.double().log_softmax(-1).topk(K)
             np.testing.assert_array_equal(block.prompt_topk_ids[part], best.indices.numpy())
             np.testing.assert_allclose(block.prompt_topk_logp[part], best.values.numpy(), rtol=2e-3, atol=1e-3)
-            row = int(block.offsets[s])
-            np.testing.assert_array_equal(block.topk_ids[row, 0], block.prompt_topk_ids[part][-1])
+            np.testing.assert_array_equal(block.topk_ids[int(block.offsets[s]), 0], block.prompt_topk_ids[part][-1])
 
 
 class AsInAReplay:

@@ -11,8 +11,7 @@ from support.tools import load_tool
 
 from rescore.lattice.dump import Dump
 
-large_dump = load_tool("data/large_dump")
-large_dump = large_dump.large_dump
+large_dump = load_tool("data/large_dump").large_dump
 
 # Prints by how many MiB the process grew when it replayed the second dump after the first, which it has room for.
 REPLAY = """
@@ -40,54 +39,16 @@ print(peaks[1] - peaks[0])
 BOUND_MB = 6
 
 
-needs_proc = pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="the peak of the memory is read from /proc"
-)
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Dump:
     """Texts of 250 tokens."""
-    path = tmp_path_factory.mktemp("small") / "dump"
-    made = [
-        {
-            **one,
-            **{name: np.concatenate([one[name]] * 9)[:250] for name in ("tokens", "topk_ids", "topk_logp", "entropy")},
-        }
-        for one in dumps.sequences(count=11, seed=2)
-        if len(one["tokens"]) == 30
-    ]
-    dumps.write(path, made=made)
+    path, names = tmp_path_factory.mktemp("small") / "dump", ("tokens", "topk_ids", "topk_logp", "entropy")
+    made = [one for one in dumps.sequences(count=11, seed=2) if len(one["tokens"]) == 30]
+    dumps.write(path, made=[one | {name: np.concatenate([one[name]] * 9)[:250] for name in names} for one in made])
     return Dump.open(path)
 
 
-def test_repetitions_are_texts_with_other_ranks(small, tmp_path):
-    large_dump(small, tmp_path / "large", 1900, noise=0.5, seed=3)
-    large = Dump.open(tmp_path / "large")
-    large.check()
-    assert [task.name for task in large.header.tasks] == ["first", "second"]
-    assert sum(task.rows for task in large.header.tasks) == 1900
-    assert large.header.provenance == {
-        "repeats": "dump",
-        "rows": 1900,
-        "noise": 0.5,
-        "seed": 3,
-        "provenance": small.header.provenance,
-    }
-    (ours,), (theirs,) = large.blocks("first"), small.blocks("first")
-    n = theirs.rows
-    for start in range(0, ours.rows - n + 1, n):
-        part = slice(start, start + n)
-        np.testing.assert_array_equal(ours.tokens[part], theirs.tokens)
-        np.testing.assert_array_equal(ours.topk_ids[part, 0], theirs.topk_ids[:, 0])
-        np.testing.assert_array_equal(np.sort(ours.topk_ids[part], -1), np.sort(theirs.topk_ids, -1))
-        assert 0.1 < (ours.topk_ids[part, 1:] != theirs.topk_ids[:, 1:]).mean() < 0.9
-        mass = [np.exp(block.astype(np.float64)).sum(-1) for block in (ours.topk_logp[part], theirs.topk_logp)]
-        np.testing.assert_allclose(*mass, rtol=2e-3)
-    assert (ours.topk_ids[:n] != ours.topk_ids[n : 2 * n]).any()
-
-
-@needs_proc
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of the memory is read from /proc")
 def test_memory_does_not_grow_with_the_dump(small, tmp_path):
     """20,000 and 80,000 positions in shards of 1 MiB; a control that keeps blocks does grow."""
     for rows in (20_000, 80_000):

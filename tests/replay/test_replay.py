@@ -1,12 +1,13 @@
 """The replay of a dump against a loop over the rows that decoding would visit."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 from support import dumps
 from support.refusals import refuses
-from support.slow_replay import matched, steps
+from support.slow_replay import AcceptedOf, by_paths, by_tree, in_candidates, steps
 
 from rescore.decode.draft.calibration import propose_trees
 from rescore.decode.draft.rescorer import Rescorer
@@ -15,36 +16,26 @@ from rescore.decode.replay.replay import OracleReplay
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.replay.table import lines_of
-from rescore.lattice.sausage import oracle_lengths
-from rescore.lm.build.in_memory import build
 
 
 @pytest.fixture(scope="module")
-def rescorer(dump) -> Rescorer:
-    texts = [block.tokens.astype(np.int32) for block in dump.blocks()]
-    return Rescorer(build(texts, order=3, vocab_size=dumps.V, end_of_text=0), alpha=0.5)
+def rescorer(model) -> Rescorer:
+    return Rescorer(model, alpha=0.5)
 
 
-def drafters(rescorer: Rescorer):
-    """Every drafter as a function (sausage, history, truth) -> accepted length for one lattice."""
+def drafters(rescorer: Rescorer) -> dict[str, AcceptedOf]:
+    """Accepted lengths of every drafter, one lattice at a time."""
     heads = Rescorer()
 
-    def match(drafts, truth) -> int:
-        return max(matched(draft, truth) for draft in drafts.tokens[: int(drafts.count)].tolist())
+    def of_the_model(block, row, truth, n):
+        (tree,) = propose_trees(rescorer.models[0], block.history(row, 5)[None], n=n, depth=block.slots)
+        return int(tree.accepted(np.array(truth, np.int32)))
 
-    out = {
-        "base": lambda s, h, t: match(heads.paths(s, h, 1), t),
-        "rescored": lambda s, h, t: match(rescorer.paths(s, h, 1), t),
-        "parallel-base": lambda s, h, t: match(heads.paths(s, h, 16), t),
-        "parallel-rescored": lambda s, h, t: match(rescorer.paths(s, h, 16), t),
-        "oracle": lambda s, h, t: int(oracle_lengths(s, t)),
-    }
+    out = {"base": by_paths(heads, 1), "rescored": by_paths(rescorer, 1), "oracle": partial(in_candidates, k=dumps.K)}
+    out |= {"parallel-base": by_paths(heads, 16), "parallel-rescored": by_paths(rescorer, 16)}
     for n in (16, 32, 64, 128):
-        out[f"heads-tree {n}"] = lambda s, h, t, n=n: heads.tree(s, h, n).accepted(t)
-        out[f"tree {n}"] = lambda s, h, t, n=n: rescorer.tree(s, h, n).accepted(t)
-        out[f"lm-alone {n}"] = lambda s, h, t, n=n: propose_trees(
-            rescorer.models[0], np.array([h], np.int32), n=n, depth=s.slots
-        )[0].accepted(t)
+        out |= {f"heads-tree {n}": by_tree(heads, n), f"tree {n}": by_tree(rescorer, n)}
+        out[f"lm-alone {n}"] = partial(of_the_model, n=n)
     return out
 
 
@@ -54,54 +45,38 @@ def standard(dump, rescorer, **options):
 
 
 def test_equals_the_slow_replay(dump, rescorer):
-    result = replay_dump(dump, standard(dump, rescorer))
-    seen = 0
-    for name, accepted_of in drafters(rescorer).items():
-
-        def accepted(block, row, truth, accepted_of=accepted_of):
-            return accepted_of(block.sausages([row])[0], block.history(row, 5), np.array(truth, np.int32))
-
+    result, slow = replay_dump(dump, standard(dump, rescorer)), drafters(rescorer)
+    assert set(result.names) == set(slow)
+    for name, accepted in slow.items():
         for task in result.tasks:
             blocks = list(dump.blocks(task.task))
             assert task.tokens.tolist() == [n for block in blocks for n in np.diff(block.offsets).tolist()]
             passes = Counter((step.block.first_sequence, step.sequence) for step in steps(blocks, accepted))
             wanted = [1 + passes[block.first_sequence, s] for block in blocks for s in range(block.sequences)]
             assert task.passes[name].tolist() == wanted, (name, task.task)
-            seen += 1
-    assert seen == len(result.names) * len(dump.tasks)
 
 
 def test_blocks_do_not_matter(dump, rescorer):
     """A task read in one block or in many gives the same counts, sequence by sequence."""
-    task = dump.tasks[0]
-    whole, parts = (tallies(dump, dump.blocks(task, rows=rows), rescorer) for rows in (10**6, 1))
-    assert whole == parts
 
+    def tallies(rows: int) -> dict[str, Tally]:
+        parts: dict[str, list[Tally]] = {}
+        for block in dump.blocks(dump.tasks[0], rows=rows):
+            for drafter in standard(dump, rescorer, p=4, top_k=3):
+                for name, one in drafter.outcomes(block).items():
+                    parts.setdefault(name, []).append(Tally.of_lines(lines_of(block, one)))
+        return {name: Tally.joined(several) for name, several in parts.items()}
 
-def tallies(dump, blocks, rescorer):
-    parts: dict[str, list[Tally]] = {}
-    for block in blocks:
-        for drafter in standard(dump, rescorer, p=4, top_k=3):
-            for name, one in drafter.outcomes(block).items():
-                parts.setdefault(name, []).append(Tally.of_lines(lines_of(block, one)))
-    joined = {name: Tally.joined(tallies) for name, tallies in parts.items()}
-    return {
-        name: [np.asarray(getattr(tally, field)).tolist() for field in ("tokens", "passes", "accepted", "verified")]
-        for name, tally in joined.items()
-    }
+    whole, parts = tallies(10**6), tallies(1)
+    for name, tally in whole.items():
+        for field in ("tokens", "passes", "accepted", "verified"):
+            np.testing.assert_array_equal(getattr(tally, field), getattr(parts[name], field))
 
 
 def test_names_must_be_unique(dump):
     oracle = OracleReplay(widths={"oracle": None})
     refuses(ValueError, lambda: replay_dump(dump, [oracle, oracle]), "drafters", "'oracle'")
     refuses(ValueError, lambda: replay_dump(dump, [oracle], tasks=[]), "sequence")
-
-
-def test_some_drafters_alone(dump):
-    """Without base and oracle there is no headroom, and without paths no repetition."""
-    (task, _) = replay_dump(dump, [OracleReplay(widths={"oracle_2": 2})]).tasks
-    report = task.to_json()
-    assert report["headroom_recovered"] == {} and report["repetition"] == {} and "rescored_against_base" not in report
 
 
 def test_headroom():

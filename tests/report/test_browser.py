@@ -2,47 +2,38 @@
 
 import pytest
 from support import cli
+from support.slow_replay import matched
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.report import browser as module
 from rescore.decode.report.browser import browser, lm_costs
 from rescore.lattice.dump import Dump
+from rescore.lm.model.ngram import NGram
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("browser")
-    sequences = cli.make_dump(folder / "dump")
-    model = cli.make_model(folder / "lm.ngram", sequences)
-    return sequences, Dump.open(folder / "dump"), Rescorer(model, alpha=0.5)
+def made(world):
+    dump = Dump.open(world / "dump")
+    return cli.make_dump(world / "again"), dump, Rescorer(NGram.open(world / "lm.ngram"), alpha=0.5)
 
 
 def test_passes_replay_the_tree(made):
     """Passes follow one another as their accepted lengths say, and end where the text does."""
     sequences, dump, rescorer = made
-    shown = browser(dump, rescorer, tasks=dump.tasks, sequences=3, nodes=4)
-    assert [(one["task"], one["number"]) for one in shown["sequences"]] == [
-        ("first", 0),
-        ("first", 1),
-        ("first", 2),
-        ("second", 0),
-        ("second", 1),
-    ]
-    for one in shown["sequences"]:
-        (source,) = [s for s in by_task(sequences, one["task"])[one["number"] : one["number"] + 1]]
+    shown = browser(dump, rescorer, tasks=dump.tasks, sequences=3, nodes=4)["sequences"]
+    places = [(one["task"], one["number"]) for one in shown]
+    assert places == [("first", 0), ("first", 1), ("first", 2), ("second", 0), ("second", 1)]
+    for one in shown:
+        source = [sequence for sequence in sequences if sequence["task"] == one["task"]][one["number"]]
         assert one["tokens"] == source["tokens"].tolist() and one["prompt"] == source["prompt"].tolist()
         row = 0
         for step in one["passes"]:
-            assert step["row"] == row
-            assert step["ids"] == source["topk_ids"][row, 1:].tolist()
-            for key, drafts in (
-                ("base", [step["base"]]),
-                ("best", [step["best"]]),
-                ("tree", tree_paths(step["tree"])),
-                ("open", tree_paths(step["open"])),
-            ):
-                truth = one["tokens"][row + 1 :]
-                assert step["accepted"][key] == max((common(draft, truth) for draft in drafts), default=0)
+            assert step["row"] == row and step["ids"] == source["topk_ids"][row, 1:].tolist()
+            drafts = {"base": [step["base"]], "best": [step["best"]]}
+            drafts |= {name: tree_paths(step[name]) for name in ("tree", "open")}
+            truth = one["tokens"][row + 1 :]
+            for key, several in drafts.items():
+                assert step["accepted"][key] == max((matched(draft, truth) for draft in several), default=0)
             row += step["accepted"]["tree"] + 1
         assert row >= len(one["tokens"]) - 1
 
@@ -87,17 +78,6 @@ def test_without_models_and_sequences(made):
     shown = browser(dump, Rescorer(), tasks=["first"], sequences=1, nodes=4)
     assert not shown["lm"] and all("lm" not in step for step in shown["sequences"][0]["passes"])
     assert browser(dump, Rescorer(), tasks=["first"], sequences=0)["sequences"] == []
-
-
-def by_task(sequences, task):
-    return [one for one in sequences if one["task"] == task]
-
-
-def common(draft, truth) -> int:
-    n = 0
-    while n < min(len(draft), len(truth)) and draft[n] == truth[n] >= 0:
-        n += 1
-    return n
 
 
 def tree_paths(nodes):

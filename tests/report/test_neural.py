@@ -4,15 +4,11 @@ import re
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from msgspec import structs
-from support import cli, dumps, slow_replay
+from support import cli, dumps, slow_replay, tiny_transformers
 from support.refusals import assert_named
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("plotly")
-
-from support import tiny_transformers
 from support.reports import rows
 from support.tiny_blockwise import CONFIG, untrained
 
@@ -48,8 +44,6 @@ def greedy(model, sausage, history: list[int]) -> list[int]:
 
 
 def test_greedy_draft_is_that_of_algorithm_2(world, tables):
-    import transformers
-
     dump, model = Dump.open(world / "dump"), transformers.AutoModelForCausalLM.from_pretrained(world / "small").eval()
 
     def accepted(block, row: int, truth: list[int]) -> int:
@@ -77,25 +71,23 @@ def test_page_tells_model_time_and_command(world, tables):
 
 
 def test_refusals(capsys, world, tmp_path):
-    def refusal(*words, status=1):
-        return cli.refusal(capsys, "report", world / "dump", *words, "-o", tmp_path / "r.html", status=status)
-
-    assert_named(refusal("--neural-paths", 4, status=2), ["--neural-alpha", "--neural-paths"])
-    assert_named(refusal("--neural", world / "small", "--neural-alpha", "nan", status=2), ["0"])
-    assert_named(refusal("--neural", tmp_path / "none"), ["nothing"])
-    tiny_transformers.build("t5", vocab_size=dumps.V).save_pretrained(tmp_path / "t5")
-    assert_named(refusal("--neural", tmp_path / "t5"), ["language"])
-    tiny_transformers.build("llama", vocab_size=dumps.V).save_pretrained(tmp_path / "small")
+    for name in ("t5", "small"):
+        family = "llama" if name == "small" else name
+        tiny_transformers.build(family, vocab_size=dumps.V).save_pretrained(tmp_path / name)
     cli.make_tokenizer(tmp_path / "small" / "tokenizer.json")
-    assert_named(refusal("--neural", tmp_path / "small"), ["tokenizer"])
+    for words, status, named in (
+        ("--neural-paths 4", 2, ["--neural-alpha", "--neural-paths"]),
+        (f"--neural {world}/small --neural-alpha nan", 2, ["0"]),
+        (f"--neural {tmp_path}/none", 1, ["nothing"]),
+        (f"--neural {tmp_path}/t5", 1, ["language"]),
+        (f"--neural {tmp_path}/small", 1, ["tokenizer"]),
+    ):
+        cli.refusal(capsys, f"report {world}/dump {words} -o {tmp_path}/r.html", status=status, names=named)
     assert not (tmp_path / "r.html").exists()
 
 
 def test_one_of_our_models_without_an_n_gram_model(capsys, world, tmp_path):
     made = untrained(config=structs.replace(CONFIG, heads=2, vocab_size=dumps.V))
     made.save(tmp_path / "model.safetensors", dtype=torch.float32)
-    words = f"report {world}/dump --neural {tmp_path}/model.safetensors -o {tmp_path}/r.html --markdown {tmp_path}/t.md"
-    result = cli.call(capsys, *words.split())
-    assert result == (0, f"wrote {tmp_path / 'r.html'}, {tmp_path / 't.md'}\n", "")
-    found = (tmp_path / "t.md").read_text()
-    assert "neural" in rows(found, "Block efficiency per task")
+    words = f"report {world}/dump --neural {tmp_path}/model.safetensors -o {tmp_path}/r.html --markdown -"
+    assert "neural" in rows(cli.done(capsys, words).out, "Block efficiency per task")

@@ -24,12 +24,7 @@ def report():
     section = Section(key="one", title=HOSTILE, prose=[HOSTILE], plots=[plot], tables=[table])
     shown = {"lm": False, "words": {"1": HOSTILE}, "sequences": []}
     lattices = Section(key="two", title="two", prose=[], browser=shown)
-    return Report(
-        title=HOSTILE,
-        subtitle=HOSTILE,
-        verdict=HOSTILE,
-        sections=[section, lattices],
-    )
+    return Report(title=HOSTILE, subtitle=HOSTILE, verdict=HOSTILE, sections=[section, lattices])
 
 
 class Outline(HTMLParser):

@@ -3,7 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.dump_block import DumpBlock
+
+AcceptedOf = Callable[[DumpBlock, int, list[int]], int]
 
 
 class Step(NamedTuple):
@@ -16,7 +21,7 @@ class Step(NamedTuple):
     accepted: int
 
 
-def steps(blocks, accepted_of: Callable[[DumpBlock, int, list[int]], int]) -> Iterator[Step]:
+def steps(blocks, accepted_of: AcceptedOf) -> Iterator[Step]:
     """accepted_of: (block, row, truth) to the accepted length of that row's draft."""
     for block in blocks:
         for sequence in range(block.sequences):
@@ -28,7 +33,7 @@ def steps(blocks, accepted_of: Callable[[DumpBlock, int, list[int]], int]) -> It
                 row += n + 1
 
 
-def block_efficiency(blocks, accepted_of: Callable[[DumpBlock, int, list[int]], int]) -> float:
+def block_efficiency(blocks, accepted_of: AcceptedOf) -> float:
     """Tokens per pass, every prompt's pass included."""
     blocks = list(blocks)
     tokens, sequences = sum(block.rows for block in blocks), sum(block.sequences for block in blocks)
@@ -47,3 +52,23 @@ def in_candidates(block: DumpBlock, row: int, truth: list[int], k: int) -> int:
     """Accepted length of a draft that is right wherever one of the slot's first k candidates is."""
     found = [token in block.topk_ids[row, 1 + slot, :k] for slot, token in enumerate(truth)]
     return (*found, False).index(False)
+
+
+def by_paths(rescorer: Rescorer, p: int) -> AcceptedOf:
+    """Accepted lengths of the p best paths of each row's lattice."""
+
+    def accepted(block: DumpBlock, row: int, truth: list[int]) -> int:
+        drafts = rescorer.paths(block.sausages([row])[0], block.history(row, 5), p)
+        return max(matched(draft, truth) for draft in drafts.tokens[: int(drafts.count)].tolist())
+
+    return accepted
+
+
+def by_tree(rescorer: Rescorer, n: int) -> AcceptedOf:
+    """The same of trees of n nodes."""
+
+    def accepted(block: DumpBlock, row: int, truth: list[int]) -> int:
+        tree = rescorer.tree(block.sausages([row])[0], block.history(row, 5), n)
+        return int(tree.accepted(np.array(truth, np.int32)))
+
+    return accepted

@@ -1,42 +1,48 @@
-"""Fitted weights against scipy, finite differences, slow loops and planted calibrations."""
+"""Fitted weights and shares against scipy, finite differences, slow loops, and what made the text."""
 
 import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import dumps
-from support.refusals import refused
-from support.running_text import Text
+from support.refusals import refuses
+from support.running_text import Text, share
 
 from rescore.decode.draft.calibration import Calibration
+from rescore.decode.tuning import fit as module
 from rescore.decode.tuning.fit import (
+    PULL,
     RIDGE,
+    WITTEN_BELL,
     Choices,
     Thinned,
     calibration_choices,
     fit_calibration,
+    fit_gates,
     fit_logit,
+    fit_shares,
     fit_weights,
     likelihood,
     path_choices,
 )
 from rescore.decode.tuning.tune_paths import Trials, climb, refine
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_writer import DumpWriter
 from rescore.lm.build.in_memory import build
 from rescore.lm.model.ngram import NGram
 
 TEXT = ((-1.1, 1.0, -1.0), (-0.7, 0.8, -0.9), (-0.4, 0.6, -1.2))
 
 
-def random_choices(seed: int, rows: int = 40, things: int = 5, features: int = 3) -> Choices:
+def random_choices(seed: int, rows: int = 40, things: int = 5) -> Choices:
     rng = np.random.default_rng(seed)
     offset = np.where(rng.random((rows, things)) < 0.2, -np.inf, rng.normal(size=(rows, things)))
     offset[:, 0] = 0
-    made = Choices(features=rng.normal(size=(rows, things, features)), offset=offset, chosen=np.zeros(rows, np.int64))
-    possible = np.isfinite(offset) * rng.random((rows, things))
-    return Choices(features=made.features, offset=offset, chosen=possible.argmax(axis=1))
+    chosen = (np.isfinite(offset) * rng.random((rows, things))).argmax(axis=1)
+    return Choices(features=rng.normal(size=(rows, things, 3)), offset=offset, chosen=chosen)
 
 
 def slow_value(choices: Choices, weights, centre) -> float:
@@ -112,7 +118,9 @@ def world(tmp_path_factory):
 
 @pytest.mark.parametrize("text", [None, TEXT])
 def test_choices_are_those_of_a_slow_loop(world, text):
+    """What the text counts is what was read when the lattice was made; the draft's own tokens are context alone."""
     dump, model = world
+    unigram = model.distribution(0)
     for block in dump.blocks("first"):
         slots, at = calibration_choices(block, model, text, 4), [0] * block.slots
         for row in range(block.rows):
@@ -120,33 +128,21 @@ def test_choices_are_those_of_a_slow_loop(world, text):
             prompt = block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]].tolist()
             tokens = block.tokens[block.offsets[s] : block.offsets[s + 1]].tolist()
             i = row - int(block.offsets[s])
-            for t in range(block.slots):
-                if i + t + 1 >= len(tokens):
-                    continue
-                before, truth = prompt + tokens[: i + t + 1], tokens[i + t + 1]
-                # What the text counts is what was read when the lattice was made; the draft's own
-                # tokens are context alone.
-                read, draft = prompt + tokens[: i + 1], tokens[i + 1 : i + t + 1]
-                p = np.exp(-model.distribution(model.start(before)).astype(float))
-                ids, cost = block.topk_ids[row, t + 1, :4].tolist(), -block.topk_logp[row, t + 1, :4].astype(float)
-                mine = {name: getattr(slots[t], name)[at[t]] for name in ("features", "offset", "chosen")}
-                at[t] += 1
-                assert mine["chosen"] == (ids.index(truth) if truth in ids else 4)
+            for t in range(min(block.slots, len(tokens) - i - 1)):
+                read, draft, truth = prompt + tokens[: i + 1], tokens[i + 1 : i + t + 1], tokens[i + t + 1]
+                p = np.exp(-model.distribution(model.start(read + draft)).astype(float))
                 if text is not None:
                     p = Text(read, text, prompt=len(prompt)).distribution(tuple(draft), p)
-                q = [p[w] for w in ids]
-                unigram = model.distribution(0)
-                np.testing.assert_allclose(
-                    mine["features"][:4],
-                    [[-c, math.log(v), unigram[w], 0] for c, v, w in zip(cost, q, ids)],
-                    rtol=1e-4,
-                    atol=1e-5,
-                )
-                rest = max(1 - sum(np.exp(-cost)), 1e-6)
-                np.testing.assert_allclose(mine["features"][4], [math.log(rest / (dumps.V - 4)), 0, 0, -1], rtol=1e-4)
-                np.testing.assert_allclose(
-                    mine["offset"], [0, 0, 0, 0, math.log(max(1 - sum(q), 1e-6))], rtol=1e-3, atol=1e-5
-                )
+                ids, cost = block.topk_ids[row, t + 1, :4].tolist(), -block.topk_logp[row, t + 1, :4].astype(float)
+                features, offset = slots[t].features[at[t]], slots[t].offset[at[t]]
+                assert slots[t].chosen[at[t]] == (ids.index(truth) if truth in ids else 4)
+                q, rest = [p[w] for w in ids], max(1 - sum(np.exp(-cost)), 1e-6)
+                expected = [[-c, math.log(v), unigram[w], 0] for c, v, w in zip(cost, q, ids)]
+                np.testing.assert_allclose(features[:4], expected, rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(features[4], [math.log(rest / (dumps.V - 4)), 0, 0, -1], rtol=1e-4)
+                left = math.log(max(1 - sum(q), 1e-6))
+                np.testing.assert_allclose(offset, [0, 0, 0, 0, left], rtol=1e-3, atol=1e-5)
+                at[t] += 1
         assert at == [len(one) for one in slots]
 
 
@@ -164,37 +160,29 @@ def test_path_choices(world):
             np.testing.assert_allclose(slot.features[i, :, 2], -model.distribution(0)[ids], rtol=1e-5)
 
 
-def planted_dump(path, weights, model: NGram, sequences: int = 60, length: int = 60) -> Dump:
-    """Text drawn token by token from the q of slot 1, with random heads."""
+def planted_dump(path, weights, model: NGram) -> Dump:
+    """60 texts of 60 tokens, drawn token by token from the q of slot 1, with random heads."""
     rng = np.random.default_rng(5)
     head, alpha, prior, floor = weights
     unigram = model.distribution(0).astype(float)
-    made = []
-    for _ in range(sequences):
-        logits = rng.normal(size=(length, 2, dumps.V)) * 1.5
-        logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        ids = np.argsort(-logp, axis=-1)[..., : dumps.K]
-        top = np.take_along_axis(logp, ids, -1).astype(np.float16).astype(float)
-        tokens = [int(rng.integers(dumps.V))]
-        for i in range(length - 1):  # row i predicts token i + 1
-            logp_lm = -model.distribution(model.start(tokens)).astype(float)
-            rest = max(1 - np.exp(top[i, 1]).sum(), 1e-6)
-            score = head * math.log(rest / (dumps.V - dumps.K)) - floor + logp_lm
-            w = ids[i, 1]
-            score[w] = head * top[i, 1] + prior * unigram[w] + alpha * logp_lm[w]
-            q = np.exp(score - score.max())
-            tokens.append(int(rng.choice(dumps.V, p=q / q.sum())))
-        facts = {
-            "prompt": np.zeros(0, int),
-            "tokens": np.array(tokens),
-            "topk_ids": ids,
-            "topk_logp": top,
-            "entropy": -(np.exp(logp) * logp).sum(-1),
-        }
-        made.append({"task": "planted", **facts})
     with dumps.DumpWriter(path, dumps.header(heads=2)) as writer:
-        for one in made:
-            writer.add(**one)
+        for _ in range(60):
+            logits = rng.normal(size=(60, 2, dumps.V)) * 1.5
+            logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+            ids = np.argsort(-logp, axis=-1)[..., : dumps.K]
+            top = np.take_along_axis(logp, ids, -1).astype(np.float16).astype(float)
+            tokens = [int(rng.integers(dumps.V))]
+            for i in range(59):  # row i predicts token i + 1
+                logp_lm = -model.distribution(model.start(tokens)).astype(float)
+                rest = max(1 - np.exp(top[i, 1]).sum(), 1e-6)
+                score = head * math.log(rest / (dumps.V - dumps.K)) - floor + logp_lm
+                w = ids[i, 1]
+                score[w] = head * top[i, 1] + prior * unigram[w] + alpha * logp_lm[w]
+                q = np.exp(score - score.max())
+                tokens.append(int(rng.choice(dumps.V, p=q / q.sum())))
+            entropy = -(np.exp(logp) * logp).sum(-1)
+            made = {"prompt": np.zeros(0, int), "tokens": np.array(tokens), "topk_ids": ids, "topk_logp": top}
+            writer.add("planted", **made, entropy=entropy)
     return Dump.open(path)
 
 
@@ -224,9 +212,8 @@ def test_slots_without_observations_keep_the_start(world):
 
 
 def test_no_text_is_refused(world):
-    for fit in (lambda: fit_calibration([], world[1], text=None), lambda: fit_weights([], [world[1]])):
-        with refused(ValueError, "fit"):
-            fit()
+    refuses(ValueError, lambda: fit_calibration([], world[1], text=None), "fit")
+    refuses(ValueError, lambda: fit_weights([], [world[1]]), "fit")
 
 
 GRID = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -254,6 +241,113 @@ def test_the_best_trial_counts(values, start):
 
 @given(st.integers(0, 5), st.integers(0, 5))
 def test_climb_reaches_the_top_of_a_hill(top, start):
-    tried = []
-    assert climb(Trials(lambda x: tried.append(x) or -abs(GRID.index(x) - top)), GRID, start) == GRID[top]
-    assert len(tried) == len(set(tried)) <= abs(top - start) + 3
+    assert climb(Trials(lambda x: -abs(GRID.index(x) - top)), GRID, start) == GRID[top]
+
+
+PLANTED = ((-1.5, 0.6, -0.5), (-0.5, 0.7, -1.2), (0.5, 1.2, -0.8))
+PROMPT, LENGTH = 12, 90
+
+
+def random_evidence(seed: int, n: int = 1500, gates: int = 3):
+    """Counts of n positions; the longer a context, the rarer."""
+    rng = np.random.default_rng(seed)
+    total = rng.integers(1, 40, (n, gates)).astype(float)
+    total[rng.random((n, gates)) < np.arange(gates) / gates] = 0
+    distinct = np.ceil(total * rng.random((n, gates)))
+    count = np.where(rng.random((n, gates)) < 0.5, np.ceil(total / np.maximum(distinct, 1) * rng.random((n, gates))), 0)
+    return np.stack((count, total, distinct), axis=-1).astype(np.float32), rng.uniform(0.001, 0.3, n)
+
+
+def objective(evidence, p, weights):
+    """ln of the likelihood of all tokens and of the weights, gate by gate as it is defined."""
+    count, total, distinct = torch.tensor(evidence, dtype=torch.float64).unbind(-1)
+    q = torch.tensor(p)
+    for gate, (a, b, c) in enumerate(weights):
+        here, most = total[:, gate] > 0, total[:, gate].clamp(min=1)
+        s = torch.sigmoid(a + b * most.log() + c * distinct[:, gate].clamp(min=1).log())
+        q = torch.where(here, s * count[:, gate] / most + (1 - s) * q, q)
+    return q.log().sum() - PULL / 2 * (weights - torch.tensor(WITTEN_BELL)).square().sum()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_general_optimiser_finds_better_gates(seed):
+    evidence, p = random_evidence(seed)
+    fitted = torch.tensor(fit_gates(evidence, p), requires_grad=True)
+    found = objective(evidence, p, fitted)
+    found.backward()
+    assert fitted.grad.abs().max() < 0.5
+    weights = torch.tensor(np.tile(WITTEN_BELL, (3, 1)), requires_grad=True)
+    start = objective(evidence, p, weights).item()
+    optimiser = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+
+    def loss():
+        optimiser.zero_grad()
+        value = -objective(evidence, p, weights)
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    best = objective(evidence, p, weights)
+    assert found > best - 0.01 and best > start + 100  # of 1500 tokens together
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A dump of texts drawn from a planted mixture, and its n-gram model."""
+    rng, vocab = np.random.default_rng(3), dumps.V
+    model = build([rng.zipf(1.4, 3000).astype(np.int32) % vocab], order=1, vocab_size=vocab, end_of_text=0)
+    p, path = np.exp(-model.distribution(0).astype(float)), tmp_path_factory.mktemp("shares") / "dump"
+    texts = []
+    with DumpWriter(path, dumps.header(heads=1, top_k=1)) as writer:
+        for _ in range(40):
+            text = Text(rng.choice(vocab, PROMPT, p=p / p.sum()).tolist(), PLANTED, prompt=PROMPT)
+            for _ in range(LENGTH):
+                q = text.distribution((), p)
+                text.extend([int(rng.choice(vocab, p=q / q.sum()))])
+            tokens = np.array(text.tokens)
+            texts.append(text.tokens)
+            heads = {"topk_ids": np.zeros((LENGTH, 1, 1), int), "topk_logp": np.full((LENGTH, 1, 1), -1.0)}
+            entropy = np.ones((LENGTH, 1), np.float32)
+            writer.add("first", prompt=tokens[:PROMPT], tokens=tokens[PROMPT:], entropy=entropy, **heads)
+    return list(Dump.open(path).blocks()), model, p, texts
+
+
+def test_planted_shares_are_recovered(planted):
+    blocks, model, p, texts = planted
+    fitted = fit_shares(blocks, model, orders=3)
+
+    def likelihood(shares) -> float:
+        total = 0.0
+        for tokens in texts:
+            text = Text(tokens[:PROMPT], shares, prompt=PROMPT)
+            for token in tokens[PROMPT:]:
+                total += math.log(text.distribution((), p)[token])
+                text.extend([token])
+        return total
+
+    apart = PULL / 2 * np.sum((np.array(PLANTED) - WITTEN_BELL) ** 2)
+    assert likelihood(fitted) > likelihood(PLANTED) - apart
+    off = []
+    for tokens in texts[:5]:
+        text = Text(tokens[:PROMPT], PLANTED, prompt=PROMPT)
+        for token in tokens[PROMPT:]:
+            for order in range(3):
+                if counts := text.followers(text.tokens[len(text.tokens) - order :]):
+                    off.append(abs(share(counts, fitted[order]) - share(counts, PLANTED[order])))
+            text.extend([token])
+    assert np.mean(off) < 0.06
+
+
+def test_of_long_dumps_positions_at_equal_distances_count(planted, monkeypatch):
+    blocks, model, *_ = planted
+    read, fit = [], module.fit_gates
+    monkeypatch.setattr(module, "fit_gates", lambda evidence, p: read.append((evidence, p)) or fit(evidence, p))
+    fit_shares(blocks, model, orders=3)
+    monkeypatch.setattr(module, "MOST_POSITIONS", 40 * LENGTH // 3)
+    fit_shares(blocks, model, orders=3)
+    for every, some in zip(*read):
+        assert np.array_equal(some, every.reshape(40, LENGTH, *every.shape[1:])[:, ::3].reshape(-1, *every.shape[1:]))
+
+
+def test_without_a_sequence():
+    refuses(ValueError, lambda: fit_shares([], None), "fit")

@@ -20,7 +20,7 @@ from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.tuning import tune as module
 from rescore.decode.tuning.fit import fit_shares
-from rescore.decode.tuning.tune import evaluate, heldout_json, tune
+from rescore.decode.tuning.tune import evaluate, tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
 from rescore.lm.model.ngram import NGram
@@ -64,28 +64,23 @@ def test_shares_that_draft_worse_are_not_kept(headless, monkeypatch):
 
 
 def test_settings_are_kept_and_replayed(headless, lm, tuned):
-    dump = Dump.open(headless / "dump")
+    dump, best = Dump.open(headless / "dump"), tuned.trees.weights["blend"].overall
     files = (ModelFile.of(headless / "lm.ngram"),) if lm else ()
     tuned.settings(files, values={"blend 16": 1.5}, seed=7).save(headless / "sub" / "s.json")
     loaded = Settings.load(headless / "sub" / "s.json")
-    best = tuned.trees.weights["blend"].overall
     assert loaded.calibration("blend") == best and loaded.split == tuned.split
-    assert (loaded.slots, loaded.top_k, loaded.p, loaded.paths, loaded.seed) == (0, 0, 0, None, 7)
     rescorer = loaded.calibrated("blend")
     assert rescorer.calibrated.calibration == best and rescorer.models[0].order == (3 if lm else 1)
     refuses(ValueError, lambda: loaded.calibration("open"), "'open'")
     refuses(ValueError, lambda: loaded.rescorer(), "'blend'")
-    held_out = evaluate(dump, loaded, [lm] if lm else [], "heldout")
-    assert held_out.names == ["blend 16", "blend 64", "blend tuned 16", "blend tuned 64"]
-    rows = heldout_json(held_out, 7)["drafters"]
-    assert rows["blend tuned 64"]["difference"]["against"] == "blend 64" and "difference" not in rows["blend 64"]
     drafters = rows_of(RecordedSources(dump, Rescorer(lm or ())), Budgets(), settings=loaded)
     result = replay_dump(dump, drafters, split=loaded.split.part("heldout"))
     for name in ("blend-without-lm 16", "blend-without-lm tuned 64", "lm-alone 16"):
         assert (name in result.names) == (lm is not None)
-    for mine, theirs in zip(held_out.tasks, result.tasks):
-        for name in held_out.names:
-            assert mine.passes[name].tolist() == theirs.passes[name].tolist()
+    for task in evaluate(dump, loaded, [lm] if lm else [], "heldout").tasks:
+        (own,) = (one for one in result.tasks if one.task == task.task)
+        for name in ("blend 16", "blend 64", "blend tuned 16", "blend tuned 64"):
+            assert task.passes[name].tolist() == own.passes[name].tolist()
 
 
 def test_refusals(headless):
@@ -109,20 +104,13 @@ def good(headless) -> dict:
     [
         ("slots", -1, ["slots", "-1"]),
         ("slots", 3, ["top_k", "0"]),
-        ("top_k", 1, ["top_k", "1"]),
-        ("p", 16, ["p", "16"]),
         ("paths", {"way": "fitted", "head": [1], "alpha": [[1]]}, ["paths"]),
-        ("scalar_alpha", {"paths": 1.0}, ["scalar_alpha", "1.0"]),
         ("models", [{"path": "a", "bytes": 1, "crc32": 1}] * 2, ["models"]),
         ("trees", {}, ["trees"]),
-        ("trees.open", {}, ["trees['open']"]),
         ("trees.blend.overall.text", None, ["blend"]),
-        ("trees.blend.overall.head", [0.5], ["blend"]),
-        ("trees.blend.overall.alpha", [0.5], ["blend"]),
         ("trees.blend.overall.alpha", [1.0, 1.0], ["calibration", "2"]),
         ("trees.blend.overall.open", False, ["blend"]),
         ("trees.blend.overall.text", [[0, 1]], ["text[0]", "3", "[0, 1]"]),
-        ("trees.blend.overall.text", [[0, 1, -1]] * 99, ["text", "16"]),
         ("trees.blend.overall.text", [[0, 1, math.nan]], ["text[0]", "[2]", "nan"]),
         ("trees.blend.overall.soft", [0.5], ["'soft'"]),
     ],

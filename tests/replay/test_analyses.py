@@ -1,0 +1,250 @@
+"""The analyses of a dump against loops over rows, replays of one lattice at a time, and examples worked by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from support import dumps
+from support.refusals import refuses
+from support.slow_replay import block_efficiency, by_paths, by_tree, in_candidates, steps
+
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.replay import rows
+from rescore.decode.replay.analyses.efficiency import (
+    GRID,
+    compare_models,
+    compare_orders,
+    oracle_efficiency,
+    weights_by_task,
+)
+from rescore.decode.replay.analyses.entropies import entropies, h_max, regression
+from rescore.decode.replay.analyses.lost_tokens import CAUSES, lost_tokens
+from rescore.decode.replay.analyses.recall import recall
+from rescore.decode.replay.measures import SLOTS
+from rescore.decode.replay.run import replay_dump
+from rescore.lattice.split import Split
+from rescore.lm.build.in_memory import build
+
+
+def test_entropies_are_those_of_loops(dump):
+    found = entropies(dump, bins=7)
+    assert found.edges.tolist() == pytest.approx([math.log(dumps.V) * i / 7 for i in range(8)])
+    width = math.log(dumps.V) / 7
+    for one in found.tasks:
+        values = [row.tolist() for block in dump.blocks(one.task) for row in block.entropy]
+        for head in range(dumps.H):
+            counts = [0] * 7
+            for row in values:
+                counts[min(int(row[head] / width), 6)] += 1
+            assert one.density[head].tolist() == pytest.approx([count / len(values) / width for count in counts])
+            assert one.mean[head] == pytest.approx(sum(row[head] for row in values) / len(values))
+            assert one.density[head].sum() * width == pytest.approx(1)
+    assert [one.task for one in found.tasks] == list(dump.tasks)
+
+
+def test_h_max_by_hand():
+    assert h_max(np.array([1.0, 2.0, 2.0, 1.9, 5.0])) == 3
+    assert h_max(np.array([3.0, 2.0])) == 1
+    assert h_max(np.array([1.0, 2.0, 3.0])) == 3
+    assert h_max(np.array([1.0])) == 1
+
+
+def test_regression_by_hand():
+    # Means 2 and 3; sum of dx dy = 3, of dx^2 = 2, of dy^2 = 6.
+    found = regression([1, 2, 3], [1.0, 4.0, 4.0])
+    assert (found.slope, found.intercept, found.r) == pytest.approx((1.5, 0.0, 3 / math.sqrt(12)))
+    assert regression([2, 2], [1.0, 2.0]) is None and regression([1, 2], [1.0, 1.0]) is None
+    assert regression([], []) is None
+
+
+def test_bins_are_checked(dump):
+    refuses(ValueError, lambda: entropies(dump, bins=0), "bins", "1", "0")
+
+
+ALPHA = np.array([[0.5, 0.3, 0.2], [0.1, 0.0, 0.4]])
+
+
+def slow_recall(dump, task, models, k):
+    """{head: [hits at 1..k], total} of heads 1..h, and of slots on the path by head cost and rescored."""
+    heads = {head: [0] * (k + 1) for head in range(1, dumps.H + 1)}
+    on_path = {head: [0] * (k + 1) for head in range(2, dumps.H + 1)}
+    rescored = {head: [0] * (k + 1) for head in range(2, dumps.H + 1)}
+
+    def note(counts, rank):
+        counts[k] += 1
+        for place in range(k):
+            counts[place] += rank is not None and rank <= place
+
+    for block in dump.blocks(task):
+        for row in range(block.rows):
+            end = int(block.sequence_ends[row])
+            history, follows = block.history(row, 9).tolist(), True
+            for head in range(1, dumps.H + 1):
+                if row + head - 1 >= end:
+                    break
+                token, ids = int(block.tokens[row + head - 1]), block.topk_ids[row, head - 1, :k].tolist()
+                rank = ids.index(token) if token in ids else None
+                note(heads[head], rank)
+                if head == 1:
+                    continue
+                if follows:
+                    note(on_path[head], rank)
+                    score = [-float(x) for x in block.topk_logp[row, head - 1, :k]]
+                    for j, model in enumerate(models):
+                        state = model.core.start(np.array(history, np.int32))
+                        score = [s + ALPHA[j, head - 2] * model.core.step(state, w)[1] for s, w in zip(score, ids)]
+                    better = rank is not None and sum((s, i) < (score[rank], rank) for i, s in enumerate(score))
+                    note(rescored[head], None if rank is None else better)
+                follows = follows and rank is not None
+                history.append(token)
+    return heads, on_path, rescored
+
+
+def shares(counts):
+    return {str(head): [hit / row[-1] for hit in row[:-1]] if row[-1] else None for head, row in counts.items()}
+
+
+@pytest.mark.parametrize("k", [2, 6])
+def test_recall_is_that_of_loops(dump, models, k):
+    found = recall(dump, Rescorer(models, alpha=ALPHA), top_k=k)
+    for one in found:
+        expected = slow_recall(dump, one.task, models, k)
+        for name, counts in zip(("heads", "on_path", "rescored"), expected):
+            assert one.to_json()[name] == shares(counts), (one.task, name)
+    (first, _) = found
+    assert first.rescored.to_json() != first.on_path.to_json()
+
+
+def test_recall_of_parts_adds_up(dump, models):
+    split, rescorer = Split.of_dump(dump), Rescorer(models, alpha=ALPHA)
+    whole, tune, rest = (
+        recall(dump, rescorer, split=part) for part in (None, split.part("tune"), split.part("heldout"))
+    )
+    for a, b, c in zip(whole, tune, rest):
+        np.testing.assert_array_equal(a.rescored.hits, b.rescored.hits + c.rescored.hits)
+        np.testing.assert_array_equal(a.heads.total, b.heads.total + c.heads.total)
+
+
+@pytest.fixture(scope="module")
+def rescorer(models) -> Rescorer:
+    return Rescorer(models[1], alpha=1.5)
+
+
+def cause_of(step, rescorer, budget, larger) -> str:
+    slot, place = step.accepted, (step.block, step.row, step.truth)
+    if step.truth[slot] not in step.block.topk_ids[step.row, slot + 1].tolist():
+        return "absent"
+    if by_tree(Rescorer(), budget)(*place) > slot:
+        return "lm"
+    return "budget" if by_tree(rescorer, larger)(*place) > slot else "heads"
+
+
+@pytest.mark.parametrize("budget, larger", [(3, 12), (1, 10)])
+def test_causes(dump, rescorer, budget, larger):
+    seen = set()
+    for one in lost_tokens(dump, rescorer, budget=budget, larger=larger):
+        counts, tokens, number = dict.fromkeys(CAUSES, 0), dict.fromkeys(CAUSES, 0), 0
+        for step in steps(dump.blocks(one.task), by_tree(rescorer, budget)):
+            number += 1
+            if step.accepted < len(step.truth):
+                cause = cause_of(step, rescorer, budget, larger)
+                counts[cause] += 1
+                tokens[cause] += len(step.truth) - step.accepted
+        assert (one.steps, one.whole) == (number, number - sum(counts.values()))
+        assert one.by_cause.tolist() == list(counts.values()) and one.tokens.tolist() == list(tokens.values())
+        report = one.to_json()
+        assert sum(report["steps_share"].values()) == pytest.approx(1)
+        assert sum(report["tokens_share"].values()) == pytest.approx(1)
+        assert report["lost_tokens"] == sum(tokens.values())
+        seen |= {cause for cause, n in counts.items() if n}
+    assert seen == set(CAUSES)
+
+
+def test_budgets_are_checked(dump, rescorer):
+    refuses(ValueError, lambda: lost_tokens(dump, rescorer, budget=16, larger=16), "budget", "16")
+
+
+def test_acceptance_by_slot(dump, rescorer):
+    ways = {"tree": by_tree(rescorer, 4), "best": by_paths(rescorer, 1)}
+    result = replay_dump(dump, [rows.trees(rescorer, {"tree": 4}), rows.paths(rescorer, {"best": 1})])
+    for task in result.tasks:
+        for name, tally in task.tallies.items():
+            drafts, accepted, reached = np.zeros((3, SLOTS), int)
+            for step in steps(dump.blocks(task.task), ways[name]):
+                for slot in range(dumps.H - 1):
+                    if slot < len(step.truth):
+                        drafts[slot] += 1
+                        accepted[slot] += step.accepted > slot
+                        reached[slot] += step.accepted >= slot
+            own = tally.by_slot[:, : dumps.H - 1]
+            np.testing.assert_array_equal(own, np.stack((drafts, accepted, reached))[:, : dumps.H - 1])
+            assert drafts[0] == tally.steps and accepted.sum() == tally.accepted
+
+
+def slow(dump, accepted_of) -> dict[str, float]:
+    return {task: pytest.approx(block_efficiency(dump.blocks(task), accepted_of), abs=1e-12) for task in dump.tasks}
+
+
+def test_oracle_of_widths_and_heads(dump):
+    table = oracle_efficiency(dump, widths=[1, 2, 6], heads=[2, 3, 4])
+    assert len(table.rows) == 9
+    for name, facts in table.rows.items():
+
+        def accepted(block, row, truth, k=facts["k"], heads=facts["heads"]):
+            return in_candidates(block, row, truth[: heads - 1], k)
+
+        assert table.efficiency(name) == slow(dump, accepted)
+
+
+def test_oracle_by_default(dump):
+    rows = oracle_efficiency(dump).rows.values()
+    assert [(row["heads"], row["k"]) for row in rows] == [(heads, k) for heads in (3, 4) for k in (1, 2, 4, 6)]
+    refuses(ValueError, lambda: oracle_efficiency(dump, widths=[7]), "1..6", "7")
+    refuses(ValueError, lambda: oracle_efficiency(dump, heads=[3, 5]), "2..4", "5")
+
+
+def test_orders(dump, model):
+    table = compare_orders(dump, model, alpha=0.4, paths=4)
+    assert list(table.rows) == ["base", "2-gram", "2-gram p=4", "3-gram", "3-gram p=4", "oracle k=2", "oracle k=6"]
+    assert table.efficiency("base") == slow(dump, by_paths(Rescorer(), 1))
+    texts = [block.tokens.astype(np.int32) for block in dump.blocks()]
+    for order in (2, 3):
+        rescorer = Rescorer(build(texts, order=order, vocab_size=dumps.V, end_of_text=0), alpha=0.4)
+        assert table.efficiency(f"{order}-gram") == slow(dump, by_paths(rescorer, 1))
+        assert table.efficiency(f"{order}-gram p=4") == slow(dump, by_paths(rescorer, 4))
+
+
+def test_models_side_by_side(dump, model):
+    other = build([[1, 2, 3]], order=2, vocab_size=dumps.V, end_of_text=0)
+    weights = [0.5, 0.3, 0.1]
+    report = compare_models(dump, {"mine": model, "other": other}, alpha=weights, paths=2).to_json(seed=1)
+    assert report["tasks"] == list(dump.tasks)
+    rows = {row["name"]: row for row in report["rows"]}
+    for name, one in (("mine", model), ("other", other)):
+        assert rows[name]["block_efficiency"] == slow(dump, by_paths(Rescorer(one, alpha=[weights]), 1))
+        assert rows[name]["mean"] == pytest.approx(np.mean(list(rows[name]["block_efficiency"].values())), abs=1e-12)
+        low, high = rows[name]["mean_interval"]
+        assert low <= rows[name]["mean"] <= high and rows[name]["model"] == name
+    assert rows["mine p=2"]["verified_per_pass"] == 2 * (dumps.H - 1)
+    sixty = build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0)
+    refuses(ValueError, lambda: compare_models(dump, {"sixty": sixty}, alpha=1.0), "60", "50")
+
+
+def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
+    split = Split.of_dump(dump)
+    grid = (10.0, 0.1, 0.75)
+    found = weights_by_task(dump, model, split, grid=grid, seed=4)
+    assert found.grid == (0.1, 0.75, 10.0) and len(GRID) == 10
+    for one in found.tasks:
+        efficiencies = {}
+        for alpha in found.grid:
+            accepted = by_paths(Rescorer(model, alpha=alpha), 1)
+            efficiencies[alpha] = [
+                block_efficiency(split.part(part).blocks(dump, one.task), accepted) for part in ("tune", "heldout")
+            ]
+        assert one.tuned == pytest.approx([efficiencies[alpha][0] for alpha in found.grid], abs=1e-12)
+        assert one.best == max(found.grid, key=lambda alpha: efficiencies[alpha][0])
+        assert one.heldout == pytest.approx(efficiencies[one.best][1], abs=1e-12)
+        base = block_efficiency(split.part("heldout").blocks(dump, one.task), by_paths(Rescorer(), 1))
+        assert one.gain.interval.value == pytest.approx(one.heldout - base, abs=1e-12)
+    refuses(ValueError, lambda: weights_by_task(dump, model, split, grid=[1.0, 1]), "grid", "[1.0, 1]")
