@@ -4,14 +4,89 @@ import numpy as np
 import pytest
 import torch
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
-from support.tools import load_tool
 
-from rescore import Dump, NGram, Rescorer, open_model
+from rescore import (
+    Calibration,
+    Dump,
+    NGram,
+    NGramDrafter,
+    Options,
+    Rescorer,
+    TreeDrafter,
+    generate,
+    open_model,
+)
 from rescore.decode.cli import main
+from rescore.decode.draft.calibration import DEFAULT
+from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.draft.lattice_drafters import PathDrafter
+from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.draft_step import Heads
+from rescore.decode.models.target import Target
+from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of, trees
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.build.in_memory import build
 
-check_online = load_tool("check/online")
+PATHS, NODES = 16, 32
+
+
+def calibrated(rescorer: Rescorer) -> dict[str, Rescorer]:
+    """Closed and open lattices, with and without the running text."""
+    forms = {"closed": Calibration(open=False), "open": Calibration(), "open_text": DEFAULT}
+    return {name: Rescorer(rescorer.models[0], calibration=form) for name, form in forms.items()}
+
+
+def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]:
+    """By their names in a replay. They see predictions rounded to float16, as in dumps."""
+    slots = HeadsLattice(heads=heads, top_k=top_k, logp_dtype="float16")
+    alone = rescorer.models[0]
+    return {
+        "base": PathDrafter(slots),
+        "parallel-base": PathDrafter(slots, paths=PATHS),
+        "rescored": PathDrafter(slots, rescorer),
+        "parallel-rescored": PathDrafter(slots, rescorer, paths=PATHS),
+        "heads-tree 16": TreeDrafter(slots, nodes=16),
+        "tree 64": TreeDrafter(slots, rescorer, nodes=64),
+        "lm-alone 16": NGramDrafter(alone, slots=heads.slots, nodes=16),
+        **{name: TreeDrafter(slots, one, nodes=NODES, rejected=False) for name, one in calibrated(rescorer).items()},
+    }
+
+
+def decode_again(target: Target, dump: Dump, block: DumpBlock, drafter: Drafter) -> list[list[int]]:
+    """Accepted lengths of decoding the sequences of a block, whose texts must be the dump's."""
+    header, requests, texts, sampling = dump.header, [], [], None
+    if header.kind == "sampled":
+        sampling = Sampling(temperature=header.temperature, top_p=header.top_p, seed=header.seed)
+    for s in range(block.sequences):
+        part, prompt = slice(*block.offsets[s : s + 2]), block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])]
+        texts.append(block.tokens[part].tolist())
+        requests.append(
+            Request(prompt=prompt, max_tokens=len(texts[-1]), seeds=block.seeds[part] if sampling else None)
+        )
+    options = Options(shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset({header.end_of_text})))
+    out = generate(target, requests, drafter, options)
+    assert [one.tokens.tolist() for one in out] == texts
+    return [one.statistics.accepted for one in out]
+
+
+def assert_online_is_replayed(target, heads, dump, rescorer, sequences: int, names=()) -> None:
+    """Of the first sequences of every task, for all drafters or those named."""
+    for task in dump.tasks:
+        block = next(dump.blocks(task))
+        block = block.part(0, min(sequences, block.sequences))
+        replays = rows_of(RecordedSources(dump, rescorer), Budgets(p=PATHS))
+        replays += [trees(one, {name: NODES}) for name, one in calibrated(rescorer).items()]
+        outcomes = {name: one for replay in replays for name, one in replay.outcomes(block).items()}
+        for name, drafter in drafters(heads, dump.header.top_k, rescorer).items():
+            if not names or name in names:
+                visited, accepted = outcomes[name].visited, outcomes[name].accepted
+                edges = np.searchsorted(visited, block.offsets)
+                replayed = [accepted[visited[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]
+                assert decode_again(target, dump, block, drafter) == replayed, (task, name)
 
 
 def tiny_dump(folder, kind: str) -> Dump:
@@ -28,8 +103,7 @@ def tiny_dump(folder, kind: str) -> Dump:
 def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
     model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, end_of_text=END)
     target, heads, dump = BlockwiseTarget(trained()), BlockwiseHeads(trained()), tiny_dump(tmp_path, kind)
-    for one in check_online.compare(target, heads, dump, Rescorer(model, alpha=0.6), sequences=6):
-        assert one.online == one.replayed, (one.task, one.drafter)
+    assert_online_is_replayed(target, heads, dump, Rescorer(model, alpha=0.6), sequences=6)
 
 
 @pytest.mark.slow
@@ -37,6 +111,4 @@ def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
 def test_replay_of_the_demo_gives_the_passes_of_decoding_its_model(kind, demo, smollm2):
     model = open_model(smollm2, heads=demo / "heads", dtype=torch.float32)
     rescorer, names = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5), ("base", "tree 64", "open_text")
-    found = check_online.compare(model.target, model.heads, Dump.open(demo / kind), rescorer, 1, names)
-    for one in found:
-        assert one.online == one.replayed, (one.task, one.drafter)
+    assert_online_is_replayed(model.target, model.heads, Dump.open(demo / kind), rescorer, 1, names)

@@ -11,7 +11,7 @@ from support.paths import ROOT
 
 
 def load_tool(name: str) -> ModuleType:
-    """The module of a tool, such as "check/online", with the scripts beside it, as if it were run."""
+    """The module of a tool, such as "bench/search", with the scripts beside it, as if it were run."""
     folder, _, module = name.rpartition("/")
     sys.path.insert(0, str(ROOT / "tools" / folder))
     try:
