@@ -30,13 +30,6 @@ def write_passes(path, **changes):
     return path
 
 
-def test_the_paper_s_table(capsys):
-    report = cli.figures(capsys, "cost --paper")
-    assert [f"{value:.3f}" for value in report["rows"][0]["computed"]] == report["rows"][0]["printed"]
-    out = cli.call(capsys, "cost --paper").out
-    assert "computed (printed)" in out and "0.570 (0.57)" in out and "parallel 4-gram" in out
-
-
 def test_ways_of_a_report(run):
     """Every drafter but the oracle; whole paths twice; the model alone has no heads."""
     ways = {way.name: way for way in cost_inputs.read_ways(run)}
@@ -122,7 +115,7 @@ def test_passes_of_a_model(capsys, tmp_path):
 @pytest.mark.parametrize(
     "call, status, named",
     [
-        ("cost", 2, ["--model", "--paper"]),
+        ("cost", 2, ["--model"]),
         ("cost --model 7b", 2, ["--run", "--way", "--neural"]),
         ("cost --model 7b --way x=2,8 --passes p --gpu l4", 2, ["--passes", "--gpu"]),
         ("cost --model 7b --way x=2,8 --way x=3,8", 2, ["--way"]),

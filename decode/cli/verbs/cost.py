@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.cli import values
-from rescore.decode.cli.options import Misuse, ReportedArgs, flag, option
+from rescore.decode.cli.options import Misuse, ReportedArgs, option
 from rescore.decode.cli.output import Column, Part, Result, TextTable
 from rescore.decode.cli.values import float_between, int_between, printable
 
@@ -50,7 +50,6 @@ class CostArgs(ReportedArgs):
       rescore cost --model 7b --run run.json --neural SMALL=1.5
       rescore cost --model model.safetensors --run run.json --passes passes.json \
           --length 512
-      rescore cost --paper
     """
 
     model: str | None = option(
@@ -111,7 +110,6 @@ class CostArgs(ReportedArgs):
     overhead_us: float = option(
         "US", "fixed overhead per step in microseconds", float_between(0, 1e9), default=0.0, rare=True
     )
-    paper: bool = flag("recompute the paper's table 11 and compare it with the printed one")
 
 
 def run(args: CostArgs) -> Result:
@@ -121,10 +119,8 @@ def run(args: CostArgs) -> Result:
     from rescore.decode.cost.cost_model import CostOptions, Precision, Stopwatch
     from rescore.decode.cost.cost_tables import BATCHES, batches_of, step_rows, token_rows
 
-    if args.paper:
-        return paper()
     if args.model is None:
-        raise Misuse("--model: expected a model's shape, or --paper for the paper's table")
+        raise Misuse("--model: expected a model's shape")
     if not args.run and not args.way and not args.neural:
         raise Misuse("--run, --way, --neural: expected at least one of them, for the tokens per pass of drafters")
     if args.passes and args.gpu:
@@ -249,24 +245,4 @@ def machine_line(facts: dict[str, Any]) -> str:
     return (
         f"{facts['name']}: {facts['bandwidth'] / 1e9:,.0f} GB/s ({facts['bandwidth_share']:.0%} reached), "
         f"{facts['flops'] / 1e12:,.0f} TFLOPS ({facts['compute_share']:.0%} reached); predicted, not measured"
-    )
-
-
-def paper() -> Result:
-    """The paper's table and its reproduction."""
-    from rescore.decode.cost import paper_cost
-
-    computed = paper_cost.table_11()
-    names = [column.name for column in paper_cost.TABLE_11]
-    rows = [
-        {"row": name, "computed": list(values), "printed": list(paper_cost.PRINTED[name])}
-        for name, values in computed.items()
-    ]
-    cells = [
-        Column(name, [f"{computed[row][i]:.3f} ({paper_cost.PRINTED[row][i]})" for row in computed])
-        for i, name in enumerate(names)
-    ]
-    return Result(
-        {"columns": names, "rows": rows},
-        ["table 11 of the paper: computed (printed)", TextTable("per decoded token", list(computed), cells)],
     )
