@@ -12,7 +12,6 @@ constexpr uint64_t kBlock = 64;     // costs of a list compared at once
 constexpr int kFew = 64;            // tokens of a long list
 constexpr double kFlat = 1.0 / 16;  // the model's part if a long list is flat
 constexpr double kSlack = 1e-5;     // nats of rounding, where a bound only saves work
-constexpr double kBranching = 0.7;  // exponent of q where a structure leaves few tokens
 
 // The cost of a token outside a slot's candidates, with the mass that they leave spread evenly.
 double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
@@ -93,10 +92,9 @@ void OpenTreeSearch::open(const Allowed& allowed) {
   keep_best();
 }
 
-// Proposes all tokens that are allowed, under q summed over them, flattened where no head has seen the choice.
+// Proposes all tokens that are allowed, under q summed over them.
 void OpenTreeSearch::propose_few() {
   std::vector<Candidate> found;
-  const double exponent = candidates_.empty() ? kBranching : 1;
   double most = -INFINITY, sum = 0;
   for (size_t word = 0; word < allowed_.size; ++word) {
     for (uint32_t bits = allowed_.words[word]; bits; bits &= bits - 1) {
@@ -113,10 +111,9 @@ void OpenTreeSearch::propose_few() {
       most = std::max(most, found.back().logq);
     }
   }
-  for (const Candidate& one : found) sum += std::exp(exponent * (one.logq - most));
+  for (const Candidate& one : found) sum += std::exp(one.logq - most);
   for (const auto& [token, arc, logq] : found)
-    if (open_ || is_candidate(token))
-      propose(token, arc, found.size() == 1 ? 0 : exponent * (logq - most) - std::log(sum));
+    if (open_ || is_candidate(token)) propose(token, arc, found.size() == 1 ? 0 : logq - most - std::log(sum));
 }
 
 // ln q(A), as all but what the candidates and the listed tokens outside A have.

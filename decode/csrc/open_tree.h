@@ -11,9 +11,8 @@
 // among the candidates alone. Past the lattice's last slot that has candidates, every slot is open and q is p.
 //
 // A structure bounds q: after each prefix it allows the tokens A, and q(w) is divided by q(A) for w in A, 0 elsewhere.
-// q(A) is summed where A has few tokens; q of a single one is 1. Where A has few and the slot no candidates, q is raised
-// to the power of 0.7 before: models and texts are too sure of one branch. Where A has more, q(A) is 1 without what the
-// slot's candidates and the texts' short lists outside A have, so that what is left may sum to less than 1.
+// q(A) is summed where A has few tokens; q of a single one is 1. Where A has more, q(A) is 1 without what the slot's
+// candidates and the texts' short lists outside A have, so that what is left may sum to less than 1.
 #pragma once
 
 #include "best_prefixes.h"

@@ -19,7 +19,7 @@ from support.running_text import Earlier, Text
 from rescore import _core
 
 VOCAB = 5
-LEAST_MASS, RAREST, BRANCHING = 1e-6, 32.0, 0.7
+LEAST_MASS, RAREST = 1e-6, 32.0
 numbers = st.floats(0, 2)
 weights_of_order = st.tuples(st.floats(-3, 3), st.floats(0, 2), st.floats(-2, 1))
 WITTEN_BELL = (0.0, 1.0, -1.0)
@@ -210,7 +210,7 @@ def listed(problem, prefix) -> set[int]:
 
 
 def bounded_steps(acceptor, few):
-    """`steps` under a structure: q, flatter where no head predicts, divided by that of the allowed tokens."""
+    """`steps` under a structure: q divided by that of the allowed tokens."""
 
     def steps(problem, prefix, *_):
         sausage, opened, every = problem[1], problem[5], all_steps(problem, prefix)
@@ -218,8 +218,6 @@ def bounded_steps(acceptor, few):
         if len(allowed) == VOCAB:
             mass = 1.0
         elif len(allowed) <= few:
-            candidates = len(prefix) < len(sausage) and sausage[len(prefix)]
-            every = {w: every[w] * (1 if candidates else BRANCHING) for w in allowed}
             mass = sum(math.exp(-every[w]) for w in allowed)
         else:
             mass = max(1 - sum(math.exp(-every[w]) for w in listed(problem, prefix) - allowed), LEAST_MASS)
