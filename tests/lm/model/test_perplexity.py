@@ -22,8 +22,11 @@ def hit(slow, history, token) -> int:
 
 @settings(max_examples=40)
 @given(
-    *(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([None, 0])),
-    *(st.integers(1, 40), st.sampled_from([7, 1 << 20])),
+    st.integers(0, 10**6),
+    st.integers(1, 6),
+    st.sampled_from([None, 0]),
+    st.integers(1, 40),
+    st.sampled_from([7, 1 << 20]),
 )
 def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part, chunk):
     tables = random_tables(seed, order, vocab_size=7, tokens=80)
