@@ -51,19 +51,6 @@ def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part, 
     assert sum(own["share"] for own in report["by_order"]) == pytest.approx(1)
 
 
-def test_walks_are_steps():
-    model, text = NGram.from_tables(random_tables(3, 4)), random_text(9, 9, 60)
-    np.testing.assert_array_equal(model.walk(text).cost, model.score(text))  # by default from the root
-    walk = model.walk(text, model.start([1, 2]))
-    state = model.start([1, 2])
-    for token, cost, before in zip(text, walk.cost.tolist(), walk.state.tolist(), strict=True):
-        assert before == state
-        state, expected = model.step(state, token)
-        assert cost == pytest.approx(expected, rel=1e-6)
-    assert walk.after == state
-    assert (walk.cost.dtype, walk.order.dtype, walk.state.dtype) == (np.float32, np.uint8, np.uint32)
-
-
 def test_what_is_no_text_is_refused():
     model = NGram.from_tables(random_tables(1, 2))
     refuses(ValueError, lambda: perplexity(model, [[3, 9]]), "tokens", "0..8", "9")
