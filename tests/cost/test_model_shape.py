@@ -9,8 +9,12 @@ from rescore.decode.cost.model_shape import PRESETS, ModelShape
 
 LLAMA = {
     "model_type": "llama",
-    **{"hidden_size": 64, "num_hidden_layers": 3, "intermediate_size": 96, "vocab_size": 500},
-    **{"num_attention_heads": 8, "num_key_value_heads": 2},
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 500,
 }
 SHAPE = ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500)
 

@@ -14,6 +14,8 @@ from support.refusals import refuses
 from support.tools import load_tool
 
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.loop.request import Finish, Generation, Statistics
 from rescore.lattice import svg
 from rescore.lattice.draw import draw_sausage, draw_tree
 from rescore.lattice.sausage import Sausage
@@ -118,10 +120,13 @@ def test_refusals():
 BATCH = Sausage.from_logits(np.random.default_rng(0).standard_normal((3, 5, 5000)).astype(np.float32), 8)
 LM = NGram.uniform(5000)
 RESCORER = Rescorer(LM, alpha=1.0)
-TREE = RESCORER.tree(BATCH[0], [1], 64)
+TREE, PATHS = RESCORER.tree(BATCH[0], [1], 64), RESCORER.paths(BATCH, np.zeros((3, 1), np.int32), 4)
+DONE = Statistics(accepted=[2, 0], drafted=[3, 4])
+GENERATION = Generation(tokens=np.arange(5, dtype=np.int32), finish=Finish.LENGTH, statistics=DONE)
+MEMORY = TextMemory(vocab_size=9, end_of_text=1)
 
 
-@pytest.mark.parametrize("value", [BATCH, TREE, LM, RESCORER, LM.to_tables()])
+@pytest.mark.parametrize("value", [BATCH, TREE, PATHS, LM, RESCORER, LM.to_tables(), MEMORY, GENERATION])
 def test_a_line(value):
     assert len(repr(value)) < 300 and "\n" not in repr(value) and type(value).__name__ in repr(value)
 

@@ -16,14 +16,6 @@ CPU = torch.device("cpu")
 HISTORY = np.array([example.HISTORY], np.int32)
 
 
-def test_the_native_core_reads_the_tensors_memory(worked):
-    batch = Sausage.batch([worked[1]])
-    tensors = TensorSausage.of(batch, CPU)
-    host = tensors.host()
-    assert np.shares_memory(host.ids, batch.ids) and host.ids.ctypes.data == tensors.ids.data_ptr()
-    assert np.shares_memory(host.cost, batch.cost) and host.cost.ctypes.data == tensors.cost.data_ptr()
-
-
 def test_tensors_are_answered_in_tensors(worked):
     rescorer, batch = Rescorer(worked[0], alpha=0.5), Sausage.batch([worked[1]])
     found = TensorRescorer(rescorer).trees(TensorSausage.of(batch, CPU), torch.from_numpy(HISTORY), 9)

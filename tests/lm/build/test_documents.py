@@ -149,12 +149,15 @@ def test_too_long(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_bytes(b"x" * 101)
     with refused(ValueError, "a.txt", "0", "MiB", "--documents"):
         read(tmp_path / "a.txt", Skipped(), documents="file")
+    pq.write_table(pa.table({"text": ["a", "x" * 101]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", Skipped()) == ["a"]
+
+
+def test_whole_files_that_are_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"a\xff")
     refuses(ValueError, lambda: read(tmp_path / "a.txt", documents="file"), "a.txt", "UTF-8", "0xff", "1")
     skipped = Skipped()
     assert read(tmp_path / "a.txt", skipped, documents="file") == [] and skipped.reasons == {"not UTF-8": 1}
-    pq.write_table(pa.table({"text": ["a", "x" * 101]}), tmp_path / "a.parquet")
-    assert read(tmp_path / "a.parquet", skipped) == ["a"]
 
 
 @pytest.mark.parametrize("packing, name", [(".gz", "gzip"), (".zst", "zstd")])

@@ -22,8 +22,8 @@ HISTORIES = [history for length in range(4) for history in product(range(V), rep
 
 
 def models(seed: int, orders: tuple[int, ...]) -> list[Tables]:
-    sizes = [{"vocab_size": V, "tokens": 40 + 20 * j} for j in range(len(orders))]
-    return [random_tables(seed + 31 * j, order, **sizes[j]) for j, order in enumerate(orders)]
+    """Of texts of different lengths."""
+    return [random_tables(seed + 31 * j, order, vocab_size=V, tokens=40 + 20 * j) for j, order in enumerate(orders)]
 
 
 def mixture_of(slow, weights, log_linear):
@@ -131,7 +131,7 @@ def test_wrong_weights_are_named(options, message):
 
 
 def dynamic_nats(made, weights, text, log_linear) -> float:
-    """Of a mixture that looks every word up in all two_models."""
+    """Of a mixture that looks every word up in all models."""
     slow, total = [from_tables(model.to_tables()) for model in made], 0.0
     for at, token in enumerate(text):
         p = np.array([[math.exp(-model.of(text[:at], word)) for word in range(V)] for model in slow])

@@ -179,10 +179,6 @@ def test_arrays_of_other_sizes_and_types_are_refused():
 
 def test_an_order_without_ngrams():
     """It has no contexts, which is not the root's one context."""
-    empty = _core.Level(NOTHING, NOTHING, np.zeros(1, np.uint64), NOTHING)
-    good = healthy()
-    assert len(_core.suffixes(empty, level(good, 4), 0, 0)) == 0
-    assert _core.first_by_last_token(empty, good["4.first"], VOCAB).tolist() == [0] * (VOCAB + 1)
     tables = estimate_model(count([[1]], order=5, vocab_size=VOCAB, end_of_text=0))
     assert tables.ngrams == (9, 2, 1, 0, 0)
     assert prune(tables, PruneOptions(theta=0.0)).ngrams[0] == VOCAB

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 
 import numpy as np
 import pyarrow
@@ -68,6 +69,18 @@ def test_scores_are_kenlms(tmp_path, case):
     path.write_bytes(CASES[case].encode())
     theirs, ours = kenlm.Model(str(path)), read_arpa(path)
     for sentence in SENTENCES:
+        assert log10_of(ours, sentence) == pytest.approx(theirs.score(sentence), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["test.arpa", "test_nounk.arpa"])
+def test_kenlms_own_models(shared, name):
+    import kenlm
+
+    path, draw = shared / "reference" / "kenlm" / name, random.Random(name)
+    theirs, ours = kenlm.Model(str(path)), read_arpa(path)
+    words = "also would consider higher looking on a little more loin beyond immediate unheard".split()
+    for _ in range(100):
+        sentence = " ".join(draw.choices(words, k=draw.randint(1, 9)))
         assert log10_of(ours, sentence) == pytest.approx(theirs.score(sentence), abs=1e-4)
 
 

@@ -88,16 +88,6 @@ def test_books_are_exact(distinct, book_bytes):
     assert_same(automaton(arrays, 2, len(cost), 15).plain(), arrays)
 
 
-def test_costs_without_a_book():
-    """Too many, not a number, or two zeros: they stay as they are."""
-    many = np.random.default_rng(2).random(300_000).astype(np.float32)
-    zeros = np.where(many < 0.5, np.float32(-0.0), np.float32(0))
-    for odd in (many, np.append(many, many), np.full(99, np.nan, np.float32), zeros):
-        assert len(_core.exact_book(odd)) == 0
-    plain = automaton(one_context(zeros[:60_000]), 2, 60_000, 15).plain()
-    assert plain[2][60_000:].tobytes() == zeros[:60_000].tobytes()
-
-
 def test_rounding():
     """To the nearest of the book, but nothing else to 0."""
     cost = np.array([-3, -0.1, 0, 0.1, 0.6, 1.4, 9, 0], np.float32)

@@ -24,30 +24,6 @@ def worked() -> NGram:
     return example.model()
 
 
-def contexts(model: NGram) -> list[tuple]:
-    """The context of each state, from the arcs alone."""
-    arrays, context = model.arrays, {0: ()}
-    for state in range(model.core.num_states):
-        for arc in range(int(arrays.arc_begin[state]), int(arrays.arc_begin[state + 1])):
-            context.setdefault(int(arrays.arc_next[arc]), (*context[state], int(arrays.arc_token[arc])))
-    return [context[state] for state in range(model.core.num_states)]
-
-
-@settings(max_examples=60)
-@given(st.integers(0, 10**6), st.integers(1, 6))
-def test_the_automaton_is_that_of_the_definition(seed, order):
-    tables = random_tables(seed, order, vocab_size=6, tokens=60)
-    model, slow = NGram.from_tables(tables), from_tables(tables)
-    model.core.check()
-    known, arrays = contexts(model), model.arrays
-    assert set(known) == slow.states()
-    assert known == sorted(known, key=lambda context: (len(context), context[::-1]))
-    for state, context in enumerate(known):
-        assert known[arrays.backoff_state[state]] == context[1:]
-        for arc in range(int(arrays.arc_begin[state]), int(arrays.arc_begin[state + 1])):
-            assert known[arrays.arc_next[arc]] == slow.state((*context, int(arrays.arc_token[arc]))[-order + 1 or 99 :])
-
-
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_scores_are_those_of_backing_off(seed, order):

@@ -22,8 +22,11 @@ def hit(slow, history, token) -> int:
 
 @settings(max_examples=40)
 @given(
-    *(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([None, 0])),
-    *(st.integers(1, 40), st.sampled_from([7, 1 << 20])),
+    st.integers(0, 10**6),
+    st.integers(1, 6),
+    st.sampled_from([None, 0]),
+    st.integers(1, 40),
+    st.sampled_from([7, 1 << 20]),
 )
 def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part, chunk):
     tables = random_tables(seed, order, vocab_size=7, tokens=80)
@@ -46,19 +49,6 @@ def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part, 
     assert report["tokens"] == len(text)
     assert report["perplexity"] == pytest.approx(math.exp(nats.sum() / len(text)), rel=1e-05)
     assert sum(own["share"] for own in report["by_order"]) == pytest.approx(1)
-
-
-def test_walks_are_steps():
-    model, text = NGram.from_tables(random_tables(3, 4)), random_text(9, 9, 60)
-    np.testing.assert_array_equal(model.walk(text).cost, model.score(text))  # by default from the root
-    walk = model.walk(text, model.start([1, 2]))
-    state = model.start([1, 2])
-    for token, cost, before in zip(text, walk.cost.tolist(), walk.state.tolist(), strict=True):
-        assert before == state
-        state, expected = model.step(state, token)
-        assert cost == pytest.approx(expected, rel=1e-6)
-    assert walk.after == state
-    assert (walk.cost.dtype, walk.order.dtype, walk.state.dtype) == (np.float32, np.uint8, np.uint32)
 
 
 def test_what_is_no_text_is_refused():
