@@ -74,6 +74,7 @@ GREEDY = {
     "draft model": lambda path: Drafting(DraftModelDrafter(SMALL, gamma=3, vocab_size=V, drawn=False)),
     "heads": lambda path: Drafting(medusa(path), lm=LM, nodes=16),
     "conditioned heads": lambda path: Drafting(conditioned(path), lm=LM, nodes=16),
+    "rescored trees": lambda path: Drafting(medusa(path), rescorer=Rescorer(LM, alpha=0.3), nodes=16),
     "rescored paths": lambda path: Drafting(PathDrafter(lattice(path), Rescorer([LM, LM], alpha=0.3), paths=3)),
     "open trees": lambda path: Drafting(TreeDrafter(lattice(path), Rescorer(LM), nodes=16)),
     "neural": lambda path: Drafting(NeuralDrafter(lattice(path), NeuralRescorer(SMALL, vocab_size=V, paths=2))),

@@ -77,7 +77,7 @@ def test_a_cache_without_weights(model, cache, tmp_path):
     refuses(ValueError, lambda: open_model("someone/described"), "described")
 
 
-@pytest.mark.parametrize("name", ["someone/nothing", "nothing", f"{NAME}@"])
+@pytest.mark.parametrize("name", ["someone/nothing", "nothing", "some--one/a..b", f"{NAME}@"])
 def test_names_that_nobody_has(name, model):
     refuses(FileNotFoundError, lambda: open_model(name), name)
 

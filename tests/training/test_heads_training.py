@@ -104,6 +104,8 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole, tmp_path, stop):
 
     with pytest.raises(KeyboardInterrupt):
         training(tmp_path).run(lambda progress: None, advance)
+    with open(tmp_path / "curve.jsonl", "a") as curve:
+        curve.write('{"step": 60, "los')  # as a crash cuts a line
     run(training(tmp_path))
     curves = [
         [(line["step"], line["loss"], line["best"]) for line in map(json.loads, curve.read_text().splitlines())]
@@ -130,8 +132,6 @@ def test_a_full_disk_is_named_and_the_run_resumes_with_room(tmp_path):
     with tiny_disk(tmp_path / "disk", 16_384) as disk:
         refuses(OSError, lambda: run(training(disk, rounds=2)), "'")
         shutil.copytree(disk, tmp_path / "parts")
-    with open(tmp_path / "parts" / "curve.jsonl", "a") as curve:
-        curve.write('{"step": 0, "los')  # as a disk that is full cuts a line
     parts = run(training(tmp_path / "parts", rounds=2))
     assert [(one.step, one.loss) for one in parts] == [(one.step, one.loss) for one in whole][-len(parts) :]
 
