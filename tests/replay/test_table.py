@@ -4,6 +4,7 @@ import io
 import json
 from collections import Counter, defaultdict
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -127,7 +128,7 @@ def passes(tmp_path_factory):
     dumps.write(path, made=dumps.sequences(count=10))
     dump, files = Dump.open(path), {".jsonl": io.BytesIO(), ".parquet": io.BytesIO()}
     drafters = [
-        rows.paths(Rescorer(), {"base": 1}, everywhere=True),
+        replace(rows.paths(Rescorer(), {"base": 1}), everywhere=True),
         rows.trees(Rescorer(), {"heads-tree 2": 2, "heads-tree 6": 6}),
         OracleReplay(widths={"oracle": None}),
     ]
