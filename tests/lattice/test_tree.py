@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.drafts import DRAFTS, longest, padded, strings, tree_of
 from support.refusals import refused, refuses
 
-from rescore.lattice.tree import TokenTree, accepted_by_size
+from rescore.lattice.tree import TokenTree, Trees, accepted_by_size
 
 
 def prefixes(drafts: list[list[int]]) -> list[tuple[int, ...]]:
@@ -52,6 +52,21 @@ def test_accepted_by_size_of_a_batch():
     parents = np.array([[-1, 0, 1, -1], [-1, -1, 1, 2]], np.int32)
     truth = np.array([[1, 9, 9], [1, 2, -1]], np.int32)
     assert accepted_by_size(tokens, parents, truth).tolist() == [[1, 1, 1, 1], [0, 1, 2, 2]]
+
+
+def test_single_trees_as_a_batch():
+    single = [
+        TokenTree.from_parents([1, 2, 3], [-1, 0, 0]),
+        TokenTree.from_drafts(np.full((1, 2), -1)),
+        TokenTree.from_parents([7], [-1]),
+    ]
+    batch = Trees.joined(single)
+    assert batch.tokens.tolist() == [[1, 2, 3], [-1, -1, -1], [7, -1, -1]] and batch.count.tolist() == [3, 0, 1]
+    assert batch.parents.tolist() == [[-1, 0, 0], [-1, -1, -1], [-1, -1, -1]]
+    assert batch.depths.tolist() == [[1, 2, 2], [0, 0, 0], [1, 0, 0]]
+    assert (batch.logq == -np.inf).tolist() == [[False, False, False], [True, True, True], [False, True, True]]
+    assert {name: getattr(batch, name).dtype for name in ("parents", "logq")} == {"parents": "int32", "logq": "float32"}
+    assert Trees.joined([]).tokens.shape == (0, 0)
 
 
 def test_an_empty_tree():

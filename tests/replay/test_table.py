@@ -4,6 +4,7 @@ import io
 import json
 from collections import Counter, defaultdict
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -100,7 +101,7 @@ def passes(tmp_path_factory):
     path = tmp_path_factory.mktemp("passes") / "dump"
     dumps.write(path, made=dumps.sequences(count=10))
     dump, files = Dump.open(path), {".jsonl": io.BytesIO(), ".parquet": io.BytesIO()}
-    base = rows.paths(Rescorer(), {"base": 1}, everywhere=True)
+    base = replace(rows.paths(Rescorer(), {"base": 1}), everywhere=True)
     trees = rows.trees(Rescorer(), {"heads-tree 2": 2, "heads-tree 6": 6})
     with ExitStack() as stack:
         writers = [stack.enter_context(RecordWriter(file, suffix, PASSES)) for suffix, file in files.items()]

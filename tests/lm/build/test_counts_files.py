@@ -108,6 +108,13 @@ def test_rows_refused(tmp_path, row, message):
     refuses(ValueError, lambda: list(open_counts(folder).batches()), "a.parquet", "1", *message)
 
 
+def test_the_row_is_that_of_the_group(tmp_path, monkeypatch):
+    """Also where a group is read in several batches."""
+    monkeypatch.setattr(counts_files, "READ_ROWS", 2)
+    folder = write(tmp_path / "c", [((0, 1, 2), 1)] * 5 + [((1, 2), 1)], {"tokens": 6})
+    refuses(ValueError, lambda: list(open_counts(folder).batches()), "a.parquet", "row group 0, row 5")
+
+
 def test_columns_refused(tmp_path):
     for kinds, message in [
         ((pa.list_(pa.int64()), pa.int64()), ["column ngram", "list<int32>", "int64>"]),
