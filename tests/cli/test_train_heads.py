@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support import cli
+from support import cli, tiny_transformers
 from support.refusals import assert_named
 from support.tiny_transformers import V
 from support.training import training_world
@@ -114,3 +114,10 @@ def test_what_cannot_work_is_said(world, trained, tmp_path, capsys, words, statu
     own = f"train heads {world}/model --prompts {world}/prompts.jsonl {' '.join(WORDS)} -o {tmp_path}/out"
     cli.refusal(capsys, f"{own} {words.replace('TRAINED', str(trained))}", status=status, names=named)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_encoder_decoder_is_refused(world, tmp_path, capsys):
+    tiny_transformers.shared("t5").save_pretrained(tmp_path / "t5")
+    cli.make_tokenizer(tmp_path / "t5" / "tokenizer.json", V)
+    words = f"train heads {tmp_path}/t5 --prompts {world}/prompts.jsonl {' '.join(WORDS)} -o {tmp_path}/out"
+    cli.refusal(capsys, words, names=["language"])
