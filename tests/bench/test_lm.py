@@ -79,3 +79,8 @@ def test_scores_that_differ(world, capsys, monkeypatch):
 
 def test_a_text_too_short(world, capsys):
     cli.refusal(capsys, *call(world, "--text", world / "dump"), names=["2000"])
+
+
+def test_an_engine_that_fails(world, tmp_path):
+    peer = bench_lm.Peer(name=OURS, engine="ours", file=tmp_path / "none.ngram")
+    refuses(RuntimeError, lambda: bench_lm.measure(peer, world / "text.npy", 1))

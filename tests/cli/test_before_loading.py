@@ -41,6 +41,7 @@ DUMP = "dump make --model MODEL --kind greedy --max-tokens 8 -o OUT"
 
 CASES = [
     (f"{GENERATE} --drafter tree w1", 2, ["--drafter", "--heads"]),
+    (f"{GENERATE} --heads GONE w1", 1, ["GONE"]),
     (f"{GENERATE} --heads mtp w1", 1, ["safetensors"]),
     (f"{GENERATE} --lm OTHER_V w1", 1, ["OTHER_V", V, V + 1]),
     (f"{GENERATE} --lm OTHER_TOKENS w1", 1, ["OTHER_TOKENS"]),
@@ -72,6 +73,7 @@ CASES = [
     (f"{GENERATE} --memory BAD w1", 1, ["BAD"]),
     (f"{GENERATE} --memory OUT --drafter none w1", 2, ["--memory"]),
     (f"{DUMP} --prompts BAD", 1, ["1"]),
+    (f"{DUMP} --prompts LONG", 1, ["--max-tokens", "8", "64"]),
 ]
 
 

@@ -121,6 +121,8 @@ def test_passes_of_a_model(capsys, tmp_path):
         ("cost --model 7b --way x=2,8 --way x=3,8", 2, ["--way"]),
         ("cost --model 7b --neural tiny=2", 2, ["--neural", "--run", "--slots"]),
         ("cost --model 7b --neural tiny", 2, ["'tiny'"]),
+        ("cost --model 7b --neural tiny=2 --slots 3 --passes p", 2, ["--neural"]),
+        ("cost --model 7b --way x=2,8 --gpu 1,2,0", 1, ["1,2,0"]),
         ("cost --model 7b --way x=2", 2, ["'x=2'"]),
         ("cost --model 7b --way x=2,8 --bandwidth-share 2", 2, ["--bandwidth-share", "0", "1"]),
         ("cost --model 7b --way x=4,2", 1, ["x", "1", "3", "4"]),

@@ -136,6 +136,9 @@ def test_words_of_a_tokenizer(world, capsys, tmp_path):
         (["-o", "x.svg", "--format", "png"], ["--format", "x.svg"]),
         (["--settings", "s.json", "--lm", "x"], ["--lm", "--alpha", "--settings"]),
         (["--settings", "s.json", "--top-k", "2"], ["--top-k", "--settings"]),
+        (["--position", "0", "--task", "first", "--task", "second"], ["--position"]),
+        (["-o", "x.png", "--best", "2"], ["x.png", "--best", "1"]),
+        (["-o", "x.jpg"], ["folder"]),
         (["-o", "FILE/x"], ["lm.ngram"]),
     ],
 )

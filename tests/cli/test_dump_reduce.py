@@ -118,6 +118,9 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
         ({"tokens": (5, 3)}, ["x.npz", "1", "3"]),
         ({"prompt_tokens": (1, -7)}, ["x.npz", "1", "prompt_tokens", "-7", "20"]),
         ({"seeds": np.arange(6)}, ["x.npz"]),
+        ({"seeds": np.arange(5)}, ["x.npz", "6", "5"]),
+        ({"offsets": np.array([[0, 6]])}, ["x.npz", "int64", "[1, 2]"]),
+        ({"logits": np.zeros((6, 20), np.float32)}, ["x.npz", "[n, h, V]", "[6, 20]"]),
         ({"prompt_offsets": None}, ["x.npz", "prompt_tokens", "prompt_offsets"]),
         ({"offsets": np.array([0, 4, 4, 6])}, ["x.npz", "2", "3"]),
         ({"tokens": np.array([object()] * 6)}, ["x.npz"]),
@@ -165,6 +168,7 @@ def flipped(whole: bytes, member: bytes, behind: int) -> bytes:
     "more, status, named",
     [
         ("--kind greedy --seed 3", 2, ["--seed", "--kind"]),
+        ("--kind sampled", 2, ["--kind", "--temperature"]),
         ("--kind sampled --temperature 1", 1, ["seeds"]),
         ("{0}/y.npy --tokens {0}/x.npz --kind forced", 2, ["--tokens", "2", "1"]),
         ("{0}/y.npy --kind forced", 1, ["y.npy", "--tokens"]),

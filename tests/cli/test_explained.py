@@ -51,6 +51,15 @@ def test_remedies_of_each_drafter(kind, options, named):
     assert asked == ([pytest.approx(0.01)] if measured else [])
 
 
+@pytest.mark.parametrize("threads, device, more", [(1, None, 1), (4, "cpu", 0), (1, "cuda", 0)])
+def test_processors_that_rest(monkeypatch, threads, device, more):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    costly = PassCosts.of_times([1, 2, 4, 8, 16], [0.010, 0.020, 0.040, 0.08, 0.16])
+    args = argparse.Namespace(lm=[], settings=None, threads=threads, device=device)
+    found = explain_payoff(args, "blend", DRAFTED, PLAIN, Speedup((0.5,)), lambda plain_s: costly, nodes=15)
+    assert sum("--threads 4" in one for one in found.remedies) == more
+
+
 def test_passes_are_measured_once_and_only_where_that_is_quick():
     measure = measure_of(BlockwiseTarget(trained()), rows=2)
     costs = measure(0.05)

@@ -169,6 +169,14 @@ def test_compare(world, capsys, tmp_path):
     assert payoff["pays"] == (payoff["try"] == [])
 
 
+def test_rounds_decode_as_if_for_the_first_time(world, capsys, monkeypatch):
+    """Otherwise later ones would profit from the same text."""
+    forgotten = []
+    monkeypatch.setattr("rescore.decode.cli.comparison.forget", forgotten.append)
+    report = cli.figures(capsys, *words(world, "--compare"))
+    assert len(forgotten) == 2 * len(report["rounds"])  # after warming up too, but not before the first drafted one
+
+
 def test_a_difference_is_shown(world, capsys, monkeypatch):
     """Drafts drawn from q change which numbers draw the text, not its law."""
     result = cli.call(capsys, *words(world, "--compare", "--drafter", "drawn", "--temperature", 1.5))

@@ -70,9 +70,9 @@ def test_kneser_ney(world, capsys, tmp_path):
     words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--end-of-text", 0, "--order", 3)
     words = (*words, "--method", "kneser-ney", "-o", tmp_path / "lm.ngram")
     cli.refusal(capsys, *words, names=["3", "--discount-fallback", "0.5,1,1.5", "--method"])
-    cli.done(capsys, *words, "--discount-fallback", "0.5,1,1.5")
-    method = KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
-    expected = build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0, estimate=method)
+    cli.done(capsys, *words, "--discount-fallback", "0.5,1,1.5", "--max-ngrams", 55)
+    how = {"estimate": KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5)), "shorten": PruneOptions(max_ngrams=55)}
+    expected = build(TEXTS, order=3, vocab_size=dumps.V, end_of_text=0, **how)
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), expected)
     out = cli.done(capsys, f"lm info {tmp_path}/lm.ngram").out
     assert re.search(r"estimation: method +kneser-ney\n", out)
@@ -160,6 +160,7 @@ def test_info_of_any_metadata(capsys, tmp_path, estimation):
 
 TOKENIZER = "--tokenizer tokenizer.json"
 BAD = [
+    ("none.npy IDS", 1, ["none.npy"]),
     ("WORLD/a.jsonl --vocab-size 50 --end-of-text 50", 2, ["--end-of-text", "50", "0..49"]),
     (f"WORLD/a.jsonl {TOKENIZER} --vocab-size 20", 2, ["--vocab-size", "20", "50"]),
     ("WORLD/a.jsonl --end-of-text x", 2, ["--end-of-text", "--tokenizer"]),

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from rescore.decode.models.chat import ChatTemplate
 from rescore.lm.build.in_memory import build
 from rescore.lm.model.ngram import NGram
 
@@ -129,3 +130,9 @@ def test_the_model_drafts_for_its_target(model, capsys, tmp_path):
     ways = ("--drafter none", f"--lm {tmp_path}/lm.ngram", f"--lm {tmp_path}/few.ngram")
     texts = {cli.done(capsys, f"generate --model {model} --max-tokens 12 {way}", "w5 w6").out for way in ways}
     assert len(texts) == 1
+
+
+def test_a_chat_is_what_the_template_writes(model):
+    messages = json.loads(chat())["messages"]
+    whole = ChatTemplate(model).whole(messages, ["<|im_end|>"])
+    assert whole == ChatTemplate(model).text(messages).removesuffix("<|im_start|> assistant ").rstrip()

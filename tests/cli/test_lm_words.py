@@ -110,6 +110,16 @@ def test_a_model_of_kenlms_own(shared, capsys, tmp_path):
         np.testing.assert_allclose(found, [peer.score(line) for line in lines], atol=1e-4)
 
 
+def test_long_documents_come_in_parts(world, capsys, monkeypatch):
+    call = f"lm score {world}/m.arpa {world}/held.txt --per-line -"
+    whole = rows(cli.done(capsys, call).out)
+    monkeypatch.setattr("rescore.lm.model.perplexity.CHUNK", 2)
+    for one, other in zip(rows(cli.done(capsys, call).out), whole, strict=True):
+        for name in ("log10_p", "nats"):
+            assert float(one.pop(name)) == pytest.approx(float(other.pop(name)), rel=1e-6)
+        assert one == other
+
+
 def test_rows_of_token_files_are_numbered(capsys, tmp_path):
     build([[1, 2], [2], [1, 1]], order=2, vocab_size=3, end_of_text=0).save(tmp_path / "m.ngram")
     np.save(tmp_path / "a.npy", np.array([1, 2, 0, 0, 2, 0]))

@@ -48,6 +48,11 @@ def test_imports_of_a_run(world, tmp_path):
     assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
 
 
+def test_debug_shows_the_traceback(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        cli.main(["oracle", str(tmp_path / "none"), "--debug"])
+
+
 def test_unexpected_errors_are_told_as_such(world, capsys, monkeypatch):
     from rescore.decode.cli.verbs import oracle
 

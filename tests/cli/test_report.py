@@ -119,3 +119,13 @@ def test_a_missing_package_is_asked_for(capsys, files, monkeypatch, module, use)
         names=[*use, module.partition(".")[0], "'jinja2>=3.1'", "'plotly"],
     )
     assert not (files / "r.html").exists()
+
+
+def test_sequences_of_one_token(capsys, tmp_path):
+    """They leave nothing to draft: every drafter needs a pass for each."""
+    made = cli.dumps.sequences()[4:]
+    cli.dumps.write(tmp_path / "dump", "forced", made)
+    cli.make_model(tmp_path / "lm.ngram", made)
+    words = f"report {tmp_path}/dump --lm {tmp_path}/lm.ngram -o {tmp_path}/report.html --markdown -"
+    table = rows(cli.done(capsys, words).out, "Block efficiency per task")
+    assert {cells[1] for cells in table.values()} == {"1.00"}

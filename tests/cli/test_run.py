@@ -142,6 +142,7 @@ def test_misuse(world, capsys, words, message):
 
 
 def test_bad_data(world, capsys, tmp_path):
+    (tmp_path / "empty.ngram").touch()
     (tmp_path / "junk.ngram").write_bytes(np.random.default_rng(0).bytes(5000))
     for name, size, metadata in (("sixty", 60, {}), ("other", dumps.V, {"tokenizer": "f" * 64})):
         made = build([[1, 2, 3]], order=2, vocab_size=size, end_of_text=0, metadata=metadata)
@@ -151,6 +152,7 @@ def test_bad_data(world, capsys, tmp_path):
         ("NOW --lm LM", [tmp_path / "dump.json"]),
         ("DUMP --lm NOW/no.ngram", [tmp_path / "no.ngram"]),
         ("DUMP --lm DUMP", ["arpa.gz"]),
+        ("DUMP --lm NOW/empty.ngram", ["empty.ngram"]),
         ("DUMP --lm NOW/junk.ngram", ["junk.ngram"]),
         ("DUMP --lm LM --lm NOW/sixty.ngram --drafts NOW/d.jsonl", ["sixty.ngram", "60", "50"]),
         ("DUMP --lm LM --lm NOW/other.ngram --json NOW/r.json", ["other.ngram"]),

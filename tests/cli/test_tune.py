@@ -76,10 +76,11 @@ def test_options(world, capsys):
 def test_bad_data(world, report, capsys, tmp_path):
     build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0).save(tmp_path / "sixty.ngram")
     (tmp_path / "junk.json").write_text("{}")
-    (tmp_path / "lm.ngram").write_bytes((world / "b.ngram").read_bytes())
-    (tmp_path / "s.json").write_text(json.dumps(Settings.load(world / "s.json").to_json(world)))
-    (tmp_path / "gone").mkdir()
-    (tmp_path / "gone" / "s.json").write_text((tmp_path / "s.json").read_text())
+    for name, content in (("other", (world / "b.ngram").read_bytes()), ("broken", b"junk" * 100), ("gone", None)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "s.json").write_text(json.dumps(Settings.load(world / "s.json").to_json(world)))
+        if content:
+            (tmp_path / name / "lm.ngram").write_bytes(content)
     lm = f"--lm {world}/lm.ngram"
     for verb, words, status, named in (
         ("tune", f"{lm} {lm}", 2, ["--lm", "lm.ngram"]),
@@ -90,7 +91,8 @@ def test_bad_data(world, report, capsys, tmp_path):
         ("tune", "--lm x.arpa", 1, ["settings"]),
         ("tune", f"--lm {tmp_path}/sixty.ngram", 1, ["sixty.ngram", "60", "50"]),
         ("run", f"--settings {tmp_path}/junk.json", 1, ["junk.json", "'rescore settings'"]),
-        ("run", f"--settings {tmp_path}/s.json", 1, ["lm.ngram", "4480", "3008"]),
+        ("run", f"--settings {tmp_path}/other/s.json", 1, ["lm.ngram", "4480", "3008"]),
+        ("run", f"--settings {tmp_path}/broken/s.json", 1, ["lm.ngram"]),
         ("run", f"--settings {tmp_path}/gone/s.json", 1, ["lm.ngram"]),
     ):
         cli.refusal(capsys, f"{verb} {world}/dump {words}", status=status, names=named)

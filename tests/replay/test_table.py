@@ -73,6 +73,10 @@ def test_formats_are_equal(steps):
     assert table.to_pylist() == [{**row, "cost": float(np.float32(row["cost"]))} for row in rows]
 
 
+def test_unknown_suffix():
+    refuses(ValueError, lambda: RecordWriter(io.BytesIO(), ".csv", DRAFTS), "lines", ".csv")
+
+
 def test_nothing_visited(steps):
     """A dump of single tokens has no drafts, but its files are valid."""
     dump, ((block, drafts, _), *_) = steps

@@ -73,6 +73,14 @@ def test_oracle_and_base_agree_with_the_rows(made):
         assert slow == pytest.approx([task["block_efficiency"][name] for task in measured.figures.tasks])
 
 
+def test_acceptance_falls(made):
+    _, measured = made
+    views = plot(analyses.drafts_section(measured), "Drafts accepted").views
+    assert len(views) == 3  # both tasks, and all of them
+    for curve in views["all tasks"]:
+        assert [*curve.y] == sorted(curve.y, reverse=True) and len(curve.y) == cli.dumps.H - 1 and curve.y[0] > 0
+
+
 def test_weights_and_repetition(made):
     _, measured = made
     assert set(table(analyses.models_section(measured), "The weight chosen")) == {"first", "second"}

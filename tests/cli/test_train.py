@@ -1,11 +1,11 @@
-"""`rescore train heads`, from a folder and prompts to heads that decode."""
+"""`rescore train`, from a folder and prompts to heads or mask tokens that decode."""
 
 import json
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support import cli
+from support import cli, tiny_transformers
 from support.refusals import assert_named
 from support.tiny_transformers import V
 from support.training import training_world
@@ -114,3 +114,49 @@ def test_what_cannot_work_is_said(world, trained, tmp_path, capsys, words, statu
     own = f"train heads {world}/model --prompts {world}/prompts.jsonl {' '.join(WORDS)} -o {tmp_path}/out"
     cli.refusal(capsys, f"{own} {words.replace('TRAINED', str(trained))}", status=status, names=named)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_encoder_decoder_is_refused(world, tmp_path, capsys):
+    tiny_transformers.shared("t5").save_pretrained(tmp_path / "t5")
+    cli.make_tokenizer(tmp_path / "t5" / "tokenizer.json", V)
+    words = f"train heads {tmp_path}/t5 --prompts {world}/prompts.jsonl {' '.join(WORDS)} -o {tmp_path}/out"
+    cli.refusal(capsys, words, names=["language"])
+
+
+def of_llama(llama, kind: str, words: str) -> list[str]:
+    texts = "--max-tokens 16 --threads 1 --dtype float32"
+    return f"train {kind} {llama}/model --prompts {llama}/prompts.jsonl {texts} {words} -o {llama}/out".split()
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return training_world(tmp_path_factory.mktemp("bita"), "llama")
+
+
+@pytest.fixture(scope="module")
+def masked(llama):
+    words = "--masks 2 --prompt-tokens 4 --groups 8 --rounds 2 --every 10"
+    assert main([*of_llama(llama, "bita", words), "--json", str(llama / "out.json")]) == 0
+    return llama / "out"
+
+
+def test_the_folder_holds_mask_tokens_and_the_curve(llama, masked):
+    found = json.loads((llama / "out.json").read_text())
+    assert found["bita"] == str(masked / "bita" / "tokens")
+    assert found["parameters"] == 2 * 32 + 2 * 2 * 2 * 4 * 8  # masks; 2 layers of keys and values, 2 heads of width 8
+    lines = [json.loads(line) for line in (masked / "bita" / "curve.jsonl").read_text().splitlines()]
+    assert lines[0]["step"] == 0 and lines[-1]["step"] == lines[-1]["steps"]
+    assert found["best"]["loss"] == min((line["loss"] for line in lines), key=sum)
+    assert json.loads((masked / "bita" / "tokens" / "config.json").read_text())["base_model"] == "model"
+
+
+def test_text_with_them_is_the_model_s_own(llama, masked, capsys):
+    asked = ("generate", "--model", llama / "model", "--max-tokens", 12, "w4 w5 w6")
+    assert cli.done(capsys, *asked, "--heads", masked / "bita" / "tokens").out == cli.done(capsys, *asked).out
+
+
+def test_heads_and_masks_learn_from_the_same_texts(llama, masked):
+    before = {path: path.stat().st_mtime_ns for path in (masked / "states").iterdir()}
+    assert main(of_llama(llama, "heads", "--slots 2 --rounds 1 --batch 64")) == 0
+    assert {path: path.stat().st_mtime_ns for path in (masked / "states").iterdir()} == before
+    assert (masked / "heads").exists() and (masked / "bita" / "tokens").exists()
