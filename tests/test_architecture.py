@@ -165,13 +165,6 @@ def test_no_test_imports_a_test_or_a_tool():
             assert first not in tools, f"{file}: {name}"
 
 
-def test_no_tool_imports_a_test():
-    helpers = set(scripts("tests")) - set(scripts("tools"))
-    for file in (ROOT / "tools").rglob("*.py"):
-        for name in imports(file):
-            assert name.split(".")[0] not in {*helpers, "support", "tests"}, f"{file}: {name}"
-
-
 def names_of(file: Path) -> set[str]:
     """What a module defines or imports at its top."""
     found = set()

@@ -92,8 +92,5 @@ def test_constants_are_the_cores():
 
 
 @pytest.mark.parametrize("part", ["lattice", "lm", "decode"])
-def test_typed_and_documented(part):
+def test_typed(part):
     assert (folder(part) / "py.typed").exists()
-    for file in folder(part).glob("*.py"):
-        if file.name != "__init__.py":
-            assert ast.get_docstring(parsed(file)), file
