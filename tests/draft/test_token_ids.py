@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.refusals import refused
+from support.refusals import refused, refuses
 
 from rescore import Rescorer, Sausage, TextMemory
 from rescore.decode.draft.baselines import looked_up
@@ -84,7 +84,8 @@ def test_costs_are_finite_with_the_greatest_weights():
     assert found.count == 8 and np.isfinite(found.cost).all()
 
 
-def test_ids_of_dictionaries():
+def test_ids_of_dictionaries_and_parents():
     for token in (-1, 6, 2**32, np.int64(2**32 + 1), 2**64):
         with refused((ValueError, TypeError)):
             Tables.from_ngrams({(token,): (0.5, 1.0)}, vocab_size=6, unseen_cost=1.0)
+    refuses(ValueError, lambda: TokenTree.from_parents([3, 4], [-1, 2**33]), "parents[1]", 2**33, "-1")

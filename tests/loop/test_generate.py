@@ -121,6 +121,9 @@ def test_what_is_right_is_accepted_up_to_the_last_token_asked_for():
         by_position = [sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)]
         assert accepted_by_position(one.statistics.accepted).tolist() == by_position
         assert one.block_efficiency == most / (1 + len(expected))
+    ends = Stopping(criterion=lambda text: len(text) == len(prompt) + 3)  # inside a draft
+    one = generate(TARGET, [prompt], prophet, Options(stopping=ends))[0]
+    assert one.tokens.tolist() == truth[:3] and one.statistics.accepted == [2]
 
 
 def test_a_stream_adds_up_to_the_text():

@@ -125,7 +125,7 @@ REMEDIES = [
     ({"speedup": Speedup((0.8, 1.9, 1.3))}, SMALL, {}, [["--max-tokens"]]),
     ({"speedup": Speedup((1.0, 1.01, 0.99))}, [], {}, [["--drafter none"]]),
     # Without drafts: the prompts, and better ones.
-    ({"nodes": 0.0}, [], {"better": ["more"]}, [["more"], ["--drafter none"]]),
+    ({"nodes": 0.0, "prompts_share": 0.4}, [], {"better": ["more"]}, [["more"], ["--drafter none"]]),
     ({"nodes": 0.0, "prompts_share": 0.6}, [], {}, [["60%", "--max-tokens"], ["--drafter none"]]),
 ]
 
