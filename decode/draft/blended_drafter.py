@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.draft.calibration import DEFAULT, HEADLESS, Calibration
+from rescore.decode.draft.calibration import Calibration
 from rescore.decode.draft.drafter import Lattices
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.draft.rescorer import Rescorer
@@ -27,7 +27,7 @@ class BlendedDrafter(TreeDrafter):
     lm           None drafts from the text alone
     lattice      of the model's heads, if it has any
     nodes        of every tree; None: chosen at each step, 0 where drafts do not pay (`AutoWidth`)
-    calibration  weights of the sources; None: the defaults, or those for models without heads
+    calibration  weights of the sources; None: the defaults
     memory       earlier texts; every text that ends is added
 
     depth, rejected: as in `TreeDrafter`.
@@ -46,7 +46,6 @@ class BlendedDrafter(TreeDrafter):
         rejected: bool = True,
         threads: int = 1,
     ):
-        calibration = calibration or (DEFAULT if lattice else HEADLESS)
         rescorer = blend_rescorer(target.vocab_size, lm, calibration, memory=memory, threads=threads)
         width = AutoWidth(target) if nodes is None else nodes
         super().__init__(lattice, rescorer, nodes=width, depth=depth, rejected=rejected, chains=not target.trees)
@@ -55,7 +54,7 @@ class BlendedDrafter(TreeDrafter):
 def blend_rescorer(
     vocab_size: int,
     lm: NGram | None,
-    calibration: Calibration,
+    calibration: Calibration | None,
     *,
     memory: TextMemory | None = None,
     threads: int = 1,
@@ -87,6 +86,5 @@ def blend(
     if without == "lm" and not models:
         raise Missing("there is no n-gram model to leave out; use blend")
     model, texts = None if without == "lm" or not models else models[0], sources.memory(memory)
-    calibration = calibration or (DEFAULT if lattice else HEADLESS)
     rescorer = blend_rescorer(sources.vocab_size, model, calibration, memory=texts, threads=sources.threads)
     return TreeDrafter(lattice, rescorer, nodes=sources.nodes(nodes), depth=ahead, chains=sources.chains)
