@@ -71,20 +71,20 @@ ROLLBACK = 16  # tokens after which recurrent layers can take back their last on
 class LlamaWeights:
     """A model from a GGUF file.
 
-    path: the file. ValueError if llama.cpp cannot
+    path: the file; gpu_layers: layers that a GPU build keeps on the GPU, -1 for all. ValueError if llama.cpp cannot
     read the file, or if rejected tokens cannot be removed from the model's state (an encoder, recurrent layers of
     families that llama.cpp does not roll back).
     recurrent: whether there are layers with recurrent state
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, *, gpu_layers: int = 0):
         if not Path(path).exists():
             raise FileNotFoundError(f"{path}: expected a GGUF file, got nothing of that name")
         if not LOGGER.level:  # the default level prints the details of every graph
             LOGGER.setLevel(logging.ERROR)
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
-        params.n_gpu_layers = 0
+        params.n_gpu_layers = gpu_layers
         self.handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             raise ValueError(f"{path}: expected a GGUF file of a language model, got one that llama.cpp cannot read")
@@ -113,7 +113,7 @@ class LlamaContext:
     """A llama.cpp context: keys and values of `cells` tokens, shared by all sequences, and the last call's outputs.
 
     batch: the tokens of the next call, at most BATCH; hidden: whether hidden states are kept beside logits;
-    sequences: of a model with recurrent layers, whose states they multiply.
+    flash_attention: llama.cpp's option; sequences: of a model with recurrent layers, whose states they multiply.
     rollback: how many of a sequence's last tokens recurrent layers can take back
     """
 
@@ -124,6 +124,7 @@ class LlamaContext:
         *,
         threads: int,
         hidden: bool = False,
+        flash_attention: bool = False,
         sequences: int = SEQUENCES,
     ):
         params = llama_cpp.llama_context_default_params()
@@ -133,7 +134,7 @@ class LlamaContext:
         params.n_rs_seq = ROLLBACK if weights.recurrent else 0
         params.n_threads = params.n_threads_batch = threads
         params.embeddings, params.kv_unified, params.swa_full = hidden, True, True
-        params.flash_attn_type = 0  # it changes the order of sums, so texts could differ from `llama_cpp.Llama`'s
+        params.flash_attn_type = int(flash_attention)
         self.weights, self.cells, self.hidden = weights, cells, hidden
         self.handle = llama_cpp.llama_init_from_model(weights.handle, params)
         if not self.handle:

@@ -112,17 +112,27 @@ class LlamaTarget:
     path        GGUF file
     threads     llama.cpp threads; None: one per processor
     hidden      whether heads read hidden states
+    gpu_layers  layers that a GPU build keeps on the GPU, -1 for all
+    flash_attention  llama.cpp's option; it changes the order of sums, so texts can differ from `llama_cpp.Llama`'s
     """
 
     reads_back = False
 
-    def __init__(self, path: str | Path, *, threads: int | None = None, hidden: bool = False):
-        self._weights = LlamaWeights(path)
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        threads: int | None = None,
+        hidden: bool = False,
+        gpu_layers: int = 0,
+        flash_attention: bool = False,
+    ):
+        self._weights = LlamaWeights(path, gpu_layers=gpu_layers)
         self.trees = not self._weights.recurrent
         self._threads = threads or os.cpu_count() or 1
         self.vocab_size, self.width = self._weights.vocab_size, self._weights.width
         self.context: int | None = self._weights.context
-        self.hidden = hidden
+        self.hidden, self._flash_attention = hidden, flash_attention
         self._idle: list[LlamaContext] = []
         self._lock = threading.RLock()  # reentrant: garbage collection may return a context while the lock is held
         self._last = threading.local()  # outputs of this thread's last pass
@@ -179,7 +189,14 @@ class LlamaTarget:
         if fitting:
             fitting[0].clear()
             return fitting[0]
-        return LlamaContext(self._weights, cells, threads=self._threads, hidden=self.hidden, sequences=sequences)
+        return LlamaContext(
+            self._weights,
+            cells,
+            threads=self._threads,
+            hidden=self.hidden,
+            flash_attention=self._flash_attention,
+            sequences=sequences,
+        )
 
     def _give_back(self, context: LlamaContext) -> None:
         """Keeps the largest idle context for the next call."""
