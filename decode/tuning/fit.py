@@ -140,15 +140,12 @@ class Choices:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__})
 
 
-def fit_logit(
-    choices: Choices, start: NDArray[np.float64], *, least: NDArray[np.float64], free: NDArray[np.bool_] | None = None
-) -> NDArray[np.float64]:
+def fit_logit(choices: Choices, start: NDArray[np.float64], *, least: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the weights [F] of greatest penalised likelihood, none below `least` [F].
 
-    start: [F], the centre of the ridge penalty. free: bool [F], the weights to fit; the others keep their start (None:
-    all are free).
+    start: [F], the centre of the ridge penalty.
     """
-    free = np.ones(len(start), bool) if free is None else free.copy()
+    free = np.ones(len(start), bool)
     weights = start.astype(np.float64).copy()
     while True:
         weights = newton(choices, weights, start, free)

@@ -87,12 +87,6 @@ def test_optimum_is_scipys(seed):
     assert likelihood(choices, mine, start)[0] >= -theirs.fun - 1e-9
 
 
-def test_weights_that_are_not_free_stay():
-    choices, start = random_choices(3), np.array([0.5, 0.7, 0.1])
-    found = fit_logit(choices, start, least=np.full(3, -np.inf), free=np.array([True, False, True]))
-    assert found[1] == 0.7 and found[0] != 0.5
-
-
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 12), max_size=12), st.integers(1, 10))
 def test_thinned_rows_are_evenly_spaced(sizes, most):

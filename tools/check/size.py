@@ -1,6 +1,6 @@
 """Prints what the project stands on: lines of code, and what is behind the main verbs.
 
-    python tools/check/size.py [--json FILE]
+    python tools/check/size.py
 
 lines  of product and tools: lattice/, lm/, decode/ and tools/, Python and C++, without blank lines, comments and
        docstrings
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 import sys
 import tokenize
@@ -147,7 +146,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--ran"]:
         raise SystemExit(ran(sys.argv[2:]))
     found = measured()
-    if sys.argv[1:2] == ["--json"]:
-        Path(sys.argv[2]).write_text(json.dumps(found, indent=1) + "\n")
     for name, value in found.items():
         print(f"{name}  {value}")

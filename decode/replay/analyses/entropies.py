@@ -21,7 +21,7 @@ BINS = 64
 class TaskEntropies:
     """Entropies in nats of the heads' distributions over all V tokens, at all rows of a task.
 
-    density  float64 [h, bins], histograms with integral 1 over 0..ln V (figure 2)
+    density  float64 [h, BINS], histograms with integral 1 over 0..ln V (figure 2)
     mean     float64 [h]
     h_max    the last head, from 1, up to which the mean never falls: max { k : for all i < k, mean_i <= mean_{i+1} }
     block_efficiency  of the base draft
@@ -47,7 +47,7 @@ class Regression:
 class Entropies:
     """Entropies of all tasks.
 
-    edges       float64 [bins + 1], of the histograms
+    edges       float64 [BINS + 1], of the histograms
     regression  the base draft's block efficiency on h_max; None if undefined
     """
 
@@ -59,15 +59,12 @@ class Entropies:
 def entropies(
     dump: Dump,
     *,
-    bins: int = BINS,
     tasks: Collection[str] | None = None,
     split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Entropies:
     """Returns each task's histograms and means of the heads' entropies and h_max, and the regression over tasks."""
-    if bins < 1:
-        raise ValueError(f"bins: expected at least 1, got {bins}")
-    edges = np.linspace(0, max(np.log(dump.header.vocab_size), 1e-3), bins + 1)
+    edges = np.linspace(0, max(np.log(dump.header.vocab_size), 1e-3), BINS + 1)
     counts: dict[str, NDArray[np.int64]] = {}
     sums: dict[str, NDArray[np.float64]] = {}
 
