@@ -257,7 +257,21 @@ DRAFTED = {
 }
 
 
-@pytest.mark.parametrize("family, name", [("mistral", "blend"), *(("llama", name) for name in DRAFTED)])
+SLOW = (
+    "prompt lookup",
+    "token recycling",
+    "the model itself",
+    "block",
+)
+
+
+@pytest.mark.parametrize(
+    "family, name",
+    [
+        ("mistral", "blend"),
+        *(pytest.param("llama", name, marks=[pytest.mark.slow] * (name in SLOW)) for name in DRAFTED),
+    ],
+)
 def test_drafts_conform(family, name):
     model, made = tiny_transformers.shared(family), DRAFTED[name]()
     decode, prompts = Held(model, made[0], made[-1]), texts_of(ragged(*RAGGED), ragged(*RAGGED)["input_ids"])

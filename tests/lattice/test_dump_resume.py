@@ -82,7 +82,7 @@ def killed(path, call: int, **options) -> bool:
     return status != 0
 
 
-@pytest.mark.parametrize("shard_bytes", [3000, 1 << 20])
+@pytest.mark.parametrize("shard_bytes", [3000, pytest.param(1 << 20, marks=pytest.mark.slow)])
 def test_killed_at_every_system_call(tmp_path, shard_bytes):
     """What is kept is a dump that can be read; after it the next writer goes on to the same bytes."""
     write(tmp_path / "whole", shard_bytes)

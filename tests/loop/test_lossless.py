@@ -22,8 +22,12 @@ def material(demo):
     return check_lossless.prompts_of(dump, 5), text, check_lossless.model_of(text, dump.header.end_of_text)
 
 
+GRID = [*((family, "float32") for family in small_models.FAMILIES), ("llama", "bfloat16")]
+
+
 @pytest.mark.parametrize(
-    "family, dtype", [*((family, "float32") for family in small_models.FAMILIES), ("llama", "bfloat16")]
+    "family, dtype",
+    [pytest.param(*one, marks=pytest.mark.slow) if one[0] in ("qwen2", "qwen3", "t5") else one for one in GRID],
 )
 def test_every_drafter_conforms(family, dtype, material):
     prompts, text, lm = material

@@ -94,7 +94,12 @@ RULES = {
 BLEND = TreeDrafter(None, Rescorer(LM, calibration=HEADLESS), nodes=6)
 
 
-@pytest.mark.parametrize("name", [*RULES, "blend"])
+SLOW = ("greedy block, draft model", "independent siblings, draft model", "independent siblings as rows")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in (*RULES, "blend")]
+)
 def test_rules_conform(name):
     rule, drafter = RULES.get(name, (Matching(), BLEND))
     layout = BatchLayout(3) if name.endswith("as rows") else TreeLayout()
