@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -69,7 +70,7 @@ class LossyEarlyExitTarget:
     confidence  confidence of a layer's states, in [0, 1]
     exits       numbers of layers, 1..depth - 1, after which tokens may exit
     translate   translate(layers, state) maps a state to the input of the final norm; None: the state itself
-    opened      the rows of the last call, the only one whose cache may be read into
+    opened      the rows of the last call
 
     The states of a position depend only on the positions it attends to, so batching and drafts do not change texts.
     """
@@ -92,6 +93,7 @@ class LossyEarlyExitTarget:
         self._translate = translate or (lambda layers, state: state)
         self.vocab_size, self.context, self.trees = self.inner.vocab_size, self.inner.context, self.inner.trees
         self.opened: ExitRows | None = None
+        self._rows: WeakKeyDictionary[SlotCache, ExitRows] = WeakKeyDictionary()
 
     @property
     def device(self) -> torch.device:
@@ -103,13 +105,12 @@ class LossyEarlyExitTarget:
         cache, firsts = self.inner.open(prompts, copies, length)
         requests = [i for i in range(len(prompts)) for _ in range(copies)]
         first = [0 if isinstance(cache, EncodedCache) else len(ids) for ids in firsts]
-        self.opened = ExitRows(requests=requests, first=first, layers=[[] for _ in prompts])
+        self.opened = self._rows[cache] = ExitRows(requests=requests, first=first, layers=[[] for _ in prompts])
         cache.selecting = self.opened.select
         return cache, firsts
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
-        assert self.opened is not None, "open() makes the cache"
-        rows = self.opened
+        rows = self._rows[cache]
         started = self._pass(block, rows)
         with self.layered.gated.running(started, cache):
             states = self.inner.read(block, cache)

@@ -145,6 +145,5 @@ def measured() -> dict[str, object]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--ran"]:
         raise SystemExit(ran(sys.argv[2:]))
-    found = measured()
-    for name, value in found.items():
+    for name, value in measured().items():
         print(f"{name}  {value}")

@@ -52,10 +52,11 @@ class CostArgs(ReportedArgs):
           --length 512
     """
 
-    model: str | None = option(
+    model: str = option(
         "NAME|PATH",
         "tiny, 1.5b, 7b, llama-3-8b, llama-3-70b, paper-1.5b; a config.json, the .safetensors file of a "
         "blockwise transformer, or a folder with one of them",
+        required=True,
     )
     run: Path | None = option(
         "FILE", "block efficiencies, verified tokens and times, written by `rescore run --json`", Path
@@ -119,8 +120,6 @@ def run(args: CostArgs) -> Result:
     from rescore.decode.cost.cost_model import CostOptions, Precision, Stopwatch
     from rescore.decode.cost.cost_tables import BATCHES, batches_of, step_rows, token_rows
 
-    if args.model is None:
-        raise Misuse("--model: expected a model's shape")
     if not args.run and not args.way and not args.neural:
         raise Misuse("--run, --way, --neural: expected at least one of them, for the tokens per pass of drafters")
     if args.passes and args.gpu:
@@ -162,7 +161,7 @@ def inputs(args: CostArgs) -> tuple[ModelShape, list[Method]]:
     from rescore.decode.cost import cost_inputs
     from rescore.decode.cost.cost_model import PLAIN, Method
 
-    shape = cost_inputs.open_shape(args.model or "")
+    shape = cost_inputs.open_shape(args.model)
     ways = cost_inputs.read_ways(args.run, args.dump) if args.run else []
     slots = args.slots if args.slots is not None else max((way.slots for way in ways), default=0)
     ways = [dataclasses.replace(way, slots=slots if way.slots else 0) for way in ways]
