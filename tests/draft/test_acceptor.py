@@ -191,6 +191,11 @@ def test_arcs_that_are_refused(arcs, named):
     refuses(ValueError, lambda: Acceptor(arcs, final=[1]), *named)
 
 
+def test_tokens_past_the_vocabulary_are_allowed_nowhere():
+    arcs = [(0, token, 1) for token in (5, 32, 64)]
+    assert np.flatnonzero(Acceptor(arcs, final=[1]).start(64, ()).mask()).tolist() == [5, 32]
+
+
 def test_a_worked_example():
     """Without an acceptor "b c" is best; one that begins with a leaves "a c"."""
     lm = Backoff(3, 1, {(): {0: 2.0, 1: 1.0, 2: 0.5}}, {(): 0.0})

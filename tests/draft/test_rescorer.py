@@ -29,6 +29,8 @@ def test_worked_example(worked):
     assert drafts.cost[0] == pytest.approx(-math.log(0.5 * 0.4 * 0.6) - math.log(0.1 * 0.8 * 0.9), abs=1e-6)
     # Heads .4 .5 .6, then .1, .8, and p(scored | Cristiano Ronaldo) backs off to the unigram at no cost.
     assert drafts.cost[1] == pytest.approx(-math.log(0.4 * 0.5 * 0.6) - math.log(0.1 * 0.8 * 0.2), abs=1e-6)
+    logq = both.normalise(sausage, example.HISTORY).logq(drafts.tokens)
+    assert logq - logq[0] == pytest.approx(drafts.cost[0] - drafts.cost, abs=1e-6)
     tree = both.tree(sausage, example.HISTORY, 4)
     # q(Lionel) = .5 / .9; then Messi .4 * .8 against Ronaldo .5 * p(Ronaldo | Lionel) = .5 * 2/9 * .1.
     assert [text([token]) for token in tree.tokens[:2]] == ["Lionel", "Messi"]

@@ -87,7 +87,8 @@ def test_what_is_saved_is_what_is_opened(tmp_path):
     opened.save(tmp_path / "again.npy")
     assert (tmp_path / "again.npy").read_bytes() == (tmp_path / "memory.npy").read_bytes()
     memory_of().save(tmp_path / "empty.npy")
-    assert TextMemory.open(tmp_path / "empty.npy", vocab_size=V, end_of_text=END).size == 0
+    nothing = TextMemory.open(tmp_path / "empty.npy", vocab_size=V, end_of_text=END)
+    assert (nothing.size, nothing.most) == (0, 1 << 20)
     # Of a longer file the last texts are read; a frozen memory stays as it is.
     np.save(tmp_path / "long.npy", np.array([1, 2, 3, END] * 1000 + [4, 5, END], np.uint16))
     last = TextMemory.open(tmp_path / "long.npy", vocab_size=V, end_of_text=END, most=80, frozen=True)

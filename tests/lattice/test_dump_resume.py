@@ -114,6 +114,15 @@ def test_killed_again_and_again(tmp_path):
     assert call > 20 and content(tmp_path / "dump") == content(tmp_path / "whole")
 
 
+def test_leftovers_go_before_writing_goes_on(tmp_path):
+    interrupted(tmp_path / "dump", 2)
+    leftover = tmp_path / "dump.work" / DUMP / "part.leftover"
+    leftover.touch()
+    with pytest.raises(KeyboardInterrupt), DumpWriter(tmp_path / "dump", header()):
+        assert not leftover.exists()
+        raise KeyboardInterrupt
+
+
 def test_nothing_stays_that_is_not_kept(tmp_path):
     with pytest.raises(KeyboardInterrupt), DumpWriter(tmp_path / "dump", header(), shard_bytes=1) as writer:
         writer.keep()  # of nothing

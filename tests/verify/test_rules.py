@@ -1,5 +1,7 @@
 """Verification rules: results on numpy and torch, walks by hand, edge cases, and messages."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from support.refusals import refused, refuses
 
 from rescore.decode.verify import greedy
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
+from rescore.decode.verify.draft import best_tokens
 from rescore.decode.verify.modification import Modification, step
 from rescore.decode.verify.rule import Verdict
 from rescore.decode.verify.sampling import Sampling, residual, sample, uniform
@@ -261,3 +264,9 @@ def test_messages_of_modifications():
     asked = Modification(ratio=1.0, left=1, prefix=(7, 8), drafter=lambda text: np.array([0.5, 0.25]))
     refuses(ValueError, lambda: step((asked,), P[0]), "sum", "drafter((7", "8))[0]", "1e-06", "0.75")
     refuses(ValueError, lambda: step((asked,), np.full(3, 1 / 3)), "drafter((7", "8", "[1, 3]", "[1, 2]")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_best_token_of_scores_that_are_none(dtype):
+    rows = [[0.0, 2.0, 1.0], [math.nan, 2.0, 1.0], [math.inf, 0.0, 0.0], [-math.inf] * 3]
+    assert best_tokens(torch.tensor(rows, dtype=dtype)).tolist() == [1, -1, -1, -1]
