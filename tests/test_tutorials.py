@@ -82,10 +82,8 @@ def figures(text: str) -> list[list[str]]:
     return [re.findall(r"[-+]?\d[\d,.]*\d|\d", line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name != "build-an-ngram-model.md" else name for name in TUTORIALS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TUTORIALS)
 def test_the_tutorial_runs(name, folder):
     printed, checked = "", 0
     for block in blocks(name):
