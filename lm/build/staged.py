@@ -2,7 +2,7 @@
 
     count     the text, in runs that fit in memory           counting.py
     merge     runs into the n-grams of every order           merging.py
-    estimate  Katz or Kneser-Ney                             katz.py, kneser_ney.py
+    estimate  Katz or Kneser-Ney                             estimate.py
     prune     by entropy, optional                           prune.py
     compile   the automaton                                  compile.py
 
