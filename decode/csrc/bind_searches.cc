@@ -156,10 +156,10 @@ class Structures {
 // allowed: None, or a function of the openings' rows, the numbers of their parents and their tokens, int32
 // [n] each.
 nb::tuple open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
-                     In<double, 2> alpha, In<double, 2> weights, bool open,
-                     const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
-                     const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
-                     int few, int nodes, int threads) {
+                    In<double, 2> alpha, In<double, 2> weights, bool open,
+                    const std::vector<const ContextModel*>& texts, const std::vector<const ContextModel*>& memories,
+                    const std::vector<const EditModel*>& expected, double least, int depth, const nb::object& allowed,
+                    int few, int nodes, int threads) {
   const Batch batch(ModelList(model), histories, ids, cost, alpha, 0);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);

@@ -17,7 +17,7 @@
 
 namespace rescore {
 
-constexpr size_t kMaxItemBytes = 40;  // of one window: at most 28 for a key of three words, and 10 for a count
+constexpr size_t kMaxItemBytes = 40;    // of one window: at most 28 for a key of three words, and 10 for a count
 constexpr size_t kReadBytes = 1 << 18;  // of a file at a time
 
 template <int W>
