@@ -66,7 +66,6 @@ class EditModel {
   const State& state() const { return state_; }
   void extend(uint32_t token);
 
-  double share_of(const State& state) const;
   uint32_t greatest_token() const { return greatest_; }
 
  private:
@@ -75,6 +74,7 @@ class EditModel {
     uint32_t copied = 0, replaced = 0;
   };
 
+  double share_of(const State& state) const;
   double trust(uint32_t token) const;
 
   std::vector<uint32_t> tokens_;

@@ -1,7 +1,6 @@
 // Sorts and counts the windows of text into a run.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
