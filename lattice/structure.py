@@ -6,7 +6,7 @@ tokens A(s) and renormalised.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,13 +31,20 @@ class Matcher(Protocol):
 class State:
     """A state of a structure after some text, in a vocabulary of V ids. Masks and successors are computed once.
 
-    ends: the tokens that end a text, allowed where the structure accepts.
+    ends    the tokens that end a text, allowed where the structure accepts
+    copies  of a prompt int32 [m], what a text may copy from it, each int32 [n], in the tokens that it takes there
     """
 
-    __slots__ = ("_allowed", "_ends", "_matcher", "_next", "_vocab_size")
+    __slots__ = ("_allowed", "_ends", "_matcher", "_next", "_vocab_size", "copies")
 
-    def __init__(self, matcher: Matcher | None, vocab_size: int, ends: Collection[int]):
-        self._matcher, self._vocab_size, self._ends = matcher, vocab_size, ends
+    def __init__(
+        self,
+        matcher: Matcher | None,
+        vocab_size: int,
+        ends: Collection[int],
+        copies: Callable[[NDArray[np.int32]], Sequence[NDArray[np.int32]]] = lambda prompt: (),
+    ):
+        self._matcher, self._vocab_size, self._ends, self.copies = matcher, vocab_size, ends, copies
         self._next: dict[int, State] = {}
         self._allowed: NDArray[np.uint32] | None = None
 
@@ -87,7 +94,7 @@ class State:
             if not self.allows(token):
                 raise ValueError(f"structure: expected a token that is allowed after the text, got {token}")
             matcher = None if token in self._ends or self._matcher is None else self._matcher.after(token)
-            found = self._next[token] = State(matcher, self._vocab_size, self._ends)
+            found = self._next[token] = State(matcher, self._vocab_size, self._ends, self.copies)
         return found
 
     def after(self, tokens: Iterable[int]) -> State:

@@ -62,31 +62,30 @@ class Measurement:
     """Measurements of a contender at one batch size, on the prompts of one task.
 
     seconds    wall time of each round over all prompts
-    tokens, passes, drafted, steps  counts of one round: decoded tokens; passes, per text; draft tokens; verifying
-                                    passes, per text
     texts      statistics of each text, over all rounds
     lengths    tokens of each text, over all rounds; text_s: its share of the wall time
-    different  number of texts that differ from the plain ones; None if sampled texts agree in distribution only
+    different  numbers of the prompts with a text, in any round, that differs from the plain one; None if sampled texts
+               agree in distribution only
     """
 
     seconds: list[float] = field(default_factory=list)
-    tokens: int = 0
-    passes: int = 0
-    drafted: int = 0
-    steps: int = 0
     texts: list[Statistics] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     text_s: list[float] = field(default_factory=list)
-    different: int | None = 0
+    different: set[tuple[str, int]] | None = field(default_factory=set)
 
     @classmethod
     def together(cls, parts: Sequence[Measurement]) -> Measurement:
-        """Sums the measurements of all tasks."""
-        sums = {name: sum(getattr(part, name) for part in parts) for name in ("tokens", "passes", "drafted", "steps")}
-        texts = [one for part in parts for one in part.texts]
-        different = None if parts[0].different is None else sum(part.different or 0 for part in parts)
+        """Joins the measurements of all tasks."""
+        joined = {name: [one for part in parts for one in getattr(part, name)] for name in ("texts", "lengths")}
+        different = None if parts[0].different is None else {one for part in parts for one in part.different or ()}
         seconds = [sum(times) for times in zip(*(part.seconds for part in parts))]
-        return cls(seconds=seconds, texts=texts, different=different, **sums)
+        return cls(seconds=seconds, different=different, **joined)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a round, in the mean: texts drawn anew may differ in length."""
+        return round(sum(self.lengths) / len(self.seconds))
 
     def lines(self) -> Iterator[Lines]:
         """The passes of each round, a line each; a line a text where passes were not timed."""
@@ -111,19 +110,20 @@ class Measurement:
         prompts = [1e-6 * one.prompt_us for one in self.texts]
         if not all(prompts):
             return None
-        tokens = self.tokens * len(self.seconds) - len(prompts)  # the prompt's pass gives the first
+        tokens = sum(self.lengths) - len(prompts)  # the prompt's pass gives the first
         return tokens / (sum(self.seconds) - sum(prompts))
 
     def to_json(self, plain: Measurement) -> dict[str, Any]:
+        drafted = [tokens for one in self.texts for tokens in one.drafted]
         return {
             "tokens": self.tokens,
-            "tokens_per_pass": self.tokens / self.passes,
-            "drafted_per_pass": self.drafted / max(1, self.steps),
+            "tokens_per_pass": sum(self.lengths) / sum(one.passes for one in self.texts),
+            "drafted_per_pass": sum(drafted) / max(1, len(drafted)),
             "tokens_per_s": spread([self.tokens / seconds for seconds in self.seconds]),
             "drafting_share": 1e-6 * sum(one.drafting_us for one in self.texts) / sum(self.seconds),
             "times_plain": spread(self.times(plain)),
             "times_plain_behind_prompts": self.times_behind_prompts(plain),
-            "different_texts": self.different,
+            "different_texts": None if self.different is None else len(self.different),
         }
 
 
@@ -179,7 +179,7 @@ def bench(
             SystemTimes(
                 name=one.name,
                 batch=batch,
-                tasks={task: Measurement(different=None if one.drawn else 0) for task in tasks},
+                tasks={task: Measurement(different=None if one.drawn else set()) for task in tasks},
             )
             for one in everyone
         ]
@@ -187,13 +187,14 @@ def bench(
         for one in everyone:
             one.write(_requests(next(iter(tasks.values()))[:batch]), short)
         texts: dict[str, list[list[int]]] = {}
-        for number in range(repeats):
+        for _ in range(repeats):
             for task, prompts in tasks.items():
                 for one, result in zip(everyone, measured):
                     out = _round(prompts, one, options, batch, result.tasks[task])
-                    texts.setdefault(task, [text.tokens.tolist() for text in out])
-                    if number == 0:
-                        _count(result.tasks[task], out, texts[task])
+                    written = [text.tokens.tolist() for text in out]
+                    plain_texts = texts.setdefault(task, written)
+                    if (different := result.tasks[task].different) is not None:
+                        different |= {(task, i) for i, text in enumerate(written) if text != plain_texts[i]}
                     advance()
         found.append(measured)
     return found
@@ -240,13 +241,3 @@ def lines_of_text(sequence: int, cost: Statistics, tokens: int, seconds: float) 
 def _requests(prompts: Sequence[NDArray[np.integer]]) -> list[Request]:
     """Makes requests with fixed sequence numbers, so that sampled texts do not depend on the batch."""
     return [Request(prompt=prompt, sequence=i) for i, prompt in enumerate(prompts)]
-
-
-def _count(result: Measurement, out: Sequence[Generation], texts: Sequence[list[int]]) -> None:
-    for one, text in zip(out, texts):
-        result.tokens += len(one.tokens)
-        result.passes += one.statistics.passes
-        result.steps += len(one.statistics.accepted)
-        result.drafted += sum(one.statistics.drafted)
-        if result.different is not None:
-            result.different += one.tokens.tolist() != text

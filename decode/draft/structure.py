@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from rescore.lattice.structure import State
 LARGEST = 1 << 20  # characters of a schema or grammar
 SHORT = 1000  # characters of a grammar that can do no harm
 CACHED = 4  # tokenizers, each some 20 MB and a second
+JSON_OPENINGS = (': "', ": ")  # of the values that texts copy from prompts
+WORD = re.compile(r"[^\W_]\S*")
+COPIED_TOKENS = 512  # of a prompt, its last ones
+COPIED_CHARACTERS = 40  # of what begins with a word
 ASCII = {
     "d": "[0-9]",
     "D": "[^0-9]",
@@ -37,8 +41,8 @@ class Grammar:
     later, where its states become too many.
     """
 
-    def __init__(self, grammar: str, tokenizer: Any):
-        self._grammar, self._tokenizer = grammar, _tokenizer_json(tokenizer)
+    def __init__(self, grammar: str, tokenizer: Any, *, openings: Sequence[str] = ()):
+        self._grammar, self._tokenizer, self._openings = grammar, _tokenizer_json(tokenizer), openings
 
     @classmethod
     def json_schema(cls, schema: Any, tokenizer: Any, *, whitespace: bool = False) -> Grammar:
@@ -52,7 +56,7 @@ class Grammar:
         style: dict[str, Any] = {"whitespace_flexible": whitespace}
         style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
         try:
-            return cls(_matchers().grammar_from_json_schema(text, style), tokenizer)
+            return cls(_matchers().grammar_from_json_schema(text, style), tokenizer, openings=JSON_OPENINGS)
         except ValueError as error:
             raise ValueError(f"schema: expected a JSON schema: {str(error):.200}") from None
 
@@ -90,7 +94,21 @@ class Grammar:
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
         tokenizer = _guided(self._tokenizer, vocab_size)
         matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer.eos_tokens)
-        return State(matcher, vocab_size, frozenset(ends))
+        return State(matcher, vocab_size, frozenset(ends), partial(self._copies, vocab_size))
+
+    def _copies(self, vocab_size: int, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+        """The words of the prompt's end, each with what follows, as JSON values begin with them.
+
+        A word's first token has a space in a prompt and none in a string, so that the prompt itself does not tell it.
+        """
+        if not self._openings:
+            return []
+        tokenizer = _tokenizer(self._tokenizer)
+        text = tokenizer.decode(prompt[-COPIED_TOKENS:].tolist(), skip_special_tokens=False)
+        values = [text[word.start() : word.start() + COPIED_CHARACTERS] for word in WORD.finditer(text)]
+        begun = [opening + value for value in values for opening in self._openings]
+        ids = [np.array(one.ids, np.int32) for one in tokenizer.encode_batch(begun, add_special_tokens=False)]
+        return [copy for copy in ids if copy.max() < vocab_size]
 
 
 class _Guided:
@@ -176,6 +194,13 @@ def _tokenizer_json(tokenizer: Any) -> str:
     plain.no_padding()
     plain.no_truncation()
     return plain.to_str()
+
+
+@lru_cache(maxsize=CACHED)
+def _tokenizer(tokenizer: str) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(tokenizer)
 
 
 @lru_cache(maxsize=CACHED)

@@ -20,6 +20,7 @@ from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank
+from rescore.lattice.structure import State
 from rescore.lattice.tree import Trees
 from rescore.lm.model.ngram import NGram
 
@@ -214,18 +215,30 @@ class RunningTexts:
         given = [step.groups[place] if step.groups else None for place in places]
         groups = [prompt.tobytes() if group is None else group for prompt, group in zip(prompts, given)]
         read: dict[Hashable, dict[bytes, _core.ContextModel]] = {}
-        for prompt, group in zip(prompts, groups):
+        states = [step.structures[place] if step.structures else None for place in places]
+        for prompt, group, state in zip(prompts, groups, states):
             if groups.count(group) == 1:
-                yield self._rescorer.text(prompt)
+                text = self._rescorer.text(prompt)
+                read_copies(text, state, prompt)
+                yield text
                 continue
             behind = read.setdefault(group, {b"": self._rescorer.text()})
             if (key := prompt.tobytes()) not in behind:
                 behind[key] = behind[b""].sibling()
                 behind[key].extend(prompt, prompt=True)
+                read_copies(behind[key], state, prompt)
             yield behind[key].sibling()
 
     def select(self, rows: Sequence[int]) -> None:
         self.texts = {place: self.texts[row] for place, row in enumerate(rows) if row in self.texts}
+
+
+def read_copies(text: _core.ContextModel, state: State | None, prompt: NDArray[np.int32]) -> None:
+    """Counts what a text may copy from its prompt under its structure, each copy as a text of its own."""
+    aside = text.sibling()
+    for copy in state.copies(prompt) if state else ():
+        aside.begin()
+        aside.extend(copy, prompt=True)
 
 
 def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass, read: Read) -> None:

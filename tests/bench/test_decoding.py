@@ -14,7 +14,7 @@ from support.tiny_blockwise import END, V, text, trained, write_prompts, write_s
 
 from rescore.decode.bench import decoding as bench
 from rescore.decode.draft import registry
-from rescore.decode.loop.generate import Options
+from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Statistics
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.replay.table import Lines, read_table
@@ -92,8 +92,8 @@ def test_rounds_are_counted_and_come_in_turns():
     assert len(rounds) == 12 and list(plain.tasks) == ["one", "two"]
     for measured in (plain, same):
         assert [len(task.seconds) for task in measured.tasks.values()] == [3, 3]
-        counts = [(task.tokens, task.passes, task.steps) for task in measured.tasks.values()]
-        assert counts == [(12, 12, 9), (4, 4, 3)]
+        counts = [(task.tokens, len(task.texts), len(task.lengths)) for task in measured.tasks.values()]
+        assert counts == [(12, 9, 9), (4, 3, 3)]
     for task, theirs, mine in (("one", [2.0, 4.0, 3.0], [1.0, 1.0, 3.0]), ("two", [1.0, 2.0, 1.0], [1.0, 1.0, 1.0])):
         plain.tasks[task].seconds, same.tasks[task].seconds = theirs, mine
     figures = same.to_json(plain)
@@ -108,18 +108,41 @@ def test_speed_without_prompts_by_hand():
 
     def measured(tokens, seconds, prompts):
         texts = [Statistics(prompt_us=1e6 * prompts / 4) for _ in range(4)]
-        return bench.Measurement(tokens=tokens, seconds=[seconds / 2] * 2, texts=texts)
+        return bench.Measurement(lengths=[tokens // 2] * 4, seconds=[seconds / 2] * 2, texts=texts)
 
     mine, plain = measured(8, 3.0, 1.0), measured(10, 6.0, 2.0)
     assert mine.times_behind_prompts(plain) == pytest.approx(((16 - 4) / 2) / ((20 - 4) / 4))
     assert plain.times_behind_prompts(plain) == 1
-    assert mine.times_behind_prompts(bench.Measurement(tokens=3, seconds=[1.0], texts=[Statistics()])) is None
+    assert mine.times_behind_prompts(bench.Measurement(lengths=[3], seconds=[1.0], texts=[Statistics()])) is None
+
+
+def test_every_round_counts():
+    """A drafter that learns, as `auto` does, has other passes in each round; a text may differ in a later one alone."""
+    target, rounds = BlockwiseTarget(trained()), iter(range(4))
+
+    def write(requests, options):
+        round_, out = next(rounds), generate(target, requests, None, options)
+        for one in out:
+            one.statistics.accepted, one.statistics.drafted = [1] * round_, [4 * round_] * round_
+        return [dataclasses.replace(one, tokens=one.tokens[:-1] if round_ == 3 else one.tokens) for one in out]
+
+    learning = bench.System(name="learning", write=write, alone=True)
+    tasks, options = {"one": [text(5, seed=0).astype(np.int64)]}, Options(max_tokens=4)
+    ((plain, found),) = bench.bench(target, tasks, [learning], options, batches=[1], repeats=3)
+    figures = found.to_json(plain)
+    assert figures["tokens_per_pass"] == (4 + 4 + 3) / (2 + 3 + 4)
+    assert figures["drafted_per_pass"] == 4 * (1 + 2 * 2 + 3 * 3) / (1 + 2 + 3)
+    assert figures["different_texts"] == 1
 
 
 def test_a_text_that_differs_is_reported(world, capsys, monkeypatch):
-    """Drafters never change a text, so the reference text is falsified instead."""
-    count = bench._count
-    monkeypatch.setattr(bench, "_count", lambda result, out, texts: count(result, out, [[END], *texts[1:]]))
+    """Drafters never change a text, so plain texts are falsified instead."""
+
+    def falsified(target, requests, drafter, options):
+        out = generate(target, requests, drafter, options)
+        return out if drafter else [dataclasses.replace(one, tokens=one.tokens[:-1]) for one in out]
+
+    monkeypatch.setattr(bench, "generate", falsified)
     result = cli.call(capsys, *words(world, "--limit", 1, "--batch", 1))
     assert result.status == 1
     assert_named(result.err, ["decoding"])
