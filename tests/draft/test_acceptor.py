@@ -51,40 +51,27 @@ problems = st.tuples(
 
 def composed(problem, connect):
     lm, sausage, (arcs, final), alpha, history = problem
-    bounded = pywrapfst.compose(
-        log_sausage(sausage), fst_of(arcs, final, every_state_final=True).arcsort("ilabel"), connect=connect
-    )
+    bounds = fst_of(arcs, final, every_state_final=True).arcsort("ilabel")
+    bounded = pywrapfst.compose(log_sausage(sausage), bounds, connect=connect)
     return pywrapfst.compose(bounded, log_model(lm, alpha, history), connect=connect)
 
 
-def arcs_of(fst, state):
-    """{token: (cost, next state)}"""
-    return {arc.ilabel - 1: (exact(arc.weight), arc.nextstate) for arc in fst.arcs(state)}
-
-
-def costs(fst, slots):
-    """{tokens: cost} of the strings of a deterministic acceptor of as many tokens."""
-    level = {(): (0.0, fst.start())} if fst.num_states() else {}
-    for _ in range(slots):
-        level = {
-            (*tokens, token): (cost + step, to)
-            for tokens, (cost, state) in level.items()
-            for token, (step, to) in arcs_of(fst, state).items()
-        }
-    return {tokens: cost for tokens, (cost, _) in level.items()}
-
-
-def prefixes(fst):
-    """{tokens: ln q}, with q of an arc its share of the state's arcs."""
-    found, open_ = {}, [((), 0.0, fst.start())] if fst.num_states() else []
-    for before, logq, state in open_:
-        arcs = arcs_of(fst, state)
-        total = math.log(math.fsum(math.exp(-cost) for cost, _ in arcs.values())) if arcs else 0.0
-        for token, (cost, to) in arcs.items():
-            tokens = (*before, token)
-            found[tokens] = logq - cost - total
-            open_.append((tokens, found[tokens], to))
+def walked(fst):
+    """{tokens: (cost, ln q)} of all prefixes of a deterministic acceptor, with q of an arc its share of the state's."""
+    found, open_ = {}, [((), 0.0, 0.0, fst.start())] if fst.num_states() else []
+    for before, paid, logq, state in open_:
+        arcs = [(arc.ilabel - 1, exact(arc.weight), arc.nextstate) for arc in fst.arcs(state)]
+        total = math.log(math.fsum(math.exp(-cost) for _, cost, _ in arcs)) if arcs else 0.0
+        for token, cost, to in arcs:
+            found[(*before, token)] = paid + cost, logq - cost - total
+            open_.append(((*before, token), paid + cost, logq - cost - total, to))
     return found
+
+
+def costs(problem):
+    """{tokens: cost} of the composition's whole strings."""
+    found = walked(composed(problem, connect=True))
+    return {tokens: cost for tokens, (cost, _) in found.items() if len(tokens) == len(problem[1])}
 
 
 def rescored(problem):
@@ -101,7 +88,7 @@ def test_paths(problem, p):
     rescorer, lattices, histories, acceptor = rescored(problem)
     sausage = problem[1]
     ranks = [{token: rank for rank, (token, _) in enumerate(slot)} for slot in sausage]
-    every = costs(composed(problem, connect=True), len(sausage))
+    every = costs(problem)
     best = sorted(every, key=lambda tokens: (every[tokens], [rank[w] for rank, w in zip(ranks, tokens)]))[:p]
     drafts = rescorer.paths(lattices, histories, p, acceptor=acceptor)
     for tokens, cost, count in zip(drafts.tokens, drafts.cost, drafts.count):
@@ -113,7 +100,7 @@ def test_paths(problem, p):
 @given(problems, st.sampled_from([1, 5, 300]))
 def test_trees(problem, nodes):
     rescorer, lattices, histories, acceptor = rescored(problem)
-    every = prefixes(composed(problem, connect=False))
+    every = {tokens: logq for tokens, (_, logq) in walked(composed(problem, connect=False)).items()}
     best = sorted(every.values(), reverse=True)[:nodes]
     local = rescorer.normalise(lattices, histories, local=True, acceptor=acceptor)
     for trees in (rescorer.trees(lattices, histories, nodes, acceptor=acceptor), local.trees(nodes)):
@@ -128,7 +115,7 @@ def test_q(problem):
     """Pushed in the log semiring."""
     rescorer, lattices, histories, acceptor = rescored(problem)
     q = rescorer.normalise(lattices, histories, acceptor=acceptor)
-    every = costs(composed(problem, connect=True), slots := len(problem[1]))
+    every, slots = costs(problem), len(problem[1])
     uniforms = np.random.default_rng(0).random((2, 20, slots))
     sampled = q.sample(uniforms)
     if not every:

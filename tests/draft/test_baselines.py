@@ -1,7 +1,5 @@
 """Published drafters: against transformers' own, against enumeration and twins, and against the model's own passes."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -114,6 +112,15 @@ def twin(text: list[int], probable: list[int], n: int) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(paths))[:n]
 
 
+def step(histories, reads, **more):
+    """A step with these predictions, each cut to the k best that are asked for."""
+
+    def predictions(k):
+        return [Read(read.tokens, read.ids[:, :k], read.p[:, :k]) for read in reads]
+
+    return DraftStep(histories=histories, room=[99] * len(histories), predictions=predictions, **more)
+
+
 def end_one(rng, session, places):
     """Ends a request now and then."""
     if len(places) > 1 and rng.random() < 0.1:
@@ -142,14 +149,8 @@ def test_logit_spec_is_its_twin(seed):
             last.append(LastPass(tree=tree, accepted=accepted))
             row = ids[[0, *(1 + node for node in accepted)][-1]] if turn else ids[-1]
             best.append([token for token in row.tolist() if token >= 0])
-        step = DraftStep(
-            histories=[texts[place] for place in places],
-            room=[99] * len(places),
-            nodes=nodes,
-            last=last,
-            predictions=lambda k, reads=reads: [Read(*(column[..., :k] for column in read)) for read in reads],
-        )
-        for tree, place, probable in zip(session.propose(step), places, best):
+        asked = step([texts[place] for place in places], reads, nodes=nodes, last=last)
+        for tree, place, probable in zip(session.propose(asked), places, best):
             assert strings(tree) == twin(texts[place].tolist(), probable, nodes or 64)
         end_one(rng, session, places)
 
@@ -160,21 +161,16 @@ def test_a_step_without_its_last_pass_ends_with_the_root_tokens_prediction():
     ids = np.array([[4, 5, 6], [1, 2, 3]], np.int32)
     read = Read(np.array([8, 9], np.int32), ids, np.full((2, 3), 0.1, np.float32))
     history = np.array([8, 9, 1], np.int32)
-    (tree,) = session.propose(DraftStep(histories=[history], room=[9], predictions=lambda k: [read]))
+    (tree,) = session.propose(step([history], [read]))
     assert strings(tree) == [(2,), (3,)]
 
 
-@dataclass
 class RacerTwin:
     """Nodes are runs of the text that begin a run of `length`, with their counts and when each was used last."""
 
-    length: int
-    capacity: int
-    text: list[int] = field(default_factory=list)
-    count: dict[tuple[int, ...], int] = field(default_factory=dict)
-    used: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
-    after: dict[int, list[int]] = field(default_factory=dict)
-    now: int = 0
+    def __init__(self, length: int, capacity: int):
+        self.length, self.capacity, self.now = length, capacity, 0
+        self.text, self.count, self.used, self.after = [], {}, {}, {}
 
     def use(self, run: tuple[int, ...]) -> None:
         self.now += 1
@@ -235,14 +231,8 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
             reads.append(Read(read, ids, np.full(ids.shape, 0.1, np.float32)))
             twins[place].extend(fresh.tolist())
             twins[place].after |= {int(token): row.tolist() for token, row in zip(read, ids) if row[0] >= 0}
-        step = DraftStep(
-            histories=[texts[places[row]] for row in rows],
-            room=[99] * len(rows),
-            rows=rows,
-            nodes=nodes,
-            predictions=lambda k, reads=reads: reads,
-        )
-        for row, tree in zip(rows, session.propose(step)):
+        asked = step([texts[places[row]] for row in rows], reads, nodes=nodes, rows=rows)
+        for row, tree in zip(rows, session.propose(asked)):
             assert strings(tree) == twins[places[row]].tree(nodes or 64)
         end_one(rng, session, places)
     assert any(len(twin.count) == capacity for twin in twins) == (capacity < 100)

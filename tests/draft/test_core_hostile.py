@@ -218,12 +218,10 @@ def test_arrays_and_options_that_searches_refuse(searches, change, error, messag
     for name in searches:
         given = {"lm": lm, "histories": np.zeros((2, 1), np.int32), "ids": np.zeros((2, 2, 1), np.int32)}
         given |= {"alpha": np.ones((1, 2)), **SEARCHES[name], **change}
-        model, histories, ids, alpha = (given.pop(one) for one in ("lm", "histories", "ids", "alpha"))
-        arrays = [histories, ids, np.zeros(ids.shape, np.float32), alpha]
-        if name == "open_tree":
-            arrays.append(given.pop("weights"))
+        model, cost = given.pop("lm"), np.zeros(given["ids"].shape, np.float32)
+        given |= {"model": model} if name == "open_tree" else {"models": [model]}
         with refused(error, *message):
-            getattr(_core, name)(model if name == "open_tree" else [model], *arrays, **given)
+            getattr(_core, name)(cost=cost, **given)
 
 
 PASS = {

@@ -1,8 +1,6 @@
 """Pace: the size of trees by worked examples, times of passes, and acceptance learned by what q says."""
 
 import gc
-import math
-from bisect import bisect_right
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -38,9 +36,8 @@ def trees_of(logq=LOGQ, parents=TREE.parents, depths=TREE.depths):
     return Trees(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq.astype(np.float32), count=count)
 
 
-def siblings(logq):
-    n = logq.shape[1]
-    return trees_of(logq, np.full(n, -1), np.ones(n))
+def siblings(n, q):
+    return trees_of(np.full((1, n), np.log(q)), np.full(n, -1), np.ones(n))
 
 
 def size(session, trees, drafting=0.0, room=16):
@@ -100,8 +97,8 @@ def chain(*p):
         (TIMES, trees_of(), 1, {"room": 1}),
         (TIMES, trees_of(), 0, {"room": 0}),
         # Trees of 3 nodes of 0.1 bring 1.3 tokens in 13.1 ms: 99 a second, with a hundredth more for each node 102.
-        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 0, {}),
-        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 3, {"later": 0.01}),
+        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(3, 0.1), 0, {}),
+        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(3, 0.1), 3, {"later": 0.01}),
         # Chains of 0, 1 and 2 tokens bring 1, 1.6 and 1.9 tokens in 10, 11 and 12 ms: 100, 145, 158 a second.
         (BY_TOKEN, chain(0.6, 0.3), 2, {}),
         # With recurrent state 0.4 and 0.7 + 0.3 tokens are expected to be read again later: 100, 140, 146.
@@ -145,7 +142,7 @@ def test_what_is_not_accepted_makes_trees_smaller():
 
 def test_searches_in_vain_take_a_bounded_share_of_the_time():
     """A search of 0.5 ms in vain is repeated once plain passes of 10 ms have taken a hundred times as long."""
-    hopeless = siblings(np.full((1, 7), -9.0))
+    hopeless = siblings(7, 1e-4)
     for drafting, rest in ((5e-4, 5), (5e-5, 0), (0.03, pace.LONGEST_REST)):
         session = trusting(times((1, 0.010), (2, 0.012)))
         assert size(session, hopeless, drafting) == 0
@@ -219,7 +216,7 @@ def test_a_width_that_is_being_noted_is_not_looked_at():
 def test_the_first_passes_of_a_process(monkeypatch):
     """The first pass takes a second, as in a cold process; it is not held against trees."""
     clock = iter(np.cumsum([0, 1, *[0, 0.01] * 10]))
-    session, sizes, trees = trusting(PassTimes()), [], siblings(np.full((1, 7), -1.0))
+    session, sizes, trees = trusting(PassTimes()), [], siblings(7, 0.37)
     monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     for _ in range(5):
         session.begin()
@@ -230,7 +227,7 @@ def test_the_first_passes_of_a_process(monkeypatch):
 
 def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
     """Of cheap passes trees are drafted at once, of dear ones none; then its own times count."""
-    trees = siblings(np.log(np.full((1, 7), 0.12)))
+    trees = siblings(7, 0.12)
     for seconds, wanted in ((1.01, 7), (8.0, 0)):
         auto = AutoWidth(Target())
         noted(auto.open(1, 1).pace.times, (1, 1.0), (8, 9.0 - seconds))
@@ -298,9 +295,9 @@ def test_what_was_learned_fades():
     assert corrected(rates, BRANCHES) == pytest.approx(before, rel=1e-3)
 
 
-def conditional_q(tree, node):
-    parent = int(tree.parents[node])
-    return math.exp(float(tree.logq[node]) - (float(tree.logq[parent]) if parent >= 0 else 0.0))
+def conditional_q(tree):
+    logq = np.append(tree.logq, 0.0)  # the root token's last, where its children's -1 finds it
+    return np.exp(logq[:-1] - logq[tree.parents])
 
 
 def random_tree(rng, n):
@@ -310,11 +307,7 @@ def random_tree(rng, n):
 
 def test_equal_to_a_count_node_by_node():
     rng = np.random.default_rng(3)
-    rates, counted = AcceptanceRates(), [[0.0, 0.0] for _ in range(len(EDGES) + 1)]
-
-    def entry(tree, node):
-        return counted[bisect_right(EDGES.tolist(), conditional_q(tree, node))]
-
+    rates, counted = AcceptanceRates(), np.zeros((len(EDGES) + 1, 2))
     for _ in range(30):
         trees, paths = [random_tree(rng, int(rng.integers(0, 40))) for _ in range(3)], []
         for tree in trees:
@@ -325,17 +318,15 @@ def test_equal_to_a_count_node_by_node():
             paths.append(path)
         rates.note(trees, paths)
         for tree, path in zip(trees, paths):
-            for node in range(tree.size):
+            for node, q in enumerate(conditional_q(tree)):
                 if tree.parents[node] in (-1, *path):
-                    entry(tree, node)[1] += conditional_q(tree, node)
-                    entry(tree, node)[0] += node in path
-        overall = (sum(one[0] for one in counted) + pace.CREDIT) / (sum(one[1] for one in counted) + pace.CREDIT)
+                    counted[np.searchsorted(EDGES, q, "right")] += node in path, q
+        accepted, expected = counted.sum(axis=0) + pace.CREDIT
         for tree in trees:
             wanted: list[float] = []
-            for node in range(tree.size):
-                accepted, expected = entry(tree, node)
-                above = int(tree.parents[node])
-                p = min(1.0, conditional_q(tree, node) * (accepted + pace.CREDIT * overall) / (expected + pace.CREDIT))
+            for above, q in zip(tree.parents, conditional_q(tree)):
+                own, of = counted[np.searchsorted(EDGES, q, "right")]
+                p = min(1.0, q * (own + pace.CREDIT * accepted / expected) / (of + pace.CREDIT))
                 wanted.append(p * (wanted[above] if above >= 0 else 1.0))
             assert corrected(rates, tree) == pytest.approx(wanted, rel=1e-6)
         most = max(tree.size for tree in trees)  # all at once, with padding

@@ -20,7 +20,7 @@ MODEL, ONE = example.model(), example.sausage()
 BATCH = Sausage.batch([ONE])
 PLAIN, CALIBRATED = Rescorer(MODEL, alpha=1.0), Rescorer(MODEL)
 TEXTLESS = Rescorer(MODEL, calibration=Calibration(text=None))
-OF_TWO_SLOTS = Rescorer(MODEL, calibration=Calibration(head=(0.5, 0.5), text=None))
+PUSHED, OF_TWO_SLOTS = PLAIN.normalise(ONE, [0]), Rescorer(MODEL, calibration=Calibration(head=(0.5, 0.5), text=None))
 
 
 def text(tokens) -> str:
@@ -183,35 +183,39 @@ def test_ids_of_dictionaries():
         (lambda: TEXTLESS.text([1, 2]), ValueError, ["text"]),
         (lambda: TEXTLESS.trees(BATCH, [[0]], texts=[CALIBRATED.text()]), ValueError, ["texts"]),
         (lambda: OF_TWO_SLOTS.trees(BATCH, [[0]]), ValueError, ["calibration", "2", "3"]),
+        (lambda: Calibration(head=(-0.1,)), ValueError, ["head[0]", "-0.1"]),
+        (lambda: Calibration(alpha=(math.nan,)), ValueError, ["alpha[0]", "nan"]),
+        (lambda: Calibration(floor=(1e5,)), ValueError, ["floor[0]", "100000"]),
+        (lambda: Calibration(prior=(True,)), ValueError, ["prior[0]", "True"]),
+        (lambda: Calibration(head=0.5), ValueError, ["head", "0.5"]),
+        (lambda: Calibration(head=()), ValueError, ["head"]),
+        (lambda: Calibration(head=(1.0, 1.0), alpha=(1.0, 1.0, 1.0)), ValueError, ["calibration", "[2, 3, 1, 1]"]),
+        (lambda: Calibration(text=()), ValueError, ["text"]),
+        (lambda: Calibration(text=((0.0, 1.0, -1.0),) * 17), ValueError, ["text", "16"]),
+        (lambda: Calibration(text=(1.0, 2.0, 3.0)), ValueError, ["text[0]", "1.0"]),
+        (lambda: Calibration(text=((0.0, 1.0, -1.0), (0.0, 1.0))), ValueError, ["text[1]", "3"]),
+        (lambda: Calibration(text=((0.0, 1.0, True),)), ValueError, ["text[0]", "[2]", "True"]),
+        (lambda: Calibration(text=((0.0, 1.0, math.nan),)), ValueError, ["text[0]", "[2]", "nan"]),
+        (lambda: Calibration(text=((0.0, -1e5, 1.0),)), ValueError, ["text[0]", "[1]", "-100000"]),
+        (lambda: PLAIN.normalise(ONE, [0], temperature=0), ValueError, ["temperature", "0.000001", "1000000"]),
+        (lambda: PLAIN.normalise(ONE, [0], temperature=math.nan), ValueError, ["temperature", "nan"]),
+        (lambda: PLAIN.normalise(ONE, [[0], [1]]), ValueError, ["history", "1"]),
+        (lambda: PUSHED.trees(0), ValueError, ["nodes", "1", "4096"]),
+        (lambda: PLAIN.normalise(BATCH, [[0]]).tree(3), TypeError, ["tree", "batch", "[T, K]"]),
+        (lambda: PUSHED.sample(np.zeros((1, 2))), ValueError, ["uniforms", "[1, p, 3]", "[1, 1, 2]"]),
+        (lambda: PUSHED.sample(np.zeros(3)), ValueError, ["uniforms", "[p, T]", "[3]"]),
+        (
+            lambda: PLAIN.normalise(BATCH, [[0]]).sample(np.zeros((1, 3))),
+            ValueError,
+            ["uniforms", "[B, p, T]", "[1, 3]"],
+        ),
+        (lambda: PUSHED.sample([[0, 0, 0], [0, 1, 0]]), ValueError, ["uniforms[0, 1, 1]", "1.0"]),
+        (lambda: PUSHED.sample([[0, math.nan, 0]]), ValueError, ["nan", "uniforms[0, 0, 1]"]),
+        (lambda: PUSHED.sample([[0, -0.5, 0]]), ValueError, ["uniforms[0, 0, 1]", "-0.5"]),
+        (lambda: PUSHED.rows([[0, -1, 4]]), ValueError, ["drafts[0, 0, 2]", "-1", "4"]),
+        (lambda: PUSHED.logq([[0, 1, -2]]), ValueError, ["drafts[0, 0, 2]", "-1", "-2"]),
         (lambda: TokenTree.from_parents([3, 4], [-1, 2**33]), ValueError, ["parents[1]", 2**33, "-1"]),
     ],
 )
 def test_misuse(call, error, message):
     refuses(error, call, *message)
-
-
-SHARE = (0.0, 1.0, -1.0)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"head": (-0.1,)}, ["head[0]", "-0.1"]),
-        ({"alpha": (float("nan"),)}, ["alpha[0]", "nan"]),
-        ({"floor": (1e5,)}, ["floor[0]", "100000"]),
-        ({"prior": (True,)}, ["prior[0]", "True"]),
-        ({"head": 0.5}, ["head", "0.5"]),
-        ({"head": ()}, ["head"]),
-        ({"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)}, ["calibration", "[2, 3, 1, 1]"]),
-        ({"text": ()}, ["text"]),
-        ({"text": (SHARE,) * 17}, ["text", "16"]),
-        ({"text": (1.0, 2.0, 3.0)}, ["text[0]", "1.0"]),
-        ({"text": (SHARE, (0.0, 1.0))}, ["text[1]", "3"]),
-        ({"text": ((0.0, 1.0, True),)}, ["text[0]", "[2]", "True"]),
-        ({"text": ((0.0, 1.0, float("nan")),)}, ["text[0]", "[2]", "nan"]),
-        ({"text": ((0.0, -1e5, 1.0),)}, ["text[0]", "[1]", "-100000"]),
-    ],
-)
-def test_calibrations_that_are_refused(changes, message):
-    with refused(ValueError, *message):
-        Calibration(**changes)

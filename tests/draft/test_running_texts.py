@@ -66,10 +66,8 @@ def test_a_pass_is_read_after_steps_that_were_not():
     texts.read(seen.steps[0])
     history = [*seen.steps[0].histories[0].tolist(), 4, 6, 5, 9]  # two tokens unread, one accepted, the root token
     ids, p = top_predictions(TOP, torch.randn(4, V, generator=torch.Generator().manual_seed(2)) * 3)
-    read = Read(np.append(history[-3], tree.tokens), ids, p)
-    last = LastPass(tree=tree, accepted=[0])
-    step = replace(seen.steps[0], histories=[np.array(history)], last=[last], predictions=lambda k: [read])
-    texts.read(step)
+    read, last = Read(np.append(history[-3], tree.tokens), ids, p), LastPass(tree=tree, accepted=[0])
+    texts.read(replace(seen.steps[0], histories=[np.array(history)], last=[last], predictions=lambda k: [read]))
     twin = twin_of(prompt.tolist())
     twin.extend(history[len(prompt) : -2])
     for path, node in (((5, 7), 1), ((2,), 2)):
