@@ -58,11 +58,9 @@ def test_tokens_that_no_model_has_are_left_out_and_told():
     ids = np.array([[[0, VOCAB], [2, 3]], [[1, 2], [-7, 3]], [[4, 5], [2, 2**31 - 1]], [[4, -1], [3, -1]]], np.int32)
     cost = np.array([[[1.0, 2.0], [1.0, 2.0]]] * 4, np.float32)
     cost[2, 0, 1] = np.nan
-    ids, cost, histories = (
-        torch.from_numpy(one).to(DEVICE)
-        for one in (ids, cost, np.array([[-1, 3], [-1, 3], [5, 6], [99, -5]], np.int32))
-    )
-    found = device_rescorer(Rescorer(lm.ngram())).trees(TensorSausage(ids=ids, cost=cost), histories, 6)
+    histories = torch.tensor([[-1, 3], [-1, 3], [5, 6], [99, -5]], dtype=torch.int32, device=DEVICE)
+    sausage = TensorSausage(ids=torch.from_numpy(ids).to(DEVICE), cost=torch.from_numpy(cost).to(DEVICE))
+    found = device_rescorer(Rescorer(lm.ngram())).trees(sausage, histories, 6)
     assert found.invalid.tolist() == [True, True, True, True]
     rows = [row[:count].tolist() for row, count in zip(found.tokens, found.count)]
     assert rows == [[0, 2, 3], [1, 3, 2, 3], [4, 2], [4, 3]]

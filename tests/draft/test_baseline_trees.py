@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support import cli
+from support import dumps
 from support.drafts import strings
 from support.refusals import refuses
 
@@ -19,7 +19,7 @@ from rescore.lattice.tree import TokenTree
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory) -> Dump:
     path = tmp_path_factory.mktemp("baselines") / "dump"
-    cli.make_dump(path, count=20)
+    dumps.write(path, made=dumps.likely_sequences(20))
     return Dump.open(path)
 
 
