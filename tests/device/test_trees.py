@@ -26,9 +26,9 @@ from rescore.lm.model.compile import Arrays
 INTS = partial(torch.zeros, dtype=torch.int32)
 
 
-def assert_same(rescorer, sausages, histories, n):
+def assert_same(device, rescorer, sausages, histories, n):
     """The device's trees are the native ones; returned."""
-    found = device_rescorer(rescorer).trees(*on_device(sausages, histories), n)
+    found = device.trees(*on_device(sausages, histories), n)
     wanted = rescorer.trees(sausages, histories, n)
     for name in ("tokens", "parents", "depths", "logq", "count"):
         assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
@@ -41,7 +41,8 @@ def test_equal_the_native_trees(problem, n):
     lms, batch, alphas, histories, _ = problem
     ids, cost = padded(batch)
     rescorer = Rescorer([lm.ngram() for lm in lms], alpha=np.array(alphas).reshape(len(lms), ids.shape[1]))
-    assert not assert_same(rescorer, Sausage(ids=ids, cost=cost), padded_histories(histories), n).invalid.any()
+    asked = Sausage(ids=ids, cost=cost), padded_histories(histories), n
+    assert not assert_same(device_rescorer(rescorer), rescorer, *asked).invalid.any()
 
 
 def test_equal_on_the_demo(demo):
@@ -49,8 +50,9 @@ def test_equal_on_the_demo(demo):
     rows, model = np.array([5, 300]), NGram.open(demo / "demo.ngram")
     alpha, head = np.array([[0.2] * 5, [0.1] * 5]), np.linspace(0.5, 1.5, 5)
     rescorer = Rescorer([model, model.of_order(3)], alpha=alpha, head=head)
+    device = device_rescorer(rescorer)
     for n in (16, 100):
-        assert_same(rescorer, block.sausages()[rows], block.histories(rows, rescorer.context), n)
+        assert_same(device, rescorer, block.sausages()[rows], block.histories(rows, rescorer.context), n)
 
 
 def test_tokens_that_no_model_has_are_left_out_and_told():
