@@ -15,14 +15,9 @@ KERNELS = {"grow_trees"}
 
 @pytest.mark.slow
 def test_every_kernel_compiles(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {
-        "TRITON_CACHE_DIR": str(tmp_path)
-    }
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "support" / "compile_kernels.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, str(ROOT / "tests/support/compile_kernels.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     assert {line.split()[0] for line in done.stdout.splitlines()} == KERNELS

@@ -11,25 +11,21 @@ if not torch.cuda.is_available():
 
 from support.tiny_blockwise import END, V, text, trained
 
+from rescore import Dump, HeadsLattice, NGram, NGramDrafter, Options, Rescorer, Sampling, TreeDrafter, generate
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice, TensorRescorer
+from rescore.decode.draft.heads_lattice import TensorRescorer
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.tree_drafter import NGramDrafter, TreeDrafter
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import RecursiveRejection
-from rescore.lattice.dump import Dump
-from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
 from rescore.lm.build.in_memory import build
-from rescore.lm.model.ngram import NGram
+
+CHAIN_RULES = (TokenVerification(), BlockVerification(), GreedyBlockVerification())
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +37,9 @@ def work():
     return models, lm, [text(16 + s, 50 + s).astype(np.int64) for s in range(5)]
 
 
-@pytest.fixture(scope="module")
-def lm(demo) -> NGram:
-    return NGram.open(demo / "demo.ngram")
-
-
 def drafters(model: BlockwiseTransformer, lm: NGram) -> dict:
-    slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
-    rescorer = Rescorer(lm, alpha=0.3)
-    target = BlockwiseTarget(model)
-    size = target.vocab_size
+    slots, target = HeadsLattice(heads=BlockwiseHeads(model), top_k=12), BlockwiseTarget(model)
+    rescorer, size = Rescorer(lm, alpha=0.3), target.vocab_size
     return {
         "none": (None, TreeLayout()),
         "base": (PathDrafter(slots), TreeLayout()),
@@ -74,94 +63,69 @@ def test_the_gpu_writes_the_text_of_the_cpu(name, sampling, work):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [TokenVerification(), BlockVerification(), GreedyBlockVerification(), RecursiveRejection()],
-    ids=lambda rule: type(rule).__name__,
-)
+@pytest.mark.parametrize("rule", [*CHAIN_RULES, RecursiveRejection()], ids=lambda rule: type(rule).__name__)
 def test_drawn_drafts_are_verified_on_the_gpu(rule, work):
     models, lm, prompts = work
-    drafter = DrawnDrafter(
-        HeadsLattice(heads=BlockwiseHeads(models["cuda"]), top_k=12),
-        Rescorer(lm, alpha=0.3),
-        paths=4 if isinstance(rule, RecursiveRejection) else 1,
-    )
+    slots, paths = HeadsLattice(heads=BlockwiseHeads(models["cuda"]), top_k=12), 1 if rule in CHAIN_RULES else 4
+    drafter = DrawnDrafter(slots, Rescorer(lm, alpha=0.3), paths=paths)
     options = Options(max_tokens=24, shaping=Shaping(sampling=Sampling(temperature=0.7, seed=3)), rule=rule)
     out = generate(BlockwiseTarget(models["cuda"]), prompts, drafter, options)
     assert all(len(one.tokens) == 24 for one in out) and sum(sum(one.statistics.accepted) for one in out) > 20
 
 
-@pytest.mark.parametrize("rule", [TokenVerification(), BlockVerification(), GreedyBlockVerification()])
+@pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_rules_agree_on_both_devices(rule):
     draw = np.random.default_rng(0)
     p, q = draw.dirichlet(np.ones(7), 4), draw.dirichlet(np.ones(7), 3)
     for _ in range(50):
-        draft, uniforms = [int(draw.choice(7, p=row)) for row in q], draw.random(4)
-        assert rule.verdict(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verdict(
-            p, q, draft, uniforms
-        )
+        rest = [int(draw.choice(7, p=row)) for row in q], draw.random(4)
+        on_gpu = rule.verdict(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), *rest)
+        assert on_gpu == rule.verdict(p, q, *rest)
 
 
-class Captured:
-    """A call as a CUDA graph, with whatever would wait for the device made an error on the way."""
+def captured(call):
+    """Replays a call as a CUDA graph, with whatever would wait for the device made an error on the way."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            found = call()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
-    def __init__(self, call):
-        self.call, self.graph = call, torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            call()
-            call()
-        torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(self.graph):
-            torch.cuda.set_sync_debug_mode("error")
-            try:
-                self.found = call()
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
-
-    def replay(self):
-        self.graph.replay()
+    def replay():
+        graph.replay()
         torch.cuda.synchronize()
-        return self.found
+        return found
 
-
-class Lattices:
-    """Tensors whose addresses stay, to be filled with one batch of the demo's lattices after another."""
-
-    def __init__(self, demo, lm: NGram, count: int):
-        self.block = next(Dump.open(demo / "sampled").blocks())
-        self.context, self.count = lm.order - 1, count
-        sausages, histories = self.rows(0)
-        self.tensors = TensorSausage.of(sausages, torch.device("cuda"))
-        self.history = torch.from_numpy(histories).cuda()
-
-    def rows(self, start: int) -> tuple[Sausage, np.ndarray]:
-        at = np.arange(start, start + self.count)
-        return self.block.sausages()[at], self.block.histories(at, self.context)
-
-    def fill(self, start: int) -> tuple[Sausage, np.ndarray]:
-        sausages, histories = self.rows(start)
-        self.tensors.ids.copy_(torch.from_numpy(sausages.ids))
-        self.tensors.cost.copy_(torch.from_numpy(sausages.cost))
-        self.history.copy_(torch.from_numpy(histories))
-        return sausages, histories
-
-
-def assert_equal(found, wanted, names):
-    for name in names:
-        assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
+    return replay
 
 
 @pytest.mark.parametrize("count", [1, 8, 64])
-def test_captured_searches_find_what_the_cpu_finds(count, lm, demo):
-    """One graph, replayed over batches that it had not seen."""
-    rescorer, lattices = Rescorer(lm, alpha=0.3), Lattices(demo, lm, count)
+def test_captured_searches_find_what_the_cpu_finds(count, demo):
+    """One graph, replayed over batches of the demo's lattices that it had not seen, in tensors whose addresses stay."""
+    block, rescorer = next(Dump.open(demo / "sampled").blocks()), Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3)
+
+    def rows(start):
+        at = np.arange(start, start + count)
+        return block.sausages()[at], block.histories(at, rescorer.context)
+
+    sausages, histories = rows(0)
+    tensors, history = TensorSausage.of(sausages, torch.device("cuda")), torch.from_numpy(histories).cuda()
     on_tensors = TensorRescorer(rescorer)
-    trees = Captured(lambda: on_tensors.trees(lattices.tensors, lattices.history, 64))
+    trees = captured(lambda: on_tensors.trees(tensors, history, 64))
     for start in (100, 400):
-        batch = lattices.fill(start)
-        assert_equal(trees.replay(), rescorer.trees(*batch, 64), ("tokens", "parents", "depths", "logq", "count"))
+        sausages, histories = rows(start)
+        for held, new in ((tensors.ids, sausages.ids), (tensors.cost, sausages.cost), (history, histories)):
+            held.copy_(torch.from_numpy(new))
+        wanted, found = rescorer.trees(sausages, histories, 64), trees()
+        for name in ("tokens", "parents", "depths", "logq", "count"):
+            assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
 
 
 def test_a_whole_step_is_captured(work):
@@ -182,9 +146,9 @@ def test_a_whole_step_is_captured(work):
             block = TreeLayout().lay_tensors(trees, history[:, -1], start, 43)
             return target.logits(target.read(block, cache)).argmax(dim=-1)
 
-        captured = Captured(step)
+        replay = captured(step)
         for seed in (1, 2):
             torch.manual_seed(seed)
             hidden.normal_()
-            found = captured.replay().clone()
+            found = replay().clone()
             assert torch.equal(found, step())

@@ -3,7 +3,7 @@ interpreter.
 """
 
 from functools import partial
-from typing import cast
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,21 +18,21 @@ from support.oracle import Backoff, padded
 from support.problems import VOCAB, problems
 from support.refusals import refused, refuses
 
+from rescore import Dump, NGram, Rescorer, Sausage
 from rescore.decode.device.models import ResidentModels, _shared, resident_models
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.lattice.dump import Dump
-from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
 from rescore.lm.model.compile import Arrays
-from rescore.lm.model.ngram import NGram
 
 INTS = partial(torch.zeros, dtype=torch.int32)
-FIELDS = ("tokens", "parents", "depths", "logq", "count")
 
 
-def same(found, wanted):
-    for name in FIELDS:
+def assert_same(device, rescorer, sausages, histories, n):
+    """The device's trees are the native ones; returned."""
+    found = device.trees(*on_device(sausages, histories), n)
+    wanted = rescorer.trees(sausages, histories, n)
+    for name in ("tokens", "parents", "depths", "logq", "count"):
         assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
+    return found
 
 
 @settings(max_examples=8)
@@ -41,34 +41,28 @@ def test_equal_the_native_trees(problem, n):
     lms, batch, alphas, histories, _ = problem
     ids, cost = padded(batch)
     rescorer = Rescorer([lm.ngram() for lm in lms], alpha=np.array(alphas).reshape(len(lms), ids.shape[1]))
-    found = device_rescorer(rescorer).trees(*on_device(Sausage(ids=ids, cost=cost), padded_histories(histories)), n)
-    same(found, rescorer.trees(Sausage(ids=ids, cost=cost), padded_histories(histories), n))
-    assert not found.invalid.any()
+    asked = Sausage(ids=ids, cost=cost), padded_histories(histories), n
+    assert not assert_same(device_rescorer(rescorer), rescorer, *asked).invalid.any()
 
 
 def test_equal_on_the_demo(demo):
     block = next(Dump.open(demo / "sampled").blocks())
-    rows = np.array([5, 300])
-    model = NGram.open(demo / "demo.ngram")
-    models = [model, model.of_order(3)]
-    rescorer = Rescorer(models, alpha=np.array([[0.2] * 5, [0.1] * 5]), head=np.linspace(0.5, 1.5, 5))
-    sausages, histories = block.sausages()[rows], block.histories(rows, rescorer.context)
+    rows, model = np.array([5, 300]), NGram.open(demo / "demo.ngram")
+    alpha, head = np.array([[0.2] * 5, [0.1] * 5]), np.linspace(0.5, 1.5, 5)
+    rescorer = Rescorer([model, model.of_order(3)], alpha=alpha, head=head)
     device = device_rescorer(rescorer)
     for n in (16, 100):
-        same(device.trees(*on_device(sausages, histories), n), rescorer.trees(sausages, histories, n))
+        assert_same(device, rescorer, block.sausages()[rows], block.histories(rows, rescorer.context), n)
 
 
 def test_tokens_that_no_model_has_are_left_out_and_told():
-    rescorer = Rescorer(
-        Backoff(VOCAB, 2, {(): dict.fromkeys(range(VOCAB), 1.0), (6,): {6: 0.5}}, {(): 0.0, (6,): 0.1}).ngram()
-    )
+    lm = Backoff(VOCAB, 2, {(): dict.fromkeys(range(VOCAB), 1.0), (6,): {6: 0.5}}, {(): 0.0, (6,): 0.1})
     ids = np.array([[[0, VOCAB], [2, 3]], [[1, 2], [-7, 3]], [[4, 5], [2, 2**31 - 1]], [[4, -1], [3, -1]]], np.int32)
     cost = np.array([[[1.0, 2.0], [1.0, 2.0]]] * 4, np.float32)
     cost[2, 0, 1] = np.nan
     histories = torch.tensor([[-1, 3], [-1, 3], [5, 6], [99, -5]], dtype=torch.int32, device=DEVICE)
-    found = device_rescorer(rescorer).trees(
-        TensorSausage(ids=torch.from_numpy(ids).to(DEVICE), cost=torch.from_numpy(cost).to(DEVICE)), histories, 6
-    )
+    sausage = TensorSausage(ids=torch.from_numpy(ids).to(DEVICE), cost=torch.from_numpy(cost).to(DEVICE))
+    found = device_rescorer(Rescorer(lm.ngram())).trees(sausage, histories, 6)
     assert found.invalid.tolist() == [True, True, True, True]
     rows = [row[:count].tolist() for row, count in zip(found.tokens, found.count)]
     assert rows == [[0, 2, 3], [1, 3, 2, 3], [4, 2], [4, 3]]
@@ -119,20 +113,17 @@ def test_models_are_copied_once_while_somebody_has_them(worked):
 )
 def test_arrays_that_lead_outside_are_refused(worked, name, at, value):
     """Arrays of a damaged file that was opened without a full check."""
-    model, _ = worked
-    arrays = Arrays(*(array.copy() for array in model.arrays))
+    arrays = Arrays(*(array.copy() for array in worked[0].arrays))
     getattr(arrays, name)[at] = value
-    refuses(ValueError, lambda: ResidentModels([cast("NGram", Damaged(arrays, model))], DEVICE), "model")
-
-
-class Damaged:
-    """The part of a model that is read."""
-
-    def __init__(self, arrays, model):
-        self.arrays, self.core, self.order, self.vocab_size = arrays, model.core, model.order, model.vocab_size
+    refuses(ValueError, lambda: ResidentModels([changed(worked[0], arrays=arrays)], DEVICE), "model")
 
 
 def test_too_many_states_are_refused(worked):
-    model = Damaged(worked[0].arrays, worked[0])
-    model.core = type("Core", (), {"num_states": 2**30 + 2})
-    refuses(ValueError, lambda: ResidentModels([cast("NGram", model)] * 2, DEVICE), "models", "2^31", "2147483650")
+    model = changed(worked[0], core=SimpleNamespace(num_states=2**30 + 2))
+    refuses(ValueError, lambda: ResidentModels([model] * 2, DEVICE), "models", "2^31", "2147483650")
+
+
+def changed(model, **parts):
+    """The part of a model that is read."""
+    names = ("arrays", "core", "order", "vocab_size")
+    return SimpleNamespace(**{name: getattr(model, name) for name in names} | parts)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.drafts import strings
 from support.log_fsts import exact, log_model, log_sausage
-from support.oracle import Backoff, models, padded, sausages
+from support.oracle import models, padded, sausages
 from support.problems import VOCAB
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from rescore import Calibration, Rescorer, Sausage
 from rescore.lattice.structure import Acceptor
@@ -50,40 +51,27 @@ problems = st.tuples(
 
 def composed(problem, connect):
     lm, sausage, (arcs, final), alpha, history = problem
-    bounded = pywrapfst.compose(
-        log_sausage(sausage), fst_of(arcs, final, every_state_final=True).arcsort("ilabel"), connect=connect
-    )
+    bounds = fst_of(arcs, final, every_state_final=True).arcsort("ilabel")
+    bounded = pywrapfst.compose(log_sausage(sausage), bounds, connect=connect)
     return pywrapfst.compose(bounded, log_model(lm, alpha, history), connect=connect)
 
 
-def arcs_of(fst, state):
-    """{token: (cost, next state)}"""
-    return {arc.ilabel - 1: (exact(arc.weight), arc.nextstate) for arc in fst.arcs(state)}
-
-
-def strings(fst, slots):
-    """{tokens: cost} of the strings of a deterministic acceptor of as many tokens."""
-    level = {(): (0.0, fst.start())} if fst.num_states() else {}
-    for _ in range(slots):
-        level = {
-            (*tokens, token): (cost + step, to)
-            for tokens, (cost, state) in level.items()
-            for token, (step, to) in arcs_of(fst, state).items()
-        }
-    return {tokens: cost for tokens, (cost, _) in level.items()}
-
-
-def prefixes(fst):
-    """{tokens: ln q}, with q of an arc its share of the state's arcs."""
-    found, open_ = {}, [((), 0.0, fst.start())] if fst.num_states() else []
-    for before, logq, state in open_:
-        arcs = arcs_of(fst, state)
-        total = math.log(math.fsum(math.exp(-cost) for cost, _ in arcs.values())) if arcs else 0.0
-        for token, (cost, to) in arcs.items():
-            tokens = (*before, token)
-            found[tokens] = logq - cost - total
-            open_.append((tokens, found[tokens], to))
+def walked(fst):
+    """{tokens: (cost, ln q)} of all prefixes of a deterministic acceptor, with q of an arc its share of the state's."""
+    found, open_ = {}, [((), 0.0, 0.0, fst.start())] if fst.num_states() else []
+    for before, paid, logq, state in open_:
+        arcs = [(arc.ilabel - 1, exact(arc.weight), arc.nextstate) for arc in fst.arcs(state)]
+        total = math.log(math.fsum(math.exp(-cost) for _, cost, _ in arcs)) if arcs else 0.0
+        for token, cost, to in arcs:
+            found[(*before, token)] = paid + cost, logq - cost - total
+            open_.append(((*before, token), paid + cost, logq - cost - total, to))
     return found
+
+
+def costs(problem):
+    """{tokens: cost} of the composition's whole strings."""
+    found = walked(composed(problem, connect=True))
+    return {tokens: cost for tokens, (cost, _) in found.items() if len(tokens) == len(problem[1])}
 
 
 def rescored(problem):
@@ -100,7 +88,7 @@ def test_paths(problem, p):
     rescorer, lattices, histories, acceptor = rescored(problem)
     sausage = problem[1]
     ranks = [{token: rank for rank, (token, _) in enumerate(slot)} for slot in sausage]
-    every = strings(composed(problem, connect=True), len(sausage))
+    every = costs(problem)
     best = sorted(every, key=lambda tokens: (every[tokens], [rank[w] for rank, w in zip(ranks, tokens)]))[:p]
     drafts = rescorer.paths(lattices, histories, p, acceptor=acceptor)
     for tokens, cost, count in zip(drafts.tokens, drafts.cost, drafts.count):
@@ -112,14 +100,13 @@ def test_paths(problem, p):
 @given(problems, st.sampled_from([1, 5, 300]))
 def test_trees(problem, nodes):
     rescorer, lattices, histories, acceptor = rescored(problem)
-    every = prefixes(composed(problem, connect=False))
+    every = {tokens: logq for tokens, (_, logq) in walked(composed(problem, connect=False)).items()}
     best = sorted(every.values(), reverse=True)[:nodes]
     local = rescorer.normalise(lattices, histories, local=True, acceptor=acceptor)
     for trees in (rescorer.trees(lattices, histories, nodes, acceptor=acceptor), local.trees(nodes)):
-        for tree in (trees[b] for b in range(2)):
+        for tree in (trees[0], trees[1]):
             assert tree.logq.tolist() == pytest.approx(best, abs=1e-5)
-            found = {tuple(tree.tokens[tree.path_to(i)].tolist()): float(logq) for i, logq in enumerate(tree.logq)}
-            assert found == pytest.approx({tokens: every[tokens] for tokens in found}, abs=1e-5)
+            assert tree.logq.tolist() == pytest.approx([every[tokens] for tokens in strings(tree)], abs=1e-5)
 
 
 @settings(max_examples=200, deadline=None)
@@ -128,7 +115,7 @@ def test_q(problem):
     """Pushed in the log semiring."""
     rescorer, lattices, histories, acceptor = rescored(problem)
     q = rescorer.normalise(lattices, histories, acceptor=acceptor)
-    every = strings(composed(problem, connect=True), slots := len(problem[1]))
+    every, slots = costs(problem), len(problem[1])
     uniforms = np.random.default_rng(0).random((2, 20, slots))
     sampled = q.sample(uniforms)
     if not every:
@@ -175,34 +162,15 @@ def test_states_are_those_of_the_fst(drawn):
                 open_ += [(state.step(token), to) for token, to in follow.items() if token != VOCAB - 1]
 
 
-def test_a_transducer_is_refused():
-    fst = pywrapfst.VectorFst("log64")
-    fst.add_states(2)
-    fst.set_start(0)
-    fst.set_final(1)
-    fst.add_arc(0, pywrapfst.Arc(1, 2, pywrapfst.Weight.one("log64"), 1))
-    refuses(ValueError, lambda: Acceptor.of_fst(fst), "1:2")
-
-
-@pytest.mark.parametrize(
-    ("arcs", "named"), [([(0, 1, 1), (0, 1, 0)], ["1"]), ([(0, -1, 1)], ["-1"]), ([(0, 1 << 31, 1)], ["2147483648"])]
-)
-def test_arcs_that_are_refused(arcs, named):
-    refuses(ValueError, lambda: Acceptor(arcs, final=[1]), *named)
+def test_transducers_and_arcs_that_are_refused():
+    transducer = fst_of([(0, 0, 1)], {1})
+    transducer.add_arc(0, pywrapfst.Arc(1, 2, pywrapfst.Weight.one("log64"), 1))
+    refuses(ValueError, lambda: Acceptor.of_fst(transducer), "1:2")
+    for token, *others in ((1, (0, 1, 0)), (-1,), (1 << 31,)):
+        with refused(ValueError, token):
+            Acceptor([(0, token, 1), *others], final=[1])
 
 
 def test_tokens_past_the_vocabulary_are_allowed_nowhere():
     arcs = [(0, token, 1) for token in (5, 32, 64)]
     assert np.flatnonzero(Acceptor(arcs, final=[1]).start(64, ()).mask()).tolist() == [5, 32]
-
-
-def test_a_worked_example():
-    """Without an acceptor "b c" is best; one that begins with a leaves "a c"."""
-    lm = Backoff(3, 1, {(): {0: 2.0, 1: 1.0, 2: 0.5}}, {(): 0.0})
-    lattice = Sausage(ids=np.array([[1, 0], [2, 1]], np.int32), cost=np.array([[0.25, 0.5], [0.5, 1.0]], np.float32))
-    rescorer = Rescorer(lm.ngram(), alpha=1.0)
-    free = rescorer.paths(lattice, [], 1)
-    assert free.tokens.tolist() == [[1, 2]] and free.cost.tolist() == [0.25 + 1.0 + 0.5 + 0.5]
-    bounded = rescorer.paths(lattice, [], 4, acceptor=Acceptor([(0, 0, 1), (1, 1, 2), (1, 2, 2)], final=[2]))
-    assert bounded.tokens[: bounded.count].tolist() == [[0, 2], [0, 1]]
-    assert bounded.cost[:2].tolist() == [0.5 + 2.0 + 0.5 + 0.5, 0.5 + 2.0 + 1.0 + 1.0]

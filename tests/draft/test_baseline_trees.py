@@ -6,27 +6,26 @@ import itertools
 
 import numpy as np
 import pytest
-from support import cli
+from support import dumps
 from support.drafts import strings
 from support.refusals import refuses
 
+from rescore import Dump, Sausage
 from rescore.decode.draft.lattice_drafters import StaticTree, dynamic_trees
-from rescore.lattice.dump import Dump
-from rescore.lattice.sausage import Sausage, ranks
+from rescore.lattice.sausage import ranks
+from rescore.lattice.tree import TokenTree
 
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory) -> Dump:
     path = tmp_path_factory.mktemp("baselines") / "dump"
-    cli.make_dump(path, count=20)
+    dumps.write(path, made=dumps.likely_sequences(20))
     return Dump.open(path)
 
 
 def rank_paths(tree: StaticTree) -> list[tuple[int, ...]]:
-    paths: list[tuple[int, ...]] = []
-    for rank, parent, depth in zip(tree.ranks.tolist(), tree.parents.tolist(), tree.depths.tolist()):
-        paths.append((*(paths[parent] if parent >= 0 else ()), rank))
-        assert len(paths[-1]) == depth
+    paths = strings(TokenTree.from_parents(tree.ranks, tree.parents))
+    assert [*map(len, paths)] == tree.depths.tolist()
     return paths
 
 
@@ -41,9 +40,7 @@ def test_static_tree_is_the_greedy_one(dump):
     """Each node is the one that lengthens the accepted draft of all rows most, found by trying all."""
     blocks = list(dump.blocks())
     true = [tuple(row) for block in blocks for row in ranks(block.sausages(), block.truth()).tolist()]
-    tree = StaticTree.counted(blocks, 12)
-    paths = rank_paths(tree)
-    chosen: set[tuple[int, ...]] = set()
+    paths, chosen = rank_paths(StaticTree.counted(blocks, 12)), set()
     possible = list(itertools.chain(*(itertools.product(range(6), repeat=t) for t in (1, 2, 3))))
 
     def accepted(nodes) -> int:
@@ -66,8 +63,7 @@ def test_static_tree_on_lattices(dump):
     tree = StaticTree.counted([block], 9)
     sausages, trees = block.sausages(), tree.trees(block.sausages())
     for b in (0, 7, block.rows - 1):
-        one = trees[b]  # which checks that it is a tree
-        for path, tokens in zip(rank_paths(tree), strings(one)):
+        for path, tokens in zip(rank_paths(tree), strings(trees[b])):  # which checks that it is a tree
             assert [*tokens] == [int(sausages.ids[b, t, rank]) for t, rank in enumerate(path)]
 
 

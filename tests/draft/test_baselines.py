@@ -1,7 +1,5 @@
 """Published drafters: against transformers' own, against enumeration and twins, and against the model's own passes."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -13,9 +11,9 @@ from support.drafts import strings
 from support.tiny_blockwise import predicted, text, trained
 from support.watched import Watched
 
+from rescore import Options, generate
 from rescore.decode.draft import baselines
 from rescore.decode.draft.baselines import RunTrie, SuffixTree, TokenRecycling
-from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
@@ -39,16 +37,6 @@ def test_prompt_lookup_is_that_of_transformers(text, n, longest, ends):
     assert mine.tolist() == ids[0, len(text) :].tolist()
 
 
-def recycling(draw, tokens=12):
-    matrix, after = TokenRecycling(), {}
-    for token in range(0, tokens, 2):  # nothing is known of the others
-        ids = draw.permutation(tokens)[: baselines.TOP].astype(np.int32)
-        p = -np.sort(-draw.dirichlet(np.ones(baselines.TOP + 1)))[: baselines.TOP].astype(np.float32)
-        matrix.see(token, ids, p)
-        after[token] = list(zip(ids.tolist(), p.tolist()))
-    return matrix, after
-
-
 def test_the_published_tree():
     assert sum(baselines.CHILDREN.values()) == 80
     matrix = TokenRecycling()
@@ -63,8 +51,12 @@ def test_the_published_tree():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_best_trees_hold_the_greatest_products(seed):
-    matrix, after = recycling(np.random.default_rng(seed))
-    products, frontier = {}, {(): 1.0}
+    draw, matrix, after, products, frontier = np.random.default_rng(seed), TokenRecycling(), {}, {}, {(): 1.0}
+    for token in range(0, 12, 2):  # nothing is known of the others
+        ids = draw.permutation(12)[: baselines.TOP].astype(np.int32)
+        p = -np.sort(-draw.dirichlet(np.ones(baselines.TOP + 1)))[: baselines.TOP].astype(np.float32)
+        matrix.see(token, ids, p)
+        after[token] = list(zip(ids.tolist(), p.tolist()))
     for _ in range(6):
         frontier = {
             (*path, child): p * share
@@ -72,8 +64,7 @@ def test_best_trees_hold_the_greatest_products(seed):
             for child, share in after.get(path[-1] if path else 0, ())
         }
         products |= frontier
-    tree = matrix.best_tree(0, 20)
-    found = [products[path] for path in strings(tree)]
+    found = [products[path] for path in strings(matrix.best_tree(0, 20))]
     assert found == pytest.approx(sorted(products.values(), reverse=True)[:20])
 
 
@@ -87,33 +78,20 @@ def test_suffix_trees_have_the_greatest_score(text, n, depth):
         tree.extend(piece)
     runs = [tuple(text[i:j]) for i in range(len(text)) for j in range(i + 1, min(i + depth, len(text)) + 1)]
     count = {run: runs.count(run) for run in set(runs)}
-    best: tuple[float, list] = (0.0, [])
+    found, best, scores = strings(tree.tree(n)), (0.0, 0), []
     for size in range(1, min(depth, len(text)) + 1):
         match = tuple(text[len(text) - size :])
-        d = {match: 1.0}
+        share = {match: 1.0}
         for run in sorted((run for run in count if len(run) > size and run[:size] == match), key=len):
-            if run[:-1] in d and (share := d[run[:-1]] * count[run] / count[run[:-1]]) >= 0.1:
-                d[run] = share
-        taken = sorted((share for run, share in d.items() if run != match), reverse=True)[:n]
+            if run[:-1] in share and (own := share[run[:-1]] * count[run] / count[run[:-1]]) >= 0.1:
+                share[run] = own
+        taken = sorted((own for run, own in share.items() if run != match), reverse=True)[:n]
         if sum(taken) > best[0] + 1e-12:
-            best = sum(taken), taken
-    found = tree.tree(n)
-    assert found.size == len(best[1])
-    paths = strings(found)
-    scores = []
-    for size in range(1, min(depth, len(text)) + 1):
-        match = tuple(text[len(text) - size :])
-        if all((*match, *path) in count for path in paths):
-            products = [
-                np.prod([count[(*match, *path[: i + 1])] / count[(*match, *path[:i])] for i in range(len(path))])
-                for path in paths
-            ]
-            scores.append(sum(products))
-    assert not paths or any(score == pytest.approx(best[0]) for score in scores)
-
-
-def prefixes(*path: int) -> list[tuple[int, ...]]:
-    return [path[:end] for end in range(1, len(path) + 1)]
+            best = sum(taken), len(taken)
+        if all((*match, *path) in share for path in found):
+            scores.append(sum(share[(*match, *path)] for path in found))
+    assert len(found) == best[1]
+    assert not found or any(score == pytest.approx(best[0]) for score in scores)
 
 
 def twin(text: list[int], probable: list[int], n: int) -> list[tuple[int, ...]]:
@@ -130,7 +108,17 @@ def twin(text: list[int], probable: list[int], n: int) -> list[tuple[int, ...]]:
     for rank, token in enumerate(probable):
         if token != text[-1]:
             branches.append([token, *following([*text, token])][: 4 if rank < 8 else 3 if rank < 32 else 1])
-    return list(dict.fromkeys(path for branch in branches for path in prefixes(*branch)))[:n]
+    paths = (tuple(branch[:end]) for branch in branches for end in range(1, len(branch) + 1))
+    return list(dict.fromkeys(paths))[:n]
+
+
+def step(histories, reads, **more):
+    """A step with these predictions, each cut to the k best that are asked for."""
+
+    def predictions(k):
+        return [Read(read.tokens, read.ids[:, :k], read.p[:, :k]) for read in reads]
+
+    return DraftStep(histories=histories, room=[99] * len(histories), predictions=predictions, **more)
 
 
 def end_one(rng, session, places):
@@ -149,8 +137,7 @@ def test_logit_spec_is_its_twin(seed):
     session = baselines.LogitSpecDrafter(64).open([np.zeros(0, np.int64)] * requests, Shaping())
     texts, places = [np.zeros(0, np.int32)] * requests, [0, 1, 2]
     for turn in range(25):
-        nodes = [None, 5, 16, 64][rng.integers(4)]
-        reads, last, best = [], [], []
+        nodes, reads, last, best = [None, 5, 16, 64][rng.integers(4)], [], [], []
         for place in places:
             texts[place] = np.append(texts[place], rng.integers(0, vocabulary, rng.integers(1, 9))).astype(np.int32)
             tree = TokenTree.from_drafts(rng.integers(0, vocabulary, (3, 4 if turn else 0)))
@@ -162,14 +149,8 @@ def test_logit_spec_is_its_twin(seed):
             last.append(LastPass(tree=tree, accepted=accepted))
             row = ids[[0, *(1 + node for node in accepted)][-1]] if turn else ids[-1]
             best.append([token for token in row.tolist() if token >= 0])
-        step = DraftStep(
-            histories=[texts[place] for place in places],
-            room=[99] * len(places),
-            nodes=nodes,
-            last=last,
-            predictions=lambda k, reads=reads: [Read(*(column[..., :k] for column in read)) for read in reads],
-        )
-        for tree, place, probable in zip(session.propose(step), places, best):
+        asked = step([texts[place] for place in places], reads, nodes=nodes, last=last)
+        for tree, place, probable in zip(session.propose(asked), places, best):
             assert strings(tree) == twin(texts[place].tolist(), probable, nodes or 64)
         end_one(rng, session, places)
 
@@ -180,21 +161,16 @@ def test_a_step_without_its_last_pass_ends_with_the_root_tokens_prediction():
     ids = np.array([[4, 5, 6], [1, 2, 3]], np.int32)
     read = Read(np.array([8, 9], np.int32), ids, np.full((2, 3), 0.1, np.float32))
     history = np.array([8, 9, 1], np.int32)
-    (tree,) = session.propose(DraftStep(histories=[history], room=[9], predictions=lambda k: [read]))
+    (tree,) = session.propose(step([history], [read]))
     assert strings(tree) == [(2,), (3,)]
 
 
-@dataclass
 class RacerTwin:
     """Nodes are runs of the text that begin a run of `length`, with their counts and when each was used last."""
 
-    length: int
-    capacity: int
-    text: list[int] = field(default_factory=list)
-    count: dict[tuple[int, ...], int] = field(default_factory=dict)
-    used: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
-    after: dict[int, list[int]] = field(default_factory=dict)
-    now: int = 0
+    def __init__(self, length: int, capacity: int):
+        self.length, self.capacity, self.now = length, capacity, 0
+        self.text, self.count, self.used, self.after = [], {}, {}, {}
 
     def use(self, run: tuple[int, ...]) -> None:
         self.now += 1
@@ -255,14 +231,8 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
             reads.append(Read(read, ids, np.full(ids.shape, 0.1, np.float32)))
             twins[place].extend(fresh.tolist())
             twins[place].after |= {int(token): row.tolist() for token, row in zip(read, ids) if row[0] >= 0}
-        step = DraftStep(
-            histories=[texts[places[row]] for row in rows],
-            room=[99] * len(rows),
-            rows=rows,
-            nodes=nodes,
-            predictions=lambda k, reads=reads: reads,
-        )
-        for row, tree in zip(rows, session.propose(step)):
+        asked = step([texts[places[row]] for row in rows], reads, nodes=nodes, rows=rows)
+        for row, tree in zip(rows, session.propose(asked)):
             assert strings(tree) == twins[places[row]].tree(nodes or 64)
         end_one(rng, session, places)
     assert any(len(twin.count) == capacity for twin in twins) == (capacity < 100)
@@ -270,11 +240,10 @@ def test_racer_is_its_twin(length, capacity, monkeypatch):
 
 def test_every_token_read_is_recycled():
     """The latest prediction of every token of prompt, text and tree nodes."""
-    prompt, drafter, options = text(9, seed=3), Watched(baselines.TokenRecyclingDrafter()), Options(max_tokens=14)
-    plain = generate(BlockwiseTarget(trained()), [prompt], None, options)
-    drafted = generate(BlockwiseTarget(trained()), [prompt], drafter, options)
-    assert drafted[0].tokens.tolist() == plain[0].tokens.tolist()
-    assert drafted[0].statistics.passes < plain[0].statistics.passes
+    drafter = Watched(baselines.TokenRecyclingDrafter())
+    call = BlockwiseTarget(trained()), [text(9, seed=3)]
+    plain, drafted = (generate(*call, one, Options(max_tokens=14))[0] for one in (None, drafter))
+    assert drafted.tokens.tolist() == plain.tokens.tolist() and drafted.statistics.passes < plain.statistics.passes
     wanted = {}
     for step in drafter.steps:
         history, last = step.histories[0].tolist(), step.last[0]
@@ -286,6 +255,4 @@ def test_every_token_read_is_recycled():
             path = last.tree.tokens[last.tree.path_to(node)].tolist()
             wanted[token] = predicted([*read, *path])
     (matrix,) = drafter.session.texts
-    assert {token: set(ids.tolist()) for token, (ids, _) in matrix._after.items()} == {
-        token: set(ids) for token, ids in wanted.items()
-    }
+    assert {token: {*ids.tolist()} for token, (ids, _) in matrix._after.items()} == {x: {*p} for x, p in wanted.items()}

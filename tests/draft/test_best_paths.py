@@ -1,18 +1,26 @@
-"""p best paths and best-first trees of the native core against the enumeration of all paths and prefixes."""
+"""Searches of lattices against the enumeration of all paths and prefixes: the p best paths, best-first trees, and q of
+whole drafts, also against OpenFst; the distribution of samples.
+"""
 
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle
-from support.core_trees import local_trees
-from support.oracle import FIXED_ONE, Backoff
-from support.problems import VOCAB, problems
+from support.core_trees import local_trees, prefixes
+from support.oracle_normalised import Enumerated, normalise, strings
+from support.paths import ROOT
+from support.problems import VOCAB, problems, temperatures
+from support.refusals import refuses
 
 from rescore import Rescorer, Sausage, _core
+from rescore.decode.draft.normalised import dense_rows
+from rescore.lm.model import example
 
 
 def search(lms, batch, alphas, histories, paths, **options):
@@ -44,12 +52,9 @@ def expected(problem):
     lms, batch, alphas, histories, paths = problem
     out = []
     for sausage, history in zip(batch, histories):
-        ranked = oracle.best_strings(
-            sausage,
-            paths,
-            lambda r, s=sausage, h=history: oracle.failure_cost(s, r, lms, alphas, [tuple(h)] * len(lms)),
-        )
-        out.append([(np.float32(cost / FIXED_ONE), tokens) for cost, tokens in ranked])
+        of_ranks = partial(oracle.failure_cost, sausage, lms=lms, alphas=alphas, histories=[tuple(history)] * len(lms))
+        ranked = oracle.best_strings(sausage, paths, of_ranks)
+        out.append([(np.float32(cost / oracle.FIXED_ONE), tokens) for cost, tokens in ranked])
     return out
 
 
@@ -86,26 +91,18 @@ def test_largest_sizes(seed):
     ids, cost, unigram = sausages.ids, sausages.cost, draw.exponential(5, 80)
     lm = oracle.unigrams(unigram.tolist()).automaton()
     tokens, path_cost, count = _core.best_paths([lm], histories, ids, cost, np.ones((1, 32)), paths=1024)
-    assert count[0] == 1024
-    assert len(np.unique(tokens[0], axis=0)) == 1024
-    assert (np.diff(path_cost[0]) >= 0).all()
+    assert count[0] == 1024 == len(np.unique(tokens[0], axis=0)) and (np.diff(path_cost[0]) >= 0).all()
     best = (cost[0] + unigram.astype(np.float32)[ids[0]]).min(axis=1).astype(float).sum()
     assert path_cost[0, 0] == pytest.approx(best, rel=1e-5)
 
 
-def long_lists() -> Backoff:
-    """A bigram model of 640 tokens, of which 24 are contexts with arcs for 548 or 549 of them: lists that are kept as
-    bits.
-    """
+def test_threads_of_python_share_the_pool():
+    """Calls at the same time, each on several threads, answer as enumeration does; so does a forked process."""
+    # A bigram model whose 24 contexts have arcs for 548 or 549 of 640 tokens: lists that are kept as bits.
     draw = np.random.default_rng(1)
     arcs = {(): dict(enumerate(draw.random(640).tolist()))}
     arcs |= {(t,): {u: float(np.float32(draw.random())) for u in range(640) if u % 7 != t % 7} for t in range(24)}
-    return Backoff(640, 2, arcs, {context: 0.5 for context in arcs})
-
-
-def test_threads_of_python_share_the_pool():
-    """Calls at the same time, each on several threads, answer as enumeration does; so does a forked process."""
-    lm = long_lists()
+    lm = oracle.Backoff(640, 2, arcs, dict.fromkeys(arcs, 0.5))
     batches = [batch_of(lattices, width=9, vocab=48, contexts=24) for lattices in (1, 7, 64, 33)]
     rescorer, wanted = Rescorer(lm.ngram(), alpha=0.5, threads=3), []
     for sausages, histories in batches:
@@ -130,7 +127,7 @@ def test_trees_equal_enumeration(problem, nodes, threads, copies):
     found = local_trees(lms, batch * copies, alphas, histories * copies, nodes, threads=threads)
     for own, sausage, history in zip(found, batch * copies, histories * copies):
         wanted = oracle.best_prefixes(sausage, nodes, lms, alphas, [tuple(history)] * len(lms))
-        assert own == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
+        assert own == [(np.float32(-cost / oracle.FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
 
 
 def test_nothing_is_left_of_the_lattice_before():
@@ -141,7 +138,209 @@ def test_nothing_is_left_of_the_lattice_before():
     assert len(local_trees([large], [[[(4999, 1.0)]]], [[1.0]], [[]], 4)[0]) == 1
     ids, cost = np.full((5, 1, 1), -1, np.int32), np.full((5, 1, 1), np.inf, np.float32)
     ids[2], cost[2] = 3, 1
-    counts = _core.best_tree([small.automaton()], np.full((5, 4), -1, np.int32), ids, cost, np.ones((1, 1)), nodes=4)[
-        -1
-    ]
+    histories, model = np.full((5, 4), -1, np.int32), small.automaton()
+    *_, counts = _core.best_tree([model], histories, ids, cost, np.ones((1, 1)), nodes=4)
     assert counts.tolist() == [0, 0, 1, 0, 0]
+
+
+# q of whole drafts.
+
+ONE, PLAIN = example.sausage(), Rescorer(example.model(), alpha=1.0)
+PUSHED, LOCAL = (PLAIN.normalise(ONE, example.HISTORY, local=local) for local in (False, True))
+
+
+def enumerated(problem, temperature, local):
+    """The lattices of a problem; for each the sausage, its paths and the slow q; the paths as drafts."""
+    lms, batch, alphas, histories, _ = problem
+    lattice = normalise(lms, batch, alphas, histories, temperature=temperature, local=local)
+    every, drafts = strings(batch)
+    slow = [Enumerated(one, lms, alphas, own, temperature, local=local) for one, own in zip(batch, histories)]
+    return lattice, list(zip(batch, every, slow)), drafts
+
+
+@settings(max_examples=250)
+@given(problems(), temperatures, st.booleans())
+def test_q_equals_enumeration(problem, temperature, local):
+    lattice, lattices, drafts = enumerated(problem, temperature, local)
+    rows, logq = lattice.rows(drafts), lattice.logq(drafts)
+    for b, (sausage, every, slow) in enumerate(lattices):
+        wanted = {prefix: slow.row(prefix) for prefix in {s[:t] for s in every for t in range(len(sausage))}}
+        for i, string in enumerate(every):
+            assert abs(logq[b, i] - slow.logq[string]) <= slow.rounding
+            for t in range(len(sausage)):
+                row = wanted[string[:t]]
+                assert np.abs(rows[b, i, t, : len(row)] - row).max() <= slow.rounding
+                assert not rows[b, i, t, len(row) :].any()
+            assert not rows[b, i, len(sausage) :].any()
+
+
+@settings(max_examples=100)
+@given(problems(), temperatures, st.booleans())
+def test_a_uniform_draws_the_candidate_in_whose_interval_it_lies(problem, temperature, local):
+    """The uniforms that draw a string are a box, a side for each slot; its volume is q of the string."""
+    lattice, lattices, drafts = enumerated(problem, temperature, local)
+    rows = lattice.rows(drafts)
+    for inside in (1e-6, 0.5, 1 - 1e-6):
+        uniforms, wide = np.zeros(drafts.shape), np.zeros(drafts.shape[:2], bool)
+        for b, (sausage, every, slow) in enumerate(lattices):
+            prefixes_of = {s[:t] for s in every for t in range(len(sausage))}
+            borders = {prefix: np.cumsum([0.0, *slow.row(prefix)]) for prefix in prefixes_of}
+            for i, string in enumerate(every):
+                sides = [borders[string[:t]][[rank, rank + 1]] for t, rank in enumerate(string)]
+                wide[b, i] = all(high - low > 1e-4 for low, high in sides)
+                uniforms[b, i, : len(string)] = [low + inside * (high - low) for low, high in sides]
+        uniforms = np.minimum(uniforms, np.nextafter(1, 0))
+        tokens, q, logq, lengths = lattice.sample(uniforms, threads=2)
+        assert np.array_equal(tokens[wide], drafts[wide]) and np.array_equal(q[wide], rows[wide])
+        assert np.array_equal(logq, lattice.logq(tokens))
+        assert (lengths == np.array([[len(sausage)] for sausage, *_ in lattices])).all()
+
+
+def test_a_worked_example_of_q():
+    """The figures of docs/how/pushing.md."""
+    # Head probability times p of the model, slot by slot from the last: the mass of what may follow.
+    after_lionel_messi = 0.6 * 0.9 + 0.3 * (0.25 * 0.5 * 0.4)
+    after_messi = 0.6 * 0.6 + 0.3 * (0.5 * 0.4)
+    after_ronaldo = 0.6 * 0.2 + 0.3 * 0.4
+    after_lionel = 0.5 * (2 / 9 * 0.1) * after_ronaldo + 0.4 * 0.8 * after_lionel_messi
+    after_cristiano = 0.5 * 0.8 * after_ronaldo + 0.4 * (2 / 9 * 0.1) * after_messi
+    mass = 0.5 * 0.1 * after_lionel + 0.4 * 0.1 * after_cristiano
+    draft = np.array([[example.LIONEL, example.MESSI, example.SCORED]], np.int32)
+    rows, local = (lattice.rows(draft)[0] for lattice in (PUSHED, LOCAL))
+    assert rows[0] == pytest.approx([0.05 * after_lionel / mass, 0.04 * after_cristiano / mass], abs=1e-6)
+    assert rows[1, 1] == pytest.approx(0.4 * 0.8 * after_lionel_messi / after_lionel, abs=1e-6)
+    assert rows[2, 0] == pytest.approx(0.54 / after_lionel_messi, abs=1e-6)
+    assert local[0] == pytest.approx([5 / 9, 4 / 9], abs=1e-6)
+    page = (ROOT / "docs/how/pushing.md").read_text(encoding="utf-8")
+    whole = rows[[0, 1, 2], [0, 1, 0]]
+    for figure in (mass, after_lionel, after_cristiano, *whole, local[0, 0], local[1, 1], whole.prod()):
+        assert f"{figure:.4f}" in page
+
+
+@settings(max_examples=250)
+@given(problems(), temperatures, st.booleans(), st.integers(1, 300))
+def test_trees_of_whole_drafts_equal_enumeration(problem, temperature, local, nodes):
+    lattice, lattices, _ = enumerated(problem, temperature, local)
+    columns, larger = lattice.trees(nodes=nodes), lattice.trees(nodes=nodes + 1, threads=2)
+    for b, (sausage, every, slow) in enumerate(lattices):
+        found = prefixes(*(column[b] for column in columns))
+        assert found == prefixes(*(column[b] for column in larger))[:nodes]
+        ranks = {string[:t] for string in every for t in range(1, len(string) + 1)}
+        mass = {
+            tuple(sausage[t][rank][0] for t, rank in enumerate(prefix)): slow.log_mass_of(prefix) for prefix in ranks
+        }
+        assert len(found) == min(nodes, len(mass)) and len({tokens for *_, tokens in found}) == len(found)
+        rounding = slow.rounding + len(sausage) * 2.0**-32  # of the sums, and of every step to a multiple of 2^-32 nats
+        for (logq, _, tokens), best in zip(found, sorted(mass.values(), reverse=True)):
+            assert abs(mass[tokens] - best) <= 2 * rounding  # as probable as the one enumerated in its place
+            assert abs(logq - mass[tokens]) <= rounding + 1e-6 * abs(best)
+
+
+@settings(max_examples=60)
+@given(
+    oracle.models(VOCAB),
+    oracle.sausages(VOCAB, most_slots=3).filter(bool),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.lists(st.integers(0, VOCAB - 1), max_size=3),
+)
+def test_q_equals_openfst(lm, sausage, alpha, history):
+    """OpenFst composes the sausage with the model, every token an arc of every state, weights rounded as ours, and
+    pushes it in the log semiring.
+    """
+    pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+    from support.log_fsts import exact, log_model, log_sausage
+
+    pushed = pywrapfst.push(
+        pywrapfst.compose(log_sausage(sausage), log_model(lm, alpha, history)),
+        push_weights=True,
+        remove_total_weight=True,
+        delta=1e-15,
+    )
+    every, drafts = strings([sausage])
+    rows = normalise([lm], [sausage], [[alpha] * len(sausage)], [history]).rows(drafts)[0]
+    for i, string in enumerate(every[0]):
+        state = pushed.start()
+        for t, rank in enumerate(string):
+            arcs = {arc.ilabel - 1: (exact(arc.weight), arc.nextstate) for arc in pushed.arcs(state)}
+            wanted = [math.exp(-arcs[token][0]) for token, _ in sausage[t]]
+            assert rows[i, t, : len(wanted)] == pytest.approx(wanted, abs=1e-12)
+            state = arcs[sausage[t][rank][0]][1]
+
+
+def test_prefixes_and_tokens_that_are_no_candidates():
+    for local, lattice in ((False, PUSHED), (True, LOCAL)):
+        whole = lattice.rows(np.array([[0, 1, 4]]))[0]
+        prefix, stranger, late = lattice.rows(np.array([[0, -1, -1], [3, 1, 4], [0, 1, 2]]))
+        assert np.array_equal(prefix[:2], whole[:2]) and not prefix[2:].any()
+        assert np.array_equal(stranger[:1], whole[:1]) and not stranger[1:].any()
+        assert np.array_equal(late, whole)
+        logq = lattice.logq(np.array([[-1, -1, -1], [0, -1, -1], [3, 1, 4], [0, 1, 2]]))
+        assert logq.tolist() == [0, pytest.approx(math.log(whole[0, 0]), abs=1e-12), -math.inf, -math.inf]
+        shorter = normalise([], [[], [[(0, 1.0)]]], [], [[]] * 2, local=local)
+        assert shorter.logq(np.array([[[0]], [[0]]], np.int32)).tolist() == [[-math.inf], [0]]
+
+
+def test_impossible_candidates():
+    """After token 0 the model allows nothing: no whole draft has it, and a local path that drew it ends there."""
+    never, alpha = 2e6, [[10.0, 10.0]]  # together above 2^24 nats
+    lm = oracle.Backoff(2, 2, {(): {0: 1.0, 1: 1.0}, (0,): {0: never, 1: never}}, {(): 0.0, (0,): 0.0})
+    slot = [(0, 0.5), (1, 0.5)]
+    uniforms = np.array([[[0.0, 0.0], [0.25, 0.75]]])
+    pushed, local = (normalise([lm], [[slot, slot]], alpha, [[]], local=local) for local in (False, True))
+    tokens, q, logq, lengths = pushed.sample(uniforms)
+    assert tokens.tolist() == [[[1, 0], [1, 1]]] and q[0, 0] == pytest.approx(np.array([[0, 1], [0.5, 0.5]]))
+    assert logq[0] == pytest.approx([math.log(0.5)] * 2) and lengths.tolist() == [[2, 2]]
+    assert pushed.logq(np.array([[[0, 1]]], np.int32))[0, 0] == -math.inf
+    assert not pushed.rows(np.array([[[0, 1]]], np.int32))[0, 0, 1].any()
+    tokens, q, logq, lengths = local.sample(uniforms)
+    assert tokens.tolist() == [[[0, -1], [0, -1]]] and q[0, 0] == pytest.approx(np.array([[0.5, 0.5], [0, 0]]))
+    assert lengths.tolist() == [[1, 1]]
+    dead = normalise([oracle.unigrams([never, never])], [[slot, slot]], alpha, [[]])
+    tokens, q, logq, lengths = dead.sample(uniforms)
+    assert (tokens == -1).all() and not any(one.any() for one in (q, logq, lengths))
+    one_alive = normalise([oracle.unigrams([never, 1.0])], [[slot]], [[1.0]], [[]])
+    assert one_alive.sample(np.zeros((1, 1, 1)))[0].tolist() == [[[1]]]
+
+
+def test_ln_q_beyond_float64_probabilities():
+    lattice = normalise([], [[[(0, 0.0), (1, 900.0)]] * 2], [], [[]])
+    assert lattice.logq(np.array([[[1, 1]]], np.int32))[0, 0] == -1800
+    assert lattice.rows(np.array([[[1, 1]]], np.int32))[0, 0].tolist() == [[1, 0], [1, 0]]
+
+
+def test_the_largest_uniform_draws_a_candidate_with_mass():
+    lattice = normalise([], [[[(0, 0.0), (1, 0.1), (2, 0.2), (3, 800.0)]] * 8], [], [[]], local=True)
+    tokens, *_ = lattice.sample(np.full((1, 1, 8), np.nextafter(1, 0)))
+    assert (tokens == 2).all()
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_the_arrays_are_copied(local):
+    ids, drafts = np.array([[[0, 1]]], np.int32), np.array([[[1]]], np.int32)
+    arrays = np.zeros((1, 0), np.int32), ids, np.zeros((1, 1, 2), np.float32), np.ones((1, 1))
+    lattice = _core.Normalised([oracle.unigrams([1.0, 2.0]).automaton()], *arrays, local=local)
+    rows = lattice.rows(drafts)
+    ids[:] = 10**6
+    assert np.array_equal(lattice.rows(drafts), rows)
+
+
+def test_dense_rows():
+    drafts = PUSHED.sample(np.random.default_rng(0).random((4, 3)))
+    rows = dense_rows(drafts.q, drafts.ids, 6)
+    assert rows.shape == (4, 3, 6) and np.allclose(rows.sum(-1), 1)
+    for t, slot in enumerate(example.IDS):
+        assert np.array_equal(rows[:, t, slot], drafts.q[:, t])
+    ragged = dense_rows(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[2, 0], [1, -1]], np.int32), 3)
+    assert ragged.tolist() == [[0.5, 0, 0.5], [0, 1, 0]]
+    q = drafts.logq[:, None].repeat(3, 1)
+    refuses(ValueError, lambda: dense_rows(q, drafts.ids, 6), "q", "[..., T, K]", "[T, K]", "[4, 3]", "[3, 2]")
+    refuses(ValueError, lambda: dense_rows(drafts.q, drafts.ids, 4), "ids", "vocab_size", "4", "5")
+
+
+def test_no_paths_and_no_lattices():
+    lm = oracle.unigrams([1.0] * VOCAB)
+    lattice = normalise([lm], [[[(0, 1.0)]]], [[1.0]], [[]])
+    assert lattice.sample(np.zeros((1, 0, 1)))[1].shape == (1, 0, 1, 1)
+    none = np.zeros((0, 2, 3), np.int32)
+    empty = _core.Normalised([lm.automaton()], none[:, :0, 0], none, none.astype(np.float32), np.ones((1, 2)))
+    assert empty.rows(np.zeros((0, 4, 2), np.int32)).shape == (0, 4, 2, 3)

@@ -60,9 +60,14 @@ def walk_normalised(lattice: _core.Normalised, draw: np.random.Generator) -> Non
     lattice.rows(draw.integers(0, VOCAB, (2, 3, 4)).astype(np.int32))
 
 
-def running_text() -> _core.ContextModel:
+def text_of(*tokens) -> _core.ContextModel:
     text = _core.ContextModel(shares=np.ones((3, 3)), predicted=np.ones((3, 3)))
-    text.extend(np.array([0, 1, 2, 0, 1, 3], np.int32))
+    text.extend(np.array(tokens, np.int32))
+    return text
+
+
+def running_text() -> _core.ContextModel:
+    text = text_of(0, 1, 2, 0, 1, 3)
     text.foresee(np.array([2], np.int32), np.array([4, 5], np.int32), np.array([0.5, 0.25], np.float32))
     return text
 
@@ -133,26 +138,16 @@ def test_short_and_long_arrays_are_refused(name):
         automaton(good._replace(**{name: array.astype(np.int64)}))
 
 
-def test_sizes_that_fit_no_model_are_refused():
-    for row, column, value, message in [
-        (0, 0, 8, ["order 1", "9"]),
-        (1, 0, 2**32, ["order 2", "4294967296"]),
-        (1, 3, 10, ["order 2", "10"]),
-        (1, 3, 0, ["order 2"]),
-        (1, 1, 3, ["order 2", "4", "1"]),
-        (1, 1, 1, ["order 2", "4", "1"]),
-        (2, 4, 8, ["order 3", "4", "1", "2"]),
-    ]:
-        bad = compact()
-        sizes = bad.sizes.copy()
-        sizes[row, column] = value
-        with refused(ValueError, *message):
-            automaton(bad._replace(sizes=sizes))
-    refuses(ValueError, lambda: automaton(compact()._replace(next_bits=16)), "next_bits", "15", "16")
-
-
-def test_check_names_the_entry():
-    for name, index, value, message in [
+@pytest.mark.parametrize(
+    "name, index, value, message",
+    [
+        ("sizes", (0, 0), 8, ["order 1", "9"]),
+        ("sizes", (1, 0), 2**32, ["order 2", "4294967296"]),
+        ("sizes", (1, 3), 10, ["order 2", "10"]),
+        ("sizes", (1, 3), 0, ["order 2"]),
+        ("sizes", (1, 1), 3, ["order 2", "4", "1"]),
+        ("sizes", (1, 1), 1, ["order 2", "4", "1"]),
+        ("sizes", (2, 4), 8, ["order 3", "4", "1", "2"]),
         ("arc_token", 1, 0, ["arc_token[10]", "9"]),
         ("root_cost", 4, np.nan, ["root_cost[4]"]),
         ("first_state", 0, 1, ["first_state[0]", "5", "1"]),
@@ -163,18 +158,20 @@ def test_check_names_the_entry():
         ("backoff_state", 1, 0, ["backoff_state[6]", "2", "1"]),
         ("arcs", 5, 0, ["contexts"]),  # the code behind the first cost
         ("arcs", 4, 99, ["arcs[9]"]),
-    ]:
-        good = compact()
-        bad = getattr(good, name).copy()
-        bad[index] = value
-        with refused(ValueError, *message):
-            automaton(good._replace(**{name: bad})).check()
+    ],
+)
+def test_damage_is_named(name, index, value, message):
+    """Sizes that fit no model before anything is read by them, other entries by a check."""
+    bad = getattr(compact(), name).copy()
+    bad[index] = value
+    with refused(ValueError, *message):
+        made = automaton(compact()._replace(**{name: bad}))
+        assert name != "sizes"
+        made.check()
 
 
-def text_of(*tokens) -> _core.ContextModel:
-    text = _core.ContextModel(shares=np.ones((1, 3)), predicted=np.ones((1, 3)))
-    text.extend(np.array(tokens, np.int32))
-    return text
+def test_too_many_bits_of_a_state_are_refused():
+    refuses(ValueError, lambda: automaton(compact()._replace(next_bits=16)), "next_bits", "15", "16")
 
 
 BEYOND = np.repeat(np.array([[[0]], [[99]]], np.int32), 2, 1)
@@ -221,9 +218,36 @@ def test_arrays_and_options_that_searches_refuse(searches, change, error, messag
     for name in searches:
         given = {"lm": lm, "histories": np.zeros((2, 1), np.int32), "ids": np.zeros((2, 2, 1), np.int32)}
         given |= {"alpha": np.ones((1, 2)), **SEARCHES[name], **change}
-        model, histories, ids, alpha = (given.pop(one) for one in ("lm", "histories", "ids", "alpha"))
-        arrays = [histories, ids, np.zeros(ids.shape, np.float32), alpha]
-        if name == "open_tree":
-            arrays.append(given.pop("weights"))
+        model, cost = given.pop("lm"), np.zeros(given["ids"].shape, np.float32)
+        given |= {"model": model} if name == "open_tree" else {"models": [model]}
         with refused(error, *message):
-            getattr(_core, name)(model if name == "open_tree" else [model], *arrays, **given)
+            getattr(_core, name)(cost=cost, **given)
+
+
+PASS = {
+    "drafted": np.array([4, 5], np.int32),
+    "parents": np.array([-1, 0], np.int32),
+    "accepted": np.array([0], np.int32),
+    "ids": np.zeros((2, 1), np.int32),
+    "p": np.full((2, 1), 0.5, np.float32),
+}
+
+
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("drafted", [4, -2], ["drafted[1]", "-2"]),
+        ("parents", [-1, 1], ["parents", "-1", "0"]),
+        ("parents", [-1], ["parents", "2", "1"]),
+        ("accepted", [2], ["accepted", "0", "1", "2"]),
+        ("ids", [[0]], ["2", "1"]),
+        ("p", [[0.5]], ["2", "1"]),
+        ("p", [[0.5], [1.5]], ["p[1, 0]", "1.5"]),
+    ],
+)
+def test_a_pass_that_cannot_be_counted_leaves_the_text_as_it_was(name, value, message):
+    text, ids = running_text(), np.arange(12, dtype=np.int32)
+    with refused(ValueError, *message):
+        _core.foresee_rejected(text, **PASS | {name: np.array(value, PASS[name].dtype)})
+    for mine, other in zip(*(one.mixture(np.array([4], np.int32), ids) for one in (text, running_text()))):
+        assert np.array_equal(mine, other)

@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import CONFIG, V, text, untrained
 
+from rescore import Sampling
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.models.draft_step import DraftStep
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
 
 MODEL = untrained(config=structs.replace(CONFIG, heads=1))
@@ -57,29 +57,30 @@ def step(histories, rooms, seed: int = 0) -> DraftStep:
     return DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * len(histories), room=rooms, random=random)
 
 
-def histories(lengths=(5, 3, 9)) -> list[np.ndarray]:
-    return [text(n, seed=n).astype(np.int32) for n in lengths]
+TEXTS = [text(n, seed=n).astype(np.int32) for n in (5, 3, 9)]
 
 
-def session(prompts, shaping: Shaping, drawn: bool = True, gamma: int = 4):
-    return DraftModelDrafter(BlockwiseTarget(MODEL), gamma=gamma, vocab_size=V, drawn=drawn).open(
-        [prompt.astype(np.int64) for prompt in prompts], shaping
-    )
+def session(prompts, shaping: Shaping, *, model=None, gamma=4, drawn=True):
+    drafter = DraftModelDrafter(model or BlockwiseTarget(MODEL), gamma=gamma, vocab_size=V, drawn=drawn)
+    return drafter.open([prompt.astype(np.int64) for prompt in prompts], shaping)
+
+
+def assert_law(distribution, history, tokens, shaping):
+    q = law_by_hand([*history.tolist(), *tokens], shaping)
+    np.testing.assert_allclose(distribution.after(tokens).numpy(), q, atol=2e-5)
 
 
 @pytest.mark.parametrize("shaping", SHAPINGS.values(), ids=SHAPINGS)
 def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
-    texts = histories()
+    texts, rooms = TEXTS, [4, 2, 7]
     work = session([one[:-1] for one in texts], shaping)
     for round in range(3):
-        rooms = [4, 2, 7]
         asked = step(texts, rooms, seed=round)
         drafts = work.propose(asked)
         for b, (draft, one, room) in enumerate(zip(drafts, texts, rooms)):
             tokens = draft.tree.tokens.tolist()
-            assert draft.tree.parents.tolist() == [-1, 0, 1, 2][: len(tokens)]
+            assert draft.tree.parents.tolist() == [-1, 0, 1, 2][: min(4, room)]
             assert draft.draws == tuple(range(len(tokens)))
-            assert len(tokens) == min(4, room)
             uniforms = np.random.default_rng([round, b]).random(len(tokens) + 1)
             assert asked.random[b].random() == uniforms[-1]
             rows = draft.distribution.rows(range(-1, len(tokens) - 1)).numpy()
@@ -98,31 +99,26 @@ def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
 
 def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
     shaping = SHAPINGS["processed"]
-    texts = histories()
-    work = session(texts, shaping)
-    drafts = work.propose(step(texts, [9, 9, 9]))
-    later = [np.append(one, [1, 2]).astype(np.int32) for one in texts]
+    work, later = session(TEXTS, shaping), [np.append(one, [1, 2]).astype(np.int32) for one in TEXTS]
+    drafts = work.propose(step(TEXTS, [9, 9, 9]))
     for ask in range(3):
         for b in (2, 0):
             for tokens in ([5], [5, 6, 7], [int(drafts[b].tree.tokens[0]), 20]):
-                q = law_by_hand([*texts[b].tolist(), *tokens], shaping)
-                np.testing.assert_allclose(drafts[b].distribution.after(tokens).numpy(), q, atol=2e-5)
+                assert_law(drafts[b].distribution, TEXTS[b], tokens, shaping)
             with refused(ValueError, "4"):
                 drafts[b].distribution.after([1, 2, 3, 4])
         if ask == 1:  # the first request ends, the others change places and go on
             work.select([2, 0])
             later = [later[2], later[0]]
-        following = work.propose(step(later, [9] * len(later)))
-        for one, draft in zip(later, following):
-            q = law_by_hand(one.tolist(), shaping)
-            np.testing.assert_allclose(draft.distribution.after([]).numpy(), q, atol=2e-5)
+        for one, draft in zip(later, work.propose(step(later, [9] * len(later)))):
+            assert_law(draft.distribution, one, [], shaping)
     refuses(ValueError, lambda: drafts[1].distribution.after([int(drafts[1].tree.tokens[0]) ^ 1]), "[2, 0]", "1")
 
 
 def test_a_deterministic_draft_is_the_small_models_greedy_text():
-    texts, shaping, rooms = histories(), SHAPINGS["processed"], (4, 1, 0)
-    drafts = session(texts, shaping, drawn=False).propose(step(texts, rooms))
-    for draft, one, room in zip(drafts, texts, rooms):
+    shaping, rooms = SHAPINGS["processed"], (4, 1, 0)
+    drafts = session(TEXTS, shaping, drawn=False).propose(step(TEXTS, rooms))
+    for draft, one, room in zip(drafts, TEXTS, rooms):
         expected: list[int] = []
         for _ in range(room):
             law = law_by_hand([*one.tolist(), *expected], replace(shaping, sampling=None))
@@ -131,33 +127,25 @@ def test_a_deterministic_draft_is_the_small_models_greedy_text():
 
 
 def test_no_room_gives_no_draft_and_takes_no_number():
-    texts = histories((5, 3))
-    asked = step(texts, [0, 0])
-    drafts = session(texts, SHAPINGS["sampled"]).propose(asked)
-    assert [draft.tree.size for draft in drafts] == [0, 0]
-    assert drafts[0].distribution.rows([]).shape == (0, V)
-    refuses(ValueError, lambda: drafts[0].distribution.rows([-1]), "nodes", "0", "-1")
-    refuses(ValueError, lambda: drafts[0].distribution.after([]), "0")
+    asked = step(TEXTS, [0, 0, 2])
+    none, _, two = session(TEXTS, SHAPINGS["sampled"]).propose(asked)
+    assert none.tree.size == 0 and none.distribution.rows([]).shape == (0, V)
     assert asked.random[1].random() == np.random.default_rng([0, 1]).random()
+    refuses(ValueError, lambda: none.distribution.after([]), "0")
+    for draft, node, *named in ((none, -1, "0"), (two, -2, "-1", "2"), (two, 1, "-1", "2")):
+        with refused(ValueError, "nodes", *named, node):
+            draft.distribution.rows([node])
 
 
 def test_a_draft_goes_on_beyond_the_small_models_context():
     """Context 96; the text is read from a later token on, and the law is that of what was read."""
     model, shaping, whole = BlockwiseTarget(MODEL), SHAPINGS["sampled"], text(30, seed=5).astype(np.int32)
     model.context = 12
-    work = DraftModelDrafter(model, gamma=3, vocab_size=V, drawn=True).open([whole[:20].astype(np.int64)], shaping)
-    (draft,) = work.propose(step([whole], [9]))
+    (draft,) = session([whole[:20]], shaping, model=model, gamma=3).propose(step([whole], [9]))
     for tokens in ([], [1, 2]):
-        q = law_by_hand([*whole[20:].tolist(), *tokens], shaping)
-        np.testing.assert_allclose(draft.distribution.after(tokens).numpy(), q, atol=2e-5)
+        assert_law(draft.distribution, whole[20:], tokens, shaping)
 
 
-def test_messages():
-    for gamma in (0, True, 2.0):
-        with refused(ValueError, "gamma"):
-            DraftModelDrafter(BlockwiseTarget(MODEL), gamma=gamma, vocab_size=V, drawn=True)
-    texts = histories()
-    draft = session(texts, SHAPINGS["sampled"]).propose(step(texts, [2, 2, 2]))[0]
-    for node in (-2, 1):
-        with refused(ValueError, "nodes", "-1", "2", node):
-            draft.distribution.rows([node])
+@pytest.mark.parametrize("gamma", [0, True, 2.0])
+def test_lengths_that_are_refused(gamma):
+    refuses(ValueError, lambda: session(TEXTS, SHAPINGS["sampled"], gamma=gamma), "gamma")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from support.refusals import refused, refuses
+from support.refusals import refuses
 
 torch = pytest.importorskip("torch")
 
@@ -44,6 +44,11 @@ def beams_by_hand(sausage: Sausage, history, alpha, paths: int) -> list[tuple[in
     return kept
 
 
+def trees_of(sausages: Sausage, histories, **options):
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), **{"vocab_size": V, **options})
+    return rescorer.trees(rescorer.open(histories, sausages.ids.shape[1]), sausages, histories)
+
+
 @st.composite
 def lattices(draw, slots: int = 3, width: int = 3):
     """A batch of ragged lattices, each with the tokens before it."""
@@ -70,8 +75,7 @@ alphas = st.one_of(
 @given(lattices(), alphas, st.sampled_from([1, 2, 3, 27]))
 def test_a_beam_keeps_the_best_prefixes_of_each_slot(case, alpha, paths):
     sausages, histories = case
-    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha, paths=paths)
-    trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
+    trees = trees_of(sausages, histories, alpha=alpha, paths=paths)
     for b, history in enumerate(histories):
         assert sorted(strings(trees[b])) == sorted(beams_by_hand(sausages[b], history, alpha, paths))
 
@@ -83,9 +87,7 @@ def test_ties_are_broken_by_rank_first_slot_first(costs, paths):
     better ranks.
     """
     sausages = Sausage.from_topk([[[3, 1], [7, 2], [5, 4]]], -np.array([costs]))
-    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.0, paths=paths)
-    history = [np.array([1, 2], np.int32)]
-    found = strings(rescorer.trees(rescorer.open(history, 3), sausages, history)[0])
+    found = strings(trees_of(sausages, [np.array([1, 2], np.int32)], alpha=0.0, paths=paths)[0])
     held = [()]
     for t in range(3):
         grown = [(*path, rank) for path in held for rank in range(2)]
@@ -97,12 +99,11 @@ def test_ties_are_broken_by_rank_first_slot_first(costs, paths):
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_a_candidate_that_the_model_cannot_write_is_not_chosen(alpha):
     sausages = Sausage.from_topk([[[V, 1]], [[V, V + 1]]], [[[-0.1, -2.0]], [[-0.1, -2.0]]])
-    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V + 2, alpha=alpha)
-    histories = [np.array([1, 2], np.int32)] * 2
-    trees = rescorer.trees(rescorer.open(histories, 1), sausages, histories)
+    options = {"histories": [np.array([1, 2], np.int32)] * 2, "vocab_size": V + 2, "alpha": alpha}
+    trees = trees_of(sausages, **options)
     assert trees.count.tolist() == [1, 0] and trees.tokens.tolist() == [[1], [-1]]
     nothing = Sausage(ids=np.full((2, 1, 2), -1, np.int32), cost=np.full((2, 1, 2), np.inf, np.float32))
-    trees = rescorer.trees(rescorer.open(histories, 1), nothing, histories)
+    trees = trees_of(nothing, **options)
     assert trees.count.tolist() == [0, 0] and trees[1].size == 0
 
 
@@ -111,21 +112,22 @@ def test_drafts_that_the_target_rescores_take_fewer_passes(paths):
     target, slots = BlockwiseTarget(trained()), HeadsLattice(heads=BlockwiseHeads(trained()), top_k=4)
     neural = NeuralDrafter(slots, NeuralRescorer(target, vocab_size=V, alpha=0.6, paths=paths))
     prompts = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
-    found = [
-        generate(target, prompts, drafter, Options(max_tokens=24)) for drafter in (None, PathDrafter(slots), neural)
-    ]
+    drafters = (None, PathDrafter(slots), neural)
+    found = [generate(target, prompts, drafter, Options(max_tokens=24)) for drafter in drafters]
     texts = [[one.tokens.tolist() for one in own] for own in found]
     plain, base, passes = (sum(one.statistics.passes for one in own) for own in found)
     assert texts[0] == texts[1] == texts[2] and passes < base < plain
 
 
-def test_messages():
-    model = BlockwiseTarget(MODEL)
-    refuses(ValueError, lambda: NeuralRescorer(model, vocab_size=V, paths=0), "paths", "0")
-    refuses(ValueError, lambda: NeuralRescorer(model, vocab_size=V, alpha=[[1.0]]), "alpha", "[T]", "[1, 1]")
-    for value in (-1.0, float("inf"), float("nan")):
-        with refused(ValueError, "alpha", "1000", value):
-            NeuralRescorer(model, vocab_size=V, alpha=[0.5, value])
-    rescorer = NeuralRescorer(model, vocab_size=V, alpha=[0.5, 1.0])
-    with refused(ValueError, "alpha", "1", "2"):
-        rescorer.trees(rescorer.open([np.array([1])], 1), Sausage.from_topk([[[1]]], [[[0.0]]]), [np.array([1])])
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        ({"paths": 0}, ["paths", "0"]),
+        ({"alpha": [[1.0]]}, ["alpha", "[T]", "[1, 1]"]),
+        *(({"alpha": [0.5, value]}, ["alpha", "1000", value]) for value in (-1.0, float("inf"), float("nan"))),
+        ({"alpha": [0.5, 1.0]}, ["alpha", "1", "2"]),
+    ],
+)
+def test_weights_and_sizes_that_are_refused(options, named):
+    sausages = Sausage.from_topk([[[1]]], [[[0.0]]])
+    refuses(ValueError, lambda: trees_of(sausages, [np.array([1])], **options), *named)

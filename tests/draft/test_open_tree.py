@@ -5,7 +5,6 @@ import itertools
 import math
 import random
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +19,8 @@ from rescore import _core
 
 VOCAB = 5
 LEAST_MASS, RAREST = 1e-6, 32.0
-numbers = st.floats(0, 2)
+numbers, token = st.floats(0, 2), st.integers(0, VOCAB - 1)
+predictions = st.dictionaries(token, st.floats(0.0078125, 0.25, width=32), max_size=3)
 weights_of_order = st.tuples(st.floats(-3, 3), st.floats(0, 2), st.floats(-2, 1))
 WITTEN_BELL = (0.0, 1.0, -1.0)
 
@@ -40,17 +40,17 @@ def problems(draw):
     sausage = draw(sausages(VOCAB, most_slots=3))
     slots = max(1, len(sausage))
     of_slots = st.lists(numbers, min_size=slots, max_size=slots)
-    history = draw(st.lists(st.integers(0, VOCAB - 1), max_size=12))
+    history = draw(st.lists(token, max_size=12))
     shares = draw(st.one_of(st.none(), st.lists(weights_of_order, min_size=1, max_size=4)))
     weights = [draw(of_slots) for _ in range(3)] + [draw(st.lists(st.floats(-5, 5), min_size=slots, max_size=slots))]
     opened = draw(st.booleans())
     return draw(models(VOCAB)), sausage, weights, history, shares, opened, draw(st.integers(1, 3))
 
 
-def steps(problem, prefix, memory=None, foreseen=(), edits=None):
+def steps(problem, prefix, **told):
     """-ln q of every token that may follow the prefix, at least 0."""
     sausage, opened = problem[1], problem[5]
-    every = all_steps(problem, prefix, memory, foreseen, edits)
+    every = all_steps(problem, prefix, **told)
     proposed = every if opened else dict(sausage[len(prefix)])
     return {w: max(every[w], 0.0) for w in proposed}
 
@@ -86,7 +86,7 @@ def all_steps(problem, prefix, memory=None, foreseen=(), edits=None):
     return {w: total - value for w, value in weight.items()}
 
 
-def enumerated(problem, memory=None, foreseen=(), steps=steps):
+def enumerated(problem, steps=steps, **told):
     """{prefix: logq} of all prefixes."""
     sausage, *_, opened, depth = problem[1:]
     out, frontier = {}, {(): 0.0}
@@ -94,7 +94,7 @@ def enumerated(problem, memory=None, foreseen=(), steps=steps):
         frontier = {
             (*prefix, w): cost + step
             for prefix, cost in frontier.items()
-            for w, step in steps(problem, prefix, memory, foreseen).items()
+            for w, step in steps(problem, prefix, **told).items()
         }
         out |= {prefix: -cost for prefix, cost in frontier.items()}
     return out
@@ -102,30 +102,29 @@ def enumerated(problem, memory=None, foreseen=(), steps=steps):
 
 def call(**changes):
     """The core's trees of two slots of a single token each, unless something else is asked for."""
-    values = {
-        "model": unigrams([1.0] * VOCAB).automaton(),
-        "histories": np.zeros((1, 0), np.int32),
-        "ids": np.zeros((1, 2, 1), np.int32),
-        "cost": np.ones((1, 2, 1), np.float32),
-        "alpha": np.ones((1, 2)),
-        "weights": np.ones((3, 2)),
-        "open": True,
-        "texts": [],
-        "depth": 2,
-        "nodes": 4,
-    } | changes
-    first = [values.pop(name) for name in ("model", "histories", "ids", "cost", "alpha", "weights")]
-    return _core.open_tree(*first, **values)
+    return _core.open_tree(
+        **{
+            "model": unigrams([1.0] * VOCAB).automaton(),
+            "histories": np.zeros((1, 0), np.int32),
+            "ids": np.zeros((1, 2, 1), np.int32),
+            "cost": np.ones((1, 2, 1), np.float32),
+            "alpha": np.ones((1, 2)),
+            "weights": np.ones((3, 2)),
+            "open": True,
+            "texts": [],
+            "depth": 2,
+            "nodes": 4,
+        }
+        | changes
+    )
 
 
 def headless(costs, *, texts, depth, nodes):
     """The tree of a lattice without slots, under a model of single tokens."""
     none, weights = np.empty((1, 0, 1), np.int32), np.empty((3, 0))
+    arrays = {"ids": none, "cost": none.astype(np.float32), "alpha": weights[:1], "weights": weights}
     model = unigrams(costs.tolist()).automaton()
-    sizes = {"depth": depth, "nodes": nodes, "threads": 2}
-    return call(
-        model=model, ids=none, cost=none.astype(np.float32), alpha=weights[:1], weights=weights, texts=texts, **sizes
-    )
+    return call(**arrays, model=model, texts=texts, depth=depth, nodes=nodes, threads=2)
 
 
 def search(problem, nodes, copies=1, foreseen=(), **more):
@@ -157,13 +156,14 @@ WEIGHTS = [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
 GAINING = (Backoff(VOCAB, 2, ARCS, BACKOFF), [[(0, 0.0)]] * 2, WEIGHTS, [1, 2], [WITTEN_BELL], True, 2)
 
 
-def assert_best(columns, wanted, nodes, row=0):
-    """A row's tree holds the n best of all prefixes, with their ln q."""
-    found = prefixes(*(column[row] for column in columns))
-    assert len(found) == min(nodes, len(wanted)) and len({tokens for *_, tokens in found}) == len(found)
-    assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
-    best = sorted(wanted.values(), reverse=True)[: len(found)]
-    assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+def assert_best(columns, wanted, nodes):
+    """The tree of every row holds the n best of all prefixes, with their ln q."""
+    best = sorted(wanted.values(), reverse=True)[:nodes]
+    for row in zip(*columns, strict=True):
+        found = prefixes(*row)
+        assert len({tokens for *_, tokens in found}) == len(found)
+        assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
+        assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
 
 
 @settings(max_examples=300, deadline=None)
@@ -212,7 +212,7 @@ def listed(problem, prefix) -> set[int]:
 def bounded_steps(acceptor, few):
     """`steps` under a structure: q divided by that of the allowed tokens."""
 
-    def steps(problem, prefix, *_):
+    def steps(problem, prefix):
         sausage, opened, every = problem[1], problem[5], all_steps(problem, prefix)
         allowed = acceptor.of(prefix)
         if len(allowed) == VOCAB:
@@ -234,9 +234,7 @@ def test_under_a_structure(problem, nodes, seed, few):
     """Exactly the best prefixes of q restricted to an acceptor, of two rows alike."""
     acceptor = Acceptor(seed, copies=2)
     columns = search(problem, nodes, copies=2, allowed=acceptor, few=few)
-    wanted = enumerated(problem, steps=bounded_steps(acceptor, few))
-    for row in range(2):
-        assert_best(columns, wanted, nodes, row)
+    assert_best(columns, enumerated(problem, steps=bounded_steps(acceptor, few)), nodes)
 
 
 @settings(max_examples=200, deadline=None)
@@ -254,7 +252,7 @@ def test_prefixes_below_the_least_q_are_left_out(problem, nodes, least):
 @settings(max_examples=300, deadline=None)
 @given(
     problems(),
-    st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=8), max_size=4),
+    st.lists(st.lists(token, max_size=8), max_size=4),
     st.lists(weights_of_order, min_size=1, max_size=4),
     st.integers(1, 40),
 )
@@ -264,22 +262,13 @@ def test_memory_stands_between_the_text_and_the_model(problem, texts, shares, no
         memory.begin()
         memory.extend(np.array(text, np.int32))
     columns = search(problem, nodes, copies=2, threads=2, memories=[memory] * 2)
-    wanted = enumerated(problem, Earlier(texts, shares))
-    for row in range(2):
-        assert_best(columns, wanted, nodes, row)
+    assert_best(columns, enumerated(problem, memory=Earlier(texts, shares)), nodes)
 
 
 @settings(max_examples=300, deadline=None)
 @given(
     problems().filter(lambda problem: problem[4]),
-    st.lists(
-        st.tuples(
-            st.lists(st.integers(0, VOCAB - 1), max_size=3),
-            st.dictionaries(st.integers(0, VOCAB - 1), st.floats(0.0078125, 0.25, width=32), max_size=3),
-        ),
-        min_size=1,
-        max_size=6,
-    ),
+    st.lists(st.tuples(st.lists(token, max_size=3), predictions), min_size=1, max_size=6),
     st.integers(1, 40),
 )
 def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nodes):
@@ -289,8 +278,8 @@ def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nod
 @settings(max_examples=250, deadline=None)
 @given(
     problems(),
-    st.lists(st.integers(0, VOCAB - 1), max_size=11),
-    st.lists(st.integers(0, VOCAB - 1), max_size=8),
+    st.lists(token, max_size=11),
+    st.lists(token, max_size=8),
     st.tuples(*[st.floats(0.001, 0.3)] * 6),
     st.tuples(st.floats(-3, 3), st.floats(0, 3)),
     st.integers(1, 40),
@@ -298,10 +287,9 @@ def test_what_was_predicted_after_rejected_drafts_is_in_q(problem, foreseen, nod
 def test_a_text_that_is_expected_stands_before_all_others(problem, expected, text, arcs, share, nodes):
     model = _core.EditModel(np.array(expected, np.int32), arcs=arcs, share=share)
     model.extend(np.array(text, np.int32))
-    wanted = enumerated(problem, steps=partial(steps, edits=Edits(expected, arcs, share, text)))
-    columns = search(problem, nodes, copies=2, expected=[None, model])
-    assert_best(columns, wanted, nodes, row=1)
-    free = search(problem, nodes)
+    columns, free = search(problem, nodes, copies=2, expected=[None, model]), search(problem, nodes)
+    wanted = enumerated(problem, edits=Edits(expected, arcs, share, text))
+    assert_best([column[1:] for column in columns], wanted, nodes)
     assert all(np.array_equal(mine[0], other[0]) for mine, other in zip(columns, free))
 
 
@@ -349,7 +337,7 @@ def test_copies_run_on(depth, nodes):
     text, twin = counts(shares), Text(once + once[:12], shares)
     text.extend(np.array(twin.tokens, np.int32))
     out = headless(-np.log(p), depth=depth, nodes=nodes, texts=[text])
-    found, queue, wanted = prefixes(*(column[0] for column in out)), [(0.0, ())], {}
+    queue, wanted = [(0.0, ())], {}
     while len(wanted) <= nodes:
         cost, prefix = heapq.heappop(queue)
         wanted[prefix] = -cost
@@ -357,8 +345,8 @@ def test_copies_run_on(depth, nodes):
             steps = -np.log(twin.distribution(prefix, p))
             for w in range(vocab):
                 heapq.heappush(queue, (cost + steps[w], (*prefix, w)))
-    assert len(found) == nodes and max(at for _, at, _ in found) == min(depth, max(map(len, wanted))) > 32
-    assert {tokens: logq for logq, _, tokens in found} == pytest.approx({t: wanted[t] for *_, t in found}, abs=1e-4)
+    assert_best(out, {prefix: logq for prefix, logq in wanted.items() if prefix}, nodes)
+    assert out[2].max() == min(depth, max(map(len, wanted))) > 32
 
 
 @pytest.mark.parametrize("unseen_cost", [40.0, 1000.0])

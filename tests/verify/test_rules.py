@@ -1,21 +1,23 @@
-"""Verification rules: results on numpy and torch, walks by hand, edge cases, and messages."""
+"""Verification rules: results on numpy and torch, walks by hand, edge cases; sampling against a slow twin; messages."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.drafts import DRAFTS, longest, padded, strings
-from support.refusals import refused, refuses
+from support.refusals import refuses
 
-from rescore.decode.verify import greedy
+from rescore import Sampling, greedy
 from rescore.decode.verify.chain_rules import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.draft import best_tokens
 from rescore.decode.verify.modification import Modification, step
 from rescore.decode.verify.rule import Verdict
-from rescore.decode.verify.sampling import Sampling, residual, sample, uniform
+from rescore.decode.verify.sampling import residual, sample, uniform
+from rescore.decode.verify.shaping import shaped_probabilities
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection, rejections
 from rescore.lattice.tree import TokenTree
 
@@ -92,9 +94,8 @@ def test_torch_equals_numpy(rule, seed, vocab, size):
 def test_torch_equals_numpy_on_trees(siblings, seed):
     rng = np.random.default_rng(seed)
     p, q, u = probs(rng, 5, 4), None if siblings == "fixed" else probs(rng, 5, 4), rng.random(5)
-    verdict = RecursiveRejection(siblings).verdict(p, FORK, u, q=q)
-    own = None if q is None else torch.from_numpy(q)
-    assert RecursiveRejection(siblings).verdict(torch.from_numpy(p), FORK, u, q=own) == verdict
+    rule, own = RecursiveRejection(siblings), None if q is None else torch.from_numpy(q)
+    assert rule.verdict(torch.from_numpy(p), FORK, u, q=own) == rule.verdict(p, FORK, u, q=q)
     assert Matching().verdict(torch.from_numpy(p), FORK, u[:3]) == Matching().verdict(p, FORK, u[:3])
 
 
@@ -156,6 +157,12 @@ def test_the_largest_number_stays_below_every_sum(weights):
     assert int(sample(np.array([*weights, 0.0]), 1 - 2**-53)) < len(weights)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_best_token_of_scores_that_are_none(dtype):
+    rows = [[0.0, 2.0, 1.0], [math.nan, 2.0, 1.0], [math.inf, 0.0, 0.0], [-math.inf] * 3]
+    assert best_tokens(torch.tensor(rows, dtype=dtype)).tolist() == [1, -1, -1, -1]
+
+
 # Siblings.
 
 
@@ -181,8 +188,94 @@ def test_what_was_drawn_below_any_draw_of_a_node_is_the_nodes():
     assert verdict == Verdict(accepted=(0, 2), token=1)
 
 
+# Sampling.
+
+LOGITS = st.lists(st.integers(-8, 8).map(lambda n: n / 2) | st.just(-math.inf), min_size=1, max_size=7).filter(
+    lambda row: any(math.isfinite(z) for z in row)
+)
+
+
+def slow_distribution(row: list[float], sampling: Sampling) -> list[float]:
+    """The definition, token by token."""
+    best = max(row)
+    probs = {w: math.exp((z - best) / sampling.temperature) for w, z in enumerate(row)}
+    ranked = sorted(probs, key=lambda w: (-probs[w], w))
+    if sampling.top_k:
+        ranked = ranked[: sampling.top_k]
+    total = sum(probs[w] for w in ranked)
+    kept, mass = [], 0.0
+    for w in ranked:
+        if mass / total >= sampling.top_p:
+            break
+        kept.append(w)
+        mass += probs[w]
+    return [probs[w] / mass if w in kept else 0.0 for w in range(len(row))]
+
+
+@settings(max_examples=300)
+@given(row=LOGITS, top_k=st.integers(0, 8), top_p=st.floats(0.01, 1.0), temperature=st.floats(0.1, 3.0))
+def test_distribution_equals_the_slow_twin(row, top_k, top_p, temperature):
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+    got, expected = sampling.distribution(np.array(row)), np.array(slow_distribution(row, sampling))
+    borders = np.cumsum(np.sort(slow_distribution(row, Sampling(temperature=temperature, top_k=top_k)))[::-1])
+    if np.abs(borders - top_p).min() < 1e-9:
+        return  # rounding decides whether the token on the border stays
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-300)
+
+
+@settings(max_examples=300)
+@given(row=LOGITS, seed=st.integers(0, 2**64 - 1), top_k=st.integers(0, 8))
+def test_draw_inverts_the_cumulative_distribution(row, seed, top_k):
+    sampling = Sampling(temperature=0.7, top_k=top_k)
+    token, u = int(sampling.draw(np.array(row), np.uint64(seed))), float(uniform(np.uint64(seed)))
+    probs = sampling.distribution(np.array(row))
+    assert probs[token] > 0
+    assert math.fsum(probs[:token]) <= u + 1e-12
+    assert math.fsum(probs[: token + 1]) >= u - 1e-12
+
+
+def test_a_position_owns_its_number():
+    sampling = Sampling(seed=7)
+    many = sampling.seeds(2, 1000)
+    np.testing.assert_array_equal(sampling.seeds(2, 10), many[:10])
+    assert not np.intersect1d(many, sampling.seeds(3, 1000)).size
+    assert not np.intersect1d(many, Sampling(seed=8).seeds(2, 1000)).size
+    numbers = uniform(many)
+    assert 0 <= numbers.min() and numbers.max() < 1 and abs(numbers.mean() - 0.5) < 0.05
+    assert uniform(np.array([0, 2**63, 2**64 - 1], np.uint64)).tolist() == [0.0, 0.5, 1 - 2.0**-53]
+
+
+def test_the_stream_is_philox():
+    """Philox4x64-10 written out, for key (7, 2): the first four numbers come from counter 1."""
+    counter, key = [1, 0, 0, 0], [7, 2]
+    for _ in range(10):
+        high0, low0 = divmod(0xD2E7470EE14C6C93 * counter[0], 2**64)
+        high1, low1 = divmod(0xCA5A826395121157 * counter[2], 2**64)
+        counter = [high1 ^ counter[1] ^ key[0], low1, high0 ^ counter[3] ^ key[1], low0]
+        key = [(key[0] + 0x9E3779B97F4A7C15) % 2**64, (key[1] + 0xBB67AE8584CAA73B) % 2**64]
+    assert Sampling(seed=7).seeds(2, 4).tolist() == counter
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9, 0.5, 1e-9])
+@pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
+def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p):
+    logits = torch.randint(-3, 3, (9, 40), generator=torch.Generator().manual_seed(1)).float()  # many are equal
+    logits[0, 0] = -torch.inf
+    sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p)
+    of_tensors = shaped_probabilities(logits, sampling).numpy()
+    np.testing.assert_allclose(of_tensors, sampling.distribution(logits), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "expected"), [(5e-324, [0, 1, 0]), (1e-300, [0, 1, 0]), (1e308, [0.5, 0.5, 0])]
+)
+def test_temperatures_near_the_ends_of_float64(temperature, expected):
+    assert Sampling(temperature=temperature).distribution(np.array([1.0, 3.0, -np.inf])).tolist() == expected
+
+
 # Messages.
 
+IN_16_BITS = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 1000))).bfloat16().softmax(-1)
 P, Q = np.array([[0.5, 0.5]] * 3), np.array([[0.5, 0.5]] * 2)
 
 
@@ -212,6 +305,7 @@ def bad(array: np.ndarray, place, value) -> np.ndarray:
         ((P, Q, [0, 1], [0, 1.0, 0]), ValueError, ["uniforms[1]", "1.0"]),
         ((P, Q, [0, 1], [0, -0.1, 0]), ValueError, ["uniforms[1]", "-0.1"]),
         ((P, Q, [0, 1], [0, np.nan, 0]), ValueError, ["nan", "uniforms[1]", "0"]),
+        ((IN_16_BITS, torch.empty(0, 1000), [], [0.5]), ValueError, ["p[0]", "1", "float32", "float64"]),
     ],
 )
 @pytest.mark.parametrize("rule", CHAIN_RULES)
@@ -219,13 +313,9 @@ def test_messages_of_chains(rule, arguments, error, message):
     refuses(error, lambda: rule.verdict(*arguments), *message)
 
 
-def test_a_softmax_in_16_bits_is_refused():
-    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 1000)))
-    with refused(ValueError, "p[0]", "1", "float32", "float64"):
-        TOKEN.verdict(torch.softmax(logits.bfloat16(), -1), torch.empty(0, 1000), [], [0.5])
-
-
 TREE_P = np.full((5, 4), 0.25)
+SAMPLING = Sampling()
+ASKED = Modification(ratio=1.0, left=1, prefix=(7, 8), drafter=lambda text: np.array([0.5, 0.25]))
 
 
 def rejected(siblings: str, **options) -> Verdict:
@@ -233,40 +323,40 @@ def rejected(siblings: str, **options) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "call, error, message",
     [
-        ({"siblings": "greedy"}, ["siblings", "'independent'", "'distinct'", "'fixed'", "'greedy'"]),
-        ({"siblings": "distinct"}, ["q", "[1 + n, V]"]),
-        ({"siblings": "fixed", "q": TREE_P}, ["q"]),
-        ({"siblings": "fixed", "draws": [0, 1, 3]}, ["draws", "2"]),
-        ({"siblings": "fixed", "draws": [0, 1, 2, 4]}, ["draws[3]", "0", "4"]),
-        ({"siblings": "independent", "q": bad(TREE_P, 0, [0, 0, 1, 0])}, ["0", "-1"]),
-        ({"siblings": "distinct", "q": bad(TREE_P, 0, [1, 0, 0, 0])}, ["-1", "0"]),
-        ({"siblings": "independent", "q": bad(TREE_P, 0, 0.5)}, ["sum", "q[0]", "1e-06", "2"]),
-        ({"siblings": "independent", "q": TREE_P[:4]}, ["q", "[5, 4]", "[4, 4]"]),
+        (lambda: rejected("greedy"), ValueError, ["siblings", "'independent'", "'distinct'", "'fixed'", "'greedy'"]),
+        (lambda: rejected("distinct"), ValueError, ["q", "[1 + n, V]"]),
+        (lambda: rejected("fixed", q=TREE_P), ValueError, ["q"]),
+        (lambda: rejected("fixed", draws=[0, 1, 3]), ValueError, ["draws", "2"]),
+        (lambda: rejected("fixed", draws=[0, 1, 2, 4]), ValueError, ["draws[3]", "0", "4"]),
+        (lambda: rejected("independent", q=bad(TREE_P, 0, [0, 0, 1, 0])), ValueError, ["0", "-1"]),
+        (lambda: rejected("distinct", q=bad(TREE_P, 0, [1, 0, 0, 0])), ValueError, ["-1", "0"]),
+        (lambda: rejected("independent", q=bad(TREE_P, 0, 0.5)), ValueError, ["sum", "q[0]", "1e-06", "2"]),
+        (lambda: rejected("independent", q=TREE_P[:4]), ValueError, ["q", "[5, 4]", "[4, 4]"]),
+        (lambda: greedy.verify([0] * 4, FORK), ValueError, ["truth", "1", "5", "4"]),
+        (lambda: greedy.verify(np.zeros(5), FORK), TypeError, ["truth[0]", "0.0"]),
+        (lambda: Matching().verdict(TREE_P, FORK, [0.5] * 5), ValueError, ["uniforms", "3", "5"]),
+        (lambda: Matching().verdict(bad(TREE_P, 1, 0.5), FORK, [0.1] * 3), ValueError, ["sum", "p[1]", "1e-06", "2"]),
+        (lambda: replace(ASKED, ratio=np.inf), ValueError, ["ratio", "inf", "0"]),
+        (lambda: replace(ASKED, left=0), ValueError, ["left", "1", "0"]),
+        (lambda: step((ASKED,), P[0]), ValueError, ["sum", "drafter((7", "8))[0]", "1e-06", "0.75"]),
+        (lambda: step((ASKED,), np.full(3, 1 / 3)), ValueError, ["drafter((7", "8", "[1, 3]", "[1, 2]"]),
+        (lambda: Sampling(temperature=0.0), ValueError, ["temperature", "0.0"]),
+        (lambda: Sampling(temperature=math.nan), ValueError, ["temperature", "nan", "0"]),
+        (lambda: Sampling(temperature="1"), ValueError, ["temperature", "0", "'1'"]),
+        (lambda: Sampling(top_k=-1), ValueError, ["top_k", "0", "-1"]),
+        (lambda: Sampling(top_p=0.0), ValueError, ["top_p", "1]", "0.0"]),
+        (lambda: Sampling(top_p=1.5), ValueError, ["top_p", "0", "1]", "1.5"]),
+        (lambda: Sampling(seed=-3), ValueError, ["seed", "0", "2^64", "-3"]),
+        (lambda: Sampling(seed=True), ValueError, ["seed", "True", "0", "2^64"]),
+        (lambda: SAMPLING.seeds(-1, 4), ValueError, ["sequence", "0", "2^64", "-1"]),
+        (lambda: SAMPLING.distribution(np.array([0.0, math.nan])), ValueError, ["logits", "-inf"]),
+        (lambda: SAMPLING.distribution(np.array([0.0, math.inf])), ValueError, ["logits", "-inf"]),
+        (lambda: SAMPLING.distribution(np.array([-math.inf] * 2)), ValueError, ["logits", "-inf"]),
+        (lambda: SAMPLING.draw(np.zeros((2, 4)), np.zeros(3, np.uint64)), ValueError, ["seeds", "[2]", "[3]"]),
+        (lambda: SAMPLING.draw(np.zeros(4), np.array(0.5)), TypeError, ["seeds", "float64", "uint64"]),
     ],
 )
-def test_messages_of_trees(options, message):
-    refuses(ValueError, lambda: rejected(**options), *message)
-
-
-def test_messages_of_matches():
-    refuses(ValueError, lambda: greedy.verify([0] * 4, FORK), "truth", "1", "5", "4")
-    refuses(TypeError, lambda: greedy.verify(np.zeros(5), FORK), "truth[0]", "0.0")
-    refuses(ValueError, lambda: Matching().verdict(TREE_P, FORK, [0.5] * 5), "uniforms", "3", "5")
-    refuses(ValueError, lambda: Matching().verdict(bad(TREE_P, 1, 0.5), FORK, [0.1] * 3), "sum", "p[1]", "1e-06", "2")
-
-
-def test_messages_of_modifications():
-    with refused(ValueError, "ratio", "inf", "0"):
-        Modification(ratio=np.inf, left=1, prefix=(), drafter=lambda text: P[0])
-    refuses(ValueError, lambda: Modification(ratio=1.0, left=0, prefix=(), drafter=lambda text: P[0]), "left", "1", "0")
-    asked = Modification(ratio=1.0, left=1, prefix=(7, 8), drafter=lambda text: np.array([0.5, 0.25]))
-    refuses(ValueError, lambda: step((asked,), P[0]), "sum", "drafter((7", "8))[0]", "1e-06", "0.75")
-    refuses(ValueError, lambda: step((asked,), np.full(3, 1 / 3)), "drafter((7", "8", "[1, 3]", "[1, 2]")
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_best_token_of_scores_that_are_none(dtype):
-    rows = [[0.0, 2.0, 1.0], [math.nan, 2.0, 1.0], [math.inf, 0.0, 0.0], [-math.inf] * 3]
-    assert best_tokens(torch.tensor(rows, dtype=dtype)).tolist() == [1, -1, -1, -1]
+def test_messages(call, error, message):
+    refuses(error, call, *message)

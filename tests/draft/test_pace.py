@@ -1,4 +1,4 @@
-"""The size of trees: a worked example, times of passes, learning from acceptance."""
+"""Pace: the size of trees by worked examples, times of passes, and acceptance learned by what q says."""
 
 import gc
 from dataclasses import replace
@@ -6,20 +6,22 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.refusals import refuses
+from support.drafts import Trusting, tree_of
+from support.refusals import refused, refuses
 
-torch = pytest.importorskip("torch")
-
-from support.drafts import Trusting
-from support.tiny_blockwise import text, trained
-
-from rescore import BlendedDrafter, Options, generate
+from rescore import _core
 from rescore.decode.draft import pace
-from rescore.decode.draft.pace import PRIOR, SIZES, AutoWidth, Pace, PassTimes, WidthSession
-from rescore.decode.draft.tree_drafter import TreeSession
-from rescore.decode.models.blockwise import BlockwiseTarget
+from rescore.decode.draft.pace import EDGES, PRIOR, AcceptanceRates, AutoWidth, Pace, PassTimes, WidthSession
 from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree, Trees
+
+
+class Target:
+    """What is known of a target: where it is."""
+
+    def __init__(self, device="cpu"):
+        self.device = SimpleNamespace(type=device)
+
 
 # Node 2 is a child of node 0, node 4 of node 1.
 TREE = TokenTree.from_parents(range(7), (-1, -1, 0, 0, 1, 2, 2))
@@ -34,9 +36,8 @@ def trees_of(logq=LOGQ, parents=TREE.parents, depths=TREE.depths):
     return Trees(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq.astype(np.float32), count=count)
 
 
-def siblings(logq):
-    n = logq.shape[1]
-    return trees_of(logq, np.full(n, -1), np.ones(n))
+def siblings(n, q):
+    return trees_of(np.full((1, n), np.log(q)), np.full(n, -1), np.ones(n))
 
 
 def size(session, trees, drafting=0.0, room=16):
@@ -47,9 +48,9 @@ def trusting(times, requests=1, **options):
     return WidthSession(Pace(times, Trusting()), requests, **options)
 
 
-def passed(n, accepted, logq=LOGQ[0]):
-    """What a pass over the first n nodes said."""
-    return LastPass(tree=replace(TREE, logq=logq).head(n), accepted=accepted)
+def rejected(n):
+    """What a pass over the first n nodes said that accepted none."""
+    return [LastPass(tree=replace(TREE, logq=LOGQ[0]).head(n), accepted=())]
 
 
 def noted(found, *pairs):
@@ -96,8 +97,8 @@ def chain(*p):
         (TIMES, trees_of(), 1, {"room": 1}),
         (TIMES, trees_of(), 0, {"room": 0}),
         # Trees of 3 nodes of 0.1 bring 1.3 tokens in 13.1 ms: 99 a second, with a hundredth more for each node 102.
-        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 0, {}),
-        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(np.log(np.full((1, 3), 0.1))), 3, {"later": 0.01}),
+        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(3, 0.1), 0, {}),
+        (times((1, 0.010), (2, 0.0111), (4, 0.0131)), siblings(3, 0.1), 3, {"later": 0.01}),
         # Chains of 0, 1 and 2 tokens bring 1, 1.6 and 1.9 tokens in 10, 11 and 12 ms: 100, 145, 158 a second.
         (BY_TOKEN, chain(0.6, 0.3), 2, {}),
         # With recurrent state 0.4 and 0.7 + 0.3 tokens are expected to be read again later: 100, 140, 146.
@@ -132,16 +133,16 @@ def test_what_is_not_accepted_makes_trees_smaller():
     for _ in range(300):
         session.begin(last)
         sizes.append(size(session, trees_of()))
-        last = [passed(sizes[-1], ())]
+        last = rejected(sizes[-1])
     assert sizes[0] == 3 and sizes[-1] == 1 and sorted(sizes, reverse=True) == sizes  # two rows cost as much as one
     for _ in range(5000):
-        session.begin([passed(0, ())])
+        session.begin(rejected(0))
     assert size(session, trees_of()) == 3  # doubt fades
 
 
 def test_searches_in_vain_take_a_bounded_share_of_the_time():
     """A search of 0.5 ms in vain is repeated once plain passes of 10 ms have taken a hundred times as long."""
-    hopeless = siblings(np.full((1, 7), -9.0))
+    hopeless = siblings(7, 1e-4)
     for drafting, rest in ((5e-4, 5), (5e-5, 0), (0.03, pace.LONGEST_REST)):
         session = trusting(times((1, 0.010), (2, 0.012)))
         assert size(session, hopeless, drafting) == 0
@@ -174,8 +175,7 @@ def test_what_is_not_known_is_taken_to_be_cheap():
 @pytest.mark.parametrize("device, widest", [("cpu", 7), ("cuda", 63)])
 def test_an_accelerator_is_expected_to_have_arithmetic_to_spare(device, widest):
     """Every pass takes as long, though the first is slow: on a processor wider ones are taken to be too dear to try."""
-    target = type("Placed", (), {"device": torch.device(device)})()
-    times, sizes = AutoWidth(target).open(1).pace.times, np.array(SIZES)
+    times, sizes = AutoWidth(Target(device)).open(1).pace.times, np.array(pace.SIZES)
     gained, last = 1 + np.append(0, np.cumsum(0.5 / np.arange(1, pace.MAX_NODES + 1)))[sizes], 0
     for seconds in (0.06, *[0.02] * 40):
         last = sizes[int(np.argmax(gained / times.costs(1).at(1 + sizes)))]
@@ -213,24 +213,23 @@ def test_a_width_that_is_being_noted_is_not_looked_at():
     assert [costs.tokens.tolist()[:-2] for costs in seen[-4:]] == [[1, 4], [1, 4, 16], [1, 4, 16], [1, 4, 16]]
 
 
-def test_the_first_passes_of_a_process():
+def test_the_first_passes_of_a_process(monkeypatch):
     """The first pass takes a second, as in a cold process; it is not held against trees."""
     clock = iter(np.cumsum([0, 1, *[0, 0.01] * 10]))
-    session, sizes, trees = trusting(PassTimes()), [], siblings(np.full((1, 7), -1.0))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-        for _ in range(5):
-            session.begin()
-            sizes.append(size(session, trees))
-            session.end(sizes[-1])
+    session, sizes, trees = trusting(PassTimes()), [], siblings(7, 0.37)
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    for _ in range(5):
+        session.begin()
+        sizes.append(size(session, trees))
+        session.end(sizes[-1])
     assert sizes == [7, 0, 7, 7, 7]
 
 
 def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
     """Of cheap passes trees are drafted at once, of dear ones none; then its own times count."""
-    trees = siblings(np.log(np.full((1, 7), 0.12)))
+    trees = siblings(7, 0.12)
     for seconds, wanted in ((1.01, 7), (8.0, 0)):
-        auto = AutoWidth(BlockwiseTarget(trained()))
+        auto = AutoWidth(Target())
         noted(auto.open(1, 1).pace.times, (1, 1.0), (8, 9.0 - seconds))
         noted(auto.open(1, 30).pace.times, (1, 1.0), (8, seconds))
         long = auto.open(1, 3000)
@@ -241,7 +240,7 @@ def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
 
 def test_trees_grow_from_step_to_step():
     session = WidthSession(Pace(TIMES), 1, most=100)
-    assert session.sizes.tolist() == [*(n for n in SIZES if n < 100), 100]
+    assert session.sizes.tolist() == [*(n for n in pace.SIZES if n < 100), 100]
     wanted = []
     for _ in range(5):
         wanted.append(session.wanted)
@@ -251,7 +250,7 @@ def test_trees_grow_from_step_to_step():
 
 def test_what_was_learned_is_remembered_for_each_target():
     """Times for each length of prompts too, until they are forgotten or the target is gone."""
-    one, other = targets = [BlockwiseTarget(trained()) for _ in range(2)]
+    one, other = targets = [Target() for _ in range(2)]
 
     def learned(target, length=1, requests=1):
         pace = AutoWidth(target).open(requests, length).pace
@@ -263,25 +262,87 @@ def test_what_was_learned_is_remembered_for_each_target():
     assert learned(one, 600)[0] is near is not far
     pace.forget(one)
     assert not set(before) & set(learned(one))
-    pace.forget(BlockwiseTarget(trained()))  # nothing to forget
+    pace.forget(Target())  # nothing to forget
     known = len(pace._times)
     del targets, one, other
     gc.collect()
     assert len(pace._times) == known - 2
-    refuses(ValueError, lambda: AutoWidth(BlockwiseTarget(trained()), most=0), "most", "1..1024")
+    refuses(ValueError, lambda: AutoWidth(Target(), most=0), "most", "1..1024")
 
 
-@pytest.mark.parametrize("found, sizes", [(3, [3, 0]), (0, [0])])
-def test_a_draft_left_out_says_whether_there_was_one(monkeypatch, found, sizes):
-    """The first step drafts or finds nothing, the second one has a plain pass; all others rest."""
-    trees = siblings(np.zeros((1, found)))
-    left = iter(sizes)
-    monkeypatch.setattr(WidthSession, "size", lambda *_: next(left))
-    monkeypatch.setattr(Pace, "rests", lambda _: not left.__length_hint__())
-    monkeypatch.setattr(TreeSession, "searched", lambda *_: trees)
-    target = BlockwiseTarget(trained())
-    (one,) = generate(target, [text(9, seed=1)], BlendedDrafter(target), Options(max_tokens=12))
-    steps = len(one.statistics.drafted)
-    assert steps > 2 and one.statistics.drafted == [*sizes, *[0] * (steps - len(sizes))]
-    assert one.statistics.rested == (steps - 1 if found else 0)
-    assert len(one.statistics.plain_us) == steps - bool(found)
+# Acceptance learned by what q says.
+
+
+def corrected(rates, tree):
+    return rates.corrected(tree.logq, tree.parents)
+
+
+BRANCHES = tree_of([-1, 0, -1, 1], [0.55, 0.87, 0.25, 0.9999])
+
+
+def test_what_was_learned_fades():
+    rates = AcceptanceRates()
+    before = corrected(rates, BRANCHES)
+    for _ in range(100):
+        rates.note([BRANCHES], [[]])
+    half = round(np.log(0.5) / np.log(pace.DECAY))
+    for _ in range(half):
+        rates.fade()
+    overall = pace.CREDIT / (pace.CREDIT + 50 * (0.55 + 0.25))
+    assert corrected(rates, BRANCHES)[0] == pytest.approx(0.55 * pace.CREDIT * overall / (pace.CREDIT + 50 * 0.55))
+    for _ in range(20 * half):
+        rates.fade()
+    assert corrected(rates, BRANCHES) == pytest.approx(before, rel=1e-3)
+
+
+def conditional_q(tree):
+    logq = np.append(tree.logq, 0.0)  # the root token's last, where its children's -1 finds it
+    return np.exp(logq[:-1] - logq[tree.parents])
+
+
+def random_tree(rng, n):
+    parents = [int(rng.integers(-1, node)) if node else -1 for node in range(n)]
+    return tree_of(parents, rng.choice([0.005, 0.15, 0.5, 0.93, 0.9997], size=n))
+
+
+def test_equal_to_a_count_node_by_node():
+    rng = np.random.default_rng(3)
+    rates, counted = AcceptanceRates(), np.zeros((len(EDGES) + 1, 2))
+    for _ in range(30):
+        trees, paths = [random_tree(rng, int(rng.integers(0, 40))) for _ in range(3)], []
+        for tree in trees:
+            path, node = [], -1
+            while (children := np.flatnonzero(tree.parents == node)).size and rng.random() < 0.8:
+                node = int(rng.choice(children))
+                path.append(node)
+            paths.append(path)
+        rates.note(trees, paths)
+        for tree, path in zip(trees, paths):
+            for node, q in enumerate(conditional_q(tree)):
+                if tree.parents[node] in (-1, *path):
+                    counted[np.searchsorted(EDGES, q, "right")] += node in path, q
+        accepted, expected = counted.sum(axis=0) + pace.CREDIT
+        for tree in trees:
+            wanted: list[float] = []
+            for above, q in zip(tree.parents, conditional_q(tree)):
+                own, of = counted[np.searchsorted(EDGES, q, "right")]
+                p = min(1.0, q * (own + pace.CREDIT * accepted / expected) / (of + pace.CREDIT))
+                wanted.append(p * (wanted[above] if above >= 0 else 1.0))
+            assert corrected(rates, tree) == pytest.approx(wanted, rel=1e-6)
+        most = max(tree.size for tree in trees)  # all at once, with padding
+        logq, parents = np.full((3, most), -np.inf, np.float32), np.full((3, most), -1, np.int32)
+        for row, tree in enumerate(trees):
+            logq[row, : tree.size], parents[row, : tree.size] = tree.logq, tree.parents
+        for p, tree in zip(rates.corrected(logq, parents), trees):
+            assert p.tolist() == [*corrected(rates, tree).tolist(), *[0.0] * (most - tree.size)]
+
+
+def test_the_core_checks_its_arrays():
+    factors, columns = np.ones(len(EDGES) + 1), (BRANCHES.logq[None], BRANCHES.parents[None])
+    refuses(ValueError, lambda: _core.acceptance(columns[0], columns[1] + 3, EDGES, factors), "parents")
+    refuses(ValueError, lambda: _core.acceptance(*columns, EDGES, factors[:3]), len(EDGES) + 1, "3")
+    counts = np.ones((2, len(factors)))
+    for wrong in ([[4]], [[-1]], [[0], [0]]):
+        with refused(ValueError, "accepted"):
+            _core.count_accepted(counts, EDGES, [BRANCHES.logq], [BRANCHES.parents], wrong)
+    assert (counts == 1).all()
