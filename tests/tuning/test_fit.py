@@ -282,11 +282,10 @@ def planted(tmp_path_factory):
             for _ in range(LENGTH):
                 q = text.distribution((), p)
                 text.extend([int(rng.choice(vocab, p=q / q.sum()))])
-            tokens = np.array(text.tokens)
             texts.append(text.tokens)
-            heads = {"topk_ids": np.zeros((LENGTH, 1, 1), int), "topk_logp": np.full((LENGTH, 1, 1), -1.0)}
-            entropy = np.ones((LENGTH, 1), np.float32)
-            writer.add("first", prompt=tokens[:PROMPT], tokens=tokens[PROMPT:], entropy=entropy, **heads)
+            prompt, tokens = np.split(np.array(text.tokens), [PROMPT])
+            topk = {"topk_ids": np.zeros((LENGTH, 1, 1), int), "topk_logp": np.full((LENGTH, 1, 1), -1.0)}
+            writer.add("first", prompt=prompt, tokens=tokens, entropy=np.ones((LENGTH, 1), np.float32), **topk)
     return list(Dump.open(path).blocks()), model, p, texts
 
 

@@ -160,17 +160,14 @@ def test_threads_change_nothing(read, tuned):
 def test_refusals(read, read_headless, headless, tmp_path):
     cli.make_dump(tmp_path / "other", count=8)
     other, (dump, model), (bare, lm) = Dump.open(tmp_path / "other"), read, read_headless
-    for call, *named in (
-        (lambda: tune(dump, []), "tune"),
-        (lambda: tune(dump, model, split=Split.of_dump(dump, 0)), "tune"),
-        (lambda: tune(other, model, split=Split.of_dump(dump)), "split"),
-        (lambda: ModelFile.of("x.arpa"), "x.arpa"),
-        (lambda: tune(Dump.open(headless / "heads")), "tune"),
-        (lambda: tune(bare, [lm] * 2), "tune", "2"),
-        (lambda: tune(bare, split=Split.of_dump(bare, 0)), "tune"),
-        (lambda: tune(bare, NGram.uniform(60)), "60", "50"),
-    ):
-        refuses(ValueError, call, *named)
+    refuses(ValueError, lambda: tune(dump, []), "tune")
+    refuses(ValueError, lambda: tune(dump, model, split=Split.of_dump(dump, 0)), "tune")
+    refuses(ValueError, lambda: tune(other, model, split=Split.of_dump(dump)), "split")
+    refuses(ValueError, lambda: ModelFile.of("x.arpa"), "x.arpa")
+    refuses(ValueError, lambda: tune(Dump.open(headless / "heads")), "tune")
+    refuses(ValueError, lambda: tune(bare, [lm] * 2), "tune", "2")
+    refuses(ValueError, lambda: tune(bare, split=Split.of_dump(bare, 0)), "tune")
+    refuses(ValueError, lambda: tune(bare, NGram.uniform(60)), "60", "50")
 
 
 @pytest.fixture(scope="module")
