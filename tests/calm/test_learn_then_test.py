@@ -33,7 +33,7 @@ def test_p_values_are_the_bounds_as_they_are_written_and_seldom_small_where_the_
         assert binomial(n, delta)[p_values <= level].sum() <= level
 
 
-def tested_at(thresholds, losses, delta=DELTA, epsilon=EPSILON):
+def in_sequence(thresholds, losses, delta=DELTA, epsilon=EPSILON):
     return fixed_sequence(thresholds, losses, delta=delta, epsilon=epsilon)
 
 
@@ -43,7 +43,7 @@ def simulated(risks: dict[float, float], draw, resamples: int = 2000) -> tuple[f
     wrong = found = 0
     for _ in range(resamples):
         uniforms = random.random((2, N))  # the same texts at all thresholds
-        best = least_valid(tested_at(THRESHOLDS, lambda at, same=uniforms: draw(risks[at], same)))
+        best = least_valid(in_sequence(THRESHOLDS, lambda at, same=uniforms: draw(risks[at], same)))
         found += best is not None
         wrong += best is not None and risks[best.threshold] > DELTA
     return wrong / resamples, found / resamples
@@ -85,11 +85,11 @@ def test_tests_end_at_the_first_that_fails():
         asked.append(threshold)
         return [0.0] * 50 if threshold > 0.65 else [0.5] * 50
 
-    tested = tested_at(THRESHOLDS, losses)
+    tested = in_sequence(THRESHOLDS, losses)
     assert asked == [0.9, 0.8, 0.7, 0.6] and [one.valid for one in tested] == [True, True, True, False]
     assert least_valid(tested).threshold == 0.7 and tested[2].risk == 0.0
     assert tested[3].p_value == 1.0 and tested[0].p_value == pytest.approx(0.9**50)
-    assert least_valid(tested_at([0.5], losses)) is None
+    assert least_valid(in_sequence([0.5], losses)) is None
     assert least_valid([]) is None
 
 
@@ -104,7 +104,7 @@ def test_tests_end_at_the_first_that_fails():
     ],
 )
 def test_what_cannot_be_tested_is_refused(thresholds, losses, options, named):
-    refuses(ValueError, lambda: tested_at(thresholds, lambda _: losses, **options), *named)
+    refuses(ValueError, lambda: in_sequence(thresholds, lambda _: losses, **options), *named)
 
 
 def longest_common(left, right) -> int:

@@ -98,6 +98,7 @@ def test_heads_within_a_whole_model(tmp_path):
     hidden = torch.randn(1, WIDTH)
     got = said(load(folder_of(tmp_path, model, {"medusa_num_heads": 2}, "model.safetensors")), hidden)
     torch.testing.assert_close(got[:, 1], expected_logits(tensors, 1, 1, hidden))
+    (tmp_path / "parts").mkdir()
     save_torch_state_dict(model, tmp_path / "parts", max_shard_size=300)
     assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
     assert torch.equal(said(load(tmp_path / "parts"), hidden), got)

@@ -33,8 +33,7 @@ def shards(texts: int = 90, length: int = 12) -> list[dict]:
     for i in range(1, length):
         rows[:, i] = np.where(draw.random(texts) < 0.8, NEXT[rows[:, i - 1]], draw.integers(0, V, texts))
     n = texts * length
-    before = np.concatenate((rows[:, :1], rows[:, :-1]), axis=1)  # any token before the first one
-    usual = NEXT[before].astype(np.int32)
+    usual = NEXT[np.concatenate((rows[:, :1], rows[:, :-1]), axis=1)].astype(np.int32)  # any before the first one
     return [
         {
             "numbers": np.arange(texts),

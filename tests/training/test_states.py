@@ -24,15 +24,11 @@ ABOUT = {"model": "m", "width": WIDTH, "top_k": K}
 
 def prompts(count: int, seed: int = 0) -> list[Prompt]:
     draw = np.random.default_rng(seed)
-    return [
-        Prompt(
-            task="any",
-            number=number,
-            tokens=draw.integers(3, V, draw.integers(1, 9)).astype(np.int32),
-            reference=draw.integers(3, V, draw.integers(1, 7)).astype(np.int32),
-        )
-        for number in range(count)
-    ]
+
+    def ids(most: int) -> np.ndarray:
+        return draw.integers(3, V, draw.integers(1, most)).astype(np.int32)
+
+    return [Prompt(task="any", number=number, tokens=ids(9), reference=ids(7)) for number in range(count)]
 
 
 @torch.no_grad()
