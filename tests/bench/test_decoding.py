@@ -1,4 +1,4 @@
-"""`rescore bench decode`: its report, and its check of the timed texts."""
+"""`rescore bench decode`: its report, its check of the timed texts, and the cost of passes."""
 
 import dataclasses
 from collections import defaultdict
@@ -9,12 +9,13 @@ import pytest
 import torch
 from scipy.stats import gmean
 from support import cli, tiny_transformers
-from support.refusals import assert_named
-from support.tiny_blockwise import END, V, text, trained, write_prompts, write_settings
+from support.tiny_blockwise import CONFIG, END, V, text, trained, write_prompts, write_settings
 
 from rescore.decode.bench import decoding as bench
 from rescore.decode.draft import registry
+from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.payoff import WIDTHS, measure_passes
 from rescore.decode.loop.request import Statistics
 from rescore.decode.models.blockwise import BlockwiseTarget
 from rescore.decode.replay.table import Lines, read_table
@@ -47,8 +48,7 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
     names = {
         *("plain", "base", "parallel-base", "parallel-base, rows", "rescored", "neural", "draft-model"),
         *("parallel-rescored", "parallel-rescored, rows", "prompt-lookup", "token-recycling"),
-        *(f"{name} 16" for name in ("eagle-2-tree", "pushed-tree", "lm-alone")),
-        *(f"{name} 16" for name in ("suffix-decoding", "logit-spec", "racer")),
+        *(f"{name} 16" for name in "eagle-2-tree pushed-tree lm-alone suffix-decoding logit-spec racer".split()),
         *(f"{name} {n}" for name in trees for n in (16, 64, "auto")),
     }
     assert [row["case"]["batch"] for row in report["results"]] == [1, 4]
@@ -63,9 +63,9 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
             assert row["tokens_per_pass"] >= 1 and 0 < row["drafting_share"] < 1
             for name in ("tokens_per_s", "times_plain"):
                 assert 0 < row[name]["min"] <= row[name]["median"] <= row[name]["max"]
-            told = row["payoff"]
+            told, times = row["payoff"], row["times_plain"]
             assert told["speedup"] == pytest.approx(gmean(told["rounds"]))
-            assert min(told["rounds"]) == row["times_plain"]["min"] and max(told["rounds"]) == row["times_plain"]["max"]
+            assert (min(told["rounds"]), max(told["rounds"])) == (times["min"], times["max"])
             assert 0 < told["nodes"] <= told["largest"] and told["tokens_per_pass"] <= 1 + told["largest"]
             assert told["pays"] == (told["try"] == [])
         assert by_name["tree 64"]["tokens_per_pass"] >= by_name["base"]["tokens_per_pass"] > 1
@@ -105,12 +105,10 @@ def test_rounds_are_counted_and_come_in_turns():
 
 def test_speed_without_prompts_by_hand():
     """Two rounds of two texts: 10 and 6 tokens in 3 s, of which prompts took 1; plain 20 in 6 s, prompts 2."""
-
-    def measured(tokens, seconds, prompts):
-        texts = [Statistics(prompt_us=1e6 * prompts / 4) for _ in range(4)]
-        return bench.Measurement(lengths=[tokens // 2] * 4, seconds=[seconds / 2] * 2, texts=texts)
-
-    mine, plain = measured(8, 3.0, 1.0), measured(10, 6.0, 2.0)
+    mine, plain = (
+        bench.Measurement(lengths=[tokens // 2] * 4, seconds=[seconds] * 2, texts=[Statistics(prompt_us=us)] * 4)
+        for tokens, seconds, us in ((8, 1.5, 250_000), (10, 3.0, 500_000))
+    )
     assert mine.times_behind_prompts(plain) == pytest.approx(((16 - 4) / 2) / ((20 - 4) / 4))
     assert plain.times_behind_prompts(plain) == 1
     assert mine.times_behind_prompts(bench.Measurement(lengths=[3], seconds=[1.0], texts=[Statistics()])) is None
@@ -144,8 +142,7 @@ def test_a_text_that_differs_is_reported(world, capsys, monkeypatch):
 
     monkeypatch.setattr(bench, "generate", falsified)
     result = cli.call(capsys, *words(world, "--limit", 1, "--batch", 1))
-    assert result.status == 1
-    assert_named(result.err, ["decoding"])
+    assert result.status == 1 and "decoding" in result.err
     assert result.out.count("\n") > 5  # the table is shown
 
 
@@ -207,3 +204,31 @@ def test_lines_of_the_rounds(world, capsys, tmp_path):
             assert every.tokens.sum() / passes == pytest.approx(engines[name]["tokens_per_pass"])
     text, table = measured_speed(path)
     assert "the fastest, " in text and {row[0] for row in table.rows} == set(engines)
+
+
+def test_times_that_fall_are_noise():
+    costs = PassCosts.of_times([1, 2, 4], [0.03, 0.01, 0.02])
+    assert costs.seconds.tolist() == [0.01, 0.01, 0.02]
+    np.testing.assert_allclose(costs.at([0, 1, 3, 4, 6]), [0, 0.01, 0.015, 0.02, 0.03])
+    np.testing.assert_allclose(PassCosts.of_times([3], [0.6]).at([1, 2, 3, 9]), [0.2, 0.4, 0.6, 0.6])
+
+
+def measured(**options):
+    """The costs, and the blocks of the passes that were timed."""
+    target, blocks = BlockwiseTarget(trained()), []
+    read = target.read
+    target.read = lambda block, cache: blocks.append(block) or read(block, cache)
+    return measure_passes(target, **options), blocks
+
+
+def test_passes_are_measured_as_the_loop_makes_them():
+    costs, blocks = measured(rows=2, length=7, widths=(1, 3, 9), repeats=2)
+    assert costs.tokens.tolist() == [2, 6, 18] and (costs.seconds > 0).all() and (np.diff(costs.seconds) >= 0).all()
+    passes = [(2, 7, 7), *((2, w, 7 + w) for w in (1, 3, 9) for _ in range(3))]
+    assert [(block.rows, block.width, block.end) for block in blocks] == passes
+    _, blocks = measured(length=7, widths=(1, 4), repeats=1, trees=True)
+    assert blocks[1].ancestors is None and blocks[-1].depths.tolist() == [[0, 1, 1, 2]]
+    assert blocks[-1].ancestors.int().tolist() == [[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]]
+    costs, blocks = measured(length=200, repeats=1)  # what does not fit into the context is not measured
+    assert costs.tokens.tolist() == [w for w in WIDTHS if w < CONFIG.context]
+    assert max(block.end for block in blocks) <= CONFIG.context

@@ -1,4 +1,8 @@
-"""Early exits: states, layers used, keys and values, against a loop over single positions."""
+"""Early exits: states, layers used, keys and values, against a loop over single positions; what exits are trained on,
+and their fits.
+"""
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from support.tiny_transformers import V, build, shared
 
 from rescore.decode.calm.confidence import Saturation, SoftmaxResponse, Threshold
 from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget, early_exit_texts
+from rescore.decode.calm.exit_training import ExitStates, area, exit_states, fit_exits, logistic, ridge, score_exits
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
@@ -17,7 +22,7 @@ from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.lm.model.ngram import NGram
 
-DEPTH = 5
+DEPTH, WIDTH = 5, 6
 PROMPTS = [np.array([3, 4, 5, 6]), np.array([7, 8]), np.array([9, 1, 1, 2, 30, 4])]
 
 
@@ -27,10 +32,10 @@ def no_grad():
         yield
 
 
-def deep(name: str):
+def deep(name: str, **changed):
     """A model whose layers change states less and less, so that some tokens exit early."""
-    changed = {"num_layers": DEPTH} if name.startswith(("t5", "umt5")) else {"num_hidden_layers": DEPTH}
-    return build(name, **changed)
+    depth = {"gpt2": "n_layer", "t5": "num_layers"}.get(name.removesuffix("-untied"), "num_hidden_layers")
+    return build(name, **{depth: DEPTH}, **changed)
 
 
 def opened(model) -> LayeredModel:
@@ -51,8 +56,8 @@ def read_in_two(target, ids, first: int):
 
 
 def softmax_gap(logits: torch.Tensor) -> float:
-    best = sorted(torch.softmax(logits, dim=-1).tolist())
-    return best[-1] - best[-2]
+    *_, second, best = sorted(torch.softmax(logits, dim=-1).tolist())
+    return best - second
 
 
 def own_logits(model, state: torch.Tensor) -> torch.Tensor:
@@ -73,11 +78,10 @@ def usual_gap(model, embedded, layer) -> float:
     """A threshold reached at three exits in ten."""
     gaps = []
 
-    def note(position, layers, state, below):
+    def stays(position, layers, state, below) -> None:
         gaps.append(softmax_gap(own_logits(model, state)))
-        return False
 
-    written_out(model, DEPTH, embedded, layer, lambda state: own_logits(model, state), note)
+    written_out(model, DEPTH, embedded, layer, partial(own_logits, model), stays)
     return float(np.quantile(gaps, 0.7))
 
 
@@ -97,7 +101,7 @@ def test_an_early_text_is_that_of_positions_written_out(name):
         before = [0] if encodes else prompt
         states = embedded(torch.from_numpy(np.concatenate((before, text.tokens[:-1]))))
         exits = sure(model, threshold, behind=0 if encodes else len(prompt))
-        expected = written_out(model, DEPTH, states, layer_after(prompt), lambda state: own_logits(model, state), exits)
+        expected = written_out(model, DEPTH, states, layer_after(prompt), partial(own_logits, model), exits)
         assert text.tokens.tolist() == expected.predicted[len(before) - 1 :].argmax(dim=-1).tolist()
         assert text.layers.tolist() == expected.layers[len(before) - 1 :]
     assert min(layers for text in found for layers in text.layers.tolist()) < DEPTH, "some left"
@@ -139,8 +143,7 @@ def test_without_exits_the_text_is_the_model_s_own(name):
 def test_batches_and_drafts_change_no_text(name):
     """A position's states depend on its own context only, even if others of its pass exit earlier or later."""
     kinds = {"layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"]}
-    depth = {"n_layer": DEPTH} if name == "gpt2" else {"num_hidden_layers": DEPTH}
-    target = leaving(opened(build(name, **depth, **(kinds if name == "gemma3" else {}))), 0.1)
+    target = leaving(opened(deep(name, **(kinds if name == "gemma3" else {}))), 0.1)
     alone = [early_exit_texts(target, [prompt], Options(max_tokens=10))[0] for prompt in PROMPTS]
     together = early_exit_texts(target, PROMPTS, Options(max_tokens=10))
     assert [one.tokens.tolist() for one in together] == [one.tokens.tolist() for one in alone]
@@ -155,9 +158,7 @@ def test_a_state_is_translated_for_the_output_alone():
     model = deep("llama")
     layered = opened(model)
     plain = leaving(layered, 0.0, exits=[2])
-    turned = LossyEarlyExitTarget(
-        layered, plain.confidence, plain.threshold, [2], lambda layers, state: -layers * state
-    )
+    turned = LossyEarlyExitTarget(layered, plain.confidence, plain.threshold, [2], lambda layers, x: -layers * x)
     ids = torch.tensor([[3, 4, 5]])
     caches, logits = zip(*(read_in_two(target, ids, 2) for target in (plain, turned)))
     state = model.model(input_ids=ids, output_hidden_states=True).hidden_states[2][0, 2]
@@ -190,3 +191,66 @@ def test_thresholds_fall_along_a_text():
     refuses(ValueError, lambda: Threshold(value=1.5), "value", "0", "1.5")
     refuses(ValueError, lambda: Threshold(value=0.5, decay=-1.0), "decay", "0")
     refuses(ValueError, lambda: Threshold(value=0.5, length=0), "length", "1")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "t5"])
+def test_states_to_train_on_are_those_of_the_model_s_own_forward_pass(name):
+    model = deep(name)
+    layered, encodes = opened(model), model.config.is_encoder_decoder
+    (found,) = exit_states(layered, [1, 4], [(np.array([3, 4, 5]), np.array([7, 1, 9, 30], np.int32))])
+    ids = dict(input_ids=torch.tensor([[3, 4, 5, 7, 1, 9]]))
+    if encodes:
+        ids = dict(input_ids=torch.tensor([[3, 4, 5]]), decoder_input_ids=torch.tensor([[0, 7, 1, 9]]))
+    out = model(**ids, output_hidden_states=True)
+    states, logits = out.decoder_hidden_states if encodes else out.hidden_states, out.logits[0, -4:]
+    for layers in (1, 4):
+        x = states[layers][0, -4:]
+        x = x / x.square().mean(dim=-1, keepdim=True).sqrt()
+        torch.testing.assert_close(found.exits[layers].float(), x, atol=3e-3, rtol=0)
+    assert found.tokens.tolist() == logits.argmax(dim=-1).tolist()
+    torch.testing.assert_close(layered.logits(found.last.float()), logits, atol=3e-2, rtol=0)
+
+
+def test_ridge_finds_the_map_that_made_its_targets_and_shrinks_to_no_change():
+    generator = torch.Generator().manual_seed(1)
+    x, w = torch.randn(300, WIDTH, generator=generator), torch.randn(WIDTH, WIDTH, generator=generator)
+    found = ridge(x, x + x @ w + 2.0, 1e-8)
+    torch.testing.assert_close(found, torch.cat((w, torch.full((1, WIDTH), 2.0))), atol=1e-4, rtol=0)
+    assert ridge(x, x + x @ w, 1e8).abs().max() < 1e-3
+
+
+def test_a_logistic_regression_is_where_its_loss_is_least():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(400, WIDTH, generator=generator)
+    right = (torch.rand(400, generator=generator) < torch.sigmoid(x[:, 0] * 2 - 1)).float()
+    weights, bias = logistic(x, right, 1e-3)
+    error = torch.sigmoid(x @ weights + bias) - right
+    torch.testing.assert_close(x.T @ error / 400 + 2e-3 * weights, torch.zeros(WIDTH), atol=1e-3, rtol=0)
+    assert abs(float(error.mean())) < 1e-3 and 1 < float(weights[0]) < 3
+
+
+def test_area_counts_pairs():
+    generator = torch.Generator().manual_seed(1)
+    scores, right = torch.randint(0, 9, (60,), generator=generator) / 8, torch.rand(60, generator=generator) < 0.4
+    pairs = [float(a > b) + 0.5 * float(a == b) for a in scores[right] for b in scores[~right]]
+    assert area(scores, right.float()) == pytest.approx(sum(pairs) / len(pairs))
+    assert area(scores, torch.ones(60)) == 0.5
+
+
+def test_fitted_heads_agree_with_the_last_layer_more_often_than_states_do():
+    model, draw = deep("llama"), np.random.default_rng(1)
+    layered = opened(model)
+    texts = [(draw.integers(0, V, 3), draw.integers(0, V, 24).astype(np.int32)) for _ in range(60)]
+    states = list(exit_states(layered, [2, 4], texts))
+    *parts, held = (ExitStates.joined(states[start::3]) for start in range(3))
+    heads = fit_exits(layered, [2, 4], *parts)
+    for score in score_exits(layered, heads, held):
+        assert score.agreement > score.plain
+        of = held.exits[score.layers].float()
+        own, turned = (
+            own_logits(model, state).argmax(dim=-1) == held.tokens for state in (of, heads.translate(score.layers, of))
+        )
+        sure = heads(score.layers, of, of) >= 0.5
+        assert score.plain == pytest.approx(float(own.float().mean()))
+        assert score.agreement == pytest.approx(float(turned.float().mean()))
+        assert score.accuracy == pytest.approx(float((sure == turned).float().mean()))

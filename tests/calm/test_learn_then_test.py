@@ -19,23 +19,22 @@ def binomial(n: int, p: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("n", "delta"), [(5, 0.3), (40, 0.1), (200, 0.02)])
-def test_p_values_are_the_bounds_as_they_are_written(n, delta):
+def test_p_values_are_the_bounds_as_they_are_written_and_seldom_small_where_the_risk_is_delta(n, delta):
+    """Super-uniform for losses of 0 and 1, the widest with this mean; exactly, by sums."""
+    p_values = np.array([hoeffding_bentkus(k / n, n, delta) for k in range(n + 1)])
     below = binomial(n, delta).cumsum()
-    for k in range(n + 1):
+    for k, got in enumerate(p_values):
         risk = k / n
-        got = hoeffding_bentkus(risk, n, delta)
         kl = sum(a * math.log(a / b) for a, b in ((risk, delta), (1 - risk, 1 - delta)) if a > 0)
         expected = min(1.0 if risk >= delta else math.exp(-n * kl), math.e * below[k])
         assert got == pytest.approx(min(expected, 1.0), rel=1e-9)
         assert hoeffding(risk, n, delta) <= max(math.exp(-2 * n * max(0.0, delta - risk) ** 2), got) + 1e-12
-
-
-@pytest.mark.parametrize(("n", "delta"), [(5, 0.3), (40, 0.1), (200, 0.02)])
-def test_a_p_value_is_seldom_small_where_the_risk_is_delta(n, delta):
-    """Super-uniform for losses of 0 and 1, the widest with this mean; exactly, by sums."""
-    p_values = np.array([hoeffding_bentkus(k / n, n, delta) for k in range(n + 1)])
     for level in (0.01, 0.05, 0.1, 0.3):
         assert binomial(n, delta)[p_values <= level].sum() <= level
+
+
+def in_sequence(thresholds, losses, delta=DELTA, epsilon=EPSILON):
+    return fixed_sequence(thresholds, losses, delta=delta, epsilon=epsilon)
 
 
 def simulated(risks: dict[float, float], draw, resamples: int = 2000) -> tuple[float, float]:
@@ -44,10 +43,7 @@ def simulated(risks: dict[float, float], draw, resamples: int = 2000) -> tuple[f
     wrong = found = 0
     for _ in range(resamples):
         uniforms = random.random((2, N))  # the same texts at all thresholds
-        tested = fixed_sequence(
-            THRESHOLDS, lambda at, same=uniforms: draw(risks[at], same), delta=DELTA, epsilon=EPSILON
-        )
-        best = least_valid(tested)
+        best = least_valid(in_sequence(THRESHOLDS, lambda at, same=uniforms: draw(risks[at], same)))
         found += best is not None
         wrong += best is not None and risks[best.threshold] > DELTA
     return wrong / resamples, found / resamples
@@ -89,11 +85,11 @@ def test_tests_end_at_the_first_that_fails():
         asked.append(threshold)
         return [0.0] * 50 if threshold > 0.65 else [0.5] * 50
 
-    tested = fixed_sequence(THRESHOLDS, losses, delta=DELTA, epsilon=EPSILON)
+    tested = in_sequence(THRESHOLDS, losses)
     assert asked == [0.9, 0.8, 0.7, 0.6] and [one.valid for one in tested] == [True, True, True, False]
     assert least_valid(tested).threshold == 0.7 and tested[2].risk == 0.0
     assert tested[3].p_value == 1.0 and tested[0].p_value == pytest.approx(0.9**50)
-    assert least_valid(fixed_sequence([0.5], losses, delta=DELTA, epsilon=EPSILON)) is None
+    assert least_valid(in_sequence([0.5], losses)) is None
     assert least_valid([]) is None
 
 
@@ -108,8 +104,7 @@ def test_tests_end_at_the_first_that_fails():
     ],
 )
 def test_what_cannot_be_tested_is_refused(thresholds, losses, options, named):
-    options = {"delta": DELTA, "epsilon": EPSILON, **options}
-    refuses(ValueError, lambda: fixed_sequence(thresholds, lambda _: losses, **options), *named)
+    refuses(ValueError, lambda: in_sequence(thresholds, lambda _: losses, **options), *named)
 
 
 def longest_common(left, right) -> int:
@@ -133,11 +128,12 @@ def test_rouge_l_is_that_of_all_subsequences():
 
 
 def test_risks_by_hand():
-    full = np.array([5, 6, 7, 8])
-    assert rouge_l_risk(full, full) == token_risk(full, full) == 0.0
-    assert rouge_l_risk(np.array([6, 7, 8]), full) == pytest.approx(1 - 6 / 7)  # a token left out
-    assert token_risk(np.array([6, 7, 8]), full) == 1.0
-    assert token_risk(np.array([5, 6, 1]), full) == 0.5
-    none = np.array([], np.int64)
-    assert rouge_l_risk(none, none) == token_risk(none, none) == 0.0
-    assert rouge_l_risk(none, full) == token_risk(none, full) == 1.0
+    full, less, none = np.array([5, 6, 7, 8]), np.array([6, 7, 8]), np.array([], np.int64)
+    for text, other, rouge, tokens in (
+        (full, full, 0, 0),
+        (less, full, 1 - 6 / 7, 1),  # a token left out
+        (np.array([5, 6, 1]), full, 1 - 4 / 7, 0.5),
+        (none, none, 0, 0),
+        (none, full, 1, 1),
+    ):
+        assert (rouge_l_risk(text, other), token_risk(text, other)) == pytest.approx((rouge, tokens))

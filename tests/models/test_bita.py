@@ -27,12 +27,14 @@ def close(got, expected) -> None:
     torch.testing.assert_close(got, expected, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_masks_behind_every_node_of_a_tree(name):
-    target, tokens = target_of(name), tokens_for(name)
+@pytest.mark.parametrize("name, size", [*((name, (3, 4)) for name in PLAIN), ("llama", (1, 0)), ("llama", (5, 16))])
+def test_masks_behind_every_node_of_a_tree(name, size):
+    """Of any number of masks and prompts."""
+    target, tokens = target_of(name, *size), tokens_for(name, *size)
     cache, _ = target.open([np.array(TEXT), np.array(TEXT[:4])], 1, 8)
     target.read(Block.of_texts([np.array(TEXT[:-1]), np.array(TEXT[:3])], [0, 0], target.device), cache)
     hidden = target.read(tree_block(TREE, TEXT[-1], [len(TEXT) - 1, 3]), cache)
+    assert hidden.shape == (2, 1 + TREE.size, (1 + size[0]) * 32)
     for row, before in enumerate((TEXT[:-1], TEXT[:3])):
         for node in range(-1, TREE.size):
             text = [*before, TEXT[-1], *path_tokens(TREE, node)]
@@ -49,18 +51,6 @@ def test_the_text_does_not_see_them(name):
         close(got, want)
 
 
-@pytest.mark.parametrize("masks, prompts", [(1, 0), (5, 16)])
-def test_any_number_of_masks_and_prompts(masks, prompts):
-    target, tokens = target_of("llama", masks, prompts), tokens_for("llama", masks, prompts)
-    cache, _ = target.open([np.array(TEXT)], 1, 8)
-    hidden = target.read(chain([TEXT], [0]), cache)
-    assert hidden.shape == (1, len(TEXT), (1 + masks) * 32)
-    close(target.ahead(hidden[0, -1]), plain_reading(target.model, tokens, TEXT))
-    second = target.read(chain([[6, 7]], [len(TEXT)]), cache)
-    for i in (0, 1):
-        close(target.ahead(second[0, i]), plain_reading(target.model, tokens, [*TEXT, 6, 7][: len(TEXT) + 1 + i]))
-
-
 def test_as_heads_they_give_the_lattice_behind_the_last_token():
     target, tokens = target_of("llama"), tokens_for("llama")
     cache, firsts = target.open([np.array(TEXT), np.array(TEXT[:5])], 1, 8)
@@ -70,8 +60,8 @@ def test_as_heads_they_give_the_lattice_behind_the_last_token():
     heads = BitaHeads(target)
     got = heads.open(2).logits(step)
     assert heads.slots == 3 and got.shape == (2, 3, V)
-    for row, text in enumerate((TEXT, TEXT[:5])):
-        close(got[row], plain_reading(target.model, tokens, text))
+    for logits, text in zip(got, (TEXT, TEXT[:5])):
+        close(logits, plain_reading(target.model, tokens, text))
 
 
 def test_masks_stay_within_the_context():

@@ -61,11 +61,6 @@ def slow_logits(model: BlockwiseTransformer, hidden: np.ndarray, head: int) -> n
     return w["embedding.weight"] @ norm(hidden + down @ gelu(up @ hidden), weight)
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.fixture(scope="module")
 def model() -> BlockwiseTransformer:
     return untrained()
@@ -90,8 +85,7 @@ def test_a_checkpoint_comes_back(model, tmp_path):
     model.save(path, {"step": "3"}, dtype=torch.float32)
     loaded = BlockwiseTransformer.load(path)
     assert loaded.config == model.config and not loaded.training
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, loaded.state_dict()[name])
+    torch.testing.assert_close(loaded.state_dict(), model.state_dict(), atol=0, rtol=0)
     model.save(path)  # bfloat16
     again = BlockwiseTransformer.load(path)
     assert torch.equal(again.embedding.weight, model.embedding.weight.bfloat16().float())
@@ -110,14 +104,13 @@ def test_a_failed_save_keeps_the_old_file(model, tmp_path):
 def test_bad_checkpoints_are_named(model, tmp_path):
     path, config = tmp_path / "model.safetensors", structs.asdict(CONFIG)
     whole = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    less = {name: tensor for name, tensor in whole.items() if name != "norm.weight"}
     path.write_bytes(b"\xff" * 100)
     refuses(ValueError, lambda: BlockwiseTransformer.load(path), "model.safetensors")
     for tensors, given, named in (
         (whole, None, ["'config'"]),
         (whole, config | {"colour": 1}, ["model.safetensors", "'colour'"]),
         (whole, config | {"vocab_size": 25}, ["embedding.weight", "[25, 32]", "torch.float32", "[24, 32]"]),
-        (less, config, ["'norm.weight'"]),
+        ({name: one for name, one in whole.items() if name != "norm.weight"}, config, ["'norm.weight'"]),
     ):
         save_file(tensors, path, given and {"config": json.dumps(given)})
         refuses(ValueError, lambda: BlockwiseTransformer.load(path), *named)

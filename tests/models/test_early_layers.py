@@ -1,23 +1,30 @@
-"""A model's first layers as a model of their own, as drafts and as heads: the text is that of all layers."""
+"""Draft models: a model's first layers, as drafts and as heads, and models of other sizes and vocabularies. The text is
+the target's.
+"""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
-from support.tiny_blockwise import untrained
 from support.tiny_transformers import V, build, shared
 
+from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.draft_step import DraftStep
 from rescore.decode.models.early_layers import SLOTS, DraftModelHeads, EarlyLayers, early_layers
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.exit_heads import ExitForm, ExitHeads
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
+from rescore.decode.verify.chain_rules import TokenVerification
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
 
 DEPTH = 4
 PROMPTS = [np.array([3, 4, 5, 6]), np.array([7, 8]), np.array([9, 1, 1, 2, 30, 4])]
@@ -55,16 +62,11 @@ def test_heads_of_early_layers_are_its_greedy_draft(name):
             text = np.append(text, int(expected.argmax()))
 
 
-def trained(folder, layers: int) -> ExitHeads:
-    heads = ExitHeads(ExitForm(exits=(layers,), depth=DEPTH, width=32))
-    heads.translation += torch.randn(heads.translation.shape, generator=torch.Generator().manual_seed(1)).half()
-    heads.save(folder, {})
-    return heads
-
-
 @torch.no_grad()
 def test_trained_exits_translate_their_states(tmp_path):
-    target, heads = target_of("llama"), trained(tmp_path, 2)
+    target, heads = target_of("llama"), ExitHeads(ExitForm(exits=(2,), depth=DEPTH, width=32))
+    heads.translation += torch.randn(heads.translation.shape, generator=torch.Generator().manual_seed(1)).half()
+    heads.save(tmp_path, {})
     found = EarlyLayers.named(f"early:2:{tmp_path}").heads(target)
     for text, logits in zip(PROMPTS, drafted(found)[:, 0]):
         torch.testing.assert_close(logits, own_logits(target, text, 2, heads.translate), atol=1e-4, rtol=0)
@@ -82,19 +84,10 @@ def test_names_and_layers_that_are_not_there_are_refused():
     refuses(ValueError, lambda: DraftModelHeads(target, slots=0, vocab_size=V), "slots", "1", "0")
 
 
-class Inside(torch.nn.Module):
-    """A model whose decoder lies deeper than its own parts."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.inner = model
-
-    def get_decoder(self):
-        return self.inner.get_decoder()
-
-
 def test_a_decoder_that_cannot_be_replaced_is_refused():
-    refuses(ValueError, lambda: early_layers(SimpleNamespace(model=Inside(build("llama"))), 1), "Inside")
+    deeper = torch.nn.ModuleDict({"inner": build("llama")})
+    deeper.get_decoder = deeper["inner"].get_decoder
+    refuses(ValueError, lambda: early_layers(SimpleNamespace(model=deeper), 1), "ModuleDict")
 
 
 def test_a_model_is_opened_with_its_early_layers_as_heads(tmp_path):
@@ -108,9 +101,39 @@ def test_a_model_is_opened_with_its_early_layers_as_heads(tmp_path):
     refuses(ValueError, lambda: open_model(tmp_path, heads="early:4"), "LlamaForCausalLM", "4")
 
 
-def test_models_without_such_layers_have_no_early_heads(tmp_path):
-    shared("t5").save_pretrained(tmp_path / "t5")
-    untrained().save(tmp_path / "model.safetensors", dtype=torch.float32)
-    for path in (tmp_path / "t5", tmp_path):
-        refuses(ValueError, lambda path=path: model_facts(path, "early:1"), "'early:1'")
-        refuses(ValueError, lambda path=path: open_model(path, heads="early:1"), "'early:1'")
+def exact(name: str, **changed: int):
+    """In float64, since drafts of the same model must equal its own choices."""
+    return (EncoderDecoderTarget if name == "t5" else CausalLMTarget)(build(name, **changed).double())
+
+
+PAIRS = {
+    "same": lambda: (exact("llama"), exact("llama")),
+    "of other families": lambda: (exact("llama"), exact("gpt2")),
+    "with padded embeddings": lambda: (exact("llama"), exact("gpt2", vocab_size=V + 24)),
+    "with a short context": lambda: (exact("llama"), exact("gpt2", n_positions=12)),  # beyond it, gpt2 fails
+    "T5": lambda: (exact("t5"), exact("t5", num_layers=1)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_text_is_the_targets_and_drafts_may_be_drawn(name):
+    target, small = PAIRS[name]()
+    made = partial(DraftModelDrafter, small, gamma=3, vocab_size=target.vocab_size)
+    greedy, drawn = made(drawn=False), made(drawn=True)
+    options = Options(max_tokens=20)
+    plain, drafted = (generate(target, PROMPTS, drafter, options) for drafter in (None, greedy))
+    assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in plain]
+    if name.startswith("same"):
+        assert all(one.statistics.accepted == [3, 3, 3, 3, 3] for one in drafted)
+    shaping = Shaping(sampling=Sampling(temperature=1.0, seed=1))
+    drafted = generate(target, PROMPTS, drawn, Options(max_tokens=20, shaping=shaping, rule=TokenVerification()))
+    assert all(len(one.tokens) == 20 and one.tokens.max() < V for one in drafted)
+    accepted = [sum(one.statistics.accepted) for one in drafted]
+    assert accepted == [15] * 3 if name.startswith("same") else 0 < sum(accepted) < 45
+
+
+def test_an_encoder_decoder_does_not_draft_for_a_causal_model():
+    drafter = DraftModelDrafter(exact("t5"), gamma=3, vocab_size=V, drawn=False)
+    refuses(
+        ValueError, lambda: generate(exact("llama"), PROMPTS, drafter, Options(max_tokens=20)), "histories[0]", "[3]"
+    )

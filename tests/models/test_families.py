@@ -16,6 +16,7 @@ import transformers
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from support.generating import PLAIN
 from support.tiny_families import FAMILIES, small_model
 
 from rescore.decode.engines.huggingface.drafting import Drafting
@@ -41,14 +42,8 @@ REFUSED = {  # what errors say of families that are refused, and the page
 
 
 def text(model, prompts, **options) -> list[list[int]]:
-    return model.generate(
-        input_ids=prompts,
-        attention_mask=(prompts > 0).long(),
-        max_new_tokens=16,
-        do_sample=False,
-        pad_token_id=0,
-        **options,
-    ).tolist()
+    mask = (prompts > 0).long()
+    return model.generate(input_ids=prompts, attention_mask=mask, max_new_tokens=16, **PLAIN, **options).tolist()
 
 
 @cache
@@ -84,9 +79,8 @@ def refused(family: str, error: Exception) -> str:
 
 
 def page() -> str:
-    kinds = {title: [] for title in (EQUAL, RECURRENT, UNPADDED, *dict.fromkeys(REFUSED.values()), UNBUILT)}
-    for family in FAMILIES:
-        kinds[found(family)].append(family)
+    titles = EQUAL, RECURRENT, UNPADDED, *dict.fromkeys(REFUSED.values()), UNBUILT
+    kinds = {title: [family for family in FAMILIES if found(family) == title] for title in titles}
     lines = [
         "# Models of Hugging Face",
         "",

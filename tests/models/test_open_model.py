@@ -33,8 +33,7 @@ def ours(tmp_path):
 
 @pytest.fixture
 def llama(tmp_path):
-    shared("llama").save_pretrained(tmp_path / "llama")
-    return tmp_path / "llama"
+    return written("llama", tmp_path / "llama")
 
 
 def medusa(folder, width: int = 32, vocab_size: int = V):
@@ -75,11 +74,9 @@ def test_models_of_hugging_face(llama, tmp_path):
 
 def test_ends_of_text(llama):
     config = json.loads((llama / "generation_config.json").read_text())
-    for ends, expected in (([5, 2], (5, 2)), (3, (3,)), ([2, 50256], (2,))):
+    for ends, expected in (([5, 2], (5, 2)), (3, (3,)), ([2, 50256], (2,)), (50256, ())):
         (llama / "generation_config.json").write_text(json.dumps({**config, "eos_token_id": ends}))
-        assert open_model(llama).end_of_text == expected
-    (llama / "generation_config.json").write_text(json.dumps({**config, "eos_token_id": 50256}))
-    assert open_model(llama).end_of_text == (), "an id beyond V is a default of the configuration's class"
+        assert open_model(llama).end_of_text == expected, "an id beyond V is a default of the configuration's class"
     write_tokenizer(llama / "tokenizer.json")
     assert open_model(llama).end_of_text == (0,)
 
@@ -127,15 +124,17 @@ def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
 
 
 def test_heads_that_are_not_there(llama, ours, tmp_path):
-    (tmp_path / "t5").mkdir()
+    t5 = written("t5", tmp_path / "t5")
     for error, path, heads, *named in (
         (ValueError, llama, "mtp", "safetensors"),
         (ValueError, ours, "mtp", "'mtp'"),
-        (ValueError, written("t5", tmp_path / "t5"), "mtp", "T5ForConditionalGeneration", "'mtp'"),
+        (ValueError, t5, "mtp", "T5ForConditionalGeneration", "'mtp'"),
+        (ValueError, ours, "early:1", "'early:1'"),
+        (ValueError, t5, "early:1", "'early:1'"),
         (FileNotFoundError, llama, tmp_path / "nowhere", "nowhere"),
     ):
         refuses(error, lambda path=path, heads=heads: open_model(path, heads=heads), *named)
-        refuses(error, lambda path=path, heads=heads: model_facts(path, heads))
+        refuses(error, lambda path=path, heads=heads: model_facts(path, heads), *named[-1:])
     refuses(ValueError, lambda: open_model(llama, heads=medusa(tmp_path / "wide", 48)), "another")
     file = ours / "model.safetensors"
     refuses(ValueError, lambda: open_model(file, heads="data/demo/bita"), "data/demo/bita", "BiTA")

@@ -13,30 +13,26 @@ from support.tiny_transformers import V, build, shared
 from rescore.decode.models.bita import BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.target import Block
-from rescore.decode.training.bita_training import (
-    BitaOptions,
-    BitaTraining,
-    Groups,
-    TaughtText,
-    group_states,
-    taught_texts,
-)
+from rescore.decode.training import bita_training
 from rescore.decode.training.training_run import best_of
 
-OPTIONS = BitaOptions(texts=4, groups=8, rounds=6, rate=0.02, every=30)
+OPTIONS = bita_training.BitaOptions(texts=4, groups=8, rounds=6, rate=0.02, every=30)
 
 
-def texts(count: int = 90, length: int = 14, answer: int = 4) -> list[TaughtText]:
+def texts(count: int = 90, length: int = 14, answer: int = 4) -> list[bita_training.TaughtText]:
     """Texts in which four tokens of five are equal, which mask tokens can learn on a model of random weights."""
     draw = np.random.default_rng(5)
     rows = np.where(draw.random((count, length)) < 0.8, 7, draw.integers(0, V, (count, length)))
-    return [TaughtText(number=i, ids=row[: length - i % 3], answer=answer) for i, row in enumerate(rows)]
+    return [bita_training.TaughtText(number=i, ids=row[: length - i % 3], answer=answer) for i, row in enumerate(rows)]
 
 
-def two_texts() -> Groups:
+BEHIND = [np.array([2, 3, 7, 10]), np.array([4, 6])]
+
+
+def two_texts() -> bita_training.Groups:
     draw = np.random.default_rng(1)
-    pair = [TaughtText(number=i, ids=draw.integers(0, V, n), answer=3) for i, n in enumerate((12, 9))]
-    return Groups.behind(pair, [np.array([2, 3, 7, 10]), np.array([4, 6])], 3)
+    pair = [bita_training.TaughtText(number=i, ids=draw.integers(0, V, n), answer=3) for i, n in enumerate((12, 9))]
+    return bita_training.Groups.behind(pair, BEHIND, 3)
 
 
 @pytest.mark.parametrize("name", ["llama-eager", "gpt2", "granite", "deepseek-v3", "gpt-neo", "gemma3"])
@@ -45,7 +41,7 @@ def test_groups_see_what_drafting_will_see(name):
     model, tokens, groups = shared(name), tokens_for(name), two_texts()
     target, drafts = CausalLMTarget(model), BitaTarget(model, tokens)
     with torch.no_grad():
-        logits = target.logits(group_states(target, tokens, groups))
+        logits = target.logits(bita_training.group_states(target, tokens, groups))
         for row, text in enumerate(groups.texts):
             for at, got in zip(groups.at[row].tolist(), logits[row]):
                 cache, firsts = drafts.open([text[: at + 1]], 1, 16)
@@ -55,12 +51,9 @@ def test_groups_see_what_drafting_will_see(name):
 
 def test_what_masks_should_predict():
     groups = two_texts()
-    for row, text in enumerate(groups.texts):
-        wanted = [
-            [text[at + 2 + i] if at + 2 + i < len(text) else -1 for i in range(3)]
-            for at in ([2, 3, 7, 10], [4, 6])[row]
-        ]
-        assert groups.truth[row, : len(wanted)].tolist() == wanted
+    for text, places, truth in zip(groups.texts, BEHIND, groups.truth):
+        wanted = [[*text[at + 2 : at + 5], -1, -1, -1][:3] for at in places]
+        assert truth[: len(wanted)].tolist() == wanted
     assert (groups.truth[1, 2:] == -1).all(), "a text with fewer groups teaches nothing with the rest"
 
 
@@ -72,20 +65,26 @@ def test_texts_of_a_store():
         "prompt_tokens": np.array([9, 8, 7], np.int32),
         "prompt_offsets": np.array([0, 2, 3]),
     }
-    (only,) = taught_texts([shard])  # an answer of one token has no token after it
+    (only,) = bita_training.taught_texts([shard])  # an answer of one token has no token after it
     assert (only.number, only.ids.tolist(), only.answer) == (7, [9, 8, 1, 2, 3], 2)
     assert only.positions().tolist() == [1, 2]  # the token after the next one exists
 
 
-def training(folder, **changed) -> BitaTraining:
+def training(folder, **changed) -> bita_training.BitaTraining:
     options = dataclasses.replace(OPTIONS, **changed)
     target = CausalLMTarget(build("llama"))
-    return BitaTraining(target, BitaTokens.new(target, masks=2, prompts=4), texts(), options, folder, {})
+    return bita_training.BitaTraining(target, BitaTokens.new(target, masks=2, prompts=4), texts(), options, folder, {})
 
 
-def run(one: BitaTraining) -> list:
+def run(one: bita_training.BitaTraining, stop: int | None = None) -> list:
+    """What is reported, of a run that is interrupted behind the step `stop`."""
+
+    def advance(done: int, of: int) -> None:
+        if done == stop:
+            raise KeyboardInterrupt
+
     seen: list = []
-    one.run(seen.append, lambda done, of: None)
+    one.run(seen.append, advance)
     return seen
 
 
@@ -95,8 +94,7 @@ def test_masks_learn_and_the_model_does_not(tmp_path):
     seen = run(one)
     assert all(before < 0.2 and after > 0.6 for before, after in zip(seen[0].recall[1], seen[-1].recall[1]))
     assert best_of(tmp_path / "curve.jsonl")["loss"][0] < seen[0].loss[0] - 0.5
-    for name, value in one.target.model.state_dict().items():
-        assert torch.equal(value, weights[name]), name
+    torch.testing.assert_close(one.target.model.state_dict(), weights, atol=0, rtol=0)
     assert all(weight.grad is None and not weight.requires_grad for weight in one.target.model.parameters())
     assert all(weight.grad is not None for weight in one.tokens.parameters())
     held = {text.number for text in one.held}
@@ -106,22 +104,16 @@ def test_masks_learn_and_the_model_does_not(tmp_path):
 def test_an_interrupted_run_resumes_bit_for_bit(tmp_path):
     whole = training(tmp_path / "whole", rounds=3)
     wanted = run(whole)
-
-    def stop(done: int, of: int) -> None:
-        if done == 40:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        training(tmp_path / "cut", rounds=3).run(lambda progress: None, stop)
+        run(training(tmp_path / "cut", rounds=3), stop=40)
     again = training(tmp_path / "cut", rounds=3)
     seen = run(again)
     assert [one.loss for one in seen] == [one.loss for one in wanted[-len(seen) :]]
-    for name, value in again.tokens.state_dict().items():
-        assert torch.equal(value, whole.tokens.state_dict()[name]), name
+    torch.testing.assert_close(again.tokens.state_dict(), whole.tokens.state_dict(), atol=0, rtol=0)
     refuses(ValueError, lambda: run(training(tmp_path / "cut", rounds=3, rate=0.1)), "rate", "0.1", "0.02")
 
 
 def test_too_few_texts_are_refused(tmp_path):
     target = CausalLMTarget(shared("llama"))
-    few = texts(2)[1:]
-    refuses(ValueError, lambda: BitaTraining(target, BitaTokens.new(target), few, OPTIONS, tmp_path, {}), "41", "0")
+    few, tokens = texts(2)[1:], BitaTokens.new(target)
+    refuses(ValueError, lambda: bita_training.BitaTraining(target, tokens, few, OPTIONS, tmp_path, {}), "41", "0")

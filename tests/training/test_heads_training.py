@@ -33,8 +33,7 @@ def shards(texts: int = 90, length: int = 12) -> list[dict]:
     for i in range(1, length):
         rows[:, i] = np.where(draw.random(texts) < 0.8, NEXT[rows[:, i - 1]], draw.integers(0, V, texts))
     n = texts * length
-    before = np.concatenate((rows[:, :1], rows[:, :-1]), axis=1)  # any token before the first one
-    usual = NEXT[before].astype(np.int32)
+    usual = NEXT[np.concatenate((rows[:, :1], rows[:, :-1]), axis=1)].astype(np.int32)  # any before the first one
     return [
         {
             "numbers": np.arange(texts),
@@ -54,9 +53,15 @@ def training(folder, **changed) -> HeadsTraining:
     return HeadsTraining(heads, lessons, dataclasses.replace(OPTIONS, **changed), folder, {"base_model": "some"})
 
 
-def run(one: HeadsTraining) -> list:
+def run(one: HeadsTraining, stop: int | None = None) -> list:
+    """What is reported, of a run that is interrupted behind the step `stop`."""
+
+    def advance(done, of):
+        if done == stop:
+            raise KeyboardInterrupt
+
     seen = []
-    one.run(seen.append, lambda done, of: None)
+    one.run(seen.append, advance)
     return seen
 
 
@@ -98,12 +103,8 @@ def test_heads_learn_what_the_root_token_tells(whole):
 
 @pytest.mark.parametrize("stop", [1, 45])
 def test_a_stopped_run_ends_as_one_that_was_not(whole, tmp_path, stop):
-    def advance(done, of):
-        if done == stop:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        training(tmp_path).run(lambda progress: None, advance)
+        run(training(tmp_path), stop)
     with open(tmp_path / "curve.jsonl", "a") as curve:
         curve.write('{"step": 60, "los')  # as a crash cuts a line
     run(training(tmp_path))

@@ -12,22 +12,7 @@ from support.refusals import refuses
 from support.running_text import Text, share
 
 from rescore.decode.draft.calibration import Calibration
-from rescore.decode.tuning import fit as module
-from rescore.decode.tuning.fit import (
-    PULL,
-    RIDGE,
-    WITTEN_BELL,
-    Choices,
-    Thinned,
-    calibration_choices,
-    fit_calibration,
-    fit_gates,
-    fit_logit,
-    fit_shares,
-    fit_weights,
-    likelihood,
-    path_choices,
-)
+from rescore.decode.tuning import fit
 from rescore.decode.tuning.tune_paths import Trials, climb, refine
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_writer import DumpWriter
@@ -37,20 +22,20 @@ from rescore.lm.model.ngram import NGram
 TEXT = ((-1.1, 1.0, -1.0), (-0.7, 0.8, -0.9), (-0.4, 0.6, -1.2))
 
 
-def random_choices(seed: int, rows: int = 40, things: int = 5) -> Choices:
+def random_choices(seed: int, rows: int = 40, things: int = 5) -> fit.Choices:
     rng = np.random.default_rng(seed)
     offset = np.where(rng.random((rows, things)) < 0.2, -np.inf, rng.normal(size=(rows, things)))
     offset[:, 0] = 0
     chosen = (np.isfinite(offset) * rng.random((rows, things))).argmax(axis=1)
-    return Choices(features=rng.normal(size=(rows, things, 3)), offset=offset, chosen=chosen)
+    return fit.Choices(features=rng.normal(size=(rows, things, 3)), offset=offset, chosen=chosen)
 
 
-def slow_value(choices: Choices, weights, centre) -> float:
+def slow_value(choices: fit.Choices, weights, centre) -> float:
     total = 0.0
     for features, offset, chosen in zip(choices.features, choices.offset, choices.chosen):
         scores = [sum(f * w for f, w in zip(one, weights)) + o for one, o in zip(features, offset)]
         total += scores[chosen] - math.log(sum(math.exp(score) for score in scores))
-    return total / len(choices) - RIDGE / 2 * sum((w - c) ** 2 for w, c in zip(weights, centre))
+    return total / len(choices) - fit.RIDGE / 2 * sum((w - c) ** 2 for w, c in zip(weights, centre))
 
 
 @settings(max_examples=30)
@@ -58,11 +43,9 @@ def slow_value(choices: Choices, weights, centre) -> float:
 def test_likelihood_and_its_slopes(seed):
     choices, rng = random_choices(seed), np.random.default_rng(seed + 1)
     at, centre, small = rng.normal(size=3), rng.normal(size=3), 1e-5
-    value, gradient, hessian = likelihood(choices, at, centre)
+    value, gradient, hessian = fit.likelihood(choices, at, centre)
     assert value == pytest.approx(slow_value(choices, at, centre), rel=1e-12)
-    moved = [
-        (likelihood(choices, at + step, centre), likelihood(choices, at - step, centre)) for step in small * np.eye(3)
-    ]
+    moved = [[fit.likelihood(choices, at + sign * step, centre) for sign in (1, -1)] for step in small * np.eye(3)]
     np.testing.assert_allclose(gradient, [(up[0] - down[0]) / (2 * small) for up, down in moved], atol=1e-7)
     np.testing.assert_allclose(hessian, [-(up[1] - down[1]) / (2 * small) for up, down in moved], atol=1e-7)
 
@@ -74,26 +57,26 @@ def test_optimum_is_scipys(seed):
 
     choices, start = random_choices(seed), np.array([0.5, 0.7, 0.0])
     least = np.array([0.0, 0.0, -np.inf])
-    mine = fit_logit(choices, start, least=least)
+    mine = fit.fit_logit(choices, start, least=least)
     theirs = optimize.minimize(
-        lambda w: -likelihood(choices, w, start)[0],
+        lambda w: -fit.likelihood(choices, w, start)[0],
         start,
-        jac=lambda w: -likelihood(choices, w, start)[1],
+        jac=lambda w: -fit.likelihood(choices, w, start)[1],
         bounds=[(0, None), (0, None), (None, None)],
         method="L-BFGS-B",
         options={"ftol": 1e-14, "gtol": 1e-9},
     )
     np.testing.assert_allclose(mine, theirs.x, atol=1e-4)
-    assert likelihood(choices, mine, start)[0] >= -theirs.fun - 1e-9
+    assert fit.likelihood(choices, mine, start)[0] >= -theirs.fun - 1e-9
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 12), max_size=12), st.integers(1, 10))
 def test_thinned_rows_are_evenly_spaced(sizes, most):
-    thinned, at = Thinned(most), 0
+    thinned, at = fit.Thinned(most), 0
     for n in sizes:
         numbers = np.arange(at, at + n, dtype=np.int64)
-        thinned.add(Choices(features=np.zeros((n, 2, 1)), offset=np.zeros((n, 2)), chosen=numbers))
+        thinned.add(fit.Choices(features=np.zeros((n, 2, 1)), offset=np.zeros((n, 2)), chosen=numbers))
         at += n
     if sizes:
         kept = thinned.joined().chosen.tolist()
@@ -116,7 +99,7 @@ def test_choices_are_those_of_a_slow_loop(world, text):
     dump, model = world
     unigram = model.distribution(0)
     for block in dump.blocks("first"):
-        slots, at = calibration_choices(block, model, text, 4), [0] * block.slots
+        slots, at = fit.calibration_choices(block, model, text, 4), [0] * block.slots
         for row in range(block.rows):
             s = int(block.sequence_of[row])
             prompt = block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]].tolist()
@@ -144,7 +127,7 @@ def test_path_choices(world):
     dump, model = world
     block = next(dump.blocks("first"))
     truth, costs = block.truth(), block.sausages().cost
-    for t, slot in enumerate(path_choices(block, [model, model.of_order(1)])):
+    for t, slot in enumerate(fit.path_choices(block, [model, model.of_order(1)])):
         rows = [row for row in range(block.rows) if truth[row, t] in block.topk_ids[row, t + 1]]
         assert len(slot) == len(rows)
         for i, row in enumerate(rows):
@@ -185,12 +168,12 @@ def test_a_planted_calibration_is_found(tmp_path):
     model = build([rng.zipf(1.5, 400) % dumps.V for _ in range(5)], order=2, vocab_size=dumps.V, end_of_text=0)
     weights = (0.9, 0.6, 0.2, -0.7)
     dump = planted_dump(tmp_path / "dump", weights, model)
-    found = fit_calibration(dump.blocks(), model, text=None)
+    found = fit.fit_calibration(dump.blocks(), model, text=None)
     assert found.text is None
     got = [found.head[0], found.alpha[0], found.prior[0], found.floor[0]]
     np.testing.assert_allclose(got, weights, atol=0.12)  # about three standard errors of 3,540 draws
     # Among the candidates alone the same choice has the same head, and the prior beside the alpha.
-    head, alpha = fit_weights(dump.blocks(), [model, model.of_order(1)])
+    head, alpha = fit.fit_weights(dump.blocks(), [model, model.of_order(1)])
     assert head.shape == (1,) and alpha.shape == (2, 1)
     np.testing.assert_allclose([head[0], alpha[0, 0], alpha[1, 0]], [0.9, 0.6, 0.0], atol=0.15)
 
@@ -198,16 +181,17 @@ def test_a_planted_calibration_is_found(tmp_path):
 def test_slots_without_observations_keep_the_start(world):
     dump, model = world
     short = next(dump.blocks("first")).part(4, 5)  # a single token: nothing to predict
-    assert fit_calibration([short], model, text=None) == Calibration(
+    assert fit.fit_calibration([short], model, text=None) == Calibration(
         head=(0.5,) * 3, alpha=(0.7,) * 3, prior=(0.0,) * 3, floor=(-3.0,) * 3, text=None
     )
-    head, alpha = fit_weights([short], [model])
+    head, alpha = fit.fit_weights([short], [model])
     assert head.tolist() == [1] * 3 and alpha.tolist() == [[0.5] * 3]
 
 
 def test_no_text_is_refused(world):
-    refuses(ValueError, lambda: fit_calibration([], world[1], text=None), "fit")
-    refuses(ValueError, lambda: fit_weights([], [world[1]]), "fit")
+    refuses(ValueError, lambda: fit.fit_calibration([], world[1], text=None), "fit")
+    refuses(ValueError, lambda: fit.fit_weights([], [world[1]]), "fit")
+    refuses(ValueError, lambda: fit.fit_shares([], world[1]), "fit")
 
 
 GRID = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -260,17 +244,17 @@ def objective(evidence, p, weights):
         here, most = total[:, gate] > 0, total[:, gate].clamp(min=1)
         s = torch.sigmoid(a + b * most.log() + c * distinct[:, gate].clamp(min=1).log())
         q = torch.where(here, s * count[:, gate] / most + (1 - s) * q, q)
-    return q.log().sum() - PULL / 2 * (weights - torch.tensor(WITTEN_BELL)).square().sum()
+    return q.log().sum() - fit.PULL / 2 * (weights - torch.tensor(fit.WITTEN_BELL)).square().sum()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_general_optimiser_finds_better_gates(seed):
     evidence, p = random_evidence(seed)
-    fitted = torch.tensor(fit_gates(evidence, p), requires_grad=True)
+    fitted = torch.tensor(fit.fit_gates(evidence, p), requires_grad=True)
     found = objective(evidence, p, fitted)
     found.backward()
     assert fitted.grad.abs().max() < 0.5
-    weights = torch.tensor(np.tile(WITTEN_BELL, (3, 1)), requires_grad=True)
+    weights = torch.tensor(np.tile(fit.WITTEN_BELL, (3, 1)), requires_grad=True)
     start = objective(evidence, p, weights).item()
     optimiser = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
 
@@ -298,50 +282,45 @@ def planted(tmp_path_factory):
             for _ in range(LENGTH):
                 q = text.distribution((), p)
                 text.extend([int(rng.choice(vocab, p=q / q.sum()))])
-            tokens = np.array(text.tokens)
             texts.append(text.tokens)
-            heads = {"topk_ids": np.zeros((LENGTH, 1, 1), int), "topk_logp": np.full((LENGTH, 1, 1), -1.0)}
-            entropy = np.ones((LENGTH, 1), np.float32)
-            writer.add("first", prompt=tokens[:PROMPT], tokens=tokens[PROMPT:], entropy=entropy, **heads)
+            prompt, tokens = np.split(np.array(text.tokens), [PROMPT])
+            topk = {"topk_ids": np.zeros((LENGTH, 1, 1), int), "topk_logp": np.full((LENGTH, 1, 1), -1.0)}
+            writer.add("first", prompt=prompt, tokens=tokens, entropy=np.ones((LENGTH, 1), np.float32), **topk)
     return list(Dump.open(path).blocks()), model, p, texts
+
+
+def walked(tokens, shares):
+    """Every token after the prompt, and the text before it."""
+    text = Text(tokens[:PROMPT], shares, prompt=PROMPT)
+    for token in tokens[PROMPT:]:
+        yield text, token
+        text.extend([token])
 
 
 def test_planted_shares_are_recovered(planted):
     blocks, model, p, texts = planted
-    fitted = fit_shares(blocks, model, orders=3)
-
-    def likelihood(shares) -> float:
-        total = 0.0
-        for tokens in texts:
-            text = Text(tokens[:PROMPT], shares, prompt=PROMPT)
-            for token in tokens[PROMPT:]:
-                total += math.log(text.distribution((), p)[token])
-                text.extend([token])
-        return total
-
-    apart = PULL / 2 * np.sum((np.array(PLANTED) - WITTEN_BELL) ** 2)
-    assert likelihood(fitted) > likelihood(PLANTED) - apart
-    off = []
-    for tokens in texts[:5]:
-        text = Text(tokens[:PROMPT], PLANTED, prompt=PROMPT)
-        for token in tokens[PROMPT:]:
-            for order in range(3):
-                if counts := text.followers(text.tokens[len(text.tokens) - order :]):
-                    off.append(abs(share(counts, fitted[order]) - share(counts, PLANTED[order])))
-            text.extend([token])
+    fitted = fit.fit_shares(blocks, model, orders=3)
+    likelihood, planted_likelihood = (
+        sum(math.log(text.distribution((), p)[token]) for tokens in texts for text, token in walked(tokens, shares))
+        for shares in (fitted, PLANTED)
+    )
+    assert likelihood > planted_likelihood - fit.PULL / 2 * np.sum((np.array(PLANTED) - fit.WITTEN_BELL) ** 2)
+    off = [
+        abs(share(counts, fitted[order]) - share(counts, PLANTED[order]))
+        for tokens in texts[:5]
+        for text, _ in walked(tokens, PLANTED)
+        for order in range(3)
+        if (counts := text.followers(text.tokens[len(text.tokens) - order :]))
+    ]
     assert np.mean(off) < 0.06
 
 
 def test_of_long_dumps_positions_at_equal_distances_count(planted, monkeypatch):
     blocks, model, *_ = planted
-    read, fit = [], module.fit_gates
-    monkeypatch.setattr(module, "fit_gates", lambda evidence, p: read.append((evidence, p)) or fit(evidence, p))
-    fit_shares(blocks, model, orders=3)
-    monkeypatch.setattr(module, "MOST_POSITIONS", 40 * LENGTH // 3)
-    fit_shares(blocks, model, orders=3)
+    read, own = [], fit.fit_gates
+    monkeypatch.setattr(fit, "fit_gates", lambda evidence, p: read.append((evidence, p)) or own(evidence, p))
+    fit.fit_shares(blocks, model, orders=3)
+    monkeypatch.setattr(fit, "MOST_POSITIONS", 40 * LENGTH // 3)
+    fit.fit_shares(blocks, model, orders=3)
     for every, some in zip(*read):
         assert np.array_equal(some, every.reshape(40, LENGTH, *every.shape[1:])[:, ::3].reshape(-1, *every.shape[1:]))
-
-
-def test_without_a_sequence():
-    refuses(ValueError, lambda: fit_shares([], None), "fit")
