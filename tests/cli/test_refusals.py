@@ -1,6 +1,6 @@
 """What the command line refuses, by verb: misuse with status 2, bad data with 1, in one line that names the place.
 
-Whatever can be said before a model is loaded is: the models of Hugging Face here have no weights.
+Whatever can be said before a model is loaded is: most models of Hugging Face here have no weights.
 """
 
 import json
@@ -82,9 +82,10 @@ def write_models(path) -> None:
         path(f"{name}.json").write_text(json.dumps({**settings, name: value}))
     lines = {"prompts": {"prompt": "w1 w2"}, "strange": {"prompts": "w1"}, "long": {"prompt": [1] * 60}}
     for name, line in lines.items():
-        path(f"{name}.jsonl").write_text(json.dumps(line) + "\n")
-    tiny_transformers.shared("llama").save_pretrained(path("tiny"))
-    cli.make_tokenizer(path("tiny", "tokenizer.json"), tiny_transformers.V)
+        path(f"{name}.jsonl").write_text((json.dumps(line) + "\n") * 3)
+    for name, family in (("tiny", "llama"), ("tiny-t5", "t5")):
+        tiny_transformers.shared(family).save_pretrained(path(name))
+        cli.make_tokenizer(path(name, "tokenizer.json"), tiny_transformers.V)
     ExitHeads(ExitForm(exits=(1,), depth=2, width=32)).save(path("exits"), {})
     calm = dict(format="rescore calm", version=1, threshold=0.5, exits=[1], confidence="softmax", decay=None, length=9)
     for name, value in (("format", "other"), ("threshold", None), ("threshold", 1.5), ("confidence", "luck")):
@@ -145,7 +146,7 @@ REFUSED = [
     ("generate --model t5 --drafter lm-alone --lm 24.ngram --layout tree w1", 2, ["--layout"]),
     (f"{GENERATE} --paths 3 w1", 2, ["--paths"]),
     (f"{GENERATE} --drafter none --lm 24.ngram w1", 2, ["--lm"]),
-    (f"{GENERATE} --draft-model gone w1", 1, ["gone"]),
+    (f"{GENERATE} --draft-model no/such/model w1", 1, ["no/such/model"]),
     (f"{GENERATE} --drafter draft-model w1", 2, ["--drafter", "--draft-model"]),
     (f"{GENERATE} --heads llama --drafter neural w1", 2, ["--drafter", "--neural"]),
     (f"{GENERATE} --heads llama --settings gone w1", 1, ["gone"]),
@@ -162,7 +163,7 @@ REFUSED = [
     (f"{GENERATE} --memory strange.jsonl w1", 1, ["strange.jsonl"]),
     (f"{GENERATE} --memory out --drafter none w1", 2, ["--memory"]),
     (f"{GENERATE} --lm 24.ngram w1", 1, ["safetensors"]),  # without a mistake the weights are missed
-    ("generate --model gone w1", 1, ["gone"]),
+    ("generate --model no/such/model w1", 1, ["no/such/model"]),
     (f"{OURS} ''", 1, ["prompt 2", "''"]),
     (f"{OURS} --stop ''", 2, ["--stop"]),
     (f"{OURS} --alpha 0.4", 2, ["--alpha", "--lm"]),
@@ -188,7 +189,7 @@ REFUSED = [
     (f"{CALM} --calibration 1.5.json", 1, ["value", "0", "1.5"]),
     (f"{CALM} --calibration luck.json", 1, ["confidence", "'luck'"]),
     ("calm generate ours --threshold 0.5 w5", 1, ["blockwise"]),
-    ("calm train t5 --prompts prompts.jsonl -o out", 1, ["language"]),
+    ("calm train tiny-t5 --prompts prompts.jsonl -o out", 1, ["language"]),
     ("calm train tiny --prompts prompts.jsonl -o out --max-tokens 8 --limit 2", 1, ["10"]),
     (f"{CALIBRATE} --thresholds 0.5,0.6", 2, ["--thresholds", "'0.5,0.6'"]),
     (f"{CALIBRATE} --delta 1", 2, ["--delta", "1"]),
@@ -198,7 +199,7 @@ REFUSED = [
     (f"{TRAIN} --temperature 0,x", 2, ["--temperature", "'x'"]),
     (f"{TRAIN} --prompts gone", 1, ["gone"]),
     (f"{TRAIN} --tokens 0", 2, ["--tokens", "1"]),
-    ("train heads t5 --prompts prompts.jsonl -o out", 1, ["language"]),
+    ("train heads tiny-t5 --prompts prompts.jsonl -o out", 1, ["language"]),
     # bench, dump make
     (BENCH, 1, ["safetensors"]),
     (f"{BENCH} --only tree", 2, ["--only", "'tree'", "16"]),
@@ -281,8 +282,8 @@ REFUSED = [
     ("report dump -o r.html --json - --markdown -", 2, ["--markdown", "--json"]),
     ("report dump -o r.html --neural-paths 4", 2, ["--neural-alpha", "--neural-paths"]),
     ("report dump -o r.html --neural llama --neural-alpha nan", 2, ["0"]),
-    ("report dump -o r.html --neural gone", 1, ["gone"]),
-    ("report dump -o r.html --neural t5", 1, ["language"]),
+    ("report dump -o r.html --neural no/such/model", 1, ["no/such/model"]),
+    ("report dump -o r.html --neural tiny-t5", 1, ["language"]),
     ("report headless -o r.html --lm lm.ngram --alpha 0.5", 2, ["--alpha", "without"]),
     ("report headless -o r.html --lm lm.ngram --model 70b", 2, ["--model", "has none"]),
     ("report headless -o r.html --lm lm.ngram --gpu a100", 2, ["--gpu", "has none"]),
@@ -325,7 +326,7 @@ REFUSED = [
     ("lm build a.txt -o - --arpa -", 2, ["--arpa", "--out"]),
     (f"{BUILD} a.jsonl --model llama --tokenizer tokenizer.json", 2, ["--tokenizer", "--model"]),
     (f"{BUILD} a.jsonl --model llama --vocab-size 23", 1, ["23", "24"]),
-    (f"{BUILD} a.jsonl --model gone", 1, ["gone"]),
+    (f"{BUILD} a.jsonl --model no/such/model", 1, ["no/such/model"]),
     # lm convert, info and verify
     ("lm info cut.ngram", 1, ["cut.ngram"]),
     ("lm info cut.arpa", 1, ["cut.arpa"]),
