@@ -250,7 +250,6 @@ def test_page_on_the_report(demo, monkeypatch, capsys):
     names, page = ran(made), (ROOT / "docs/use/report.md").read_text(encoding="utf-8")
     assert names["html"].startswith("<!DOCTYPE html>") and "gsm8k" in names["html"]
     titles = re.findall(r"^\| ([A-Z][a-z ]+?) \|", page, re.M)
-    titles.remove("Cost")  # is asked for
     assert [section.title for section in names["measured"].sections] == titles
     capsys.readouterr()
     ran(analysed)
