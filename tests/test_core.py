@@ -25,12 +25,9 @@ FLAGS = {
 
 def installed() -> list[str]:
     """Of the cores of this installation those that the processor can run, the best first."""
-    names = {file.name.split(".")[0].removeprefix("_core_") for folder in rescore.__path__ for file in files(folder)}
+    files = [file for folder in rescore.__path__ for file in Path(folder).glob("_core_*")]
+    names = {file.name.split(".")[0].removeprefix("_core_") for file in files if file.suffix in (".so", ".pyd")}
     return [one for one in (*_processor.levels(), "generic") if one.replace("-", "_") in names]
-
-
-def files(folder: str) -> list[Path]:
-    return [file for file in Path(folder).glob("_core_*") if file.suffix in (".so", ".pyd")]
 
 
 def run(core: str, *words: str) -> subprocess.CompletedProcess:

@@ -18,7 +18,7 @@ from rescore.lm.model import grams
 
 CORE_STUB = Path(rescore.__file__).parent / "_core.pyi"
 FACADE_STUB = CORE_STUB.with_name("__init__.pyi")
-HEAVY = ("torch", "transformers", "tokenizers", "pyarrow", "pynini", "pywrapfst", "safetensors")
+HEAVY = {"torch", "transformers", "tokenizers", "pyarrow", "pynini", "pywrapfst", "safetensors"}
 
 
 def folder(name: str) -> Path:
@@ -27,12 +27,13 @@ def folder(name: str) -> Path:
 
 
 def modules_after(statement: str) -> set[str]:
-    code = f"import sys; {statement}; print(' '.join(sys.modules))"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    """What a fresh interpreter has imported."""
+    code = f"{statement}\nimport sys; print(*sys.modules, file=sys.stderr)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split())
 
 
 def test_import_is_light():
-    assert not modules_after("import rescore") & {*HEAVY, "numpy", "rich"}
+    assert not modules_after("import rescore") & (HEAVY | {"numpy", "rich"})
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,24 @@ def test_import_is_light():
 )
 def test_what_needs_no_torch(statement):
     assert not modules_after(statement) & {"torch", "transformers", "tokenizers", "pyarrow"}
+
+
+def test_help_of_every_verb_imports_next_to_nothing():
+    """Start-up is the time of imports; all verbs in one process."""
+    verbs = ("generate", "run", "report", "tune", "oracle", "cost", "draw", "dump", "lm", "bench")
+    code = (
+        f"from contextlib import suppress\nfrom rescore.decode.cli import main\nfor verb in {verbs}:\n with "
+        "suppress(SystemExit): main([verb, '--help'])\n"
+    )
+    found = modules_after(code)
+    assert not found & (HEAVY | {"numpy", "rich", "plotly", "kenlm", "rescore._core"})
+    assert not any(name.startswith("rescore.decode.cli.screen") for name in found)
+
+
+def test_imports_of_a_run(world, tmp_path):
+    words = f"run {world}/dump --lm {world}/lm.ngram --drafts {tmp_path}/d.jsonl".split()
+    found = modules_after(f"from rescore.decode.cli import main\nassert main({words}) == 0")
+    assert not found & (HEAVY - {"safetensors"})
 
 
 def test_every_public_name_is_there():

@@ -21,15 +21,6 @@ def run(world):
     return world / "run.json"
 
 
-def write_passes(path, **changes):
-    tables = [
-        {"batch": 1, "length": 64, "tokens": [1, 129], "seconds": [0.01, 0.02]},
-        {"batch": 2, "length": 64, "tokens": [2, 258], "seconds": [0.01, 0.04]},
-    ]
-    path.write_text(json.dumps({"passes": tables, **changes}))
-    return path
-
-
 def test_ways_of_a_report(run):
     """Every drafter but the oracle; whole paths twice; the model alone has no heads."""
     ways = {way.name: way for way in cost_inputs.read_ways(run)}
@@ -83,7 +74,12 @@ def test_a_neural_rescorer(capsys):
 
 def test_measured_passes(capsys, tmp_path):
     """Seconds by straight lines between the measured ones; batches are those measured."""
-    passes = write_passes(tmp_path / "p.json")
+    tables = [
+        {"batch": 1, "length": 64, "tokens": [1, 129], "seconds": [0.01, 0.02]},
+        {"batch": 2, "length": 64, "tokens": [2, 258], "seconds": [0.01, 0.04]},
+    ]
+    passes = tmp_path / "p.json"
+    passes.write_text(json.dumps({"passes": tables}))
     words = ["cost", "--model", "tiny", "--way", "mine=2.5,64", "--passes", passes, "--length", 64]
     rows = cli.figures(capsys, *words)["forecasts"]
     assert [(row["batch"], row["way"]) for row in rows[1:]] == [(1, "mine"), (2, "autoregressive"), (2, "mine")]
@@ -112,30 +108,6 @@ def test_passes_of_a_model(capsys, tmp_path):
     cli.refusal(capsys, words, 40, status=2, names=["--length", "40", "31", "160", "129"])
 
 
-@pytest.mark.parametrize(
-    "call, status, named",
-    [
-        ("cost", 2, ["--model"]),
-        ("cost --model 7b", 2, ["--run", "--way", "--neural"]),
-        ("cost --model 7b --way x=2,8 --passes p --gpu l4", 2, ["--passes", "--gpu"]),
-        ("cost --model 7b --way x=2,8 --way x=3,8", 2, ["--way"]),
-        ("cost --model 7b --neural tiny=2", 2, ["--neural", "--run", "--slots"]),
-        ("cost --model 7b --neural tiny", 2, ["'tiny'"]),
-        ("cost --model 7b --neural tiny=2 --slots 3 --passes p", 2, ["--neural"]),
-        ("cost --model 7b --way x=2,8 --gpu 1,2,0", 1, ["1,2,0"]),
-        ("cost --model 7b --way x=2", 2, ["'x=2'"]),
-        ("cost --model 7b --way x=2,8 --bandwidth-share 2", 2, ["--bandwidth-share", "0", "1"]),
-        ("cost --model 7b --way x=4,2", 1, ["x", "1", "3", "4"]),
-        ("cost --model 7b --way x=2,8 --gpu abacus", 1, ["accelerator abacus", "h200", "h100"]),
-        ("cost --model 7b --way x=2,8 --gpu 1,2,x", 1, ["1,2,x"]),
-        ("cost --model data --way x=2,8", 1, ["data", "7b", "llama-3-8b", "llama-3-70b", "paper-1.5b", "config.json"]),
-        ("bench passes", 2, ["--model", "--shape"]),
-    ],
-)
-def test_refusals(capsys, call, status, named):
-    cli.refusal(capsys, call, status=status, names=named)
-
-
 def test_models_from_files(tmp_path):
     untrained().save(tmp_path / "model.safetensors")
     shape = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "vocab_size": 500}
@@ -152,34 +124,37 @@ def of_dumps(*rows: tuple[str, str]) -> str:
     return f'{{"settings": {{}}, "overall": [{", ".join(means)}]}}'
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("{", ["parse"]),
-        ("[]", ["list"]),
-        ("{}", ["overall"]),
-        (of_dumps(("{}", "{}"), ("{}", "{}")), ["--dump"]),
-        (of_dumps(('{"base": 0.5}', '{"base": 8}')), ["base", "tokens_per_pass"]),
-        (of_dumps(('{"base": 1}', '{"base": NaN}')), ["NaN"]),
-        (of_dumps(('{"base": 1%s}' % ("0" * 400), '{"base": 8}')), ["block_efficiency['base']", "1000"]),
-    ],
-)
-def test_refused_reports(tmp_path, text, message):
-    (tmp_path / "run.json").write_text(text)
-    refuses(ValueError, lambda: cost_inputs.read_ways(tmp_path / "run.json"), str(tmp_path / "run.json"), *message)
+HUGE = f'{{"base": {10**400}}}'
+
+
+def of_passes(**changes) -> str:
+    """Measured passes of texts of 64 tokens."""
+    return json.dumps({"passes": [{"batch": 1, "length": 64, "tokens": [1], "seconds": [1], **changes}]})
+
+
+def read_passes(path) -> None:
+    cost_inputs.read_passes(path, 64)
 
 
 @pytest.mark.parametrize(
-    "passes, message",
+    "read, text, named",
     [
-        (3, ["passes", "3"]),
-        ([], ["64"]),
-        ([{"batch": 0, "length": 64, "tokens": [1], "seconds": [1]}], ["passes[0]"]),
-        ([{"batch": 1, "length": "64", "tokens": [1], "seconds": [1]}], ["length", "'64'"]),
-        ([{"batch": 1, "length": 64, "tokens": [1, 1], "seconds": [1, 2]}], ["tokens"]),
-        ([{"batch": 1, "length": 64, "tokens": [10**30], "seconds": [1]}], ["tokens[0]", "1000"]),
+        (cost_inputs.read_ways, "{", ["parse"]),
+        (cost_inputs.read_ways, "[]", ["list"]),
+        (cost_inputs.read_ways, "{}", ["overall"]),
+        (cost_inputs.read_ways, of_dumps(("{}", "{}"), ("{}", "{}")), ["--dump"]),
+        (cost_inputs.read_ways, of_dumps(('{"base": 0.5}', '{"base": 8}')), ["base", "tokens_per_pass"]),
+        (cost_inputs.read_ways, of_dumps(('{"base": 1}', '{"base": NaN}')), ["NaN"]),
+        (cost_inputs.read_ways, of_dumps((HUGE, '{"base": 8}')), ["block_efficiency['base']", "1000"]),
+        (read_passes, '{"passes": 3}', ["passes", "3"]),
+        (read_passes, '{"passes": []}', ["64"]),
+        (read_passes, of_passes(batch=0), ["passes[0]"]),
+        (read_passes, of_passes(length="64"), ["length", "'64'"]),
+        (read_passes, of_passes(tokens=[1, 1], seconds=[1, 2]), ["tokens"]),
+        (read_passes, of_passes(tokens=[10**30]), ["tokens[0]", "1000"]),
     ],
 )
-def test_refused_passes(tmp_path, passes, message):
-    written = write_passes(tmp_path / "p.json", passes=passes)
-    refuses(ValueError, lambda: cost_inputs.read_passes(written, 64), *message)
+def test_refused_files(tmp_path, read, text, named):
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    refuses(ValueError, lambda: read(path), path, *named)

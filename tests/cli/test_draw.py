@@ -6,7 +6,7 @@ import sys
 import xml.etree.ElementTree as xml
 
 import pytest
-from support import cli, dumps, every_row, headless_dumps
+from support import cli, dumps, every_row
 
 from rescore.decode.draft.settings import Settings
 from rescore.lattice import svg
@@ -30,26 +30,14 @@ def test_best_steps(world, capsys, tmp_path):
         assert any(re.search(r"\bw\d+", text) for text in texts(one["file"]))
 
 
-def test_one_step(world, capsys, tmp_path):
-    words = f"draw {world}/dump --lm {world}/lm.ngram --task first --sequence 1 --position 4 -o {tmp_path}"
-    written = cli.done(capsys, words).out.splitlines()
-    assert written == [f"{tmp_path}/forced-first-1-4-{kind}.svg" for kind in ("lattice", "tree", "blend")]
-    assert sorted(map(str, tmp_path.iterdir())) == sorted(written)
-
-
-@pytest.fixture(scope="module")
-def settings(world, tmp_path_factory):
-    file = tmp_path_factory.mktemp("settings") / "s.json"
-    assert cli.main(["tune", str(world / "dump"), "--lm", str(world / "lm.ngram"), "-o", str(file)]) == 0
-    return file
-
-
-def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
+def test_settings_draw_what_they_draft(world, capsys, tmp_path):
     """Tokens and probabilities of the nodes are those of the calibrated trees of the replay, in their order."""
-    where = ("--task", "first", "--sequence", 1, "--position", 4)
-    result = cli.call(capsys, f"draw {world}/dump --settings {settings}", *where, "--nodes", 8, "-o", tmp_path / "out")
-    assert result.status == 0, result
-    loaded = Settings.load(settings)
+    cli.done(capsys, f"tune {world}/dump --lm {world}/lm.ngram -o {tmp_path}/s.json")
+    one = "--task first --sequence 1 --position 4 --nodes 8"
+    told = cli.done(capsys, f"draw {world}/dump --settings {tmp_path}/s.json {one} -o {tmp_path}/out").out
+    assert told.splitlines() == [f"{tmp_path}/out/forced-first-1-4-{kind}.svg" for kind in ("lattice", "tree", "blend")]
+    assert sorted(map(str, (tmp_path / "out").iterdir())) == sorted(told.splitlines())
+    loaded = Settings.load(tmp_path / "s.json")
     block = next(Dump.open(world / "dump").blocks("first"))
     for kind, ending, name in (("closed", "tree", "tree tuned"), ("open", "blend", "blend tuned")):
         shown = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg")
@@ -113,41 +101,3 @@ def test_sequences_are_numbered_across_shards(tmp_path, capsys):
     assert (a.name, b.name) == (c.name, d.name) == ("forced-first-6-2-lattice.svg", "forced-first-6-2-tree.svg")
     assert (a.read_text(), b.read_text()) == (c.read_text(), d.read_text())
     assert not any(re.search(r"\bw\d+", text) for text in texts(a))  # ids without words
-
-
-def test_words_of_a_tokenizer(world, capsys, tmp_path):
-    tokenizer = cli.make_tokenizer(tmp_path / "tokenizer.json")
-    cli.refusal(
-        capsys,
-        f"draw {world}/dump --tokenizer {tokenizer} -o {tmp_path}/out",
-        names=["tokenizer.json", "sha256", "e3b0c4"],
-    )
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--sequence", "1"], ["--sequence", "--position"]),
-        (["--position", "0", "--best", "2"], ["--best", "--position"]),
-        (["--position", "29"], ["--position", "29", "0", "'first'", "28"]),
-        (["--position", "0", "--sequence", "4"], ["4", "'first'"]),
-        (["--position", "0", "--sequence", "8"], ["--sequence", "8", "'first'", "0"]),
-        (["-o", "x.svg", "--format", "png"], ["--format", "x.svg"]),
-        (["--settings", "s.json", "--lm", "x"], ["--lm", "--alpha", "--settings"]),
-        (["--settings", "s.json", "--top-k", "2"], ["--top-k", "--settings"]),
-        (["--position", "0", "--task", "first", "--task", "second"], ["--position"]),
-        (["-o", "x.png", "--best", "2"], ["x.png", "--best", "1"]),
-        (["-o", "x.jpg"], ["folder"]),
-        (["-o", "FILE/x"], ["lm.ngram"]),
-    ],
-)
-def test_misuse(world, capsys, words, message):
-    words, before = [word.replace("FILE", str(world / "lm.ngram")) for word in words], sorted(world.iterdir())
-    cli.refusal(capsys, f"draw {world}/dump", *words, status=2, names=message)
-    assert sorted(world.iterdir()) == before
-
-
-def test_a_model_without_heads_has_no_lattices(capsys, tmp_path):
-    headless_dumps.write(tmp_path / "dump", headless_dumps.sequences())
-    cli.refusal(capsys, f"draw {tmp_path}/dump", status=2, names=["lattices"])

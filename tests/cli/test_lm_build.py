@@ -1,8 +1,13 @@
-"""`rescore lm build` and `prune`: the models of lm.build, from every kind of file."""
+"""`rescore lm build` and `prune`: the models of lm.build from every kind of file; killed and started again."""
 
+import fcntl
 import gzip
 import json
+import random
 import re
+import subprocess
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +18,7 @@ from support.refusals import assert_named
 from rescore.lm.build.estimate import KatzOptions, KneserNeyOptions
 from rescore.lm.build.in_memory import build, prune_model
 from rescore.lm.build.prune import PruneOptions
+from rescore.lm.build.tokens import numbered_tokens
 from rescore.lm.model.arpa import ArpaOptions
 from rescore.lm.model.formats import load
 from rescore.lm.model.ngram import NGram
@@ -91,19 +97,16 @@ def test_from_standard_input(world, tokenizer, tmp_path):
         assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, end_of_text=0))
 
 
-@pytest.mark.parametrize(
-    "content, form, named",
-    [
+def test_bad_standard_input(tokenizer, tmp_path):
+    for content, form, named in (
         (b'{"text": "w1"}\nbad\n', "jsonl", ["standard input", "line 2", "bad"]),
         (b"\1\0\2", "bin", ["standard input", "uint16", "3 bytes"]),
-    ],
-)
-def test_bad_standard_input(tokenizer, tmp_path, content, form, named):
-    words = f"lm build - --stdin-format {form} --tokenizer {tokenizer} -o {tmp_path}/lm.ngram --strict"
-    process = cli.start(*words.split(), stdin=cli.subprocess.PIPE)
-    err = process.communicate(content, timeout=120)[1].decode()
-    assert process.returncode == 1 and err.count("\n") == 1
-    assert_named(err, named)
+    ):
+        words = f"lm build - --stdin-format {form} --tokenizer {tokenizer} -o {tmp_path}/lm.ngram --strict"
+        process = cli.start(*words.split(), stdin=subprocess.PIPE)
+        err = process.communicate(content, timeout=120)[1].decode()
+        assert process.returncode == 1 and err.count("\n") == 1
+        assert_named(err, named)
 
 
 def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
@@ -118,18 +121,14 @@ def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
     cli.refusal(capsys, *words, "--strict", names=["c4.json.gz", "6"])
 
 
-def test_prune(world, capsys, tmp_path):
-    cli.done(capsys, f"lm build {world}/a.npy --vocab-size {dumps.V} --end-of-text 0 -o {tmp_path}/lm.ngram")
-    cli.done(capsys, f"lm prune {tmp_path}/lm.ngram --theta 0.01 -o {tmp_path}/small.ngram")
-    whole, model = NGram.open(tmp_path / "lm.ngram"), NGram.open(tmp_path / "small.ngram")
+def test_prune_and_info(world, capsys, tmp_path):
+    path = tmp_path / "lm.ngram"
+    cli.done(capsys, f"lm build {world}/a.npy --vocab-size {dumps.V} --end-of-text 0 --theta 1e-09 -o {path}")
+    cli.done(capsys, f"lm prune {path} --theta 0.01 -o {tmp_path}/small.ngram")
+    whole, model = NGram.open(path), NGram.open(tmp_path / "small.ngram")
     assert_same_model(model, prune_model(whole, PruneOptions(theta=0.01)))
     assert sum(model.info()["ngrams"]) < sum(whole.info()["ngrams"])
     assert model.metadata["end_of_text"] == 0 and model.metadata["estimation"]["method"] == "katz"
-
-
-def test_info(world, capsys, tmp_path):
-    path = tmp_path / "lm.ngram"
-    cli.done(capsys, f"lm build {world}/a.npy --vocab-size {dumps.V} --end-of-text 0 --theta 1e-09 -o {path}")
     info = cli.figures(capsys, f"lm info {path} --verify")
     assert (info["order"], info["vocab_size"], info["verified"]) == (4, dumps.V, True)
     out, estimation = cli.call(capsys, f"lm info {path}").out, info["estimation"]
@@ -156,40 +155,6 @@ def test_info_of_any_metadata(capsys, tmp_path, estimation):
     changed.save(tmp_path / "lm.ngram")
     out = cli.done(capsys, f"lm info {tmp_path}/lm.ngram").out
     assert "\x1b" not in out and "[/x]" in out and "3-grams" not in out
-
-
-TOKENIZER = "--tokenizer tokenizer.json"
-BAD = [
-    ("none.npy IDS", 1, ["none.npy"]),
-    ("WORLD/a.jsonl --vocab-size 50 --end-of-text 50", 2, ["--end-of-text", "50", "0..49"]),
-    (f"WORLD/a.jsonl {TOKENIZER} --vocab-size 20", 2, ["--vocab-size", "20", "50"]),
-    ("WORLD/a.jsonl --end-of-text x", 2, ["--end-of-text", "--tokenizer"]),
-    ("WORLD/a.jsonl --min-count 2,2", 2, ["--min-count", "1,1,2,4", "'2,2'"]),
-    (f"WORLD/a.jsonl {TOKENIZER} --order 2 --min-count 1,1,1", 2, ["--min-count", "--order", "min_counts", "2", "3"]),
-    ("WORLD/a.jsonl --theta 1 --max-ngrams 9", 2, ["--max-ngrams", "--theta"]),
-    (f"WORLD/a.jsonl {TOKENIZER} --discount-fallback 0.5,1,1.5", 2, ["katz", "--discount-fallback", "--method"]),
-    ("WORLD/a.jsonl --discount-fallback 1,2,4", 2, ["--discount-fallback", "3", "0.5,1,1.5", "'1,2,4'"]),
-    (f"WORLD/a.jsonl {TOKENIZER} --method kneser-ney --textbook", 2, ["--textbook", "--method"]),
-    ("WORLD/a.jsonl -o lm.bin", 2, ["-o/--out", "'lm.bin'", "arpa.gz"]),
-    (f"WORLD/a.jsonl {TOKENIZER} -o WORLD/a.jsonl/x.ngram", 2, ["x.ngram", "a.jsonl"]),
-    ("WORLD/a.jsonl IDS", 1, ["a.jsonl", "--tokenizer", "tokenizer.json"]),
-    ("WORLD/a.jsonl WORLD/a.npy", 2, ["--tokenizer", "--vocab-size", "--end-of-text"]),
-    ("WORLD/a.npy --vocab-size 3 --end-of-text 0", 1, ["a.npy", "0..2", "3"]),
-    (f"empty.jsonl {TOKENIZER}", 1, ["least"]),
-    (f"bad.jsonl {TOKENIZER} --text-field body", 1, ["2", "1", "bad.jsonl", '"body"']),
-    ("WORLD/a.jsonl --tokenizer bad.jsonl", 1, ["tokenizer.json"]),
-    ("WORLD/a.npy IDS --max-ngrams 49", 1, ["unigrams"]),
-]
-
-
-@pytest.mark.parametrize("words, status, named", BAD, ids=[words for words, _, _ in BAD])
-def test_what_is_refused(world, tokenizer, capsys, tmp_path, monkeypatch, words, status, named):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "bad.jsonl").write_text('{"text": "w1"}\n{"text":')
-    words = words.replace("WORLD", str(world)).replace("IDS", f"--vocab-size {dumps.V} --end-of-text 0")
-    cli.refusal(capsys, f"lm build -o out/lm.ngram {words}", status=status, names=named)
-    assert not (tmp_path / "out" / "lm.ngram").exists()
 
 
 def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(world, capsys, tmp_path, monkeypatch):
@@ -248,3 +213,118 @@ def test_a_failed_build_does_not_block_the_next_with_other_inputs(tokenizer, tmp
         assert process.returncode == status
         assert (tmp_path / "lm.ngram.work").exists() == bool(status)
     assert NGram.open(tmp_path / "lm.ngram").vocab_size == (dumps.V if later == "tokens" else 5)
+
+
+IDS = ("--vocab-size", 2000, "--end-of-text", 0)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """300,000 tokens in three files."""
+    folder, draw = tmp_path_factory.mktemp("large"), np.random.default_rng(5)
+    for number in range(3):
+        np.save(folder / f"{number}.npy", np.append((draw.zipf(1.2, 100_000) - 1).clip(0, 1999), 0).astype(np.uint16))
+    return folder
+
+
+def words(large, out, *more):
+    return ("lm", "build", *sorted(large.iterdir()), *IDS, "--order", 3, "--max-ngrams", 60_000, "-o", out, *more)
+
+
+def held(folder):
+    """Whether a build is at work there."""
+    try:
+        with open(folder / "lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def test_a_build_that_is_killed(large, tmp_path, capsys):
+    """Killed at random moments; the final model equals that of an uninterrupted build."""
+    assert cli.start(*words(large, tmp_path / "whole.ngram")).wait(timeout=120) == 0
+    draw, killed, again = random.Random(3), [], words(large, tmp_path / "lm.ngram", "--work", tmp_path / "w")
+    for _ in range(6):
+        process = cli.start(*again, "--threads", draw.choice([1, 2]))
+        while process.poll() is None and not held(tmp_path / "w"):
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 0.12))
+        process.kill()
+        process.wait()
+        killed.append(process.returncode < 0)
+    assert any(killed)
+    assert cli.start(*again).wait(timeout=120) == 0
+    assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
+    assert not (tmp_path / "whole.ngram.work").exists() and (tmp_path / "w" / "manifest.json").exists()
+
+
+def test_resources_do_not_change_the_model(large, tmp_path, capsys):
+    models = set()
+    for resources in (("--threads", 1), ("--threads", 4, "--ram", "3G", "--disk", "1G")):
+        cli.done(capsys, *words(large, tmp_path / "lm.ngram", *resources))
+        models.add((tmp_path / "lm.ngram").read_bytes())
+    assert len(models) == 1
+
+
+def test_other_inputs_are_refused(large, tmp_path, capsys):
+    first = sorted(large.iterdir())[0]
+    command = ("lm", "build", first, *IDS, "--work", tmp_path / "w", "-o", tmp_path / "lm.ngram")
+    cli.done(capsys, *command)
+    cli.refusal(capsys, *command, "--order", 5, names=["w", "options.order", "4", "5"])
+    cli.refusal(capsys, "lm build", sorted(large.iterdir())[1], *command[2:], names=["options"])
+    before = first.stat()
+    np.save(first, np.load(first)[::-1])
+    try:
+        cli.refusal(capsys, *command, names=["mtime_ns"])
+    finally:
+        np.save(first, np.load(first)[::-1])
+        cli.os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+    cli.done(capsys, *command)
+
+
+def test_too_little(large, tmp_path, capsys):
+    small = words(large, tmp_path / "lm.ngram", "--ram", "50M", "--threads", 2)
+    cli.refusal(capsys, *small, names=["memory", "52", "--ram"])
+    assert not list(tmp_path.iterdir())
+    named = [tmp_path / "lm.ngram.work", "0.0021", "--disk"]
+    cli.refusal(capsys, *words(large, tmp_path / "lm.ngram", "--disk", "2M"), names=named)
+    cli.done(capsys, *words(large, tmp_path / "lm.ngram", "--disk", "100M"))
+    assert [path.name for path in tmp_path.iterdir()] == ["lm.ngram"]
+
+
+def test_counts_of_a_pipe_are_not_those_of_another(tmp_path):
+    """Only what can be looked at again is gone on with."""
+    command = ("lm", "build", "-", "--stdin-format", "bin", *IDS, "--work", tmp_path / "w", "-o", tmp_path / "lm.ngram")
+    for content, named in ((b"\1\0\2\0\0\0", []), (b"\3\0\0\0", ["options", "read"])):
+        process = cli.start(*command, stdin=subprocess.PIPE)
+        err = process.communicate(content, timeout=120)[1].decode()
+        assert bool(err) == bool(named)
+        assert_named(err, named)
+
+
+def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, capsys, monkeypatch):
+    shards = []
+    for number in range(4):
+        lines = "".join(json.dumps({"text": f"w{number} w{i % 7} w{i % 5} w3"}) + "\n" for i in range(400))
+        shards.append(tmp_path / f"{number}.jsonl.gz")
+        shards[-1].write_bytes(gzip.compress(lines.encode()))
+    cli.make_tokenizer(tmp_path / "t.json")
+    words = ("lm", "build", *shards, "--tokenizer", tmp_path / "t.json", "--order", 3)
+    cli.done(capsys, *words, "-o", tmp_path / "whole.ngram")
+    whole = shards[2].read_bytes()
+    shards[2].write_bytes(whole[:-20])
+    cli.refusal(capsys, *words, "-o", tmp_path / "lm.ngram", names=["2.jsonl.gz"])
+    records = json.loads((tmp_path / "lm.ngram.work" / "manifest.json").read_bytes())["stages"]["count"]["runs"]
+    assert [record["end"] for record in records] == [[2, 0]] and records[0]["tokens"] == 2 * 400 * 5
+    shards[2].write_bytes(whole)
+    read = []
+    monkeypatch.setattr(
+        "rescore.lm.build.sources.numbered_tokens",
+        lambda piece, **options: read.append(Path(piece.path).name) or numbered_tokens(piece, **options),
+    )
+    cli.done(capsys, *words, "-o", tmp_path / "lm.ngram")
+    assert read == ["2.jsonl.gz", "3.jsonl.gz"]
+    assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()

@@ -72,11 +72,14 @@ def built(capsys, tmp_path, lines: str, *more, name=NAME) -> NGram:
     return NGram.open(out)
 
 
-@pytest.mark.parametrize("by", ["name", "folder"])
-def test_chats_and_documents_are_counted_as_the_model_reads_them(model, capsys, tmp_path, by):
-    lines = chat() + text([9, 8, 7]) + chat(SAID[:2])
-    found = built(capsys, tmp_path, lines, name=NAME if by == "name" else model)
-    assert_same_model(found, build([ids_of(), [9, 8, 7], ids_of(SAID[:2])], order=3, vocab_size=V, end_of_text=END))
+@pytest.mark.parametrize("by, times", [("name", 1), ("folder", 1), ("name", 40)])
+def test_chats_and_documents_are_counted_as_the_model_reads_them(model, capsys, tmp_path, monkeypatch, by, times):
+    """Many lines on all threads."""
+    monkeypatch.setattr("rescore.lm.build.inputs.PIECE_BYTES", 2000)
+    monkeypatch.setattr("rescore.lm.build.tokens.BATCH", 300)
+    lines, want = chat() + text([9, 8, 7]) + chat(SAID[:2]), [ids_of(), [9, 8, 7], ids_of(SAID[:2])]
+    found = built(capsys, tmp_path, lines * times, "--threads", 4, name=NAME if by == "name" else model)
+    assert_same_model(found, build(want * times, order=3, vocab_size=V, end_of_text=END))
     assert found.end_of_text == END and found.metadata["tokenizer"] and found.vocab_size == V
 
 
@@ -91,15 +94,6 @@ def test_the_end_of_a_text_may_be_another_token_than_that_of_an_answer(model, ca
     assert_same_model(found, build([ids_of()], order=3, vocab_size=V, end_of_text=0))
 
 
-def test_many_lines_are_read_on_all_threads(model, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("rescore.lm.build.inputs.PIECE_BYTES", 2000)
-    monkeypatch.setattr("rescore.lm.build.tokens.BATCH", 300)
-    lines = (chat() + text([9, 8, 7]) + chat(SAID[:2])) * 40
-    want = [ids_of(), [9, 8, 7], ids_of(SAID[:2])] * 40
-    found = built(capsys, tmp_path, lines, "--threads", 4)
-    assert_same_model(found, build(want, order=3, vocab_size=V, end_of_text=END))
-
-
 def test_what_is_no_chat_is_skipped_and_reported(model, capsys, tmp_path):
     bad = ['{"messages": []}', '{"messages": "hello"}', '{"messages": [{"content": "w5"}]}', '{"conversations": []}']
     (tmp_path / "logs.jsonl").write_text(chat() + "\n".join(bad) + "\n")
@@ -108,17 +102,6 @@ def test_what_is_no_chat_is_skipped_and_reported(model, capsys, tmp_path):
     assert report["skipped"]["reasons"] == {"no chat": 3, "no text": 1}
     write_template(model, None)
     cli.refusal(capsys, arguments, model, "--strict", names=["line 1", "messages", "--model"])
-
-
-def test_misuse(model, capsys, tmp_path):
-    (tmp_path / "a.jsonl").write_text(chat())
-    start = f"lm build {tmp_path}/a.jsonl -o {tmp_path}/lm.ngram --model"
-    for more, status, named in (
-        ([NAME, "--tokenizer", model / "tokenizer.json"], 2, ["--tokenizer", "--model"]),
-        ([NAME, "--vocab-size", TOKENS - 1], 1, ["23", "24"]),
-        ([tmp_path / "nothing"], 1, ["nothing"]),
-    ):
-        cli.refusal(capsys, start, *more, status=status, names=named)
 
 
 def test_the_model_drafts_for_its_target(model, capsys, tmp_path):

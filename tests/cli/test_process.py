@@ -1,51 +1,27 @@
-"""The command line as a process: what it imports, signals, pipes, full disks, closed streams."""
+"""The command line as a process: signals, pipes, full disks, streams that are closed, places that cannot be written."""
 
+import argparse
+import io
 import os
+import platform
+import resource
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
+from importlib import metadata
 
 import numpy as np
 import pytest
 from support import cli, dumps
 from support.refusals import assert_named
 
+from rescore import _core
+from rescore.decode.cli import parser
+from rescore.decode.cli.values import Written
 from rescore.lattice.extras import remedy
-
-
-def modules(code: str) -> set[str]:
-    """What a fresh interpreter has imported after `code`."""
-    out = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(out.stderr.split())
-
-
-HEAVY = {"torch", "pyarrow", "tokenizers", "pynini", "pywrapfst", "safetensors", "transformers"}
-
-
-def test_help_of_every_verb_imports_next_to_nothing():
-    """Start-up is the time of imports; all verbs in one process."""
-    verbs = ("generate", "run", "report", "tune", "oracle", "cost", "draw", "dump", "lm", "bench")
-    code = (
-        f"from contextlib import suppress\nfrom rescore.decode.cli import main\nfor verb in {verbs}:\n with "
-        "suppress(SystemExit): main([verb, '--help'])\n"
-    )
-    found = modules(code)
-    assert not found & (HEAVY | {"numpy", "rich", "plotly", "kenlm", "rescore._core"})
-    assert not any(name.startswith("rescore.decode.cli.screen") for name in found)
-
-
-def test_imports_of_a_run(world, tmp_path):
-    words = [
-        str(word) for word in ("run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl")
-    ]
-    assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
 
 
 def test_debug_shows_the_traceback(tmp_path):
@@ -166,3 +142,154 @@ def test_names_that_are_no_text(world, tmp_path):
         process = cli.start(*words, env=env)
         out, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, b"") and out.isascii()
+
+
+WRITTEN = {"--out", "--json", "--markdown", "--arpa", "--symbols", "--drafts", "--per-line", "--per-token", "--work"}
+
+
+def verbs(one=None, words=()):
+    """The words and the parser of every verb."""
+    one = one or parser()
+    inner = [action for action in one._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in inner:
+        for name, own in action.choices.items():
+            yield from verbs(own, (*words, name))
+    if not inner:
+        yield words, one
+
+
+def given(action: argparse.Action, value: str) -> list[str]:
+    return [*action.option_strings[-1:], value]
+
+
+def least(verb: argparse.ArgumentParser, but: argparse.Action) -> list[str]:
+    """Values of all arguments that a verb requires, but one."""
+    needed = [action for action in verb._actions if action.required and action is not but]
+    needed += [group._group_actions[0] for group in verb._mutually_exclusive_groups if group.required]
+    words = []
+    for action in needed:
+        suffixes = action.type.suffixes if isinstance(action.type, Written) else ()
+        words += given(action, next(iter(action.choices or ()), "1" + (suffixes or ("",))[0]))
+    return words
+
+
+OUTPUTS = [
+    (words, verb, action) for words, verb in verbs() for action in verb._actions if isinstance(action.type, Written)
+]
+
+
+@pytest.mark.parametrize("words, verb", list(verbs()), ids=lambda one: " ".join(one) if isinstance(one, tuple) else "")
+def test_all_outputs_are_known_as_such(words, verb):
+    named = {action.option_strings[-1] for action in verb._actions if action.option_strings} & WRITTEN
+    known = {action.option_strings[-1] for name, _, action in OUTPUTS if name == words and action.option_strings}
+    assert named <= known
+    assert words in (("completion",), ("help",)) or "--json" in named
+
+
+@pytest.mark.parametrize(
+    "words, verb, action", OUTPUTS, ids=[f"{' '.join(words)} {action.dest}" for words, _, action in OUTPUTS]
+)
+def test_a_place_that_is_none_is_said_before_all_else(capsys, tmp_path, monkeypatch, words, verb, action):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / ("x" + (action.type.suffixes or ("",))[0])
+    call = (*words, *least(verb, action), *given(action, str(place)))
+    cli.refusal(capsys, *call, status=2, names=[place, tmp_path / "file"])
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_disk_that_takes_nothing_more(tmp_path):
+    """Every write fails, opening does not."""
+    place, limits = tmp_path / "new" / "o.json", resource.getrlimit(resource.RLIMIT_FSIZE)
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, limits[1]))
+    process = cli.start("oracle", "none", "--json", place, preexec_fn=full)
+    err = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 1
+    assert_named(err, [place])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may replace all files")
+def test_a_file_that_is_read_only(capsys, tmp_path):
+    (tmp_path / "o.json").touch(0o444)
+    cli.refusal(capsys, f"env --json {tmp_path}/o.json", names=[tmp_path / "o.json"])
+
+
+def test_parquet_without_its_package(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    cli.refusal(capsys, f"run {tmp_path}/none --drafts {tmp_path}/d.parquet", names=["Parquet", "'pyarrow"])
+
+
+def test_what_was_written_is_named(world, capsys, tmp_path):
+    files = [tmp_path / "new" / name for name in ("lm.arpa", "lm.json")]
+    told = cli.done(capsys, f"lm convert {world}/lm.ngram", files[0], "--json", files[1])
+    assert told.out.endswith(f"\nwrote {files[0]}, {files[1]}\n") and all(file.exists() for file in files)
+    told = cli.done(capsys, f"lm convert {world}/lm.ngram - --json", files[1])
+    assert told.out.endswith("\\end\\\n") and "wrote" not in told.err
+
+
+CLOSED = [
+    ("generate --model none -", 0, "standard input"),
+    ("run x --lm -", 0, "x"),
+    ("env --json -", 1, "standard output"),
+]
+
+
+@pytest.mark.parametrize("words, number, name", CLOSED)
+def test_streams_that_are_closed(tmp_path, words, number, name):
+    process = cli.start(*words.split(), preexec_fn=lambda: os.close(number), cwd=tmp_path, stdin=None)
+    err = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 1 and err.startswith(f"rescore: {name}: ") and err.count("\n") == 1
+
+
+def test_messages_do_not_go_to_standard_output(tmp_path):
+    """Not even if standard error is closed, and no file takes its number."""
+    process = cli.start("oracle", tmp_path / "none", stderr=None, preexec_fn=lambda: os.close(2))
+    assert process.communicate(timeout=120)[0] == b"" and process.returncode == 1
+
+
+def piped(content: bytes, *, terminal: bool = False) -> io.TextIOWrapper:
+    read, write = os.pipe()
+    os.write(write, content)
+    os.close(write)
+    stream = open(read)
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    return stream
+
+
+def test_standard_input_that_is_no_text(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", piped(b"caf\xe9"))
+    cli.refusal(capsys, "generate --model x -", names=["standard input", "UTF-8", "0xe9", "3"])
+    cli.refusal(capsys, "generate --model x one", os.fsdecode(b"\xff"), names=["prompt 2", "UTF-8", "0xff"])
+
+
+def test_a_terminal_is_told_how_its_input_ends(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", piped(b"", terminal=True))
+    result = cli.call(capsys, "lm info -")
+    assert result.status == 1 and "Ctrl-D" in result.err.splitlines()[0] and "standard input" in result.err
+
+
+def test_what_is_here(capsys):
+    found = cli.figures(capsys, "env")
+    assert found["core"] == _core.processor and found["python"] == platform.python_version()
+    assert found["machine"]["cores"] == os.cpu_count()
+    assert found["packages"]["numpy"] == np.__version__
+    assert found["packages"]["safetensors"] == metadata.version("safetensors")
+    assert found["rescore"] == metadata.version("rescore")
+
+
+def test_what_is_missing_is_named_with_its_command(capsys, monkeypatch):
+    """Where neither torch nor OpenFst are found."""
+    version = metadata.version
+
+    def hidden(name: str) -> str:
+        if name in ("torch", "pynini"):
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", hidden)
+    monkeypatch.setattr("rescore.decode.cli.verbs.env.find_spec", lambda name: None)
+    lines = {line.split()[0]: line for line in cli.done(capsys, "env").out.splitlines() if line}
+    assert "missing: pip install" in lines["torch"] and "transformers" in lines["torch"]
+    assert_named(lines["pywrapfst"], ["missing", "'pynini"])
+    assert_named(lines["GPU"], ["unknown"])

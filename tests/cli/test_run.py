@@ -1,21 +1,23 @@
-"""`rescore run`: its figures against the replay, its files against each other, its refusals."""
+"""`rescore run` and `tune`, with heads and without: their figures against the replay, the API and each other."""
 
 import json
 import re
 from dataclasses import asdict
 
-import numpy as np
 import pytest
 from msgspec import structs
 from support import cli, dumps
+from support.refusals import assert_named
 
 from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.draft.settings import Settings
 from rescore.decode.replay.figures import Figures
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of
 from rescore.decode.replay.run import replay_dump
+from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lattice.split import Split
-from rescore.lm.build.in_memory import build
+from rescore.lm.model.ngram import NGram
 
 TREES = (
     *("heads-tree", "tree", "pushed-tree", "eagle-2-tree"),
@@ -118,51 +120,6 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         assert not later or later[0] == position + accepted + 1
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--top-k", "7"], ["--top-k", "7", "6"]),
-        (["--paths", "9" * 30], ["--paths", "1024", "9" * 30]),
-        (["--lm", "LM", "--alpha", "nan"], ["--alpha", "1000", "'nan'"]),
-        (["--lm", "LM", "--alpha", "0.5,"], ["--alpha", "''"]),
-        (["--lm", "LM", "--alpha", "0.5,0.4"], ["--alpha", "3", "2"]),
-        (["--lm", "LM=x"], ["--lm", "lm.ngram=x'", "'x'"]),
-        (["--lm", "LM=-1"], ["--lm", "1000", "-1"]),
-        (["--alpha", "0.5"], ["--alpha", "--lm"]),
-        (["--task", "third"], ["--task", "'third'"]),
-        (["DUMP"], ["each"]),
-        (["--tune-sequences", "1"], ["--tune-sequences", "--part"]),
-        (["--color"], ["unrecognized arguments", "--color", "--help"]),
-    ],
-)
-def test_misuse(world, capsys, words, message):
-    names = {"LM": world / "lm.ngram", "DUMP": world / "dump"}
-    words = [re.sub("LM|DUMP", lambda found: str(names[found[0]]), word) for word in words]
-    cli.refusal(capsys, f"run {world}/dump", *words, status=2, names=message)
-
-
-def test_bad_data(world, capsys, tmp_path):
-    (tmp_path / "empty.ngram").touch()
-    (tmp_path / "junk.ngram").write_bytes(np.random.default_rng(0).bytes(5000))
-    for name, size, metadata in (("sixty", 60, {}), ("other", dumps.V, {"tokenizer": "f" * 64})):
-        made = build([[1, 2, 3]], order=2, vocab_size=size, end_of_text=0, metadata=metadata)
-        made.save(tmp_path / f"{name}.ngram")
-    for words, named in (
-        ("NOW/nothere --lm LM", ["nothere", "dump.json"]),
-        ("NOW --lm LM", [tmp_path / "dump.json"]),
-        ("DUMP --lm NOW/no.ngram", [tmp_path / "no.ngram"]),
-        ("DUMP --lm DUMP", ["arpa.gz"]),
-        ("DUMP --lm NOW/empty.ngram", ["empty.ngram"]),
-        ("DUMP --lm NOW/junk.ngram", ["junk.ngram"]),
-        ("DUMP --lm LM --lm NOW/sixty.ngram --drafts NOW/d.jsonl", ["sixty.ngram", "60", "50"]),
-        ("DUMP --lm LM --lm NOW/other.ngram --json NOW/r.json", ["other.ngram"]),
-    ):
-        for name, path in (("NOW", tmp_path), ("LM", world / "lm.ngram"), ("DUMP", world / "dump")):
-            words = words.replace(name, str(path))
-        cli.refusal(capsys, f"run {words}", names=named)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".ngram"}
-
-
 def test_nothing_is_left_after_an_error_on_the_way(world, capsys, tmp_path):
     cli.make_dump(tmp_path / "dump")
     shard = sorted((tmp_path / "dump").glob("second*"))[0]
@@ -189,3 +146,118 @@ def test_what_is_printed_unasked_fits_a_screen(world, capsys):
         assert {f"{one[name]:.3f}" for one in means} <= {*rows[name]}
     whole = cli.call(capsys, *words, "--all").out
     assert all(name in whole for name in means[0])
+
+
+@pytest.fixture(scope="module")
+def report(world):
+    assert cli.main([str(word) for word in words(world, "-o", world / "s.json", "--json", world / "report.json")]) == 0
+    return json.loads((world / "report.json").read_text())
+
+
+def words(world, *more) -> tuple:
+    return ("tune", world / "dump", "--lm", world / "lm.ngram", "--paths", 4, "--threads", 1, *more)
+
+
+def test_settings_are_those_of_the_api(world, report):
+    found = tune(Dump.open(world / "dump"), NGram.open(world / "lm.ngram"), paths=4)
+    settings = Settings.load(world / "s.json")
+    assert settings.paths == found.paths.weights and settings.split == found.split
+    assert report["settings"] == json.loads((world / "s.json").read_text())
+    for kind, tried in found.trees.tried.items():
+        assert settings.calibration(kind) == found.trees.weights[kind].overall
+        texts = [[list(share) for share in one.text] if one.text else None for one in tried]
+        told = report["trials"]["text"][kind]
+        assert [(one["value"], one["text"]) for one in told] == list(zip(tried.values(), texts))
+
+
+def held_out(capsys, folder, report: dict, *more) -> tuple[dict, dict]:
+    """What `run` says of the settings' held-out part, which is what `tune` said; and so it is of the tuning part."""
+    given = (f"run {folder}/dump --settings {folder}/s.json --threads 1", *more)
+    run = cli.figures(capsys, *given)
+    (overall,), (tuning,) = run["overall"], cli.figures(capsys, *given, "--part", "tune")["overall"]
+    assert overall["part"] == "heldout" and overall["split"] == report["settings"]["split"]
+    for name, row in report["heldout"]["drafters"].items():
+        assert [task["block_efficiency"][name] for task in run["tasks"]] == list(row["tasks"].values())
+        assert overall["interval"]["block_efficiency"][name] == row["interval"]
+    for name, value in report["settings"]["values"].items():
+        assert tuning["block_efficiency"][name] == pytest.approx(value, abs=1e-15)
+    return run, overall
+
+
+def test_run_replays_the_held_out_part_and_agrees(world, report, capsys):
+    run, overall = held_out(capsys, world, report, "--paths", 4)
+    kinds, names = ("tree tuned", "blend tuned", "blend-without-heads tuned"), run["settings"]["drafters"]
+    paths = {"base", "parallel-rescored", "parallel-rescored tuned", "oracle", "tree 16", "tree 64"}
+    assert {*paths, *(f"{kind} {n}" for kind in kinds for n in (16, 64))} <= report["heldout"]["drafters"].keys()
+    assert {f"{kind} {n}" for kind in kinds for n in (16, 32, 64, 128)} < set(names) and names[-1] == "oracle"
+    pairs = {(one["drafter"], one["against"]) for one in overall["differences"]}
+    assert pairs >= {("parallel-rescored tuned", "parallel-rescored"), ("blend tuned 64", "tree tuned 64")}
+
+
+def test_run_replays_all_of_other_dumps(world, report, capsys):
+    run = cli.figures(capsys, f"run {world}/sampled {world}/dump --settings {world}/s.json --lm {world}/b.ngram")
+    assert [overall["part"] for overall in run["overall"]] == ["all", "heldout"] and run["overall"][0]["split"] is None
+    assert run["settings"]["lm"][0]["path"] == str(world / "b.ngram")
+    assert run["settings"]["tuned"] == str(world / "s.json")
+    table = cli.call(capsys, f"run {world}/dump --settings {world}/s.json").out
+    assert "(forced, heldout part)" in table
+    assert_named(table, [world / "s.json"])
+
+
+def test_options(world, capsys):
+    got = cli.figures(capsys, *words(world, "--per-task", "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
+    assert got["settings"]["split"] == structs.asdict(Split.of_dump(Dump.open(world / "dump"), 1))
+    assert got["settings"]["top_k"] == 3 and got["settings"]["seed"] == got["heldout"]["bootstrap"]["seed"] == 9
+    assert {"tree tuned by task 16", "blend tuned by task 64"} <= set(got["heldout"]["drafters"])
+    assert set(got["settings"]["trees"]["open"]["by_task"]) == {"first", "second"}
+
+
+def test_settings_whose_model_is_another_or_gone(world, report, capsys, tmp_path):
+    other = (world / "b.ngram").read_bytes()
+    for name, content, named in (("other", other, ["4480", "3008"]), ("broken", b"junk" * 100, []), ("gone", None, [])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "s.json").write_text(json.dumps(Settings.load(world / "s.json").to_json(world)))
+        if content:
+            (tmp_path / name / "lm.ngram").write_bytes(content)
+        cli.refusal(capsys, f"run {world}/dump --settings {tmp_path}/{name}/s.json", names=["lm.ngram", *named])
+
+
+@pytest.fixture(scope="module")
+def blend(headless):
+    """The report of tuning on a dump without heads."""
+    words = f"tune {headless}/dump --lm {headless}/lm.ngram --threads 1 -o {headless}/s.json"
+    assert cli.main([*words.split(), "--json", str(headless / "report.json")]) == 0
+    return json.loads((headless / "report.json").read_text())
+
+
+def test_run_without_heads_agrees(headless, blend, capsys):
+    (_, overall), drafters = held_out(capsys, headless, blend), blend["heldout"]["drafters"]
+    assert list(drafters) == ["blend 16", "blend 64", "blend tuned 16", "blend tuned 64"]
+    assert drafters.keys() <= blend["settings"]["values"].keys()
+    differences = {(one["drafter"], one["against"]): one["value"] for one in overall["differences"]}
+    assert differences["blend tuned 16", "blend 16"] == drafters["blend tuned 16"]["difference"]["value"]
+    other = cli.figures(capsys, f"run {headless}/other --settings {headless}/s.json --threads 1")
+    assert other["overall"][0]["part"] == "all" and "blend-without-lm tuned 32" in other["settings"]["drafters"]
+
+
+def test_dumps_with_heads_and_without_share_a_table(headless, capsys):
+    """Each with its own base; rows are those that both have."""
+    both = ("run", headless / "dump", headless / "heads", "--lm", headless / "lm.ngram")
+    out = cli.call(capsys, *both).out
+    assert out.startswith("blend 16: tokens per pass ")
+    assert "where prompt-lookup has" in out and "where base has" in out and "model without heads" not in out
+    drafters = cli.figures(capsys, *both)["settings"]["drafters"]
+    assert "blend 64" in drafters and not {"base", "prompt-lookup", "oracle"} & set(drafters)
+    assert "blend 64 - blend-without-lm 64" in cli.call(capsys, *both, "--all").out
+
+
+def test_tuned_without_a_model(headless, capsys):
+    got = cli.figures(capsys, f"tune {headless}/dump -o {headless}/none.json --tune-sequences 1")
+    assert got["settings"]["models"] == [] and set(got["settings"]["split"]["tune"].values()) == {1}
+    run = cli.figures(capsys, f"run {headless}/dump --settings {headless}/none.json")
+    drafters = run["settings"]["drafters"]
+    assert run["settings"]["lm"] == [] and "blend tuned 16" in drafters and "blend-without-lm tuned 16" not in drafters
+
+
+def test_settings_without_heads_are_not_for_dumps_with(headless, blend, capsys):
+    cli.refusal(capsys, f"run {headless}/heads --settings {headless}/s.json", names=["3"])

@@ -9,12 +9,8 @@ from support import cli, tiny_transformers
 from support.paths import ROOT
 
 V, PATTERN = 49_160, "[ab]{5} (x|y)z"
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "maxLength": 20}, "sunny": {"type": "boolean"}},
-    "required": ["city", "sunny"],
-    "additionalProperties": False,
-}
+PROPERTIES = {"city": {"type": "string", "maxLength": 20}, "sunny": {"type": "boolean"}}
+SCHEMA = {"type": "object", "properties": PROPERTIES, "required": [*PROPERTIES], "additionalProperties": False}
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +51,9 @@ def test_drafts_change_nothing(world, capsys):
 
 
 def test_refusals(world, capsys):
-    (world / "tools.txt").write_text("no JSON")
-    for more, status, named in (
-        (("--regex", "a", "--tools", world / "tools.json"), 2, ["--tools", "--regex"]),
-        (("--regex", "("), 1, ["--regex"]),
-        (("--json-schema", world / "bad.json"), 1, ["--json-schema", world / "bad.json", "nothing"]),
-        (("--grammar", world / "none.lark"), 1, ["none.lark"]),
-        (("--tools", world / "tools.txt"), 1, ["--tools"]),
-    ):
-        cli.refusal(capsys, *words(world, *more), status=status, names=named)
+    cli.refusal(capsys, *words(world, "--regex", "("), names=["--regex"])
+    bad = ("--json-schema", world / "bad.json")
+    cli.refusal(capsys, *words(world, *bad), names=[*bad, "nothing"])
 
 
 @pytest.mark.slow

@@ -29,14 +29,8 @@ def small(worked, monkeypatch):
     monkeypatch.setattr(bench_device, "captured", lambda call: (Replayed(), call()))
     monkeypatch.setattr(bench_device, "microseconds", lambda call, repeats: 2.0)
     model, sausage = worked
-    rescorer = Rescorer(model, alpha=0.3)
-    return (
-        rescorer,
-        device_rescorer(rescorer),
-        Sausage.batch([sausage]),
-        np.array([[5]], np.int32),
-        argparse.Namespace(batch=[1, 2], repeats=1),
-    )
+    rescorer, asked = Rescorer(model, alpha=0.3), argparse.Namespace(batch=[1, 2], repeats=1)
+    return rescorer, device_rescorer(rescorer), Sausage.batch([sausage]), np.array([[5]], np.int32), asked
 
 
 def test_every_call_is_timed_and_checked(small):

@@ -1,17 +1,19 @@
-"""p-best strings against OpenFst: a PhiMatcher program.
+"""p-best strings against OpenFst, a PhiMatcher program; tools/bench/search.py times nothing whose answers differ.
 
 What counts as the same answer is said by `disagreement` in tools/bench/openfst.py: costs to 1e-4, strings but
 for ties.
 """
 
+import sys
 from pathlib import Path
 
 import numpy as np
-import pywrapfst
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.oracle import models, padded, sausages
-from support.refusals import refuses
+from support import dumps
+from support.oracle import models, padded, padded_histories, sausages
+from support.refusals import assert_named, refuses
 from support.tools import load_tool
 
 from rescore.decode.draft.rescorer import Rescorer
@@ -20,13 +22,8 @@ from rescore.lattice.sausage import Sausage
 from rescore.lm.model.fst import to_fst
 from rescore.lm.model.ngram import NGram
 
-openfst = load_tool("bench/openfst")
-disagreement, run_search, strings_of, write_model = (
-    openfst.disagreement,
-    openfst.run_search,
-    openfst.strings_of,
-    openfst.write_model,
-)
+openfst, search = load_tool("bench/openfst"), load_tool("bench/search")
+disagreement = openfst.disagreement
 
 VOCAB = 7
 PATHS = 16
@@ -48,31 +45,24 @@ def demo_lattices(demo: Path, lattices: int) -> tuple[NGram, Sausage, np.ndarray
 def assert_failure_semantics(
     model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, program: Path, folder: Path
 ) -> None:
-    write_model(folder / "model.fst", model, alpha=alpha)
+    openfst.write_model(folder / "model.fst", model, alpha=alpha)
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths)
-    theirs = run_search(program, folder / "model.fst", sausage, rescorer.states(histories)[0], paths=paths)
+    theirs = openfst.run_search(program, folder / "model.fst", sausage, rescorer.states(histories)[0], paths=paths)
     assert len(theirs.strings) == sausage.batch_size
     for lattice, answer in enumerate(theirs.strings):
-        assert not disagreement(strings_of(drafts, lattice), answer)
+        assert not disagreement(openfst.strings_of(drafts, lattice), answer)
 
 
 @st.composite
 def problems(draw, lattices: int = 4):
     model = draw(models(VOCAB))
     batch = draw(st.lists(sausages(VOCAB).filter(bool), min_size=1, max_size=lattices))
-    histories = draw(
-        st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=3), min_size=len(batch), max_size=len(batch))
-    )
-    rows = np.array([[-1] * (3 - len(history)) + history for history in histories], np.int32)
+    token = st.integers(0, VOCAB - 1)
+    histories = draw(st.lists(st.lists(token, max_size=3), min_size=len(batch), max_size=len(batch)))
+    alpha, paths = draw(st.sampled_from([0.0, 0.25, 1.0, 1.5])), draw(st.sampled_from([1, 3, PATHS]))
     ids, cost = padded(batch)
-    return (
-        model.ngram(),
-        draw(st.sampled_from([0.0, 0.25, 1.0, 1.5])),
-        Sausage(ids=ids, cost=cost),
-        rows,
-        draw(st.sampled_from([1, 3, PATHS])),
-    )
+    return model.ngram(), alpha, Sausage(ids=ids, cost=cost), padded_histories(histories), paths
 
 
 @settings(max_examples=100)
@@ -90,13 +80,15 @@ def test_failure_semantics_on_the_demo(demo, program, tmp_path):
 @given(model=models(VOCAB))
 def test_const_file_is_what_openfst_would_write(model, tmp_path_factory):
     """Equals, arc by arc, the automaton that pywrapfst builds with sorted arcs; alpha scales its costs."""
+    import pywrapfst
+
     path, own = tmp_path_factory.getbasetemp() / "const.fst", model.ngram()
-    write_model(path, own, alpha=1.0)
+    openfst.write_model(path, own, alpha=1.0)
     built = to_fst(own)
     built.arcsort("ilabel")
     read = pywrapfst.Fst.read(str(path))
     assert read.fst_type() == "const" and read.verify() and pywrapfst.equal(read, built)
-    write_model(path, own, alpha=0.3)
+    openfst.write_model(path, own, alpha=0.3)
     weights = [
         [np.float32(float(arc.weight)) for state in fst.states() for arc in fst.arcs(state)]
         for fst in (pywrapfst.Fst.read(str(path)), built)
@@ -126,6 +118,70 @@ def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
 def test_program_names_what_it_refuses(demo, program, tmp_path):
     model, sausage, _ = demo_lattices(demo, 1)
     to_fst(model).write(str(tmp_path / "model.fst"))
-    states = np.array([2**20], np.uint32)
-    refuses(RuntimeError, lambda: run_search(program, tmp_path / "model.fst", sausage, states, paths=1), "state")
-    refuses(RuntimeError, lambda: run_search(program, tmp_path / "model.fst", sausage, states, paths=0), "1")
+    given = (program, tmp_path / "model.fst", sausage, np.array([2**20], np.uint32))
+    refuses(RuntimeError, lambda: openfst.run_search(*given, paths=1), "state")
+    refuses(RuntimeError, lambda: openfst.run_search(*given, paths=0), "1")
+
+
+@pytest.fixture
+def compiled(monkeypatch, program):
+    """The C++ program compiled once for all tests."""
+    monkeypatch.setattr(search, "compile_search", lambda path, options: program)
+
+
+def run(world, monkeypatch, *more):
+    given = (world / "dump", world / "lm.ngram", "--slots", dumps.H, "--candidates", dumps.K, "--lattices", 6)
+    words = [*given, "--rounds", 1, "--batch", 2, "--threads", 1, *more]
+    monkeypatch.setattr(sys, "argv", ["search.py", *map(str, words)])
+    search.main()
+
+
+def test_joined_rows_follow_each_other(world):
+    """The slots of a row, then those of the row T later, with the first row's history."""
+    dump, model = Dump.open(world / "dump"), NGram.open(world / "lm.ngram")
+    own, slots = dump.slots, 2 * dump.slots - 1
+    found, histories = search.lattices(dump, model, count=6, slots=slots, width=dumps.K)
+    assert found.ids.shape[1:] == (slots, dumps.K) and len(found.ids) == len(histories) >= 6
+    rows = {}
+    for block in dump.blocks():
+        ids = block.sausages().ids
+        for row in range(block.rows - own):
+            if block.sequence_of[row] == block.sequence_of[row + own]:
+                key = np.concatenate([ids[row], ids[row + own]])[:slots].tobytes()
+                rows[key] = block.histories(np.array([row]), model.order - 1)[0].tolist()
+    for ids, history in zip(found.ids, histories.tolist()):
+        assert rows[np.ascontiguousarray(ids).tobytes()] == history
+    refuses(ValueError, lambda: search.lattices(dump, model, count=6, slots=slots, width=dumps.K + 1), dumps.K + 1)
+
+
+def test_every_row_is_timed(world, monkeypatch, capsys, compiled):
+    run(world, monkeypatch, "--cold", 1, "--paths", 1, 4)
+    lines = capsys.readouterr().out.splitlines()
+    names = [f"{cold}{kind}{n}" for cold in ("", "cold, ") for n in (16, 64) for kind in ("tree ", "open tree ")]
+    for name in (*names, "1 paths", "4 paths", "cold, 4 paths", "batch 2, 1 threads"):
+        assert sum(line.startswith(name) for line in lines) == 1, name
+    assert all(("PhiMatcher" in line) == ("paths    " in line) for line in lines if "ours" in line)
+
+
+def test_a_wrong_answer_is_not_timed(world, monkeypatch, compiled):
+    right = search.run_search
+
+    def wrong(*given, **options):
+        answers = right(*given, **options)
+        cost, tokens = answers.strings[2][0]
+        answers.strings[2][0] = (cost - 0.001, tokens)
+        return answers
+
+    monkeypatch.setattr(search, "run_search", wrong)
+    refuses(ValueError, lambda: run(world, monkeypatch, "--cold", 0), "16", "2", "PhiMatcher", "0")
+
+
+def test_without_openfst(world, monkeypatch, capsys):
+    def unavailable(path, options):
+        raise search.OpenFstUnavailable("no g++ on the path")
+
+    monkeypatch.setattr(search, "compile_search", unavailable)
+    run(world, monkeypatch, "--cold", 0)
+    out = capsys.readouterr().out
+    assert "16 paths" in out and "PhiMatcher" not in out
+    assert_named(out, ["without OpenFst"])

@@ -18,18 +18,9 @@ from rescore.decode.draft.tree_drafter import TreeDrafter
 
 TOKENIZER = tokenizers.Tokenizer.from_file(str(ROOT / "data/demo/tokenizer.json"))
 V = TOKENIZER.get_vocab_size()
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "move",
-        "parameters": {
-            "type": "object",
-            "properties": {"x": {"type": "integer"}, "far": {"type": "boolean"}},
-            "required": ["x"],
-            "additionalProperties": False,
-        },
-    },
-}
+ARGUMENTS = {"x": {"type": "integer"}, "far": {"type": "boolean"}}
+PARAMETERS = {"type": "object", "properties": ARGUMENTS, "required": ["x"], "additionalProperties": False}
+TOOL = {"type": "function", "function": {"name": "move", "parameters": PARAMETERS}}
 
 
 @pytest.fixture(scope="module")
