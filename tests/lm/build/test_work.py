@@ -1,4 +1,4 @@
-"""The work folder: its lock, its manifest, its room; and columns in folders."""
+"""The work folder: its lock, its manifest, its room, columns in it, and what is left of it after a loss of power."""
 
 import errno
 import json
@@ -6,16 +6,19 @@ import os
 import random
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support import cli, fuzz
 from support.refusals import refuses
-from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces
+from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight
 from support.tiny_disk import tiny_disk
 
 from rescore.lattice import atomic
+from rescore.lm.build import work
 from rescore.lm.build.counts import CountOptions
+from rescore.lm.build.prune import PruneOptions
 from rescore.lm.build.work import WorkFolder
 from rescore.lm.model.tables import Folder
 
@@ -133,3 +136,97 @@ def test_a_column_that_was_not_finished_is_written_anew(tmp_path):
     (tmp_path / "c" / "b").write_bytes(b"cut")
     assert Folder(tmp_path / "c", finished=finished).write(names, parts(1))[1].tolist() == [0.0]
     assert len(Folder(tmp_path / "c").fill("none", np.uint16, 0, lambda array: None)) == 0
+
+
+class Disk:
+    """Keeps what was synced and nothing else: of a file its bytes at its last sync, of a folder the names at its last
+    sync. Files that were never synced are there under their names, but empty.
+
+    left: copies of the folder as losses of power would leave it.
+    """
+
+    def __init__(self, folder: Path, states: Path) -> None:
+        self.folder, self.states, self.left = folder, states, []
+        self._bytes: dict[int, bytes] = {}  # of inodes
+        self._names: dict[Path, dict[str, int]] = {}  # of folders
+
+    def fsync(self, descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if not path.is_relative_to(self.folder.parent):
+            return
+        if path.is_dir():
+            self._names[path] = {one.name: one.stat().st_ino for one in path.iterdir() if one.exists()}
+        else:
+            self._bytes[os.fstat(descriptor).st_ino] = path.read_bytes()
+
+    def lose_power(self) -> None:
+        self.left.append(self.states / str(len(self.left)))
+        self._restore(self.folder, self.left[-1])
+
+    def _restore(self, folder: Path, to: Path) -> None:
+        to.mkdir(parents=True)
+        for name, inode in self._names.get(folder, {}).items():
+            if (folder / name).is_dir() or folder / name in self._names:
+                self._restore(folder / name, to / name)
+            else:
+                (to / name).write_bytes(self._bytes.get(inode, b""))
+
+
+PIECES, LARGE = text_pieces(3, 40, 3000), CountOptions(order=3, vocab_size=40, end_of_text=EOT)
+SHORTEN = PruneOptions(max_ngrams=400)
+
+
+def built(folder, source=None):
+    return build(folder, source or ListSource(PIECES), LARGE, SHORTEN, tight(400))
+
+
+def test_a_build_goes_on_after_a_loss_of_power(tmp_path, monkeypatch):
+    """At every save of the manifest, and between two."""
+    disk, save, begin = Disk(tmp_path / "w", tmp_path / "states"), WorkFolder.save, WorkFolder.begin
+
+    def saving(self):
+        save(self)
+        disk.lose_power()
+
+    def beginning(self, *words):
+        disk.lose_power()
+        return begin(self, *words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic.os, "fsync", disk.fsync)
+        patch.setattr(WorkFolder, "save", saving)
+        patch.setattr(WorkFolder, "begin", beginning)
+        built(tmp_path / "w")
+    assert len(disk.left) > 10
+    monkeypatch.setattr(work, "boot_id", lambda: "another start")
+    whole, read = in_memory(PIECES, LARGE, SHORTEN), []
+    for state in (*disk.left[:: len(disk.left) // 8], disk.left[-1]):
+        source = ListSource(PIECES)
+        assert_equal(built(state, source), whole)
+        read.append(source.reads)
+    assert read[-1] == 0 and read[0] > 0  # counted once more only where nothing was synced yet
+    assert read == sorted(read, reverse=True)
+
+
+@pytest.mark.parametrize("boot", ["another start", None])  # None: where the system does not say
+def test_columns_that_were_not_synced_are_not_relied_on(tmp_path, monkeypatch, boot):
+    """A power loss in the middle of a stage leaves columns of the right size and wrong content."""
+    built(tmp_path / "w")
+    folder = WorkFolder(tmp_path / "w")
+    folder._manifest["stages"]["estimate"]["done"] = False
+    folder.save()
+    folder.close()
+    for path in (tmp_path / "w" / "estimate").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    monkeypatch.setattr(work, "boot_id", lambda: boot)
+    assert_equal(built(tmp_path / "w"), in_memory(PIECES, LARGE, SHORTEN))
+
+
+def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(atomic.os, "fsync", lambda fd: told.append(os.readlink(f"/proc/self/fd/{fd}")))
+    replace = os.replace
+    monkeypatch.setattr(atomic.os, "replace", lambda a, b: (told.append("replaced"), replace(a, b)))
+    with atomic.atomic_file(tmp_path / "x") as file:
+        np.save(file, np.arange(3))
+    assert [Path(one).name for one in told] == [f".x.{os.getpid()}.part", "replaced", tmp_path.name]
