@@ -62,20 +62,15 @@ def test_forms(tmp_path, packing):
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 )
-def test_parquet(tmp_path, kind):
-    texts = [f"text {i % 7} é" for i in range(200)]
-    table = pa.table({"id": range(200), "body": pa.array(texts).cast(kind)})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=30)
-    assert read(tmp_path / "a.parquet", text_field="body") == texts
-
-
-def test_parquet_in_pieces(tmp_path, monkeypatch):
+def test_parquet(tmp_path, monkeypatch, kind):
+    """Whole, and in pieces."""
+    texts, path = [f"{i} {'x' * (i % 97)} é" for i in range(300)], tmp_path / "a.parquet"
+    table = pa.table({"id": range(300), "body": pa.array(texts).cast(kind)})
+    pq.write_table(table, path, row_group_size=10, compression="none", use_dictionary=False)
+    assert read(path, text_field="body") == texts
     monkeypatch.setattr(inputs, "PIECE_BYTES", 1500)
-    texts = [f"{i} {'x' * (i % 97)}" for i in range(300)]
-    options = {"row_group_size": 10, "compression": "none", "use_dictionary": False}
-    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", **options)
-    found = plan([tmp_path / "a.parquet"], vocab_size=50, tokenizer=ANY_TOKENIZER)
-    assert len(found) > 5 and read(tmp_path / "a.parquet") == texts
+    found = plan([path], vocab_size=50, tokenizer=ANY_TOKENIZER, options=ReadOptions(text_field="body"))
+    assert len(found) > 5 and read(path, text_field="body") == texts
     assert [piece.begin for piece in found[1:]] == [piece.end for piece in found[:-1]]
 
 

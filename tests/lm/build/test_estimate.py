@@ -210,6 +210,9 @@ def test_what_was_done_is_reported_and_empty_orders_go():
     assert [own["theta"] for own in unigrams.metadata["pruning"]] == [0.001, None]
     assert unigrams.metadata["pruning"][1]["before"] == list(once.ngrams)
     assert prune(unigrams, PruneOptions(theta=1.0)).ngrams == (9,)
+    # An order without n-grams has no contexts, which is not the root's one context.
+    few = estimate_model(count([[1]], order=5, vocab_size=9, end_of_text=0))
+    assert few.ngrams == (9, 2, 1, 0, 0) and prune(few, PruneOptions(theta=0.0)).ngrams[0] == 9
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
-"""Tables, the plain arrays of their automaton, and its compact form: each is made of the others without a loss."""
+"""Tables, the plain arrays of their automaton, and its compact form: each is made of the others without a loss; right
+ones pass verification, and each way of being wrong fails the check that it is for.
+"""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +12,16 @@ from hypothesis import strategies as st
 from support.models import assert_same_tables
 from support.oracle import models
 from support.oracle_lm import Backoff, from_tables, random_history, random_tables, random_text
-from support.refusals import refused, refuses
+from support.refusals import assert_named, refused, refuses
 
 from rescore import _core
 from rescore.lm.build.in_memory import build
+from rescore.lm.build.prune import PruneOptions, prune
+from rescore.lm.model import example
 from rescore.lm.model.compile import Arrays, Compact, compile_tables, decompile
 from rescore.lm.model.ngram import NGram
 from rescore.lm.model.tables import Tables
+from rescore.lm.model.verify import verify, verify_model
 
 
 @settings(max_examples=30)
@@ -57,18 +63,21 @@ def test_rows_that_fit_no_model_are_named():
 
 
 def test_backoffs_of_n_grams_without_continuation_and_of_their_suffixes_stay():
-    ngrams = {(0,): (0.5, 1.0), (1,): (0.4, 1.0), (2,): (0.1, 1.0), (0, 1): (0.2, 0.5), (2, 0): (0.3, 1.0)}
-    ngrams |= {(2, 0, 2): (0.2, 1.0), (0, 2): (0.1, 1.0)}
-    tables = Tables.from_ngrams(ngrams, vocab_size=3)
+    bigrams = {(0, 1): (0.2, 0.5), (2, 0): (0.3, 1.0), (0, 2): (0.1, 1.0), (2, 0, 2): (0.2, 1.0)}
+    tables = Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.4, 1.0), (2,): (0.1, 1.0), **bigrams}, vocab_size=3)
     model = from_tables(tables)
     assert model.backoff[(0, 1)] == pytest.approx(-np.log(0.5))  # though nothing follows it, nor (1)
     assert model.of((0, 1), 1) == pytest.approx(-np.log(0.5 * 0.4))
     assert from_tables(decompile(compile_tables(tables), 3)).backoff == pytest.approx(model.backoff)
 
 
-def automaton(
-    arrays: Arrays, order: int, vocab_size: int, next_bits: int, choose_book=_core.exact_book
-) -> _core.Automaton:
+def changed(arrays, name, at, value):
+    values = getattr(arrays, name).copy()
+    values[at] = value
+    return arrays._replace(**{name: values})
+
+
+def automaton(arrays: Arrays, order: int, vocab_size: int, next_bits: int, choose_book=_core.exact_book):
     """As `Compact.from_arrays`, with codes of any number of low bits, and other codebooks."""
     layout = {"order": order, "vocab_size": vocab_size, "next_bits": next_bits}
     sizes, token, *others = _core.encode(*arrays, **layout, choose_book=choose_book)
@@ -198,8 +207,7 @@ def test_quantised():
     assert small.metadata["quantised"] == small.info()["quantised"] == 256 and small.metadata["tokenizer"] == "abc"
     assert small.info()["bytes_per_ngram"] < 0.75 * model.info()["bytes_per_ngram"]
     a, b = model.arrays, small.arrays
-    for name in ("arc_begin", "arc_token", "arc_next", "backoff_state"):
-        assert np.array_equal(getattr(a, name), getattr(b, name)), name
+    assert_same(b._replace(arc_cost=a.arc_cost, backoff_cost=a.backoff_cost), a)
     assert np.array_equal(a.arc_cost[:60], b.arc_cost[:60])
     assert np.array_equal(b.backoff_cost == 0, a.backoff_cost == 0)
     assert np.abs(a.arc_cost - b.arc_cost).max() < np.ptp(a.arc_cost[60:]) / 128
@@ -225,9 +233,9 @@ def test_quantised():
 )
 def test_wrong_order_is_refused(name, index, value, message):
     good = compile_tables(random_tables(2, 3))
-    bad = getattr(good, name).copy()
-    bad[np.flatnonzero(np.diff(good.backoff_state.astype(int)) > 0)[-1] + 1 if index == "last" else index] = value
-    refuses(ValueError, lambda: Compact.from_arrays(good._replace(**{name: bad}), order=3, vocab_size=9), *message)
+    at = np.flatnonzero(np.diff(good.backoff_state.astype(int)) > 0)[-1] + 1 if index == "last" else index
+    bad = changed(good, name, at, value)
+    refuses(ValueError, lambda: Compact.from_arrays(bad, order=3, vocab_size=9), *message)
 
 
 def test_wrong_sizes_are_refused():
@@ -240,3 +248,100 @@ def test_wrong_sizes_are_refused():
     refuses(ValueError, lambda: automaton(good, 3, 9, 16), "next_bits", "15", "16")
     with refused(ValueError, "book", "65536", "70000"):
         automaton(good, 3, 9, 7, lambda costs: np.arange(70_000, dtype=np.float32))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(1, 6))
+def test_right_models_pass(seed, order):
+    tables = random_tables(seed, order, vocab_size=7, tokens=80)
+    for own in (tables, prune(tables, PruneOptions(theta=0.01))):
+        model = NGram.from_tables(own, metadata={"end_of_text": 0, "tokenizer": "x"})
+        checks = verify_model(model)
+        assert [check.name for check in checks] == ["automaton", "sums to one", "metadata"]
+        assert all(check.passed for check in checks), checks
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 10**6), st.integers(2, 5), st.sampled_from(["arc_next", "backoff_state"]), st.data())
+def test_no_other_state_passes(seed, order, name, data):
+    """Next and backoff states follow from the n-grams, so that any other one is wrong, and is not stored."""
+    arrays = compile_tables(random_tables(seed, order, vocab_size=6, tokens=50))
+    at = data.draw(st.integers(1 if name == "backoff_state" else 0, len(getattr(arrays, name)) - 1))
+    other = data.draw(st.integers(0, len(arrays.backoff_state) - 1))
+    try:
+        model = NGram.from_arrays(changed(arrays, name, at, other), order=order, vocab_size=6)
+        model.core.check()
+    except ValueError:
+        return
+    assert all(np.array_equal(*pair) for pair in zip(model.arrays, arrays))
+
+
+@pytest.mark.parametrize(
+    "name, at, value, words, named",
+    [
+        ("arc_cost", 0, 0.1, None, []),
+        ("backoff_cost", 4, 9.0, None, ["(0 1)"]),
+        ("backoff_cost", 4, 9.0, example.WORDS, ["(0 1), 'LionelMessi'"]),
+    ],
+)
+def test_wrong_sums_fail(name, at, value, words, named):
+    """The worst context is named, with its words."""
+    arrays = changed(example.model().arrays, name, at, value)
+    checks = verify_model(NGram.from_arrays(arrays, order=3, vocab_size=6, words=words))
+    assert [check.passed for check in checks] == [True, False, None] and checks[1].name == "sums to one"
+    assert_named(checks[1].found, named)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.data())
+def test_sums_are_those_of_the_distributions(seed, order, data):
+    """With costs of any size that files may hold, and without warnings."""
+    arrays = compile_tables(random_tables(seed, order, vocab_size=6, tokens=50))
+    for name, sizes in (("arc_cost", [0, 89, 2e6]), ("backoff_cost", [-2e6, -800, -89, 3, 2e6]))[: min(order, 2)]:
+        few = data.draw(st.lists(st.integers(1, len(getattr(arrays, name)) - 1), max_size=4))
+        values = data.draw(st.lists(st.sampled_from(sizes), min_size=len(few), max_size=len(few)))
+        arrays = changed(arrays, name, few, values)
+    model = NGram.from_arrays(arrays, order=order, vocab_size=6)
+    with np.errstate(over="ignore"):
+        costs = [model.distribution(state).astype(np.float64) for state in range(model.core.num_states)]
+        right = all(abs(np.exp(-cost).sum() - 1) <= 1e-4 for cost in costs)
+    assert (verify_model(model)[1].passed is True) == right
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_reference_file_fails_without_warnings(shared):
+    checks = verify(shared / "reference" / "hostile" / "verify_warning.ngram")
+    assert [check.name for check in checks if check.passed is False] == ["sums to one"]
+
+
+def test_quantised_models_pass_with_their_own_tolerance():
+    model = NGram.from_tables(random_tables(5, 3, vocab_size=60, tokens=4000)).quantised()
+    assert all(check.passed for check in verify_model(model))
+    assert [check.name for check in verify_model(model, tolerance=1e-9) if check.passed is False] == ["sums to one"]
+
+
+@pytest.mark.parametrize(
+    "metadata, named",
+    [
+        ({"end_of_text": 9}, ["end_of_text", "0..8", "9"]),
+        ({"bos": True}, ["bos", "0..8", "True"]),
+        ({"tokenizer": 5}, ["tokenizer", "5"]),
+        ({"ngrams": [1, 2]}, ["ngrams", "[9, ", "[1, 2]"]),
+    ],
+)
+def test_wrong_metadata_fail(metadata, named):
+    model = NGram.from_tables(random_tables(2, 2))
+    last = verify_model(replace(model, metadata={**model.metadata, **metadata}))[-1]
+    assert last.name == "metadata" and last.passed is False
+    assert_named(last.found, named)
+
+
+def test_damaged_files_fail(tmp_path):
+    NGram.from_tables(random_tables(2, 3)).save(tmp_path / "a.ngram")
+    data = bytearray((tmp_path / "a.ngram").read_bytes())
+    data[-100] ^= 1
+    (tmp_path / "b.ngram").write_bytes(data)
+    (check,) = verify(tmp_path / "b.ngram")
+    assert (check.name, check.passed) == ("file", False)
+    assert_named(check.found, ["checksum"])

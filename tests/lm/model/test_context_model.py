@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.refusals import refused, refuses
+from support.refusals import refuses
 from support.running_text import LEAST, Text
 
 from rescore._core import ContextModel
@@ -49,18 +49,15 @@ def texts(draw):
     prompt = draw(st.integers(0, len(text)))
     model, twin = model_of(shares, predicted), Text(text[:prompt], shares, predicted, prompt=prompt)
     model.extend(array(text[:prompt]), prompt=True)
-    at = prompt
-    while True:
+    ends = sorted(draw(st.sets(st.integers(prompt, len(text)))) | {prompt, len(text)})
+    for at, end in zip(ends, [*ends[1:], len(text)]):
         for draft in draw(st.lists(drafts, max_size=2)):
             foreseen = draw(predictions())
             foresee(model, draft, foreseen, padding=draw(st.integers(0, 2)))
             twin.foresee(draft, foreseen)
-        if at == len(text):
-            return model, twin
-        end = min(len(text), at + draw(st.integers(1, 10)))
         model.extend(array(text[at:end]))
         twin.extend(text[at:end])
-        at = end
+    return model, twin
 
 
 def assert_same(model, twin, draft=(), abs=1e-6):
@@ -151,13 +148,12 @@ def test_misuse():
     model, half = model_of(SHARES[:2]), np.array([0.5], np.float32)
     refuses(ValueError, lambda: model.extend(array([3, -1])), "tokens[1]", "-1")
     refuses(ValueError, lambda: model.evidence(array([3, -1])), "tokens[1]", "-1")
-    with refused(ValueError, "nan", "p[1]"):
-        model.foresee(array([]), array([3, 1]), np.array([0.5, np.nan], np.float32))
+    none = np.array([0.5, np.nan], np.float32)
+    refuses(ValueError, lambda: model.foresee(array([]), array([3, 1]), none), "nan", "p[1]")
     refuses(ValueError, lambda: model.foresee(array([]), array([3, 1]), half), "2", "1")
     refuses(ValueError, lambda: model.foresee(array([-2]), array([1]), half), "draft[0]", "-2")
     assert model.size == 0 and model.mixture(ALL[:0], ALL)[1] == 1  # nothing of what was refused
-    with pytest.raises(TypeError):
-        model.extend(np.array([1], np.int64))
+    refuses(TypeError, lambda: model.extend(np.array([1], np.int64)))
 
 
 @settings(max_examples=60)

@@ -92,11 +92,9 @@ def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part, 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_of_order_is_the_model_estimated_at_that_order(order):
-    rng = np.random.default_rng(order)
-    texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
+    texts = np.random.default_rng(order).integers(0, 9, (3, 400))
     whole, expected = (build(texts, order=n, vocab_size=9, end_of_text=0) for n in (4, order))
-    cut = whole.of_order(order)
-    assert_same_model(cut, expected)
+    assert_same_model(whole.of_order(order), expected)
 
 
 def worked_with(**changes):
