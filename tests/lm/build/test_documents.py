@@ -1,4 +1,4 @@
-"""Documents of text files: every form and packing, bad lines, damaged files."""
+"""Texts: documents of files in every form and packing, bad lines, damaged files; their tokens; vocabularies."""
 
 import gzip
 import json
@@ -12,18 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.refusals import refused, refuses
+from support import cli
+from support.refusals import assert_named, refused, refuses
+from tokenizers import Tokenizer, models
 
 from rescore.lm.build import documents as documents_module
-from rescore.lm.build import inputs
+from rescore.lm.build import inputs, sources, tokens
 from rescore.lm.build.documents import Faults, documents
 from rescore.lm.build.inputs import ReadOptions, plan
-from rescore.lm.model import compressed
-from rescore.lm.model.vocabulary import Skipped
+from rescore.lm.build.sources import number_words
+from rescore.lm.build.tokens import numbered_tokens
+from rescore.lm.build.work import WorkFolder
+from rescore.lm.model import compressed, vocabulary
+from rescore.lm.model.tokenizer import TextTokenizer
+from rescore.lm.model.vocabulary import Skipped, Vocabulary, split
 
 ANY_TOKENIZER = object()  # plan only asks whether there is one
-
-
 PACK = {"": bytes, ".gz": gzip.compress, ".zst": partial(pa.compress, codec="zstd", asbytes=True)}
 
 
@@ -58,20 +62,15 @@ def test_forms(tmp_path, packing):
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 )
-def test_parquet(tmp_path, kind):
-    texts = [f"text {i % 7} é" for i in range(200)]
-    table = pa.table({"id": range(200), "body": pa.array(texts).cast(kind)})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=30)
-    assert read(tmp_path / "a.parquet", text_field="body") == texts
-
-
-def test_parquet_in_pieces(tmp_path, monkeypatch):
+def test_parquet(tmp_path, monkeypatch, kind):
+    """Whole, and in pieces."""
+    texts, path = [f"{i} {'x' * (i % 97)} é" for i in range(300)], tmp_path / "a.parquet"
+    table = pa.table({"id": range(300), "body": pa.array(texts).cast(kind)})
+    pq.write_table(table, path, row_group_size=10, compression="none", use_dictionary=False)
+    assert read(path, text_field="body") == texts
     monkeypatch.setattr(inputs, "PIECE_BYTES", 1500)
-    texts = [f"{i} {'x' * (i % 97)}" for i in range(300)]
-    options = {"row_group_size": 10, "compression": "none", "use_dictionary": False}
-    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", **options)
-    found = plan([tmp_path / "a.parquet"], vocab_size=50, tokenizer=ANY_TOKENIZER)
-    assert len(found) > 5 and read(tmp_path / "a.parquet") == texts
+    found = plan([path], vocab_size=50, tokenizer=ANY_TOKENIZER, options=ReadOptions(text_field="body"))
+    assert len(found) > 5 and read(path, text_field="body") == texts
     assert [piece.begin for piece in found[1:]] == [piece.end for piece in found[:-1]]
 
 
@@ -200,3 +199,119 @@ def test_pipes(tmp_path):
     writer.join()
     os.mkfifo(tmp_path / "a.parquet")
     refuses(ValueError, lambda: read(tmp_path / "a.parquet"), "a.parquet")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> TextTokenizer:
+    return TextTokenizer.open(cli.make_tokenizer(tmp_path_factory.mktemp("tokenize") / "tokenizer.json"))
+
+
+def tokens_of(path, tokenizer, **options) -> list[np.ndarray]:
+    options = {"vocab_size": tokenizer.vocab_size, "end_of_text": 0, "tokenizer": tokenizer, **options}
+    pieces = plan([path], vocab_size=options["vocab_size"], tokenizer=tokenizer)
+    return [documents.tokens for piece in pieces for documents in numbered_tokens(piece, **options)]
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """A file of texts."""
+
+    def write(*texts):
+        path = tmp_path / "a.jsonl"
+        path.write_bytes(as_lines(*texts))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("batch", [1, 50, 1 << 20])
+def test_documents_keep_their_order(lines, tokenizer, monkeypatch, batch):
+    monkeypatch.setattr(tokens, "BATCH", batch)
+    path = lines(*(f"w{i % 49 + 1} w2" if i % 5 else " " * (i % 2) for i in range(600)))
+    arrays = tokens_of(path, tokenizer)
+    assert np.concatenate(arrays).tolist() == [token for i in range(600) if i % 5 for token in (i % 49 + 1, 2, 0)]
+    assert all(array.dtype == np.uint16 and array[-1] == 0 for array in arrays)
+
+
+def test_ids_beyond_16_bits(lines, tmp_path):
+    tokenizer = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json", size=65_538))
+    (array,) = tokens_of(lines("w65535 w65536 w65537", "w1"), tokenizer)
+    assert array.dtype == np.uint32 and array.tolist() == [65_535, 65_536, 65_537, 0, 1, 0]
+
+
+def test_texts_that_hold_the_end_of_text(lines, tokenizer):
+    """This tokenizer has no other ids for the words <|endoftext|>; where others have, they are used
+    (test_tokenizer.py).
+    """
+    path, skipped = lines("w1", "w2 <|endoftext|> w3", "w4"), Skipped()
+    (array,) = tokens_of(path, tokenizer, skipped=skipped)
+    assert array.tolist() == [1, 0, 4, 0] and skipped.reasons == {"holds the end of text": 1}
+    refuses(ValueError, lambda: tokens_of(path, tokenizer), "a.jsonl", "2", "0")
+    (array,) = tokens_of(path, tokenizer, end_of_text=9)
+    assert array.tolist() == [1, 9, 2, 0, 3, 9, 4, 9]
+
+
+def test_texts_without_tokens(lines, tmp_path, tokenizer, monkeypatch):
+    path = lines("w1", "", "w2")
+    refuses(ValueError, lambda: tokens_of(path, tokenizer, vocab_size=49), "a.jsonl", "50", "49")
+    (piece,) = plan([path], vocab_size=50, tokenizer=tokenizer)
+    refuses(ValueError, lambda: list(numbered_tokens(piece, vocab_size=50, end_of_text=0)), "a.jsonl", "--tokenizer")
+    failing = TextTokenizer.from_bytes(Tokenizer(models.WordLevel({"</s>": 0}, unk_token="none")).to_str().encode())
+    refuses(ValueError, lambda: tokens_of(path, failing, skipped=Skipped()), "a.jsonl", "1", "2")
+    monkeypatch.setattr(tokens, "BATCH", 1)  # what was encoded before a bad line is under way when it is met
+    path.write_text('{"text": "w1"}\n' * 20 + "bad\n")
+    refuses(ValueError, lambda: tokens_of(path, tokenizer), "bad", "a.jsonl", "21")
+
+
+def numbered(tmp_path, *names, keep=False, **options):
+    """Words and ids of files."""
+    work = WorkFolder(tmp_path / "work")
+    try:
+        pieces = plan([tmp_path / name for name in names], vocab_size=1 << 24, tokenizer=Vocabulary.empty())
+        found = number_words(work, pieces, **options)
+        return found.vocabulary, np.fromfile(found.piece.path, np.uint32).tolist(), work.skipped()
+    finally:
+        work.close() if keep else work.remove()
+
+
+def test_words_are_cut_at_ascii_white_space():
+    assert split(" a\tb\x0b c\0d\n") == [b"a", b"b", b"c", b"d"]
+    assert split("a\u00a0b \u3000") == ["a\u00a0b".encode(), "\u3000".encode()]  # words to KenLM too
+
+
+def test_words_are_numbered_as_they_come(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("the cat\n\n  \nthe <unk> dog\n")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": "dog\nand é"}) + "\n")
+    for batch in (1, 1 << 20):
+        monkeypatch.setattr(sources, "BATCH", batch)
+        found, ids, skipped = numbered(tmp_path, "a.txt", "b.jsonl")
+        assert found.spelled == ("<unk>", "</s>", "the", "cat", "dog", "and", "é")
+        assert ids == [2, 3, 1, 2, 0, 4, 1, 4, 5, 6, 1]
+        assert skipped == [{"documents": 0, "reasons": {}, "examples": [], "notes": []}]
+
+
+def test_lines_that_hold_boundaries_are_skipped(tmp_path):
+    (tmp_path / "a.txt").write_text("a b\nc </s> d\n<s> e\na<s>\n")
+    found, ids, (skipped,) = numbered(tmp_path, "a.txt")
+    assert found.spelled == ("<unk>", "</s>", "a", "b", "a<s>") and ids == [2, 3, 1, 4, 1]
+    assert skipped["reasons"] == {"holds the end of text": 2}
+    assert_named(skipped["examples"][0], [tmp_path / "a.txt", "2", "</s>"])
+    refuses(ValueError, lambda: numbered(tmp_path, "a.txt", strict=True), "a.txt", "2", "</s>")
+
+
+def test_what_was_numbered_is_not_read_again(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a b\n")
+    words, ids, _ = numbered(tmp_path, "a.txt", keep=True)
+    monkeypatch.setattr(sources, "documents", None)
+    again, same, _ = numbered(tmp_path, "a.txt", keep=True)
+    assert (again.spelled, same) == (words.spelled, ids)
+    (tmp_path / "a.txt").write_text("a b c\n")
+    refuses(ValueError, lambda: numbered(tmp_path, "a.txt"), "work")
+
+
+def test_too_many_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary, "MAX_VOCABULARY", 4)
+    (tmp_path / "a.txt").write_text("a b\n")
+    assert numbered(tmp_path, "a.txt")[0].vocab_size == 4
+    (tmp_path / "a.txt").write_text("a b c\n")
+    refuses(ValueError, lambda: numbered(tmp_path, "a.txt"), "words", "4", "--tokenizer")

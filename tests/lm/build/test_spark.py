@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -36,23 +37,20 @@ def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Workers import the package from where this process does.
-    folders = os.pathsep.join(path for path in sys.path if path)
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "512m",
         "spark.sql.shuffle.partitions": "2",
-        "spark.executorEnv.PYTHONPATH": folders,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(
+            filter(None, sys.path)
+        ),  # workers import what this process does
         "spark.log.level": "OFF",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
-    builder = SparkSession.builder.master("local[1]").appName("tests of rescore")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = SparkSession.builder.master("local[1]").appName("tests of rescore").config(map=settings).getOrCreate()
     yield session
     session.stop()
 
@@ -70,36 +68,26 @@ def write_json(folder, texts=TEXTS, extra=b""):
     return f"{folder}/*.json.gz"
 
 
-def all_orders(found):
-    """{n-gram: count} of windows."""
-    counts = {}
-    for window, number in found.items():
-        for n in range(1, len(window) + 1):
-            counts[window[-n:]] = counts.get(window[-n:], 0) + number
+def counted(folder):
+    """{n-gram: count} of a folder's windows."""
+    counts = Counter()
+    for window, number in windows_as_dict(open_counts(folder).batches()).items():
+        counts.update({window[-n:]: number for n in range(1, len(window) + 1)})
     return counts
 
 
-def counted(folder):
-    return windows_as_dict(open_counts(folder).batches())
-
-
-@pytest.fixture
-def text(tokenizer, tmp_path):
+def count_text(spark, tokenizer, folder, extra=b"", **options):
     """Counts the lines of `write_json`, with more of them, by words of the tokenizer."""
-
-    def counted_text(spark, extra=b"", texts=TEXTS, **options):
-        inputs = [write_json(tmp_path / "in", texts, extra)]
-        options = SparkOptions(**options)
-        return count_windows(spark, inputs, str(tmp_path / "out"), tokenizer_json=tokenizer, options=options)
-
-    return counted_text
+    how = {"tokenizer_json": tokenizer, "options": SparkOptions(**options)}
+    return count_windows(spark, [write_json(folder / "in", extra=extra)], str(folder / "out"), **how)
 
 
-def test_json_lines_are_counted_as_by_the_definition(spark, text, tmp_path):
-    found, windows = text(spark), counted(tmp_path / "out")
-    assert all_orders(windows) == oracle_katz.count(DOCUMENTS, 4, 0)
-    assert (found.windows, found.documents, len(found.skipped)) == (len(windows), len(DOCUMENTS), 0)
-    assert found.header == open_counts(tmp_path / "out").header
+def test_json_lines_are_counted_as_by_the_definition(spark, tokenizer, tmp_path):
+    found, opened = count_text(spark, tokenizer, tmp_path), open_counts(tmp_path / "out")
+    assert counted(tmp_path / "out") == oracle_katz.count(DOCUMENTS, 4, 0)
+    windows = len(windows_as_dict(opened.batches()))
+    assert (found.windows, found.documents, len(found.skipped)) == (windows, len(DOCUMENTS), 0)
+    assert found.header == opened.header
     assert found.header.tokens == sum(map(len, DOCUMENTS)) + len(DOCUMENTS)
 
 
@@ -114,7 +102,7 @@ def test_columns_of_tokens(spark, tmp_path, vocab_size, order):
     options = SparkOptions(order=order, field="tokens", partitions=3)
     found = count_windows(spark, [f"{tmp_path}/a.parquet"], str(tmp_path / "out"), **ids, options=options)
     expected = counts_as_dict(count(rows, order=order, **ids))
-    assert all_orders(counted(tmp_path / "out")) == expected
+    assert counted(tmp_path / "out") == expected
     assert found.documents == expected[(top,)] and found.header.tokenizer is None
     assert found.skipped.reasons == {"no text": 1}
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
@@ -128,15 +116,15 @@ MALFORMED = {
 }
 
 
-def test_malformed_lines_are_counted_or_errors(spark, text, tmp_path):
-    found = text(spark, b"\n".join(MALFORMED))
-    assert all_orders(counted(tmp_path / "out")) == oracle_katz.count(DOCUMENTS, 4, 0)
+def test_malformed_lines_are_counted_or_errors(spark, tokenizer, tmp_path):
+    found = count_text(spark, tokenizer, tmp_path, b"\n".join(MALFORMED))
+    assert counted(tmp_path / "out") == oracle_katz.count(DOCUMENTS, 4, 0)
     assert found.skipped.reasons == dict.fromkeys(MALFORMED.values(), 1)
     assert any("c4.0.json.gz" in example and "0xff" in example for example in found.skipped.examples)
-    for folder in ("in", "out"):
-        shutil.rmtree(tmp_path / folder)
-    refuses(ValueError, lambda: text(spark, b'{"text": 3}\n', strict=True), "c4.0.json.gz", '"text"', "3}")
-    refuses(ValueError, lambda: open_counts(tmp_path / "out"), tmp_path / "out")
+    (tmp_path / "strict").mkdir()
+    with refused(ValueError, "c4.0.json.gz", '"text"', "3}"):
+        count_text(spark, tokenizer, tmp_path / "strict", b'{"text": 3}\n', strict=True)
+    refuses(ValueError, lambda: open_counts(tmp_path / "strict" / "out"), tmp_path / "strict" / "out")
 
 
 def test_damaged_archives_are_errors(spark, tokenizer, tmp_path):
@@ -185,7 +173,7 @@ def test_the_script(spark, tokenizer, tmp_path, capsys):
     words = [inputs, "-o", str(out)]
     text = ["--tokenizer", str(tmp_path / "t.json")]
     count_spark.main([*words, *text, "--order", "2", "--json", str(tmp_path / "r.json")])
-    assert all_orders(counted(out)) == oracle_katz.count(DOCUMENTS, 2, 0)
+    assert counted(out) == oracle_katz.count(DOCUMENTS, 2, 0)
     told = capsys.readouterr()
     assert_named(told.out, [out, sum(map(len, DOCUMENTS)) + 5, "5"])
     assert_named(told.err, ["1"])

@@ -1,19 +1,28 @@
-"""Building in stages on disk: the models of memory, whatever runs, threads, bounds and interruptions."""
+"""Building in stages on disk: the models of memory, whatever runs, threads, bounds and interruptions; the work folder:
+its lock, its manifest, its room, columns in it, and what is left of it after a loss of power.
+"""
 
+import errno
 import json
+import os
 import random
+import re
+import shutil
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import cli, fuzz
 from support.refusals import assert_named, refused, refuses
 from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight
+from support.tiny_disk import tiny_disk
 
 from rescore.lattice import atomic
-from rescore.lm.build import counting, merging
+from rescore.lm.build import counting, merging, work
 from rescore.lm.build.counts import CountOptions
 from rescore.lm.build.estimate import KneserNeyOptions
 from rescore.lm.build.prune import PruneOptions
@@ -27,8 +36,8 @@ CUT = PruneOptions(theta=0.002)
 
 @pytest.fixture(autouse=True, scope="module")
 def unsynced():
-    """Files are not waited for until they are on the disk: no test here cuts the power, and waiting takes nearly all
-    the time.
+    """Files are not waited for until they are on the disk, which takes nearly all the time: tests that cut the power
+    imitate a disk.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atomic.os, "fsync", lambda descriptor: None)
@@ -99,22 +108,22 @@ def test_any_interruption_is_made_good(tmp_path, monkeypatch, threads):
     monkeypatch.setattr(counting, "MOST_RUNS", 3)
     monkeypatch.setattr(counting, "SLICES", 2)
     options = CountOptions(order=2, vocab_size=5, end_of_text=EOT)
-    pieces = text_pieces(2, 5, 40, pieces=2)
-    out = tmp_path / "lm.ngram"
-    resources = tight(8, threads)
-    mortal = Mortal(monkeypatch)
-    build(tmp_path / "whole", ListSource(pieces), options, CUT, resources, out=out)
-    whole, calls = out.read_bytes(), mortal.calls
+    pieces, out, mortal = text_pieces(2, 5, 40, pieces=2), tmp_path / "lm.ngram", Mortal(monkeypatch)
+
+    def model_of(folder):
+        build(tmp_path / folder, ListSource(pieces), options, CUT, tight(8, threads), out=out)
+        return out.read_bytes()
+
+    whole, calls = model_of("whole"), mortal.calls
     assert len(json.loads((tmp_path / "whole" / "manifest.json").read_bytes())["stages"]["count"]["runs"]) == 3
     assert calls > 40
     for after in range(1, calls + 1, 1 if threads == 1 else 7):
         out.unlink()
         mortal.arm(after)
         with suppress(Death):
-            build(tmp_path / str(after), ListSource(pieces), options, CUT, resources, out=out)
+            model_of(str(after))
         mortal.arm(-1)
-        build(tmp_path / str(after), ListSource(pieces), options, CUT, resources, out=out)
-        assert out.read_bytes() == whole, after
+        assert model_of(str(after)) == whole, after
 
 
 def test_skipped_lines_are_counted_once(tmp_path, monkeypatch):
@@ -127,10 +136,9 @@ def test_skipped_lines_are_counted_once(tmp_path, monkeypatch):
             build(tmp_path / "w", ListSource(pieces, bad=bad), OPTIONS, None, tight(12))
     mortal.arm(-1)
     build(tmp_path / "w", ListSource(pieces, bad=bad), OPTIONS, None, tight(12))
-    work = WorkFolder(tmp_path / "w")
-    skipped = [(own["examples"], own["documents"]) for own in work.skipped()]
+    with closing(WorkFolder(tmp_path / "w")) as folder:
+        skipped = [(own["examples"], own["documents"]) for own in folder.skipped()]
     assert skipped == [(["piece 0: not JSON"] * 2, 2), (["piece 2: not JSON"] * 3, 3)]
-    work.close()
 
 
 def test_a_run_that_is_not_written_is_counted_by_the_next_build(tmp_path, monkeypatch):
@@ -149,32 +157,19 @@ def test_a_run_that_is_not_written_is_counted_by_the_next_build(tmp_path, monkey
 
 
 def test_what_is_done_is_not_done_again(tmp_path):
+    """And goes on with nothing else."""
     pieces = text_pieces(10, 11, 150)
     first, again = ListSource(pieces), ListSource(pieces)
     build(tmp_path / "w", first, OPTIONS)
-    made = build(tmp_path / "w", again, OPTIONS, CUT, tight(9, 3))
+    made, fewer = build(tmp_path / "w", again, OPTIONS, CUT, tight(9, 3)), PruneOptions(max_ngrams=40)
     assert first.reads > 0 and again.reads == 0
-    assert_equal(made, in_memory(pieces, OPTIONS, CUT))
-    fewer = PruneOptions(max_ngrams=40)
     assert_equal(build(tmp_path / "w", again, OPTIONS, fewer), in_memory(pieces, OPTIONS, fewer))
+    # Columns of a stage that is done anew are removed, not written over: maps of them stay what they were.
+    assert_equal(made, in_memory(pieces, OPTIONS, CUT))
     methods = [KneserNeyOptions(discount_fallback=one) for one in ((0.5, 1.0, 1.5), (0.25, 0.5, 1.0))]
     for method in (None, *methods, None):
         assert_equal(build(tmp_path / "w", again, OPTIONS, method=method), in_memory(pieces, OPTIONS, None, method))
     assert again.reads == 0
-
-
-def test_other_pruning_leaves_the_model_before_readable(tmp_path):
-    """Columns of a stage that is done anew are removed, not written over: maps of them stay what they were."""
-    source = ListSource(text_pieces(11, 11, 300))
-    mild, _ = build(tmp_path / "w", source, OPTIONS, PruneOptions(theta=1e-5))
-    before = [np.array(cost) for cost in mild.cost]
-    build(tmp_path / "w", source, OPTIONS, PruneOptions(theta=0.1))
-    assert all(map(np.array_equal, mild.cost, before))
-
-
-def test_counts_of_something_else_are_refused(tmp_path):
-    pieces = text_pieces(12, 11, 60)
-    build(tmp_path / "w", ListSource(pieces), OPTIONS)
     other = CountOptions(order=2, vocab_size=12, end_of_text=1, min_counts=(1, 2))
     with refused(ValueError, tmp_path / "w", "options.order: 3 in the folder, 2 now; ", "; and 2 more"):
         build(tmp_path / "w", ListSource(pieces, "other"), other)
@@ -196,7 +191,7 @@ def test_too_little_disk(tmp_path):
     assert_equal(made, in_memory(pieces, options, CUT))
 
 
-def test_too_little_text_or_memory(tmp_path):
+def test_too_little_text_or_memory_and_too_many_contexts(tmp_path, monkeypatch):
     few = Resources(memory_bytes=1 << 20, threads=2)
     for source, resources, named in (
         (ListSource([[], []]), None, ["least"]),
@@ -206,12 +201,9 @@ def test_too_little_text_or_memory(tmp_path):
         with refused(ValueError, *named):
             build(tmp_path / "w", source, OPTIONS, None, resources)
         assert not (tmp_path / "w").exists() or resources
-
-
-def test_too_many_contexts(tmp_path, monkeypatch):
     monkeypatch.setattr(merging, "NO_CONTEXT", 40)
     with refused(ValueError, "2^32", "1", "--min-count"):
-        build(tmp_path / "w", ListSource(text_pieces(14, 11, 300)), OPTIONS)
+        build(tmp_path / "many", ListSource(text_pieces(14, 11, 300)), OPTIONS)
 
 
 def test_no_thread_outlives_an_error(tmp_path, monkeypatch):
@@ -249,7 +241,10 @@ def test_damaged_files_are_errors(tmp_path, stage, undone):
     """Files that were cut since are named; bits that flipped give an error or a model, never a crash."""
     pieces, draw, out = text_pieces(16, 11, 200), random.Random(1), tmp_path / "lm.ngram"
     build(tmp_path / "w", ListSource(pieces), OPTIONS, None, out=out)
-    forget(tmp_path / "w", *undone)
+    with closing(WorkFolder(tmp_path / "w")) as folder:
+        for name in undone:
+            del folder._manifest["stages"][name]
+        folder.save()
     files = sorted(path for path in (tmp_path / "w" / stage).iterdir() if path.stat().st_size)
     good = {path: path.read_bytes() for path in (*files, tmp_path / "w" / "manifest.json")}
     errors = 0
@@ -276,10 +271,206 @@ def test_damaged_files_are_errors(tmp_path, stage, undone):
     assert (tmp_path / "again.ngram").read_bytes() == out.read_bytes()
 
 
-def forget(path, *stages):
-    """Takes stages out of the manifest of a work folder."""
-    work = WorkFolder(path)
-    for name in stages:
-        del work._manifest["stages"][name]
-    work.save()
-    work.close()
+def test_a_folder_has_one_build(tmp_path):
+    with closing(WorkFolder(tmp_path / "w")):
+        refuses(ValueError, lambda: WorkFolder(tmp_path / "w"), "w")
+    WorkFolder(tmp_path / "w").remove()
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_lock_of_a_folder_that_is_gone_is_none(tmp_path, monkeypatch):
+    """The build before removes the folder between our opening the lock and having it."""
+    body = atomic.fcntl.flock
+
+    def late(*args):
+        (tmp_path / "w" / "lock").unlink()
+        body(*args)
+
+    monkeypatch.setattr(atomic.fcntl, "flock", late)
+    refuses(ValueError, lambda: WorkFolder(tmp_path / "w"), tmp_path / "w")
+
+
+@pytest.mark.parametrize("name", ["runs", "letters", "compile"])
+def test_folders_of_others_are_left_alone(tmp_path, name):
+    """Also where what is in them happens to be called as ours is."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "thesis.txt").write_text("x")
+    refuses(ValueError, lambda: WorkFolder(tmp_path), name)
+    assert (tmp_path / name / "thesis.txt").exists()
+
+
+def test_an_empty_folder_becomes_ours_at_once(tmp_path):
+    """Killed at any moment from then on, it can be gone on with."""
+    WorkFolder(tmp_path / "w")._lock.close()
+    (tmp_path / "w" / "runs").mkdir()
+    (tmp_path / "w" / ".manifest.json.12345.part").touch()
+    build(tmp_path / "w", ListSource(text_pieces(1, 11, 60)), OPTIONS)
+    assert not (tmp_path / "w" / ".manifest.json.12345.part").exists()
+
+
+def test_damaged_manifests_are_refused(tmp_path):
+    pieces = text_pieces(2, 11, 100)
+    build(tmp_path / "w", ListSource(pieces), OPTIONS)
+    path, draw = tmp_path / "w" / "manifest.json", random.Random(1)
+    good = path.read_bytes()
+    of_nothing = b'{"format": "rescore-build", "version": 1}'
+    for bad in [b"", b"[]", b"{}", of_nothing, *(fuzz.damage(good, draw) for _ in fuzz.times(150))]:
+        if bad != good:
+            path.write_bytes(bad)
+            refuses(ValueError, lambda: WorkFolder(tmp_path / "w"), "manifest.json")
+    path.write_text(json.dumps({**json.loads(good), "version": 9}))
+    refuses(ValueError, lambda: WorkFolder(tmp_path / "w"), "manifest.json", "1", "9")
+    path.write_bytes(good)
+    assert_equal(build(tmp_path / "w", ListSource(pieces), OPTIONS), in_memory(pieces, OPTIONS))
+
+
+def test_room_is_measured_while_files_come_and_go(tmp_path, monkeypatch):
+    """A file that is gone by the time that its size is asked for counts nothing."""
+    scan, gone = os.scandir, tmp_path / "w" / "a.part"
+
+    def late(path):
+        entries = list(scan(path))
+        gone.unlink(missing_ok=True)
+        return entries
+
+    with closing(WorkFolder(tmp_path / "w", disk_bytes=10**9)) as own:
+        gone.touch()
+        monkeypatch.setattr(os, "scandir", late)
+        own.check_room(10)
+        assert own.peak_bytes >= 10 and not gone.exists()
+
+
+def test_a_full_disk(tmp_path, capsys):
+    """A line that names the place, after a note of what is kept; exit status 1. With more room the build goes on."""
+    rng = np.random.default_rng(1)
+    np.save(tmp_path / "text.npy", np.append(rng.zipf(1.3, 60_000).clip(1, 999), 0).astype(np.uint16))
+    words = f"lm build {tmp_path}/text.npy --vocab-size 1000 --end-of-text 0 --order 4 --threads 1".split()
+    cli.done(capsys, *words, "-o", tmp_path / "whole.ngram")
+    stages = set()
+    for megabytes in (0.1, 1.5, 3, 5.2):
+        with tiny_disk(tmp_path / f"disk{megabytes}", int(megabytes * (1 << 20))) as disk:
+            process = cli.start(*words, "--work", disk / "w", "-o", tmp_path / "lm.ngram")
+            out, err = process.communicate(timeout=120)
+            *notes, line = err.decode().splitlines(keepends=True)
+            assert process.returncode == 1 and len(notes) <= 1, err
+            place = re.fullmatch(rf"rescore: {re.escape(str(disk / 'w'))}(\S*): No space left on device\n", line)
+            assert place, err
+            stages.add(place[1].strip("/").split("/")[0])
+            if (disk / "w").exists():  # something was finished
+                shutil.copytree(disk / "w", tmp_path / f"w{megabytes}")
+        assert not (tmp_path / "lm.ngram").exists()
+        cli.done(capsys, *words, "--work", tmp_path / f"w{megabytes}", "-o", tmp_path / "lm.ngram")
+        assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
+        (tmp_path / "lm.ngram").unlink()
+    assert len(stages) > 2, stages
+
+
+def test_a_column_that_was_not_finished_is_written_anew(tmp_path):
+    names, finished = {"a": np.uint32, "b": np.float64}, {}
+
+    def parts(number):
+        return ((np.full(5, i, np.uint32), np.full(1, i, np.float64)) for i in range(number))
+
+    def broken():
+        yield from parts(2)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = columns.Folder(tmp_path / "c", finished=finished)
+    refuses(OSError, lambda: folder.write(names, broken()), "device")
+    assert finished == {} and (tmp_path / "c" / "a").stat().st_size > 0
+    assert folder.write(names, parts(1))[0].tolist() == [0] * 5
+    (tmp_path / "c" / "b").write_bytes(b"cut")
+    assert folder.write(names, parts(1))[1].tolist() == [0.0]
+    assert len(columns.Folder(tmp_path / "c").fill("none", np.uint16, 0, lambda array: None)) == 0
+
+
+class Disk:
+    """Keeps what was synced and nothing else: of a file its bytes at its last sync, of a folder the names at its last
+    sync. Files that were never synced are there under their names, but empty.
+
+    left: copies of the folder as losses of power would leave it.
+    """
+
+    def __init__(self, folder: Path, states: Path) -> None:
+        self.folder, self.states, self.left = folder, states, []
+        self._bytes: dict[int, bytes] = {}  # of inodes
+        self._names: dict[Path, dict[str, int]] = {}  # of folders
+
+    def fsync(self, descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if not path.is_relative_to(self.folder.parent):
+            return
+        if path.is_dir():
+            self._names[path] = {one.name: one.stat().st_ino for one in path.iterdir() if one.exists()}
+        else:
+            self._bytes[os.fstat(descriptor).st_ino] = path.read_bytes()
+
+    def lose_power(self) -> None:
+        self.left.append(self.states / str(len(self.left)))
+        self._restore(self.folder, self.left[-1])
+
+    def _restore(self, folder: Path, to: Path) -> None:
+        to.mkdir(parents=True)
+        for name, inode in self._names.get(folder, {}).items():
+            if (folder / name).is_dir() or folder / name in self._names:
+                self._restore(folder / name, to / name)
+            else:
+                (to / name).write_bytes(self._bytes.get(inode, b""))
+
+
+PIECES = text_pieces(3, 11, 3000)
+
+
+def built(folder, source=None):
+    return build(folder, source or ListSource(PIECES), OPTIONS, CUT, tight(400))
+
+
+def test_a_build_goes_on_after_a_loss_of_power(tmp_path, monkeypatch):
+    """At every save of the manifest, and between two."""
+    disk, save, begin = Disk(tmp_path / "w", tmp_path / "states"), WorkFolder.save, WorkFolder.begin
+
+    def saving(self):
+        save(self)
+        disk.lose_power()
+
+    def beginning(self, *words):
+        disk.lose_power()
+        return begin(self, *words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic.os, "fsync", disk.fsync)
+        patch.setattr(WorkFolder, "save", saving)
+        patch.setattr(WorkFolder, "begin", beginning)
+        built(tmp_path / "w")
+    assert len(disk.left) > 10
+    monkeypatch.setattr(work, "boot_id", lambda: "another start")
+    whole, read = in_memory(PIECES, OPTIONS, CUT), []
+    for state in (*disk.left[:: len(disk.left) // 8], disk.left[-1]):
+        source = ListSource(PIECES)
+        assert_equal(built(state, source), whole)
+        read.append(source.reads)
+    assert read[-1] == 0 and read[0] > 0  # counted once more only where nothing was synced yet
+    assert read == sorted(read, reverse=True)
+
+
+@pytest.mark.parametrize("boot", ["another start", None])  # None: where the system does not say
+def test_columns_that_were_not_synced_are_not_relied_on(tmp_path, monkeypatch, boot):
+    """A power loss in the middle of a stage leaves columns of the right size and wrong content."""
+    built(tmp_path / "w")
+    with closing(WorkFolder(tmp_path / "w")) as folder:
+        folder._manifest["stages"]["estimate"]["done"] = False
+        folder.save()
+    for path in (tmp_path / "w" / "estimate").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    monkeypatch.setattr(work, "boot_id", lambda: boot)
+    assert_equal(built(tmp_path / "w"), in_memory(PIECES, OPTIONS, CUT))
+
+
+def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(atomic.os, "fsync", lambda fd: told.append(os.readlink(f"/proc/self/fd/{fd}")))
+    replace = os.replace
+    monkeypatch.setattr(atomic.os, "replace", lambda a, b: (told.append("replaced"), replace(a, b)))
+    with atomic.atomic_file(tmp_path / "x") as file:
+        np.save(file, np.arange(3))
+    assert [Path(one).name for one in told] == [f".x.{os.getpid()}.part", "replaced", tmp_path.name]

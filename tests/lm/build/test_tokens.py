@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from support import cli
@@ -19,6 +19,7 @@ from support.refusals import refused, refuses
 from rescore.lm.build import inputs, tokens
 from rescore.lm.build.inputs import Piece, ReadOptions, files_of, form_of, plan
 from rescore.lm.build.tokens import numbered_tokens
+from rescore.lm.model.tokenizer import TextTokenizer
 from rescore.lm.model.vocabulary import Skipped
 
 V, EOT = 50, 0
@@ -63,8 +64,9 @@ def test_bin(tmp_path, dtype, vocab_size, stored):
 
 @settings(max_examples=100)
 @given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 20), st.integers(1, 12))
+@example([1, 2, 3, 4] * 1000, 4000, 10)
 def test_documents_in_pieces(tmp_path_factory, stream, step, chunk):
-    """Every document comes once and whole, wherever pieces and chunks end."""
+    """Every document comes once and whole, wherever pieces and chunks end, one longer than many chunks among them."""
     path = tmp_path_factory.mktemp("tokens") / "a.npy"
     np.save(path, np.array(stream, np.uint16))
     with pytest.MonkeyPatch.context() as patch:
@@ -76,27 +78,20 @@ def test_documents_in_pieces(tmp_path_factory, stream, step, chunk):
         assert flat(read(path, end_of_text=None)) == stream
 
 
-def test_a_document_longer_than_many_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(tokens, "CHUNK", 10)
-    np.save(tmp_path / "a.npy", np.tile(np.arange(1, 41), 100))
-    (array,) = read(tmp_path / "a.npy")
-    assert len(array) == 4001
-    monkeypatch.setattr(tokens, "MAX_TOKENS", 1000)
-    refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", "1000")
-
-
-@pytest.mark.parametrize("array, at, got", [([1, 50], 1, 50), ([1, 2, -1], 2, -1), ([0] * 30 + [1 << 40], 30, 1 << 40)])
-def test_ids_outside_the_vocabulary(tmp_path, monkeypatch, array, at, got):
+def test_arrays_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tokens, "CHUNK", 7)
-    np.save(tmp_path / "a.npy", np.array(array))
-    refuses(ValueError, lambda: read(tmp_path / "a.npy"), "a.npy", at, "0..49", got)
-
-
-def test_arrays_refused(tmp_path):
+    monkeypatch.setattr(tokens, "MAX_TOKENS", 1000)
     path = tmp_path / "a.npy"
-    for array, got in ((np.zeros((2, 2), int), ["int64", "2"]), (np.zeros(2), ["float64", "2"])):
+    for array, named in (
+        (np.array([1, 50]), ["1", "0..49", "50"]),
+        (np.array([1, 2, -1]), ["2", "0..49", "-1"]),
+        (np.array([0] * 30 + [1 << 40]), ["30", "0..49", 1 << 40]),
+        (np.tile(np.arange(1, 41), 100), ["1000"]),  # one document
+        (np.zeros((2, 2), int), ["int64", "2"]),
+        (np.zeros(2), ["float64", "2"]),
+    ):
         np.save(path, array)
-        refuses(ValueError, lambda: read(path), path, *got)
+        refuses(ValueError, lambda: read(path), path, *named)
     np.save(path, np.arange(100))
     whole = path.read_bytes()
     np.save(path, np.array([{}]), allow_pickle=True)
@@ -132,6 +127,11 @@ def test_dumps(tmp_path):
     assert flat(read(tmp_path / "dump")) == [token for text in texts for token in ended(text)]
     found = plan([tmp_path / "dump"], vocab_size=V)
     assert all(piece.path.endswith(".safetensors") and piece.size for piece in found) and len(found) == 2
+    other = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json"))
+    own = dataclasses.replace(other, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+    assert plan([tmp_path / "dump"], vocab_size=V, tokenizer=own)
+    with refused(ValueError, "dump", "e3b0", "sha256", other.sha256):
+        plan([tmp_path / "dump"], vocab_size=V, tokenizer=other)
     refuses(ValueError, lambda: read(tmp_path / "dump", vocab_size=1), "0..0")
     (shard,) = (tmp_path / "dump").glob("first*.safetensors")
     shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
@@ -141,11 +141,8 @@ def test_dumps(tmp_path):
 @pytest.mark.parametrize("ids, noted", [([1, 2, 3], 1), ([1, 0, 2], 0), ([], 0)])
 @pytest.mark.parametrize("form", ["npy", "bin"])
 def test_a_file_without_any_end_of_text_is_noted(tmp_path, ids, noted, form):
-    path, skipped, array = tmp_path / f"a.{form}", Skipped(), np.array(ids, "<u2")
-    if form == "npy":
-        np.save(path, array)
-    else:
-        array.tofile(path)
+    path, skipped = tmp_path / f"a.{form}", Skipped()
+    np.save(path, np.array(ids, "<u2")) if form == "npy" else np.array(ids, "<u2").tofile(path)
     for piece in plan([path], vocab_size=9):
         list(numbered_tokens(piece, vocab_size=9, end_of_text=0, skipped=skipped))
     assert len(skipped.notes) == noted and all(str(path) in note for note in skipped.notes)
@@ -179,33 +176,13 @@ def test_changed_files(tmp_path):
     refuses(ValueError, lambda: next(numbered_tokens(piece, vocab_size=9, end_of_text=0)), "a.npy")
 
 
-def test_text_needs_a_tokenizer(tmp_path):
-    (tmp_path / "a.jsonl").touch()
-    refuses(ValueError, lambda: plan([tmp_path / "a.jsonl"], vocab_size=9), "a.jsonl", "--tokenizer", "tokenizer.json")
-
-
-def test_dumps_of_another_tokenizer(tmp_path):
-    from rescore.lm.model.tokenizer import TextTokenizer
-
-    tokenizer = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json"))
-    cli.make_dump(tmp_path / "dump")
-    with refused(ValueError, "dump", "e3b0", "sha256", tokenizer.sha256):
-        plan([tmp_path / "dump"], vocab_size=50, tokenizer=tokenizer)
-    same = dataclasses.replace(tokenizer, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
-    assert plan([tmp_path / "dump"], vocab_size=50, tokenizer=same)
-
-
-@pytest.fixture
-def folder(tmp_path):
+def test_names_and_patterns(tmp_path):
     for name in ("b.jsonl", "a.jsonl", "a.txt", "in/c.jsonl", "in/deep/d.jsonl", "odd[1].jsonl", "dump/dump.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    return tmp_path
 
-
-def test_patterns(folder):
     def found(*patterns: str) -> list[str]:
-        return [str(path.relative_to(folder)) for path in files_of([folder / pattern for pattern in patterns])]
+        return [str(path.relative_to(tmp_path)) for path in files_of([tmp_path / pattern for pattern in patterns])]
 
     assert found("b.jsonl", "a.*") == ["b.jsonl", "a.jsonl", "a.txt"]
     assert found("?.jsonl") == ["a.jsonl", "b.jsonl"]
@@ -213,33 +190,25 @@ def test_patterns(folder):
     assert found("odd[1].jsonl") == ["odd[1].jsonl"]  # a file of that very name
     assert found("dum*", "i*/*.jsonl") == ["dump", "in/c.jsonl"]  # folders are left out, but for dumps
     assert files_of(["-"]) == [Path("-")]
-
-
-def test_names_refused(folder):
     for name in ("none.jsonl", "*.zst", "i*"):
         with refused(FileNotFoundError, name):
-            files_of([folder / name])
-    refuses(ValueError, lambda: files_of([folder / "in"]), "in/*.json.gz'")
-    refuses(ValueError, lambda: files_of([folder / "*.jsonl", folder / "in" / ".." / "a.jsonl"]), "a.jsonl")
-    os.symlink(folder / "none", folder / "dangling.jsonl")
-    assert files_of([folder / "dangling.jsonl"])  # opening it says what is wrong
+            found(name)
+    refuses(ValueError, lambda: plan([tmp_path / "a.jsonl"], vocab_size=9), "a.jsonl", "--tokenizer", "tokenizer.json")
+    refuses(ValueError, lambda: found("in"), "in/*.json.gz'")
+    refuses(ValueError, lambda: found("*.jsonl", "in/../a.jsonl"), "a.jsonl")
+    os.symlink(tmp_path / "none", tmp_path / "dangling.jsonl")
+    assert found("dangling.jsonl")  # opening it says what is wrong
 
 
-FORMS = {
-    "jsonl": ["a.jsonl", "c4-train.00000-of-01024.json.gz", "a.b.json.zst", "-"],
-    "lines": ["a.txt", "a.txt.gz"],
-    "parquet": ["a.parquet"],
-    "npy": ["a.npy"],
-    "bin": ["a.bin"],
-}
+FORMS = {"a.jsonl": "jsonl", "c4-train.00000-of-01024.json.gz": "jsonl", "a.b.json.zst": "jsonl", "-": "jsonl"}
+FORMS |= {"a.txt": "lines", "a.txt.gz": "lines", "a.parquet": "parquet", "a.npy": "npy", "a.bin": "bin"}
 
 
-@pytest.mark.parametrize("form, names", FORMS.items())
-def test_forms(form, names):
-    for name in names:
-        assert form_of(Path(name), ReadOptions()) == form
-        whole = form_of(Path(name), ReadOptions(documents="file", stdin="txt"))
-        assert whole == ("txt" if form == "lines" or name == "-" else form)
+@pytest.mark.parametrize("name, form", FORMS.items())
+def test_forms(name, form):
+    assert form_of(Path(name), ReadOptions()) == form
+    whole = form_of(Path(name), ReadOptions(documents="file", stdin="txt"))
+    assert whole == ("txt" if form == "lines" or name == "-" else form)
 
 
 @pytest.mark.parametrize("name", ["a", "a.csv", "a.gz", "a.npy.gz", ".jsonl"])
@@ -247,17 +216,13 @@ def test_forms_refused(name):
     refuses(ValueError, lambda: form_of(Path(name), ReadOptions()), name, "bz2")
 
 
-@pytest.mark.parametrize(
-    "option, value", [("text_field", ""), ("dtype", "int64"), ("documents", "word"), ("stdin", "npy")]
-)
-def test_options_refused(option, value):
-    refuses(ValueError, lambda: ReadOptions(**{option: value}), option, value)
-
-
 def test_options_are_those_of_the_command_line():
     from rescore.decode.cli import groups
-    from rescore.lm.build import inputs
 
     assert groups.ID_DTYPES == inputs.DTYPES and groups.STDIN_FORMATS == inputs.STDIN_FORMATS
     assert groups.DOCUMENTS == inputs.DOCUMENTS
-    assert {field.name for field in structs.fields(ReadOptions)} == {"text_field", "documents", "dtype", "stdin"}
+    wrong = {"text_field": "", "documents": "word", "dtype": "int64", "stdin": "npy"}
+    assert {field.name for field in structs.fields(ReadOptions)} == wrong.keys()
+    for option, value in wrong.items():
+        with refused(ValueError, option, value):
+            ReadOptions(**{option: value})

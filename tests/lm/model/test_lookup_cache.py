@@ -8,7 +8,6 @@ from support.refusals import refuses
 
 from rescore.lm.build.in_memory import build
 from rescore.lm.model.formats import SCALE, save
-from rescore.lm.model.grams import spell_contexts
 from rescore.lm.model.ngram import NGram
 
 
@@ -25,25 +24,17 @@ def read(path):
     return found
 
 
-@pytest.fixture(scope="module")
-def model():
+def test_counts_are_the_probabilities_of_the_model(tmp_path):
     draw, ids = np.random.default_rng(0), [1]
     for kind in draw.random(4000):
         ids.append(int(draw.integers(0, 90)) if kind < 0.3 else (7 * ids[-1] + 1) % 90)
-    return build([ids], order=4, vocab_size=90, end_of_text=0)
-
-
-def test_counts_are_the_probabilities_of_the_model(model, tmp_path):
+    model = build([ids], order=4, vocab_size=90, end_of_text=0)
     save(model, tmp_path / "lm.lookup.bin")
-    found = read(tmp_path / "lm.lookup.bin")
-    tables = model.to_tables()
-    assert len(found) == tables.levels[2].contexts
-    core, grams = model.core, tables.levels[2]
-    owners, first = grams.context(), spell_contexts(tables.levels, 3).tolist()
-    listed = {(*first[owner], token) for owner, token in zip(owners.tolist(), grams.token.tolist())}
+    found, listed = read(tmp_path / "lm.lookup.bin"), set(map(tuple, model.to_tables().spell(3).tolist()))
+    assert len(found) == len({gram[:2] for gram in listed})
     for (first, second, *padding), counts in found.items():
         assert padding == [-1, -1]
-        p = np.exp(-core.distribution(core.start(np.array([first, second], np.int32))).astype(np.float64))
+        p = np.exp(-model.distribution(model.start([first, second])).astype(np.float64))
         others = [count for token, count in counts.items() if (first, second, token) not in listed]
         assert len(others) <= 2 and max(others, default=0) <= SCALE / 2
         for token, count in counts.items():

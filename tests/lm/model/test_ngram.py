@@ -1,4 +1,4 @@
-"""None"""
+"""Models: scores and perplexity by a dictionary that is backed off from; models of texts; tokenizers and more ids."""
 
 import math
 import random
@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import cli
 from support.models import assert_same_model
-from support.oracle_lm import from_tables, random_history, random_tables
-from support.refusals import refused, refuses
+from support.oracle_lm import from_tables, random_history, random_tables, random_text
+from support.refusals import refuses
 
 from rescore.lm.build.in_memory import build, build_ngram
 from rescore.lm.model import example
+from rescore.lm.model import perplexity as module
 from rescore.lm.model.ngram import NGram
+from rescore.lm.model.perplexity import perplexity
 from rescore.lm.model.tokenizer import TextTokenizer
 
-
-@pytest.fixture(scope="module")
-def worked() -> NGram:
-    return example.model()
+WORKED = example.model()
+V = 7
 
 
 @settings(max_examples=40)
@@ -43,50 +43,93 @@ def test_scores_are_those_of_backing_off(seed, order):
         assert np.exp(-row.astype(float)).sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_the_worked_example(worked):
-    p = np.exp(-worked.score([example.LIONEL, example.MESSI, example.SCORED], history=example.HISTORY))
+def test_the_worked_example():
+    p = np.exp(-WORKED.score([example.LIONEL, example.MESSI, example.SCORED], history=example.HISTORY))
     np.testing.assert_allclose(p, [0.1, 0.8, 0.9], rtol=1e-6)
-    p = np.exp(-worked.score([example.LIONEL, example.RONALDO]))
+    p = np.exp(-WORKED.score([example.LIONEL, example.RONALDO]))
     np.testing.assert_allclose(p, [0.1, 0.1 * 0.2 / 0.9], rtol=1e-6)
-    assert worked.ids(["Messi", "scored"]).tolist() == [1, 4]
+    assert WORKED.ids(["Messi", "scored"]).tolist() == [1, 4]
     sizes = {"states": 5, "arcs": 10, "ngrams": [6, 3, 1], "bytes": 422, "bytes_per_ngram": 42.2}
-    assert worked.info() == {"order": 3, "vocab_size": 6, **sizes, "words": True}
+    assert WORKED.info() == {"order": 3, "vocab_size": 6, **sizes, "words": True}
+
+
+def hit(slow, history, token) -> int:
+    """The order of the longest n-gram that ends in the token."""
+    orders = range(1, min(slow.order, len(history) + 1) + 1)
+    return max(n for n in orders if (*history[len(history) - n + 1 :], token) in slow.cost)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 6),
+    st.sampled_from([None, 0]),
+    st.integers(1, 40),
+    st.sampled_from([7, 1 << 20]),
+)
+def test_orders_are_those_of_the_longest_ngrams(seed, order, end_of_text, part, chunk):
+    tables = random_tables(seed, order, vocab_size=7, tokens=80)
+    slow, text = from_tables(tables), random_text(seed + 1, 7, 50)
+    history = [] if end_of_text is None else [end_of_text]
+    hits, nats = np.zeros(order, int), np.zeros(order)
+    for token in text:
+        n = hit(slow, history, token)
+        hits[n - 1] += 1
+        nats[n - 1] += slow.of(history, token)
+        history.append(token)
+    parts = (text[at : at + part] for at in range(0, len(text), part))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        found = perplexity(NGram.from_tables(tables), parts, end_of_text=end_of_text)
+    np.testing.assert_array_equal(found.hits, hits)
+    np.testing.assert_allclose(found.nats, nats, rtol=1e-5, atol=1e-5)
+    assert (found.oov, found.oov_nats) == (0, 0.0)
+    report = found.to_json()
+    assert report["tokens"] == len(text)
+    assert report["perplexity"] == pytest.approx(math.exp(nats.sum() / len(text)), rel=1e-05)
+    assert sum(own["share"] for own in report["by_order"]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_of_order_is_the_model_estimated_at_that_order(order):
-    rng = np.random.default_rng(order)
-    texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
+    texts = np.random.default_rng(order).integers(0, 9, (3, 400))
     whole, expected = (build(texts, order=n, vocab_size=9, end_of_text=0) for n in (4, order))
-    cut = whole.of_order(order)
-    assert_same_model(cut, expected)
+    assert_same_model(whole.of_order(order), expected)
 
 
-def test_a_model_with_another_tokenizer_is_refused(worked):
-    model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"})
-    model.require_tokenizer("abc", 6)
-    worked.require_tokenizer("abc")  # it says nothing of its own
-    refuses(ValueError, lambda: model.require_tokenizer("xyz"), "abc")
-    model.require_tokenizer("abc", 7)
+def worked_with(**changes):
+    return NGram.from_arrays(WORKED.arrays, order=3, vocab_size=6, **changes)
+
+
+def test_a_model_with_another_tokenizer_is_refused():
+    WORKED.require_tokenizer("abc")  # it says nothing of its own
+    model = worked_with(metadata={"tokenizer": "abc"}, words=(*"abcde", ""))  # id 5 was padding
+    for size in (6, 7):
+        model.require_tokenizer("abc", size)
     refuses(ValueError, lambda: model.require_tokenizer("abc", 5), "5", "6")
-
-
-def test_tokens_may_have_been_added_to_the_tokenizer_since(worked):
-    words = (*"abcde", "")  # id 5 was padding
-    model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"}, words=words)
-    model.require_tokenizer("xyz", 8, lambda: [*"abcdefgh"])
+    refuses(ValueError, lambda: model.require_tokenizer("xyz"), "abc")
+    model.require_tokenizer("xyz", 8, lambda: [*"abcdefgh"])  # tokens may have been added since
     refuses(ValueError, lambda: model.require_tokenizer("xyz", 8, lambda: [*"abcdxfgh"]), "abc")
 
 
-def test_wrong_input_is_named(worked):
-    refuses(ValueError, lambda: worked.score([0, 6]), "tokens", "0..5", "6")
-    refuses(ValueError, lambda: worked.start([-1]), "history", "0..5", "-1")
-    refuses(ValueError, lambda: worked.score([[0]]), "tokens", "[1, 1]")
-    refuses(ValueError, lambda: worked.ids(["Messi", "Pele"]), "'Pele'")
-    with refused(ValueError, "words", "6", "1"):
-        NGram.from_arrays(worked.arrays, order=3, vocab_size=6, words=("a",))
-    refuses(ValueError, lambda: NGram.from_arrays(worked.arrays, order=3, vocab_size=6).ids(["Messi"]), "words")
-    assert math.isfinite(worked.score([0])[0])
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: WORKED.score([0, 6]), ValueError, ["tokens", "0..5", "6"]),
+        (lambda: WORKED.score([[0]]), ValueError, ["tokens", "[1, 1]"]),
+        (lambda: WORKED.start([-1]), ValueError, ["history", "0..5", "-1"]),
+        (lambda: WORKED.ids(["Messi", "Pele"]), ValueError, ["'Pele'"]),
+        (lambda: worked_with().ids(["Messi"]), ValueError, ["words"]),
+        (lambda: worked_with(words=("a",)), ValueError, ["words", "6", "1"]),
+        (lambda: WORKED.widened(5), ValueError, ["5", "6"]),
+        (lambda: perplexity(WORKED, [[3, 6]]), ValueError, ["tokens", "0..5", "6"]),
+        (lambda: WORKED.core.walk(np.array([0, -1], np.int32), 0), ValueError, ["tokens[1]", "0", "6", "-1"]),
+        (lambda: WORKED.core.walk(np.array([0], np.int32), WORKED.core.num_states), ValueError, ["state"]),
+        (lambda: WORKED.core.walk(np.array([0]), 0), TypeError, []),
+    ],
+)
+def test_wrong_input_is_named(call, error, message):
+    refuses(error, call, *message)
 
 
 @pytest.fixture
@@ -123,9 +166,6 @@ def test_texts_that_no_model_is_made_of(nine, changes, error, message):
     refuses(error, lambda: build_ngram(**{"texts": [" w1"], "tokenizer": nine, "order": 2, **changes}), *message)
 
 
-V = 7
-
-
 @pytest.fixture(params=[1, 2, 4])
 def model(request) -> NGram:
     return NGram.from_tables(random_tables(request.param, request.param, vocab_size=V), words=list("abcdefg"))
@@ -134,6 +174,7 @@ def model(request) -> NGram:
 @pytest.mark.parametrize("more", [V + 1, 300, 1 << 16, (1 << 16) + 1])
 def test_known_ids_cost_what_they_cost_and_others_have_no_mass(model, more):
     wide = model.widened(more)
+    assert model.widened(more) is wide and model.widened(V) is model
     wide.core.check()
     assert wide.vocab_size == more and wide.words[:V] == model.words and set(wide.words[V:]) == {""}
     for state in range(model.core.num_states):
@@ -152,8 +193,3 @@ def test_a_history_begins_anew_after_an_id_that_the_model_lacks(model):
         assert wide.start(text[:n]) == model.start(known)
         if text[n] < V:
             assert wide.score(text[n : n + 1], history=text[:n]) == model.score(text[n : n + 1], history=known)
-
-
-def test_a_model_is_not_narrowed(model):
-    assert model.widened(9) is model.widened(9) and model.widened(V) is model
-    refuses(ValueError, lambda: model.widened(6), "6", "7")
