@@ -1,5 +1,5 @@
-"""Generation with mask tokens, across longrope's switch of angles and up to the end of the context: every text is that of
-Hugging Face's `generate` for it alone.
+"""Generation with mask tokens, across longrope's switch of angles and up to the end of the context: every text is that
+of Hugging Face's `generate` for it alone.
 """
 
 from functools import partial
