@@ -1,4 +1,4 @@
-"""rescore.Drafting inside Hugging Face's generate: every argument against the same call without it."""
+"""rescore.Drafting inside Hugging Face's generate: every argument against the same call without it, and its summary."""
 
 import functools
 import inspect
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
+from support.scripted import Scripted
 
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
@@ -16,15 +17,14 @@ from support.bita import tokens_for
 from support.generating import PLAIN, Prophet, assert_a_chat_continues, ragged, texts_of
 from support.tiny_mtp import modules_of
 from tokenizers import Tokenizer, decoders, models
-from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList
-from transformers.generation import LogitsProcessor, LogitsProcessorList
+from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
-from rescore import Drafting, NGram, Rescorer, TextMemory
+from rescore import Drafting, NGram, NGramDrafter, Rescorer, TextMemory
 from rescore.decode.conformance import conforms
 from rescore.decode.conformance.huggingface import HuggingFace, logits_of
 from rescore.decode.draft.baselines import PromptLookupDrafter, TokenRecyclingDrafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
-from rescore.decode.draft.tree_drafter import NGramDrafter
+from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.mtp import MtpHeads
@@ -42,9 +42,8 @@ def tokenizer():
     """A tokenizer of letters and a few longer pieces, joined without spaces."""
     plain = Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(PIECES)}, merges=[]))
     plain.decoder = decoders.Fuse()
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=plain, pad_token="<pad>", bos_token="<s>", eos_token="</s>", padding_side="left"
-    )
+    special = dict(pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special, padding_side="left")
 
 
 RAGGED = (9, 4, 6, 1, 7)
@@ -91,6 +90,8 @@ class EndsAt(StoppingCriteria):
 
 
 ARGUMENTS = {
+    "plain": {},
+    "end tokens": dict(eos_token_id=list(range(2, 9)), no_repeat_ngram_size=2),
     "no repeated bigrams": dict(no_repeat_ngram_size=2),
     "minimum length": dict(min_length=14, eos_token_id=list(range(2, 20))),
     "suppressed": dict(suppress_tokens=list(range(3, 17)), begin_suppress_tokens=[20, 21, 22]),
@@ -150,26 +151,18 @@ def close(got, expected, atol=1e-4):
     torch.testing.assert_close(got.masked_fill(infinite, 0), expected.masked_fill(infinite, 0), atol=atol, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        dict(eos_token_id=list(range(2, 9)), no_repeat_ngram_size=2),
-        dict(eos_token_id=None, stopping_criteria=lambda: StoppingCriteriaList([EndsAt([12, 16, 10, 14, 11])])),
-    ],
-    ids=["plain", "ends", "together"],
-)
+@pytest.mark.parametrize("name", ["plain", "end tokens", "criterion, no end token"])
 @pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_a_dict_with_scores_logits_and_cache(family, arguments):
+def test_a_dict_with_scores_logits_and_cache(family, name):
     inputs = ragged(*RAGGED)
     shown = dict(return_dict_in_generate=True, output_scores=True, output_logits=True)
     wanted = dict(repetition_penalty=1.3, max_new_tokens=15, do_sample=False, pad_token_id=0, **shown)
-    expected, got, _ = both(tiny_transformers.shared(family), inputs, **wanted, **arguments)
+    expected, got, _ = both(tiny_transformers.shared(family), inputs, **wanted, **ARGUMENTS[name])
     assert type(got) is type(expected) and got.keys() == expected.keys()
     assert got.sequences.tolist() == expected.sequences.tolist()
-    for name in ("scores", "logits"):
-        assert len(got[name]) == len(expected[name]) == got.sequences.shape[1] - 9
-        for mine, theirs in zip(got[name], expected[name]):
+    for kind in ("scores", "logits"):
+        assert len(got[kind]) == len(expected[kind]) == got.sequences.shape[1] - 9
+        for mine, theirs in zip(got[kind], expected[kind]):
             close(mine, theirs)
     text = torch.nn.functional.pad(inputs["attention_mask"], (0, got.sequences.shape[1] - 10), value=1).bool()
     for mine, theirs in zip(getattr(got, CACHE).layers, getattr(expected, CACHE).layers):
@@ -225,25 +218,8 @@ def test_heads_continue_from_a_cache_too(name, tmp_path):
     assert_a_chat_continues(model, ragged(6, 4), lambda *known: drafting)
 
 
-class Held:
-    """A model with drafts in both ways of decoding, for the harness."""
-
-    lacks = frozenset({"seeds"})
-
-    def __init__(self, model, greedy, sampled):
-        self.ways = [(one, HuggingFace(model, tokenizer=tokenizer(), custom_generate=one)) for one in (greedy, sampled)]
-        self.accepted = 0
-
-    def __call__(self, prompts, parameters):
-        drafting, decode = self.ways[parameters.temperature > 0]
-        texts = decode(prompts, parameters)
-        self.accepted += sum(sum(row.accepted) for row in drafting.statistics)
-        return texts
-
-
-def small(drawn, gamma=3, family="llama-tied"):
-    target = CausalLMTarget(tiny_transformers.shared(family))
-    return DraftModelDrafter(target, gamma=gamma, vocab_size=V, drawn=drawn)
+def small(drawn, family="llama-tied"):
+    return DraftModelDrafter(CausalLMTarget(tiny_transformers.shared(family)), gamma=3, vocab_size=V, drawn=drawn)
 
 
 DRAFTED = {
@@ -257,39 +233,36 @@ DRAFTED = {
 }
 
 
-SLOW = (
-    "prompt lookup",
-    "token recycling",
-    "the model itself",
-    "block",
-)
+SLOW = ("prompt lookup", "token recycling", "the model itself", "block")
+CASES = [pytest.param("llama", name, marks=[pytest.mark.slow] * (name in SLOW)) for name in DRAFTED]
 
 
-@pytest.mark.parametrize(
-    "family, name",
-    [
-        ("mistral", "blend"),
-        *(pytest.param("llama", name, marks=[pytest.mark.slow] * (name in SLOW)) for name in DRAFTED),
-    ],
-)
+@pytest.mark.parametrize("family, name", [("mistral", "blend"), *CASES])
 def test_drafts_conform(family, name):
-    model, made = tiny_transformers.shared(family), DRAFTED[name]()
-    decode, prompts = Held(model, made[0], made[-1]), texts_of(ragged(*RAGGED), ragged(*RAGGED)["input_ids"])
-    report = conforms(
-        decode, logits_of(model), prompts, text_of=tokenizer().decode, samples=200, batch=100, max_new_tokens=16
-    )
+    model, made, accepted = tiny_transformers.shared(family), DRAFTED[name](), []
+    ways = [HuggingFace(model, tokenizer=tokenizer(), custom_generate=drafting) for drafting in made]
+
+    def decode(prompts, parameters):
+        way = -1 if parameters.temperature else 0  # the last, which may be the only one, is for samples
+        texts = ways[way](prompts, parameters)
+        accepted.extend(sum(row.accepted) for row in made[way].statistics)
+        return texts
+
+    decode.lacks = frozenset({"seeds"})
+    prompts = texts_of(ragged(*RAGGED), ragged(*RAGGED)["input_ids"])
+    sizes = dict(samples=200, batch=100, max_new_tokens=16)
+    report = conforms(decode, logits_of(model), prompts, text_of=tokenizer().decode, **sizes)
     assert report, str(report)
     assert [one.check for one in report.findings if one.status.value != "passed"] == ["seeds"], str(report)
-    assert decode.accepted > 100  # or the test shows nothing
+    assert sum(accepted) > 100  # or the test shows nothing
 
 
 def test_a_drawn_draft_is_shaped_as_the_target_is():
     """Drafts sampled from the model's own shaped distribution are all accepted."""
-    model = tiny_transformers.shared("llama")
-    drafting = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=3, vocab_size=V, drawn=True))
+    drafting = Drafting(small(True, family="llama"))
     torch.manual_seed(3)
-    arguments = dict(do_sample=True, temperature=0.4, top_k=6, top_p=0.8, eos_token_id=None)
-    model.generate(**ragged(*RAGGED), **arguments, max_new_tokens=17, custom_generate=drafting)
+    arguments = dict(do_sample=True, temperature=0.4, top_k=6, top_p=0.8, eos_token_id=None, max_new_tokens=17)
+    generated(**ragged(*RAGGED), **arguments, custom_generate=drafting)
     assert [row.accepted for row in drafting.statistics] == [[3, 3, 3, 3]] * 5
 
 
@@ -297,7 +270,7 @@ def test_torchs_seed_is_the_seed(tmp_path):
     """Whatever drafts: heads that a call opens take none of torch's random numbers."""
     model, texts = tiny_transformers.shared("llama"), []
     arguments = dict(do_sample=True, max_new_tokens=12, num_return_sequences=2)
-    MedusaHeads(heads=3, width=model.config.hidden_size, vocab_size=V).save(tmp_path / "medusa")
+    medusa().save(tmp_path / "medusa")
     tokens_for("llama").save(tmp_path / "bita", {})
     sources = [NGramDrafter(ngram(), slots=3, nodes=9), tmp_path / "medusa", tmp_path / "bita", Prophet([])]
     for seed, source in (*((1, source) for source in sources), (2, Prophet([]))):
@@ -401,3 +374,68 @@ def test_sources_that_are_refused(tmp_path):
     refuses(FileNotFoundError, lambda: Drafting(tmp_path / "gone.ngram"), "gone.ngram")
     for nodes in (0, -1, 1025):
         refuses(ValueError, lambda nodes=nodes: Drafting(nodes=nodes), "nodes", nodes)
+
+
+# What `Drafting.summary` tells of a call, against the call's own statistics
+
+
+def summary_of(drafting, rows=1):
+    generated(**ragged(*[6] * rows), **PLAIN, max_new_tokens=20, custom_generate=drafting)
+    return drafting.summary()
+
+
+def every_other(history):
+    """Drafts that are wrong, after every second token."""
+    return [[5, 6, 7]] if len(history) % 2 else [[-1]]
+
+
+def test_plain_decoding_is_estimated_from_the_passes_without_drafts():
+    """In a batch, from those in which no row had drafts."""
+    rows = 3
+    drafting = Drafting(Scripted(every_other))
+    found = summary_of(drafting, rows)
+    cost = drafting.statistics
+    assert found.totals.tokens == 20 * rows and found.totals.passes == sum(one.passes for one in cost)
+    assert all(len(one.plain_us) == one.drafted.count(0) > 2 for one in cost)
+    assert found.payoff.plain_ms == pytest.approx(1e-3 * np.mean([us for one in cost for us in one.plain_us]))
+    taken = sum(one.drafting_us + one.verifying_us for one in cost)
+    steps = sum(len(one.accepted) + sum(one.accepted) for one in cost)
+    plainly = sum(one.prompt_us for one in cost) + 1e3 * found.payoff.plain_ms * steps
+    assert found.payoff.speedup.ratios == (pytest.approx(plainly / taken),)
+    assert found.payoff.pays == (not found.remedies)
+
+
+def test_without_a_plain_pass_the_speed_is_not_known():
+    found = summary_of(Drafting(nodes=4))
+    assert found.payoff is None and found.totals.tokens == 20 and "not known" in found.verdict
+    (remedy,) = found.remedies
+    assert "nodes=None" in remedy
+    assert summary_of(Drafting(Scripted(lambda history: [[5]]))).remedies == ()
+
+
+def test_then_the_times_that_sizes_are_chosen_by_count():
+    """Seconds of a pass of both rows, divided among them."""
+    drafter = Scripted(lambda history: [[5]])
+    drafter.nodes = AutoWidth(CausalLMTarget(tiny_transformers.shared("llama")))
+    drafting = Drafting(drafter)
+    assert summary_of(drafting, rows=2).payoff is None
+    for seconds in (3.0, 2.0):
+        drafter.nodes.open(2, 6).pace.times.note(2, seconds)
+    found = summary_of(drafting, rows=2)
+    assert found.payoff.plain_ms == 1000.0 and found.payoff.pays and found.remedies == ()
+
+
+@pytest.mark.parametrize(
+    "drafting, options",
+    [
+        (Drafting(), ["Drafting(lm)", "Drafting(heads)"]),
+        (Drafting(NGram.uniform(V)), ["Drafting(heads, lm=lm)"]),
+        (Drafting(Scripted(every_other)), ["Drafting()"]),
+    ],
+)
+def test_sources_that_are_not_in_use_are_suggested(monkeypatch, drafting, options):
+    summary_of(drafting)
+    monkeypatch.setattr(drafting, "_plain_ms", 1e-3)  # passes with drafts are dear
+    *sources, plainly = drafting.summary().remedies
+    assert all(option in line for option, line in zip(options, sources, strict=True))
+    assert "custom_generate" in plainly

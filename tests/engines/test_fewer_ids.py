@@ -1,32 +1,26 @@
 """Sources that know fewer ids than the target: tokens added later, padded logits. Every text is plain `generate`'s."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from support.refusals import refused, refuses
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+import torch
 from support import tiny_transformers
 from support.bita import plain_reading
 from support.oracle_lm import random_tables
+from support.refusals import refuses
 
+from rescore import Drafting, HeadsLattice, NGram, NGramDrafter, Rescorer, TextDrafter, TextMemory, TreeDrafter
 from rescore.decode.draft.draft_model_drafter import DraftModelDrafter
 from rescore.decode.draft.drawn_drafter import DrawnDrafter
-from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.neural_drafter import NeuralDrafter, NeuralRescorer
-from rescore.decode.draft.rescorer import Rescorer
-from rescore.decode.draft.text_memory import TextMemory
-from rescore.decode.draft.tree_drafter import NGramDrafter, TreeDrafter
-from rescore.decode.engines.huggingface.drafting import Drafting
-from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.decode.engines.text_drafter import DraftRow
 from rescore.decode.models.bita import BitaTarget, BitaTokens
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.target import Block
-from rescore.lm.model.ngram import NGram
 
 KNOWN, V, WIDTH = 40, 48, 32
 LM = NGram.from_tables(random_tables(1, 3, vocab_size=KNOWN, tokens=2000))
@@ -54,12 +48,6 @@ def conditioned(tmp_path) -> ConditionedHeads:
     heads = ConditionedHeads(slots=3, layers=1, embedding=few[0], table=few[1], vocabulary=torch.arange(0, KNOWN, 2))
     heads.save(tmp_path, {})
     return ConditionedHeads.load(tmp_path, embedding=tables[0], table=tables[1])
-
-
-def bita(tmp_path) -> BitaTokens:
-    torch.manual_seed(4)
-    BitaTokens.new(SMALL, masks=2, prompts=3).save(tmp_path, {})
-    return BitaTokens.load(tmp_path, CausalLMTarget(MODEL))
 
 
 def lattice(tmp_path) -> HeadsLattice:
@@ -102,13 +90,9 @@ def test_the_text_is_the_models(name, tmp_path):
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_drafts_go_on_after_an_added_token(name, allowed, tmp_path):
     torch.manual_seed(0)
-    text = generated(
-        do_sample=True,
-        temperature=2.0,
-        top_k=None,
-        custom_generate=DRAWN[name](tmp_path),
-        prefix_allowed_tokens_fn=lambda batch, ids: list(allowed),
-    )
+    sampled = dict(do_sample=True, temperature=2.0, top_k=None)
+    sampled["prefix_allowed_tokens_fn"] = lambda batch, ids: list(allowed)
+    text = generated(**sampled, custom_generate=DRAWN[name](tmp_path))
     assert set(text[:, PROMPT.shape[1] :].flatten().tolist()) <= set(allowed) and text.shape[1] == PROMPT.shape[1] + 40
 
 
@@ -122,32 +106,28 @@ def test_a_text_drafter_goes_on_and_drafts_what_it_can(vocab_size):
     assert chain[0] == V - 1
     drafter.end("a")
     assert [one.tolist() for one in drafter.memory.texts()] == [[6], [7], [7], [7]]
-    more, known = (TextDrafter(LM, vocab_size=size, cost=0.0) for size in (vocab_size, KNOWN))
-    history = [int(token) for token in np.random.default_rng(0).integers(0, KNOWN, 2)]
-    for ours, theirs in zip(*(one.trees([DraftRow.of_tokens(history)], 16) for one in (more, known))):
-        assert ours.tokens.tolist()[:1] == theirs.tokens.tolist()[:1]
+    row = DraftRow.of_tokens(np.random.default_rng(0).integers(0, KNOWN, 2))
+    ours, theirs = (TextDrafter(LM, vocab_size=size, cost=0.0).trees([row], 16)[0] for size in (vocab_size, KNOWN))
+    assert ours.tokens[0] == theirs.tokens[0]
 
 
 def test_sources_of_more_ids_are_refused():
     for source in (LM.widened(V + 1), NGramDrafter(LM.widened(V + 1), slots=4, nodes=8)):
-        with refused(ValueError, V, V + 1):
-            generated(custom_generate=Drafting(source))
+        refuses(ValueError, partial(generated, custom_generate=Drafting(source)), V, V + 1)
 
 
 def test_mask_tokens_predict_the_tokens_added_later(tmp_path):
-    tokens = bita(tmp_path)
+    torch.manual_seed(4)
+    BitaTokens.new(SMALL, masks=2, prompts=3).save(tmp_path, {})
+    tokens = BitaTokens.load(tmp_path, CausalLMTarget(MODEL))
     target = BitaTarget(MODEL, tokens)
     cache, _ = target.open([PROMPT[0].numpy()], 1, 8)
     with torch.no_grad():
         hidden = target.read(Block.chain(PROMPT[:1], torch.tensor([0]), 4), cache)
-        torch.testing.assert_close(
-            target.ahead(hidden[0, -1]), plain_reading(MODEL, tokens, PROMPT[0].tolist()), atol=2e-5, rtol=0
-        )
+        wanted = plain_reading(MODEL, tokens, PROMPT[0].tolist())
+        torch.testing.assert_close(target.ahead(hidden[0, -1]), wanted, atol=2e-5, rtol=0)
     drafting, plain = Drafting(tmp_path, nodes=8), generated(do_sample=False)
     assert generated(do_sample=False, custom_generate=drafting).tolist() == plain.tolist()
     assert all(sum(row.drafted) for row in drafting.statistics)
-
-
-def test_mask_tokens_of_more_ids_are_anothers(tmp_path):
     BitaTokens.new(CausalLMTarget(MODEL), masks=2, prompts=3).save(tmp_path, {})
     refuses(ValueError, lambda: BitaTokens.load(tmp_path, SMALL), "vocab_size", KNOWN, V)

@@ -4,9 +4,12 @@ import copy
 import functools
 import pickle
 import warnings
+from contextlib import contextmanager
+from functools import partial
+from unittest.mock import patch
 
 import pytest
-from support.refusals import assert_named, refused, refuses
+from support.refusals import assert_named, refuses
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.20")
@@ -37,25 +40,19 @@ def same(model, inputs, drafting=None, **arguments):
 
 def refused_beside(model, inputs, *named, drafting=None):
     plainly(model, inputs)  # without drafts it works
-    with refused(ValueError, *named):
-        plainly(model, inputs, custom_generate=drafting or Drafting())
+    refuses(ValueError, lambda: plainly(model, inputs, custom_generate=drafting or Drafting()), *named)
 
 
-# What prepare_inputs_for_generation, hooks and methods do
+# What prepare_inputs_for_generation, hooks and methods do: context managers of a model that is changed
 
 
-def with_prepared(change):
-    def changed(model):
-        own = model.prepare_inputs_for_generation
-        later = functools.wraps(own)(lambda *given, **named: change(own(*given, **named)))
-        model.prepare_inputs_for_generation = later
-        return lambda: delattr(model, "prepare_inputs_for_generation")
-
-    return changed
+def prepared(change, model):
+    own = model.prepare_inputs_for_generation
+    return patch.object(model, PREPARED, functools.wraps(own)(lambda *given, **named: change(own(*given, **named))))
 
 
 def with_hook(hook, where=lambda model: model.model.layers[0]):
-    return lambda model: where(model).register_forward_hook(hook).remove
+    return lambda model: where(model).register_forward_hook(hook)
 
 
 def last_alone(module, given, states):
@@ -74,35 +71,26 @@ class Reads8As9:
         return self.forward(input_ids=input_ids.where(input_ids != 8, 9), **named)
 
 
-def favouring(bias):
+def favouring(bias, model):
     """The model's own `forward`, with one logit changed."""
+    own = model.forward
 
-    def changed(model):
-        own = model.forward
+    @functools.wraps(own)
+    def forward(*given, **named):
+        out = own(*given, **named)
+        out.logits[..., 9] += bias
+        return out
 
-        @functools.wraps(own)
-        def forward(*given, **named):
-            out = own(*given, **named)
-            out.logits[..., 9] += bias
-            return out
-
-        return forward
-
-    return of_instance(changed)
+    return patch.object(model, "forward", forward)
 
 
 def of_instance(forward):
-    def changed(model):
-        model.forward = forward(model)
-        return lambda: delattr(model, "forward")
-
-    return changed
+    return lambda model: patch.object(model, "forward", forward(model))
 
 
 def of_class(model):
-    kind, own = type(model), type(model).forward
-    kind.forward = lambda self, **named: Reads8As9(functools.partial(own, self))(**named)
-    return lambda: setattr(kind, "forward", own)
+    own = type(model).forward
+    return patch.object(type(model), "forward", lambda self, **named: Reads8As9(partial(own, self))(**named))
 
 
 def of_embeddings(model):
@@ -110,38 +98,41 @@ def of_embeddings(model):
     return lambda input_ids=None, **named: own(inputs_embeds=table(input_ids) * 1.0, **named)
 
 
+@contextmanager
 def past_the_decoder(model):
     decoder, kind = model.model.forward, type(model.model)
     model.model.__class__ = type("Own", (kind,), {"__call__": lambda self, **named: decoder(**named)})
-    return lambda: setattr(model.model, "__class__", kind)
+    yield
+    model.model.__class__ = kind
 
 
-def moved(inputs, by=1, factor=1):
-    return {**inputs, "position_ids": inputs["position_ids"] * factor + by}
+def doubled(inputs):
+    return {**inputs, "position_ids": 2 * inputs["position_ids"]}
+
+
+def moved_later(inputs):
+    return {**inputs, "position_ids": inputs["position_ids"] + 3} if inputs["input_ids"].shape[1] == 1 else inputs
+
+
+def replaced(inputs):
+    return {**inputs, "input_ids": inputs["input_ids"].where(inputs["input_ids"] != V - 1, 3)}
+
+
+def scaled(inputs):
+    return {**inputs, "inputs_embeds_scale": 2.0}
 
 
 PREPARED = "prepare_inputs_for_generation"
 CHANGES = {
-    "prepared positions": (with_prepared(lambda inputs: moved(inputs, 0, 2)), [PREPARED, "position_ids"]),
-    "prepared id": (
-        with_prepared(
-            lambda inputs: {**inputs, "input_ids": inputs["input_ids"].where(inputs["input_ids"] != V - 1, 3)}
-        ),
-        [PREPARED, "input_ids"],
-    ),
-    "prepared argument": (
-        with_prepared(lambda inputs: {**inputs, "inputs_embeds_scale": 2.0}),
-        [PREPARED, "inputs_embeds_scale"],
-    ),
-    "later positions": (
-        with_prepared(lambda inputs: moved(inputs, 3) if inputs["input_ids"].shape[1] == 1 else inputs),
-        ["logits"],
-    ),
+    "prepared positions": (partial(prepared, doubled), [PREPARED, "position_ids"]),
+    "prepared id": (partial(prepared, replaced), [PREPARED, "input_ids"]),
+    "prepared argument": (partial(prepared, scaled), [PREPARED, "inputs_embeds_scale"]),
+    "later positions": (partial(prepared, moved_later), ["logits"]),
     "last position": (with_hook(last_alone), ["logits"]),
     "prompts": (with_hook(lambda *given: given[2] + 1.0 if given[2].shape[1] > 1 else given[2]), ["logits"]),
     "hook": (with_hook(lambda *given: None, lambda model: model), ["1"]),
-    "one logit": (favouring(0.02), ["logits"]),
-    "one logit, -inf": (favouring(-torch.inf), ["logits"]),
+    "one logit": (partial(favouring, 0.02), ["logits"]),
+    "one logit, -inf": (partial(favouring, -torch.inf), ["logits"]),
     "one id, of the instance": (of_instance(lambda model: Reads8As9(model.forward)), [V]),
     "one id, of the class": (of_class, [V]),
     "embeddings": (of_instance(of_embeddings), [V]),
@@ -154,20 +145,17 @@ def test_a_model_that_has_passed_is_checked_again_when_it_has_changed(name):
     change, message = CHANGES[name]
     model, drafting, inputs = tiny_transformers.build("llama"), Drafting(), ragged(6)
     same(model, inputs, drafting)
-    undo = change(model)
-    try:
+    with change(model):
         for _ in range(2):
             refused_beside(model, inputs, *message, drafting=drafting)
-    finally:
-        undo()
     same(model, inputs, drafting)
 
 
 def test_one_logit_that_changes_is_found_also_in_bfloat16():
     """Where the target's own test allows for much rounding."""
     model = tiny_transformers.build("llama").to(torch.bfloat16)
-    favouring(0.2)(model)
-    refused_beside(model, ragged(6), "logits", "id 9")
+    with favouring(0.2, model):
+        refused_beside(model, ragged(6), "logits", "id 9")
 
 
 def hooked(model):
@@ -216,13 +204,10 @@ def adapted(config):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-def test_learned_prompts_are_refused():
+def test_learned_prompts_are_refused_and_an_adapter_is_not():
+    """Also one that is disabled, switched on and merged."""
     model = adapted(lambda peft: peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
     refused_beside(model, ragged(6), PREPARED, "inputs_emb")
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-def test_an_adapter_that_is_switched_merged_and_disabled():
     model = adapted(lambda peft: peft.LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "lm_head"]))
     drafting, inputs = Drafting(), ragged(6, 4)
     same(model, inputs, drafting)
@@ -274,31 +259,28 @@ def test_layers_that_round_by_the_pass_are_decoded_without_drafts():
 
 # Rotary angles that depend on the length of the text
 
-SWITCHING = [
-    ("llama", (8,), 30),
-    ("llama", (15,), 3),
-    ("llama", (16, 3), 8),
-    ("llama", (14, 3, 9), 8),
-    ("phi3", (17,), 8),
-    ("phi3", (14, 3, 9), 30),
-]
+SWITCHING = {
+    "llama": [((8,), 30), ((15,), 3), ((16, 3), 8), ((14, 3, 9), 8)],
+    "phi3": [((17,), 8), ((14, 3, 9), 30)],
+}
 
 
-@pytest.mark.parametrize("family, lengths, most", SWITCHING, ids=str)
-def test_longrope_on_both_sides_of_its_switch(family, lengths, most):
-    inputs, model = ragged(*lengths), longrope(family)
-    passes = same(model, inputs, max_new_tokens=most).statistics[0].passes
-    assert passes < most or most == 3
-    same(model, inputs, Drafting(), max_new_tokens=most, repetition_penalty=1.2)
-    same(model, inputs, max_new_tokens=most, eos_token_id=list(range(2, 9)))
+@pytest.mark.parametrize("family", SWITCHING)
+def test_longrope_on_both_sides_of_its_switch(family):
+    for lengths, most in SWITCHING[family]:
+        inputs, model = ragged(*lengths), longrope(family)
+        passes = same(model, inputs, max_new_tokens=most).statistics[0].passes
+        assert passes < most or most == 3
+        same(model, inputs, Drafting(), max_new_tokens=most, repetition_penalty=1.2)
+        same(model, inputs, max_new_tokens=most, eos_token_id=list(range(2, 9)))
 
 
 def test_scores_and_a_cache_across_the_switch_are_those_of_generate():
-    model, inputs = longrope("llama"), ragged(8, 6)
-    arguments = {**PLAIN, "return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 20}
-    plain = model.generate(**inputs, **arguments)
+    shown = dict(return_dict_in_generate=True, output_scores=True, max_new_tokens=20)
+    call = partial(plainly, longrope("llama"), ragged(8, 6), **shown)
+    plain = call()
     with pytest.warns(UserWarning, match="decoded without drafts, since longrope switches its angles"):
-        drafted = model.generate(**inputs, **arguments, custom_generate=Drafting())
+        drafted = call(custom_generate=Drafting())
     assert drafted.sequences.tolist() == plain.sequences.tolist()
     assert all(torch.equal(one, other) for one, other in zip(drafted.scores, plain.scores))
 
@@ -320,9 +302,8 @@ ROPES = {
 @pytest.mark.filterwarnings("ignore:custom_generate. decoded without drafts, since rope_type 'dynamic'")
 @pytest.mark.parametrize("kind", ROPES)
 def test_other_rotary_angles(kind):
-    model = tiny_transformers.build(
-        "llama", rope_parameters=dict(rope_type=kind, rope_theta=1e4, **ROPES[kind]), max_position_embeddings=SWITCH
-    )
+    rope = dict(rope_type=kind, rope_theta=1e4, **ROPES[kind])
+    model = tiny_transformers.build("llama", rope_parameters=rope, max_position_embeddings=SWITCH)
     for lengths, most in (((8,), 6), ((8,), 30), ((14, 3, 9), 30)):
         same(model, ragged(*lengths), max_new_tokens=most)
 
@@ -375,21 +356,19 @@ def test_every_family_with_a_table_reaches_its_end(family):
         for most in (8, 9):  # the last token is not read
             same(model, inputs, Drafting(nodes=16), max_new_tokens=most)
     with pytest.raises(IndexError):
-        model.generate(**inputs, **{**PLAIN, "max_new_tokens": 10})
+        plainly(model, inputs, max_new_tokens=10)
     with pytest.warns(UserWarning, match="row 0: expected its text to end within the model's context of 128"):
-        assert model.generate(**inputs, **{**PLAIN, "max_new_tokens": 10}, custom_generate=Drafting()).shape == (1, 129)
+        assert plainly(model, inputs, max_new_tokens=10, custom_generate=Drafting()).shape == (1, 129)
 
 
 def test_a_row_that_outgrows_the_context_leaves_the_others_their_text():
     model, inputs = tiny_transformers.shared("gpt2"), ragged(60, 10)
-    arguments = {**PLAIN, "max_new_tokens": 12}
     with pytest.warns(UserWarning, match="row 0: expected its text to end within the model's context of 64 positions"):
-        got = model.generate(**inputs, **arguments, custom_generate=Drafting())
+        got = plainly(model, inputs, custom_generate=Drafting())
     short = {name: value[1:, 50:] for name, value in inputs.items()}
-    assert got[1, 50:].tolist() == model.generate(**short, **arguments)[0].tolist()
+    assert got[1, 50:].tolist() == plainly(model, short)[0].tolist()
     long = {name: value[:1] for name, value in inputs.items()}
-    assert got[0, :65].tolist() == model.generate(**long, **{**arguments, "max_new_tokens": 5})[0].tolist()
-    assert got[0, 65:].tolist() == [0] * 7
+    assert got[0].tolist() == [*plainly(model, long, max_new_tokens=5)[0].tolist(), *[0] * 7]
 
 
 # Fields of the configuration that belong to other families
@@ -415,7 +394,7 @@ def test_a_window_that_only_the_cache_of_generate_knows():
         same(model, ragged(9), Drafting())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert model.generate(**ragged(2), **{**PLAIN, "max_new_tokens": 3}, custom_generate=Drafting()).shape == (1, 5)
+        assert plainly(model, ragged(2), max_new_tokens=3, custom_generate=Drafting()).shape == (1, 5)
 
 
 def test_what_was_checked_is_kept_with_the_model(monkeypatch):

@@ -6,9 +6,12 @@ from array import array
 
 import numpy as np
 import pytest
+from support.drafts import strings
 from support.refusals import refuses
 
-from rescore.decode.engines.sglang.rows import tree_arrays
+from rescore import TextDrafter
+from rescore.decode.engines.sglang.grammar import RequestGrammar
+from rescore.decode.engines.sglang.rows import draft_row, tree_arrays
 from rescore.lattice.tree import TokenTree
 
 TREE = TokenTree.from_parents([7, 8, 9, 7], [-1, 0, -1, 2])
@@ -20,12 +23,10 @@ def reconstructed(mask, lengths, batch, n):
     positions = strict.sum(axis=2) + np.asarray(lengths)[:, None]
     parents = np.where(strict.any(axis=2), n - 1 - strict[:, :, ::-1].argmax(axis=2), -1)
     child, sibling = np.full((batch, n), -1), np.full((batch, n), -1)
-    for b in range(batch):
-        for node in range(n):
-            below = [other for other in range(node + 1, n) if strict[b, other, node]]
-            child[b, node] = below[0] if below else -1
-            beside = [other for other in range(node + 1, n) if parents[b, other] == parents[b, node] >= 0]
-            sibling[b, node] = beside[0] if beside else -1
+    for b, node in np.ndindex(batch, n):
+        later = range(node + 1, n)
+        child[b, node] = next((other for other in later if strict[b, other, node]), -1)
+        sibling[b, node] = next((other for other in later if parents[b, other] == parents[b, node] >= 0), -1)
     return positions, child, sibling
 
 
@@ -45,6 +46,7 @@ def test_a_worked_example():
     assert positions.tolist() == [[10, 11, 12, 11, 12, 11], [20, 21, 21, 21, 21, 21]]
     assert child[0].tolist() == [1, 2, -1, 4, -1, -1] and sibling[0].tolist() == [-1, 3, -1, 5, -1, -1]
     assert child[1].tolist() == [1, -1, -1, -1, -1, -1] and sibling[1].tolist() == [-1, 2, 3, 4, 5, -1]
+    refuses(ValueError, lambda: tree_arrays([TREE], [5], 4), "trees[0]", "3", "4")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -70,17 +72,10 @@ def test_the_mask_says_what_the_tree_is(seed):
             assert tokens.reshape(3, n)[row, wanted].tolist() == tree.tokens[np.array(wanted, int) - 1].tolist()
 
 
-def test_a_tree_that_is_too_large():
-    refuses(ValueError, lambda: tree_arrays([TREE], [5], 4), "trees[0]", "3", "4")
-
-
 @pytest.mark.parametrize("start", range(9))
 def test_a_row_of_prompt_output_and_what_was_accepted_last(start):
-    from rescore.decode.engines.sglang.rows import draft_row
-
     row = draft_row("id", array("q", [1, 2, 3]), array("q", [4, 5]), [6, 7, 8])
-    assert row.size == 8 and row.key == "id"
-    assert row.since(start).dtype == np.int32
+    assert row.size == 8 and row.key == "id" and row.since(start).dtype == np.int32
     assert row.since(start).tolist() == [1, 2, 3, 4, 5, 6, 7, 8][start:]
 
 
@@ -115,10 +110,6 @@ def test_grammars_of_requests_bound_drafts():
     stay inside.
     """
     xgrammar = pytest.importorskip("xgrammar")
-    from rescore.decode.engines.sglang.grammar import RequestGrammar
-    from rescore.decode.engines.sglang.rows import draft_row
-    from rescore.decode.engines.text_drafter import TextDrafter
-
     words = ["a", "b", "ab", "ba", "c", "</s>"]
     facts = xgrammar.TokenizerInfo(words, vocab_size=40, stop_token_ids=[5])
     grammar = XGrammarObject(xgrammar.GrammarCompiler(facts).compile_regex("(ab|ba){2,5}c?"), 40)
@@ -145,9 +136,5 @@ def test_grammars_of_requests_bound_drafts():
     for added in ([], [2], [3, 3]):
         (tree,) = drafter.trees([draft_row("r", prompt, output, added, structure)], 8)
         assert tree.size
-        for node in range(tree.size):
-            path, at = [], node
-            while at >= 0:
-                path.insert(0, int(tree.tokens[at]))
-                at = int(tree.parents[at])
+        for path in strings(tree):
             structure.start(40, {5}).after([*output, *added, *path])

@@ -91,11 +91,11 @@ def test_batches(model, library):
     """One that keeps state is refused by name; the others see every row."""
     given = prompts("ab ba ab", "b a b ba")
     name = {of_xgrammar: "LogitsProcessor", of_outlines: "OutlinesCoreLogitsProcessor"}.get(library)
+    drafted = partial(generated, model, given, library, custom_generate=Drafting(nodes=8))
     if name is None:
-        plain = generated(model, given, library)
-        assert torch.equal(plain, generated(model, given, library, custom_generate=Drafting(nodes=8)))
-        return
-    refuses(ValueError, lambda: generated(model, given, library, custom_generate=Drafting(nodes=8)), name, "2")
+        assert torch.equal(generated(model, given, library), drafted())
+    else:
+        refuses(ValueError, drafted, name, "2")
 
 
 def test_ours_are_those_of_another_library(model):
@@ -103,8 +103,7 @@ def test_ours_are_those_of_another_library(model):
     rows = "ab ba ab and more", "b a b ba"
     plain = []
     for row, pattern in zip(rows, PATTERNS):
-        found = generated(model, prompts(row), partial(of_xgrammar, pattern=pattern))
-        plain += texts_of(found, prompts(row))
+        plain += texts_of(generated(model, prompts(row), partial(of_xgrammar, pattern=pattern)), prompts(row))
     drafting = Drafting(structure=[Grammar.regex(pattern, TOKENIZER) for pattern in PATTERNS], nodes=8)
     found = model.generate(**prompts(*rows), max_new_tokens=30, do_sample=False, custom_generate=drafting)
     assert texts_of(found, prompts(*rows)) == plain

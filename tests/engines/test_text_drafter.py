@@ -1,5 +1,6 @@
 """Tokens in, trees and chains out: against q counted from scratch, under reordering, threads and dropped texts."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,14 +9,12 @@ from support.drafts import Trusting, tree_of
 from support.refusals import refuses
 from support.threads import at_once
 
+from rescore import TextDrafter, TextMemory
 from rescore.decode.draft import pace as pace_module
 from rescore.decode.draft.calibration import HEADLESS, CalibratedTrees
-from rescore.decode.draft.pace import LONGEST_REST, PRIOR, SURE
-from rescore.decode.draft.text_memory import TextMemory
 from rescore.decode.draft.tree_drafter import NODES
 from rescore.decode.engines import chain_pace, text_drafter
-from rescore.decode.engines.chain_pace import MARGIN
-from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.decode.engines.text_drafter import DraftRow
 from rescore.decode.engines.text_store import AHEAD, IDLE, NOTHING
 from rescore.lattice.sausage import blank
 from rescore.lattice.structure import Acceptor
@@ -39,19 +38,24 @@ def lm():
     return build([text_of(0, 4000)], order=3, vocab_size=V, end_of_text=0)
 
 
-def anew(lm, text, n, depth=None, memory=None, prompt=None, structures=()):
+def anew(lm, text, n, memory=None, prompt=None, **options):
     """The tree with all of the text counted at once; of the first `prompt` tokens (None: all) all but the last are a
     prompt."""
     rescorer = CalibratedTrees(lm, HEADLESS, memory=memory)
-    history = text[None, -max(1, rescorer.context) :].astype(np.int32)
     begin = (len(text) if prompt is None else prompt) - 1
     counts = rescorer.text(text[:begin])
     counts.extend(text[begin:])
-    return rescorer.trees(blank(1), history, n, texts=[counts], depth=depth, structures=structures)[0]
+    history = text[None, -max(1, rescorer.context) :].astype(np.int32)
+    return rescorer.trees(blank(1), history, n, texts=[counts], **options)[0]
 
 
 def same(tree, other):
     return np.array_equal(tree.tokens, other.tokens) and np.array_equal(tree.parents, other.parents)
+
+
+def tree_after(drafter, text, key=None, n=9, **facts):
+    (tree,) = drafter.trees([DraftRow.of_tokens(text, key, **facts)], n)
+    return tree
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -79,22 +83,22 @@ def test_requests_of_one_prompt_share_their_counts(lm):
             answer = texts[key][:end]
             counts[key].extend(answer[counts[key].size - 20 :])
             whole = np.append(text_of(4, 20) if key == "d" else prompt, answer)
-            (tree,) = drafter.trees([DraftRow.of_tokens(whole, key, prompt=20)], 9)
-            assert same(tree, rescorer.trees(blank(1), whole[None, -2:], 9, texts=[counts[key]])[0])
+            wanted = rescorer.trees(blank(1), whole[None, -2:], 9, texts=[counts[key]])[0]
+            assert same(tree_after(drafter, whole, key, prompt=20), wanted)
     for key in "abcd":
         drafter.end(key)
     whole = np.append(prompt, texts["a"][:1])
-    assert same(drafter.trees([DraftRow.of_tokens(whole, "e", prompt=20)], 9)[0], anew(lm, whole, 9))
+    assert same(tree_after(drafter, whole, "e", prompt=20), anew(lm, whole, 9))
 
 
 @pytest.mark.parametrize("more", [0, AHEAD - 1, AHEAD, AHEAD + 500])
 def test_a_text_is_known_by_its_tokens_however_many_were_added(lm, more):
     drafter, text = TextDrafter(lm), text_of(0, 700 + more)
     for end in (700, 700 + more):
-        drafter.trees([DraftRow.of_tokens(text[:end])], 9)
+        tree_after(drafter, text[:end])
     assert drafter.texts == 1 and drafter.tokens == 700 + more
     text[3] += 1  # far before the tokens that it is looked up by
-    drafter.trees([DraftRow.of_tokens(text)], 9)
+    tree_after(drafter, text)
     assert drafter.texts == 2
 
 
@@ -103,7 +107,7 @@ def test_equal_texts_are_known_once_each(lm):
     for rows, end in ((2, 20), (3, 30)):
         drafter.trees([DraftRow.of_tokens(text[:end])] * rows, 9)
     assert drafter.texts == 3 and drafter.tokens == 3 * 30
-    drafter.trees([DraftRow.of_tokens(text, "a")], 9)  # known by its id alone
+    tree_after(drafter, text, "a")  # known by its id alone
     assert drafter.texts == 4
 
 
@@ -111,32 +115,25 @@ def test_texts_that_are_too_many_or_not_used_are_dropped(lm):
     memory = TextMemory(vocab_size=V, end_of_text=0)
     drafter, texts = TextDrafter(lm, texts=3, memory=memory), {key: text_of(i, 40) for i, key in enumerate("abcd")}
     for key, end in zip("abcad", (20, 20, 20, 40, 20)):
-        drafter.trees([DraftRow.of_tokens(texts[key][:end], key)], 9)
+        tree_after(drafter, texts[key][:end], key)
     assert drafter.texts == 3 and len(memory.texts()) == 1
     assert memory.texts()[0].tolist() == texts["b"][19 - memory.context : 20].tolist()
     for calls, kept in ((IDLE - 10, 3), (20, 1)):
         for _ in range(calls):
-            drafter.trees([DraftRow.of_tokens(texts["d"], "d")], 9)
+            tree_after(drafter, texts["d"], "d")
         assert drafter.texts == kept
 
 
-def test_a_request_that_went_back_begins_anew(lm):
-    drafter, text = TextDrafter(lm), text_of(1)
-    drafter.trees([DraftRow.of_tokens(text[:50], "id")], 9)
-    assert same(drafter.trees([DraftRow.of_tokens(text[:40], "id")], 9)[0], anew(lm, text[:40], 9))
-    assert drafter.tokens == 40
-
-
-def test_only_new_tokens_are_read_by_id(lm):
+def test_of_a_request_only_new_tokens_are_read_and_one_that_went_back_begins_anew(lm):
     drafter, text, asked = TextDrafter(lm), text_of(1), []
 
     def since(start):
         asked.append(start)
         return text[start:end]
 
-    for end in (20, 21, 27):
-        drafter.trees([DraftRow(size=end, since=since, key=7)], 9)
-    assert asked == [0, 20, 21]
+    for end in (20, 21, 50, 40):
+        (tree,) = drafter.trees([DraftRow(size=end, since=since, key=7)], 9)
+    assert asked == [0, 20, 21, 0] and drafter.tokens == 40 and same(tree, anew(lm, text[:40], 9))
 
 
 def test_each_request_has_its_own_room(lm):
@@ -153,10 +150,10 @@ def test_predictions_after_rejected_drafts_count(lm):
     ids = np.stack([draw.permutation(V)[:8] for _ in text]).astype(np.int32)
     p = np.sort(draw.dirichlet(np.ones(8), len(text)).astype(np.float32))[:, ::-1].copy()
     drafter, wanted = TextDrafter(lm), CalibratedTrees(lm, HEADLESS)
-    counts, at = wanted.text(text[:9]), 10
+    counts = wanted.text(text[:9])
     counts.extend(text[9:10])
-    drafter.trees([DraftRow.of_tokens(text[:10])], 9)
-    for end in (11, 14, 20, 21):
+    tree_after(drafter, text[:10])
+    for at, end in pairwise((10, 11, 14, 20, 21)):
         rejected = [
             (np.array([3, 4], np.int32), (ids[end], p[end])),
             (text[end - 1 : end].copy(), (ids[end + 1], p[end + 1])),
@@ -168,7 +165,6 @@ def test_predictions_after_rejected_drafts_count(lm):
         tree = drafter.trees([row], 12)[0]
         assert same(tree, wanted.trees(blank(1), text[None, end - 2 : end], 12, texts=[counts])[0])
         assert not np.array_equal(tree.logq, anew(lm, text[:end], 12, prompt=10).logq)
-        at = end
 
 
 LADDER = Acceptor([(0, 1, 1), (0, 2, 1), (1, 3, 2), (1, 4, 2), (2, 5, 0), (2, 6, 0)], final=[0])
@@ -181,14 +177,10 @@ def test_drafts_stay_inside_a_structure(lm):
     for end in range(0, 48, 5):
         answers = [inside[:end], inside[:end], np.append(9, inside[:end])]  # no state allows 9
         texts = [np.append(prompt, answer).astype(np.int32) for prompt, answer in zip(prompts, answers)]
-        rows = [
-            DraftRow.of_tokens(text, key, structure=structure, prompt=20)
-            for key, (text, structure) in enumerate(zip(texts, [LADDER, None, LADDER]))
-        ]
+        given = zip("abc", texts, (LADDER, None, LADDER))
+        rows = [DraftRow.of_tokens(text, key, structure=bound, prompt=20) for key, text, bound in given]
         state = LADDER.start(V, {0}).after(answers[0].tolist())
-        trees = drafter.trees(rows, 12)
-        firsts = [20, 20, 21]
-        for tree, text, first, bounds in zip(trees, texts, firsts, ([state], (), ())):
+        for tree, text, first, bounds in zip(drafter.trees(rows, 12), texts, (20, 20, 21), ([state], (), ())):
             assert tree.size and same(tree, anew(lm, text, 12, prompt=first, structures=bounds))
 
 
@@ -209,38 +201,36 @@ def test_texts_that_end_go_to_the_memory(lm):
     drafter.chains([DraftRow.of_tokens(text[:60], "a"), DraftRow.of_tokens(text[100:150])], 4)
     drafter.end("a")
     drafter.end("never seen")
-    context = memory.context
-    assert [one.tolist() for one in memory.texts()] == [text[39 - context : 60].tolist()]
     ended = np.append(text[100:160], 29)
     drafter.chains([DraftRow.of_tokens(ended)], 4)
-    assert memory.texts()[1].tolist() == ended[29 - context :].tolist() and drafter.texts == 0
+    kept = [text[39 - memory.context : 60].tolist(), ended[29 - memory.context :].tolist()]
+    assert [one.tolist() for one in memory.texts()] == kept and drafter.texts == 0
     new = text_of(6)[:30]
-    assert same(drafter.trees([DraftRow.of_tokens(new)], 9)[0], anew(lm, new, 9, memory=memory))
+    assert same(tree_after(drafter, new), anew(lm, new, 9, memory=memory))
 
 
 def test_rows_have_memories_of_their_own(lm):
     """What one tenant says drafts for that tenant alone; the drafter's memory is for those who have none."""
     mine, theirs, common = (TextMemory(vocab_size=V, end_of_text=0) for _ in range(3))
     drafter, texts = TextDrafter(lm, memory=common), [text_of(seed, 40) for seed in (3, 4, 5)]
-    owners = mine, theirs, None
     for end in (20, 40):
-        rows = [DraftRow.of_tokens(text[:end], id(one), memory=one) for text, one in zip(texts, owners)]
-        drafter.trees(rows, 9)
+        owned = zip(texts, (mine, theirs, None))
+        drafter.trees([DraftRow.of_tokens(text[:end], id(one), memory=one) for text, one in owned], 9)
     drafter.clear()
     for memory, text in zip((mine, theirs, common), texts):
         assert [one.tolist() for one in memory.texts()] == [text[19 - memory.context :].tolist()]
     new = text_of(6)[:30]
     for own, memory in ((mine, mine), (theirs, theirs), (None, common)):
-        assert same(drafter.trees([DraftRow.of_tokens(new, memory=own)], 9)[0], anew(lm, new, 9, memory=memory))
+        assert same(tree_after(drafter, new, memory=own), anew(lm, new, 9, memory=memory))
         drafter.clear()
 
 
 @pytest.mark.parametrize("most", [40, 1000])
 def test_copies_run_on(most):
     drafter, text = TextDrafter(vocab_size=200, cost=0.01), np.random.default_rng(0).permutation(200)
-    row = DraftRow.of_tokens(np.concatenate([text, text[:20]]))
-    (chain,) = drafter.chains([row], most)
-    (tree,) = drafter.trees([row], NODES)
+    twice = np.concatenate([text, text[:20]])
+    (chain,) = drafter.chains([DraftRow.of_tokens(twice)], most)
+    tree = tree_after(drafter, twice, n=NODES)
     assert 32 < len(chain) == min(most, tree.depths.max()) and np.array_equal(chain, text[20 : 20 + len(chain)])
 
 
@@ -248,17 +238,25 @@ def chain_of(*conditional):
     return tree_of(range(-1, len(conditional) - 1), conditional)
 
 
-def test_a_worked_example_of_lengths(monkeypatch):
-    """Passes over 1, 2, 3 tokens take 10, 12, 14 ms, and 5 more for each further token."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(pace_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+def measured(*pairs):
+    """A pace that has measured passes of such widths and seconds."""
     pace = chain_pace.ChainPace()
     pace.pace.rates = Trusting()
-    assert pace.least(1, 8) == pytest.approx(PRIOR)
+    for tokens, seconds in pairs:
+        for _ in range(pace_module.SURE):
+            pace.pace.times.note(tokens, seconds)
+    return pace
+
+
+def test_a_worked_example_of_lengths(monkeypatch):
+    """Passes over 1, 2, 3 tokens take 10, 12, 14 ms, and 5 more for each further token."""
+    now, pace = 0.0, measured()
+    monkeypatch.setattr(pace_module, "time", SimpleNamespace(perf_counter=lambda: now))
+    assert pace.least(1, 8) == pytest.approx(pace_module.PRIOR)
     for tokens, seconds in ((1, 0.010), (2, 0.012), (3, 0.014), (8, 0.039)):
         for _ in range(2):
             pace.end(tokens, 1)
-            clock.now += seconds
+            now += seconds
             pace.begin(one_pass=True)
     assert pace.pace.times.known() == [1, 2, 3, 8]
     assert pace.least(1, 2) == pytest.approx(0.2, rel=0.02)
@@ -269,16 +267,6 @@ def test_a_worked_example_of_lengths(monkeypatch):
     assert pace.lengths([sure], 0.010) == [3]  # with 10 ms spent on drafting: 2.94 in 24 ms, 3.88 in 29
     # Two rows: 2, 2.98, 3.94 tokens in 12, 14, 19 ms: 167, 213, 207 a second.
     assert pace.lengths([chain_of(0.96), chain_of(0.98)], 0.0) == [0, 1]
-
-
-def measured(*pairs):
-    """A pace that has measured passes of such widths and seconds."""
-    pace = chain_pace.ChainPace()
-    pace.pace.rates = Trusting()
-    for tokens, seconds in pairs:
-        for _ in range(SURE):
-            pace.pace.times.note(tokens, seconds)
-    return pace
 
 
 def test_fewer_requests_than_ever_do_not_fill_the_passes_that_are_known():
@@ -297,22 +285,8 @@ def test_calls_rest_where_drafted_tokens_are_dear():
     assert pace.lengths([chain_of(0.3)], 8e-4) == [0]
     assert [pace.rests() for _ in range(9)] == [True] * 8 + [False]
     assert pace.lengths([NOTHING], 1.0) == [0]
-    assert [pace.rests() for _ in range(17)] == [True] * LONGEST_REST + [False]
+    assert [pace.rests() for _ in range(17)] == [True] * pace_module.LONGEST_REST + [False]
     assert pace.lengths([chain_of(0.99)], 8e-4) == [1] and not pace.rests()
-
-
-def simulated(drafter, texts, cost, clock):
-    """Decodes these texts one at a time with passes of the given cost; returns the number of tokens."""
-    tokens = 0
-    for text in texts:
-        at = 20
-        while at < len(text):
-            (chain,) = drafter.chains([DraftRow.of_tokens(text[:at])], min(8, len(text) - at))
-            clock.now += cost(1 + len(chain))
-            wrong = np.flatnonzero(chain != text[at : at + len(chain)])
-            accepted = int(wrong[0]) if len(wrong) else len(chain)
-            at, tokens = at + accepted + 1, tokens + accepted + 1
-    return tokens
 
 
 @pytest.mark.parametrize(
@@ -320,13 +294,18 @@ def simulated(drafter, texts, cost, clock):
 )
 def test_no_curve_of_costs_makes_decoding_slower(lm, monkeypatch, slope, least):
     """Uses a simulated clock, so that the result is deterministic."""
-    clock = SimpleNamespace(now=0.0)
-    fake = SimpleNamespace(perf_counter=lambda: clock.now)
-    monkeypatch.setattr(pace_module, "time", fake)
-    monkeypatch.setattr(text_drafter, "time", fake)
-    tokens = simulated(TextDrafter(lm), [text_of(seed) for seed in range(10, 16)], lambda n: 1 + slope * (n - 1), clock)
-    assert tokens / clock.now > least
-    assert MARGIN > 1
+    now, drafter, tokens = 0.0, TextDrafter(lm), 0
+    for module in (pace_module, text_drafter):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now))
+    for text in map(text_of, range(10, 16)):  # one at a time
+        at = 20
+        while at < len(text):
+            (chain,) = drafter.chains([DraftRow.of_tokens(text[:at])], min(8, len(text) - at))
+            now += 1 + slope * len(chain)
+            at += int(np.cumprod(chain == text[at : at + len(chain)]).sum()) + 1
+        tokens += at - 20
+    assert tokens / now > least
+    assert chain_pace.MARGIN > 1
 
 
 def test_threads_draft_the_best_chains_of_their_trees(lm):
@@ -336,9 +315,9 @@ def test_threads_draft_the_best_chains_of_their_trees(lm):
         text = text_of(seed)
         for end in range(20, 120, 2):
             (chain,) = drafter.chains([DraftRow.of_tokens(text[:end], seed if seed % 2 else None)], 8)
-            tree = anew(lm, text[:end], NODES, 8, prompt=20)
             lengths.add(len(chain))
-            if not np.array_equal(chain, tree.best_chain(COST).tokens):
+            best = anew(lm, text[:end], NODES, prompt=20, depth=8).best_chain(COST)
+            if not np.array_equal(chain, best.tokens):
                 wrong.append((seed, end))
 
     at_once(work, range(8))

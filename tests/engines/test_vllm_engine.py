@@ -6,16 +6,12 @@ import os
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from support import small_vllm
 from support.refusals import refuses
 
-transformers = pytest.importorskip("transformers")
-torch = pytest.importorskip("torch")
-
-from support import small_vllm
-
 vllm = pytest.importorskip("vllm")
-
-from support.small_vllm import LONGEST, V
 
 from rescore.decode.conformance.reference import g_statistic, pooled, upper_tail
 from rescore.decode.engines.vllm import Proposer
@@ -23,7 +19,6 @@ from rescore.decode.engines.vllm.proposer import expanded, patch_expand_batch
 from rescore.lm.build.in_memory import build
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that its proposers can be looked at
-proposers: list[Proposer] = []
 
 
 @pytest.fixture(scope="module")
@@ -39,27 +34,20 @@ def lm(tmp_path_factory):
 @pytest.fixture
 def watched(monkeypatch):
     """The proposers that vLLM makes."""
-    proposers.clear()
-    made = Proposer.__init__
+    made, proposers = Proposer.__init__, []
 
     def watch(self, vllm_config):
         made(self, vllm_config)
         proposers.append(self)
 
     monkeypatch.setattr(Proposer, "__init__", watch)
+    return proposers
 
 
 def engine(folder, lm=None, **options):
-    return vllm.LLM(
-        str(folder),
-        skip_tokenizer_init=True,
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=LONGEST,
-        disable_log_stats=False,
-        **(small_vllm.drafting(lm) if lm else {}),
-        **{"max_num_seqs": 16, **options},
-    )
+    own = dict(skip_tokenizer_init=True, dtype="float32", enforce_eager=True, disable_log_stats=False)
+    sizes = dict(max_model_len=small_vllm.LONGEST, max_num_seqs=16)
+    return vllm.LLM(str(folder), **own, **sizes, **(small_vllm.drafting(lm) if lm else {}), **options)
 
 
 def prompts(n, seed=0, shared=0):
@@ -84,18 +72,17 @@ def test_greedy_texts_are_the_plain_ones(folder, lm, watched):
     assert texts(llm, requests[:3]) == wanted[:3]
     found = counted(llm)
     assert 100 < found["vllm:spec_decode_num_accepted_tokens"] <= found["vllm:spec_decode_num_draft_tokens"]
-    (proposer,) = proposers
+    (proposer,) = watched
     assert proposer.drafter.drafter.texts <= 32
 
 
-def test_preempted_requests_lose_nothing(folder, lm, watched):
+def test_preempted_requests_lose_nothing(folder, lm):
     """The cache has room for some requests only; others are preempted and restart."""
     requests = prompts(10, seed=2)
     wanted = texts(engine(folder), requests, max_tokens=120, ignore_eos=True)
     llm = engine(folder, lm, num_gpu_blocks_override=10, enable_prefix_caching=False)
     assert texts(llm, requests, max_tokens=120, ignore_eos=True) == wanted
-    preempted = next(one.value for one in llm.get_metrics() if one.name == "vllm:num_preemptions")
-    assert preempted > 0
+    assert next(one.value for one in llm.get_metrics() if one.name == "vllm:num_preemptions") > 0
 
 
 def test_a_cancelled_request_leaves_the_others_alone(folder, lm, watched):
@@ -107,25 +94,22 @@ def test_a_cancelled_request_leaves_the_others_alone(folder, lm, watched):
         core.add_request(str(number), request, options)
     found, steps = {}, 0
     while core.has_unfinished_requests():
-        for one in core.step():
-            if one.finished:
-                found[one.request_id.split("-")[0]] = list(one.outputs[0].token_ids)
+        ended = [one for one in core.step() if one.finished]
+        found.update((one.request_id.split("-")[0], list(one.outputs[0].token_ids)) for one in ended)
         steps += 1
         if steps == 5:
             core.abort_request(["2"])
-    assert {number: text for number, text in found.items() if number != "2"} == {
-        str(number): text for number, text in enumerate(wanted) if number != 2
-    }
-    assert proposers[0].drafter.drafter.texts <= 6
+    found.pop("2", None)
+    assert found == {str(number): text for number, text in enumerate(wanted) if number != 2}
+    assert watched[0].drafter.drafter.texts <= 6
 
 
 def test_texts_that_end_are_not_kept(folder, lm, watched):
     """After 30 requests that end with end-of-text, no text is kept."""
     llm = engine(folder, lm)
     found = texts(llm, prompts(30, seed=4), temperature=1.0, seed=1, max_tokens=180)
-    ended = sum(text[-1] == 3 for text in found)
-    assert ended > 10
-    assert proposers[0].drafter.drafter.texts <= 30 - ended
+    ended = sum(text[-1] == small_vllm.END for text in found)
+    assert ended > 10 and watched[0].drafter.drafter.texts <= 30 - ended
 
 
 @torch.no_grad()
@@ -133,7 +117,7 @@ def law(folder, prompt):
     """The probabilities of all pairs of tokens [V, V] at temperature 0.05, by transformers."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     first = (model(torch.tensor([prompt])).logits[0, -1].double() / 0.05).softmax(0)
-    rows = torch.tensor([[*prompt, token] for token in range(V)])
+    rows = torch.tensor([[*prompt, token] for token in range(small_vllm.V)])
     return (first[:, None] * (model(rows).logits[:, -1].double() / 0.05).softmax(1)).numpy()
 
 
@@ -156,7 +140,8 @@ def test_drawn_texts_have_the_law_of_the_model(folder, lm):
     (request,) = prompts(1, seed=5)
     llm = engine(folder, lm)
     found = texts(llm, [request] * 3000, temperature=0.05, max_tokens=2, ignore_eos=True)
-    expected, observed = 3000 * law(folder, request["prompt_token_ids"]), np.zeros((V, V))
+    expected = 3000 * law(folder, request["prompt_token_ids"])
+    observed = np.zeros_like(expected)
     np.add.at(observed, tuple(np.array(found).T), 1)
     assert counted(llm)["vllm:spec_decode_num_draft_tokens"] > 100
     cells = pooled(observed.ravel(), expected.ravel())

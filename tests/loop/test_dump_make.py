@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import subprocess
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,15 +15,15 @@ from support import cli
 from support.refusals import refuses
 from support.tiny_blockwise import END, V, trained, untrained, write_prompts, write_tokenizer
 from support.tiny_disk import tiny_disk
-from tokenizers import Tokenizer, models
 
 from rescore import Dump, Sampling
 from rescore.decode.loop import continuations
-from rescore.decode.loop.prompts import Prompt, read_prompts
+from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
 from rescore.lattice.dump_writer import DumpWriter
 
 K = 5
+NO_TEXT: Any = SimpleNamespace(encode=None, encode_more=None, encode_chat=None)  # all prompts are ids
 
 
 @pytest.fixture
@@ -31,10 +32,6 @@ def folder(tmp_path):
     write_prompts(tmp_path / "prompts.jsonl")
     write_tokenizer(tmp_path / "tokenizer.json")
     return tmp_path
-
-
-def rows_of(folder) -> list[dict]:
-    return [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()]
 
 
 def words(folder, kind: str, more: str = "", out: str = "dump") -> list:
@@ -75,12 +72,11 @@ def test_rows_are_what_the_heads_predict(folder, kind, capsys):
     opened = Dump.open(folder / "dump")
     opened.check()
     assert opened.tasks == ("chain", "links") and opened.header.kind == kind and opened.header.end_of_text == END
-    lines = [row | {"number": i} for i, row in enumerate(rows_of(folder))]
+    lines = [json.loads(line) | {"number": i} for i, line in enumerate((folder / "prompts.jsonl").open())]
     for task in opened.tasks:
         (block,) = opened.blocks(task)
-        rows = [row for row in lines if row["task"] == task]
-        assert block.sequences == len(rows)
-        for s, row in enumerate(rows):
+        assert block.sequences == 6
+        for s, row in enumerate(row for row in lines if row["task"] == task):
             check(block, trained(), row, s, kind, Sampling(temperature=0.9, top_p=0.95, seed=8))
 
 
@@ -99,10 +95,6 @@ class Stepwise(BlockwiseHeads):
     """The same heads, asked step by step as those are that remember; they check what they are told."""
 
     of_hidden = None  # type: ignore[assignment]
-
-    def __init__(self, model):
-        super().__init__(model)
-        self.seen: list[int] | None = None
 
     def open(self, requests):
         self.seen = [0] * requests
@@ -123,10 +115,7 @@ class Stepwise(BlockwiseHeads):
 
 @pytest.mark.parametrize("kind", ["forced", "greedy"])
 def test_heads_that_read_along_are_told_every_token_once(folder, kind, monkeypatch):
-    prompts = []
-    for i, row in enumerate(rows_of(folder)[:5]):
-        tokens, reference = (np.array(row[name], np.int32) for name in ("prompt", "reference"))
-        prompts.append(Prompt(task="a", number=i, tokens=tokens, reference=reference))
+    prompts = read_prompts(folder / "prompts.jsonl", V, NO_TEXT)["chain"]
     options = continuations.ContinuationOptions(kind=kind, top_k=K, max_tokens=12, end_of_text=END)
     target, heads, stepwise = BlockwiseTarget(trained()), BlockwiseHeads(trained()), Stepwise(trained())
     plain = list(continuations.continuations(target, heads, prompts, options))
@@ -161,34 +150,37 @@ def test_interrupted_again_and_again(folder, monkeypatch, capsys, kind, calls, s
     """The dump is that of one run, byte by byte, wherever its batches lie in shards."""
     monkeypatch.setitem(DumpWriter.__init__.__kwdefaults__, "shard_bytes", shard_bytes)
     cli.done(capsys, *words(folder, kind, out="whole"))
-    told = []
-    for _ in range(20):
+    told, status = [], 130
+    while status != 0:
+        assert status == 130 and len(told) < 20
         with monkeypatch.context() as patch:
             stopped(patch, calls, KeyboardInterrupt())
-            result = cli.call(capsys, *words(folder, kind))
-        if result.status == 0:
-            break
-        assert result.status == 130
-        told.append(result.err)
+            status, _, line = cli.call(capsys, *words(folder, kind))
+        told.append(line)
     assert content(folder / "dump") == content(folder / "whole")
     assert not (folder / "dump.work").exists()
-    kept = [int(re.match(r"rescore: interrupted; (\d+) of 12 texts are kept in ", line)[1]) for line in told]
+    kept = [int(re.match(r"rescore: interrupted; (\d+) of 12 texts are kept in ", line)[1]) for line in told[:-1]]
     assert kept == sorted(kept) and set(kept) <= {4, 6, 10} and len(set(kept)) > 1
     assert told[0].endswith(f" {folder}/dump.work; the same command continues\n")
 
 
+KEPT = "note: 4 of 12 texts are kept in {}/dump.work; the same command continues\n"
+
+
 @pytest.mark.parametrize(
-    ("error", "status", "line"),
+    ("error", "calls", "status", "message"),
     [
-        (SystemExit(143), 143, ""),  # what SIGTERM raises
-        (torch.OutOfMemoryError("out of memory"), 1, "rescore: out of memory\n"),
+        (SystemExit(143), 30, 143, KEPT),  # what SIGTERM raises
+        (torch.OutOfMemoryError("out of memory"), 30, 1, KEPT + "rescore: out of memory\n"),
+        (KeyboardInterrupt(), 10, 130, "rescore: interrupted; no incomplete files were left behind\n"),
     ],
 )
-def test_other_ends_keep_as_much(folder, monkeypatch, capsys, error, status, line):
-    stopped(monkeypatch, 30, error)
-    result = cli.call(capsys, *words(folder, "greedy"))
-    assert (result.status, result.out) == (status, "")
-    assert result.err == f"note: 4 of 12 texts are kept in {folder}/dump.work; the same command continues\n{line}"
+def test_other_ends(folder, monkeypatch, capsys, error, calls, status, message):
+    """They keep as much; in its first batch a run leaves nothing."""
+    before = sorted(folder.iterdir())
+    stopped(monkeypatch, calls, error)
+    assert cli.call(capsys, *words(folder, "greedy")) == (status, "", message.format(folder))
+    assert sorted(folder.iterdir()) == sorted([*before, *[folder / "dump.work"] * (calls == 30)])
 
 
 CHANGES = {
@@ -209,12 +201,9 @@ def test_other_options_are_refused(folder, monkeypatch, capsys):
     before = content(folder / "dump.work" / "dump")
     for change, message in CHANGES.items():
         cli.refusal(capsys, *words(folder, "sampled", change), names=["dump.work", "another", message])
-    for file in ("prompts.jsonl", "model.safetensors"):
+    for file, write in (("prompts.jsonl", partial(write_prompts, count=7)), ("model.safetensors", untrained().save)):
         old = (folder / file).read_bytes()
-        if file == "prompts.jsonl":
-            write_prompts(folder / file, 7)
-        else:
-            untrained().save(folder / file, dtype=torch.float32)
+        write(folder / file)
         cli.refusal(capsys, *words(folder, "sampled"), names=[f"provenance.{file.split('.')[0]}_sha256"])
         (folder / file).write_bytes(old)
     assert content(folder / "dump.work" / "dump") == before
@@ -239,11 +228,6 @@ def test_a_full_disk(folder, capsys, pages, kept):
         assert content(disk / "dump") == content(folder / "whole")
 
 
-def test_an_existing_dump_is_kept(folder, capsys):
-    (folder / "dump").mkdir()
-    cli.refusal(capsys, *words(folder, "forced"), names=["dump"])
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -264,15 +248,14 @@ def test_bad_prompts_are_named(folder, capsys, line, message):
     assert not (folder / "dump").exists()
 
 
-def test_models_and_tokenizers_are_checked(folder, capsys):
+def test_folders_models_and_tokenizers_are_checked(folder, capsys):
+    (folder / "dump").mkdir()
+    cli.refusal(capsys, *words(folder, "forced"), names=["dump"])
+    (folder / "dump").rmdir()
     (folder / "tokenizer.json").unlink()
     cli.refusal(capsys, *words(folder, "forced"), status=2, names=["tokenizer.json", "--tokenizer"])
-    vocabulary = {"<|endoftext|>": 0, **{f"w{i}": i for i in range(1, 40)}}
-    Tokenizer(models.WordLevel(vocabulary, unk_token="w1")).save(str(folder / "tokenizer.json"))
+    cli.make_tokenizer(folder / "tokenizer.json", 40)
     cli.refusal(capsys, *words(folder, "forced"), names=["the tokenizer", V, f"{folder}/model.safetensors", "40"])
-
-
-NO_TEXT: Any = SimpleNamespace(encode=None, encode_more=None, encode_chat=None)  # all prompts are ids
 
 
 @pytest.mark.parametrize(("name", "end"), [("a.jsonl", "\n"), ("a.jsonl.gz", "\r\n")])
@@ -286,12 +269,3 @@ def test_a_byte_order_mark_is_skipped(tmp_path, name, end):
 def test_other_bytes_name_their_line(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"prompt": [1]}\n{"prompt": [2], "task": "\xe9"}\n\xef\xbb\xbf\n')
     refuses(ValueError, lambda: read_prompts(tmp_path / "a.jsonl", 9, NO_TEXT), "a.jsonl", "3")
-
-
-def test_a_run_interrupted_in_its_first_batch_leaves_nothing(folder, monkeypatch, capsys):
-    before = sorted(folder.iterdir())
-    stopped(monkeypatch, 10, KeyboardInterrupt())
-    result = cli.call(capsys, *words(folder, "greedy"))
-    assert (result.status, result.out) == (130, "")
-    assert result.err == "rescore: interrupted; no incomplete files were left behind\n"
-    assert sorted(folder.iterdir()) == before

@@ -1,5 +1,7 @@
 """The decode loop: drafts never change the text, whatever is drafted, wherever it ends, alone or in batches."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,10 @@ def penalise(ids, scores):
     scores = scores.clone()
     scores[0, ids[0, -2]] -= 3.0
     return scores
+
+
+def tokens_of(texts) -> list[list[int]]:
+    return [one.tokens.tolist() for one in texts]
 
 
 GREEDY = Shaping()
@@ -76,23 +82,14 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "shaping"),
-    [
-        *((name, shaping) for name in DRAFTERS for shaping in ("greedy", "sampled penalised")),
-        *(
-            (name, shaping)
-            for name in ("none", "tree", "parallel as rows")
-            for shaping in ("greedy penalised", "sampled")
-        ),
-    ],
-)
+@pytest.mark.parametrize("shaping", SHAPINGS)
+@pytest.mark.parametrize("name", DRAFTERS)
 def test_drafts_and_company_do_not_change_the_text(name, shaping):
     (drafter, layout), shaping = DRAFTERS[name], SHAPINGS[shaping]
     options = Options(max_tokens=18, shaping=shaping, stopping=ENDS, layout=layout)
     expected = [plain(prompt, 18, shaping, i) for i, prompt in enumerate(PROMPTS)]
     together = generate(TARGET, PROMPTS, drafter, options)
-    assert [one.tokens.tolist() for one in together] == expected
+    assert tokens_of(together) == expected
     for i in (0, 3):
         alone = generate(TARGET, [Request(prompt=PROMPTS[i], sequence=i)], drafter, options)[0]
         assert alone.tokens.tolist() == expected[i]
@@ -113,10 +110,8 @@ def test_what_is_right_is_accepted_up_to_the_last_token_asked_for():
     for most in range(1, 12):
         one = generate(TARGET, [prompt], prophet, Options(max_tokens=most))[0]
         assert one.tokens.tolist() == truth[:most]
-        expected, left = [], most - 1
-        while left > 0:
-            expected.append(min(3, left))
-            left -= expected[-1] + 1
+        passes, rest = divmod(most - 1, 4)
+        expected = [3] * passes + [rest] * (rest > 0)
         assert one.statistics.accepted == expected
         by_position = [sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)]
         assert accepted_by_position(one.statistics.accepted).tolist() == by_position
@@ -128,24 +123,20 @@ def test_what_is_right_is_accepted_up_to_the_last_token_asked_for():
 
 def test_a_stream_adds_up_to_the_text():
     options = Options(max_tokens=18, stopping=ENDS)
-    parts: dict[int, list[int]] = {}
-    ended = []
+    parts, ended = [[] for _ in PROMPTS], []
     for chunk in stream(TARGET, PROMPTS, TreeDrafter(SLOTS, WORDS, nodes=12), options):
         assert chunk.request not in ended and 0 <= chunk.accepted <= len(chunk.tokens)
-        parts.setdefault(chunk.request, []).extend(chunk.tokens.tolist())
+        parts[chunk.request] += chunk.tokens.tolist()
         ended += [chunk.request] if chunk.finish else []
-    assert [parts[i] for i in range(len(PROMPTS))] == [
-        one.tokens.tolist() for one in generate(TARGET, PROMPTS, None, options)
-    ]
+    assert parts == tokens_of(generate(TARGET, PROMPTS, None, options))
     assert sorted(ended) == list(range(len(PROMPTS)))
 
 
 def test_requests_have_their_own_lengths_seeds_and_sequences():
     options = Options(max_tokens=9, shaping=Shaping(sampling=SAMPLING))
-    seeds = SAMPLING.seeds(5, 12)
-    own = [{"max_tokens": 4}, {"sequence": 5}, {"seeds": seeds, "max_tokens": 12}]
+    own = [{"max_tokens": 4}, {"sequence": 5}, {"seeds": SAMPLING.seeds(5, 12), "max_tokens": 12}]
     requests = [Request(prompt=PROMPTS[0], **one) for one in own]
-    got = [one.tokens.tolist() for one in generate(TARGET, requests, TreeDrafter(SLOTS), options)]
+    got = tokens_of(generate(TARGET, requests, TreeDrafter(SLOTS), options))
     assert got == [plain(PROMPTS[0], most, options.shaping, of, ends=False) for most, of in ((4, 0), (9, 5), (12, 5))]
 
 
@@ -164,10 +155,9 @@ def test_requests_have_their_own_processors_and_criteria():
     options = Options(max_tokens=12, shaping=Shaping(processors=(penalise,)), stopping=stopping)
     requests = [prompt, Request(prompt=prompt, processors=(favour,)), Request(prompt=prompt, criterion=at_13)]
     got = generate(TARGET, requests, TreeDrafter(SLOTS, WORDS, nodes=12), options)
-    expected, favoured = (
-        plain(prompt, 10, Shaping(processors=one), ends=False) for one in ((penalise,), (penalise, favour))
-    )
-    assert [one.tokens.tolist() for one in got] == [expected, favoured, expected[:7]] and expected != favoured
+    shapings = (Shaping(processors=one) for one in ((penalise,), (penalise, favour)))
+    expected, favoured = (plain(prompt, 10, one, ends=False) for one in shapings)
+    assert tokens_of(got) == [expected, favoured, expected[:7]] and expected != favoured
     assert all(one.finish == Finish.CRITERION for one in got) and seen == list(range(len(prompt) + 1, 14))
 
 
@@ -193,21 +183,23 @@ def test_what_a_cache_holds_of_a_prompt_is_not_read_again():
     """With rows of several drafts; with trees, test_custom_generate.py continues chats."""
     prompts, options, target = PROMPTS[2:5], Options(max_tokens=12, layout=BatchLayout(4)), Resumed(trained())
     got, expected = (generate(one, prompts, PathDrafter(SLOTS, WORDS, paths=4), options) for one in (target, TARGET))
-    assert [one.tokens.tolist() for one in got] == [one.tokens.tolist() for one in expected]
+    assert tokens_of(got) == tokens_of(expected)
     assert [one.statistics.accepted for one in got] == [one.statistics.accepted for one in expected]
     assert target.widths[1] == 5  # behind what open() read: the longest part that was left
 
 
 class Raw(Scripted):
-    """Drafts as they are, not cut to the room, and without their distribution also if they are drawn."""
-
-    def __init__(self, propose, drawn=0):
-        super().__init__(propose)
-        self.drawn = drawn
+    """Drafts as they are, not cut to the room."""
 
     def propose(self, step):
         drafts = [np.array(self.of_history(history), np.int32) for history in step.histories]
         return [Draft(tree=TokenTree.from_drafts(rows)) for rows in drafts]
+
+
+class Drawn(Raw):
+    """And drawn, but without their distribution."""
+
+    drawn = 1
 
 
 def test_arguments_and_drafts_are_checked():
@@ -224,28 +216,23 @@ def test_arguments_and_drafts_are_checked():
     refuses(ValueError, lambda: generate(TARGET, []), "prompts")
     refuses(TypeError, lambda: generate(TARGET, [[1], []]), "prompt 1", "[m]", "float64", "[0]")
     refuses(ValueError, lambda: generate(TARGET, [[1, V]]), "prompt 0", V, f"1..{V}")
-    with refused(ValueError, "request 0", "4", "max_tokens", "93", "96"):
-        generate(TARGET, [PROMPTS[0]], None, Options(max_tokens=93))
-    with refused(ValueError, "request 0", "uint64", "[max_tokens = 64]", "[9]"):
-        generate(TARGET, [Request(prompt=[1], seeds=SAMPLING.seeds(0, 9))])
+    long, few = Options(max_tokens=93), Request(prompt=[1], seeds=SAMPLING.seeds(0, 9))
+    refuses(ValueError, lambda: generate(TARGET, PROMPTS[:1], None, long), "request 0", "4", "max_tokens", "93", "96")
+    refuses(ValueError, lambda: generate(TARGET, [few]), "request 0", "uint64", "[max_tokens = 64]", "[9]")
     refuses(ValueError, drafted(Scripted(lambda _: [[1, V]])), "request 0", V)
     refuses(ValueError, drafted(Raw(lambda _: [[1] * 5]), max_tokens=4), "request 0", "3", "5")
-    refuses(ValueError, drafted(Raw(lambda _: [[1]], drawn=1), shaping=sampled), "request 0")
+    refuses(ValueError, drafted(Drawn(lambda _: [[1]]), shaping=sampled), "request 0")
     refuses(ValueError, drafted(Scripted(lambda _: [[1], [2], [3]]), layout=BatchLayout(2)), "'batch'", "2", "3")
     for penalty in (0, float("inf"), float("nan"), "2"):
-        with refused(ValueError, "repetition_penalty", "0", "1"):
-            Shaping(repetition_penalty=penalty)
+        refuses(ValueError, partial(Shaping, repetition_penalty=penalty), "repetition_penalty", "0", "1")
     for most in (0, -3, 2.5, True):
-        with refused(ValueError, "max_tokens", most):
-            Request(prompt=[1], max_tokens=most)
+        refuses(ValueError, partial(Request, prompt=[1], max_tokens=most), "max_tokens", most)
 
 
 class Broken(BlockwiseTarget):
     """Whose logits of the token behind every 5 are all `value`."""
 
-    def __init__(self, value: float):
-        super().__init__(trained())
-        self.value = value
+    value: float
 
     def read(self, block, cache):
         hidden = super().read(block, cache)
@@ -265,14 +252,15 @@ class Broken(BlockwiseTarget):
     ],
 )
 def test_logits_that_are_no_numbers_are_named_where_the_text_comes_to_them(value, shaping):
-    target, options = Broken(value), Options(max_tokens=4, shaping=shaping)
+    target, options = Broken(trained()), Options(max_tokens=4, shaping=shaping)
+    target.value = value
     refuses(ValueError, lambda: generate(target, [[3, 5]], None, options), "-inf")
     if shaping is GREEDY:
         refuses(ValueError, lambda: generate(target, [[3, 5]], None, options), "2")
     # Behind a draft that is rejected nobody looks.
-    expected = generate(TARGET, [[3]], None, options)[0].tokens.tolist()
-    assert 5 not in expected
-    assert generate(target, [[3]], Scripted(lambda history: [[5, 5]]), options)[0].tokens.tolist() == expected
+    expected = tokens_of(generate(TARGET, [[3]], None, options))
+    assert 5 not in expected[0]
+    assert tokens_of(generate(target, [[3]], Scripted(lambda history: [[5, 5]]), options)) == expected
 
 
 def test_others_code_cannot_write_into_the_text():
@@ -282,18 +270,17 @@ def test_others_code_cannot_write_into_the_text():
         return [[1]]
 
     got, expected = (generate(TARGET, PROMPTS[:2], drafter) for drafter in (Scripted(overwrite), None))
-    assert [text.tokens.tolist() for text in got] == [text.tokens.tolist() for text in expected]
+    assert tokens_of(got) == tokens_of(expected)
 
 
 def test_calls_of_several_threads_share_target_and_drafter():
     drafter, found = TreeDrafter(SLOTS, WORDS, nodes=20), {}
 
     def work(number):
-        texts = generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20))
-        found[number] = [text.tokens.tolist() for text in texts]
+        found[number] = tokens_of(generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20)))
 
     at_once(work, range(5))
-    plainly = [text.tokens.tolist() for text in generate(TARGET, PROMPTS, None, Options(max_tokens=20))]
+    plainly = tokens_of(generate(TARGET, PROMPTS, None, Options(max_tokens=20)))
     assert found == {number: plainly[number:] for number in range(5)}
 
 
@@ -310,6 +297,6 @@ def test_a_drafter_that_fails_ends_the_call_and_harms_no_other():
     refuses(KeyError, lambda: list(failing), "idea")
     assert list(failing) == []
     # The same drafter in another call meanwhile, and the first call abandoned and closed.
-    texts = [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], drafter)]
+    texts = tokens_of(generate(TARGET, PROMPTS[:2], drafter))
     running.close()
-    assert texts == [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2])]
+    assert texts == tokens_of(generate(TARGET, PROMPTS[:2]))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
+import torch
 from support.tools import load_tool
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+from rescore import Dump
 from rescore.decode.conformance.checks import Status
-from rescore.lattice.dump import Dump
 
 check_lossless = load_tool("check/lossless")
 small_models = load_tool("check/small_models")
@@ -31,10 +31,8 @@ GRID = [*((family, "float32") for family in small_models.FAMILIES), ("llama", "b
 )
 def test_every_drafter_conforms(family, dtype, material):
     prompts, text, lm = material
-    model, other = (
-        small_models.small(family, text, lm.vocab_size, steps=steps, seed=seed, dtype=getattr(torch, dtype))
-        for steps, seed in ((3, 1), (0, 2))
-    )
+    small = partial(small_models.small, family, text, lm.vocab_size, dtype=getattr(torch, dtype))
+    model, other = small(steps=3, seed=1), small(steps=0, seed=2)
     for name, report in check_lossless.held(model, lm, other, prompts, tokens=12, tie=check_lossless.TIES[dtype]):
         assert report, f"{name}: {report}"
         assert dtype == "bfloat16" or all(one.status is not Status.NEAR_TIE for one in report.findings), str(report)

@@ -5,30 +5,15 @@ import pytest
 import torch
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
 
-from rescore import (
-    Calibration,
-    Dump,
-    NGram,
-    NGramDrafter,
-    Options,
-    Rescorer,
-    TreeDrafter,
-    generate,
-    open_model,
-)
+from rescore import Dump, NGram, NGramDrafter, Options, Rescorer, Sampling, TreeDrafter, generate, open_model
 from rescore.decode.cli import main
-from rescore.decode.draft.calibration import DEFAULT
-from rescore.decode.draft.drafter import Drafter
+from rescore.decode.draft.calibration import DEFAULT, Calibration
 from rescore.decode.draft.heads_lattice import HeadsLattice
 from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.loop.request import Request, Stopping
 from rescore.decode.models.blockwise import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.models.draft_step import Heads
-from rescore.decode.models.target import Target
 from rescore.decode.replay.rows import Budgets, RecordedSources, rows_of, trees
-from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.build.in_memory import build
 
 PATHS, NODES = 16, 32
@@ -40,10 +25,9 @@ def calibrated(rescorer: Rescorer) -> dict[str, Rescorer]:
     return {name: Rescorer(rescorer.models[0], calibration=form) for name, form in forms.items()}
 
 
-def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]:
+def drafters(heads, top_k: int, rescorer: Rescorer) -> dict:
     """By their names in a replay. They see predictions rounded to float16, as in dumps."""
     slots = HeadsLattice(heads=heads, top_k=top_k, logp_dtype="float16")
-    alone = rescorer.models[0]
     return {
         "base": PathDrafter(slots),
         "parallel-base": PathDrafter(slots, paths=PATHS),
@@ -51,22 +35,20 @@ def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]
         "parallel-rescored": PathDrafter(slots, rescorer, paths=PATHS),
         "heads-tree 16": TreeDrafter(slots, nodes=16),
         "tree 64": TreeDrafter(slots, rescorer, nodes=64),
-        "lm-alone 16": NGramDrafter(alone, slots=heads.slots, nodes=16),
+        "lm-alone 16": NGramDrafter(rescorer.models[0], slots=heads.slots, nodes=16),
         **{name: TreeDrafter(slots, one, nodes=NODES, rejected=False) for name, one in calibrated(rescorer).items()},
     }
 
 
-def decode_again(target: Target, dump: Dump, block: DumpBlock, drafter: Drafter) -> list[list[int]]:
+def decode_again(target, dump: Dump, block, drafter) -> list[list[int]]:
     """Accepted lengths of decoding the sequences of a block, whose texts must be the dump's."""
-    header, requests, texts, sampling = dump.header, [], [], None
+    header, sampling, seeds = dump.header, None, [None] * block.sequences
     if header.kind == "sampled":
         sampling = Sampling(temperature=header.temperature, top_p=header.top_p, seed=header.seed)
-    for s in range(block.sequences):
-        part, prompt = slice(*block.offsets[s : s + 2]), block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])]
-        texts.append(block.tokens[part].tolist())
-        requests.append(
-            Request(prompt=prompt, max_tokens=len(texts[-1]), seeds=block.seeds[part] if sampling else None)
-        )
+        seeds = np.split(block.seeds, block.offsets[1:-1])
+    texts = [text.tolist() for text in np.split(block.tokens, block.offsets[1:-1])]
+    prompts = np.split(block.prompt_tokens, block.prompt_offsets[1:-1])
+    requests = [Request(prompt=one, max_tokens=len(text), seeds=own) for one, text, own in zip(prompts, texts, seeds)]
     options = Options(shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset({header.end_of_text})))
     out = generate(target, requests, drafter, options)
     assert [one.tokens.tolist() for one in out] == texts
@@ -76,8 +58,8 @@ def decode_again(target: Target, dump: Dump, block: DumpBlock, drafter: Drafter)
 def assert_online_is_replayed(target, heads, dump, rescorer, sequences: int, names=()) -> None:
     """Of the first sequences of every task, for all drafters or those named."""
     for task in dump.tasks:
-        block = next(dump.blocks(task))
-        block = block.part(0, min(sequences, block.sequences))
+        whole = next(dump.blocks(task))
+        block = whole.part(0, min(sequences, whole.sequences))
         replays = rows_of(RecordedSources(dump, rescorer), Budgets(p=PATHS))
         replays += [trees(one, {name: NODES}) for name, one in calibrated(rescorer).items()]
         outcomes = {name: one for replay in replays for name, one in replay.outcomes(block).items()}

@@ -1,13 +1,15 @@
-"""Whether drafts paid, and what would help: worked examples."""
+"""Whether drafts paid, and what would help: worked examples; intervals of ratios against scipy, verdicts, rounds."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy import stats
 from support.refusals import assert_named
 
 from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.explanation import Explanation, Totals
-from rescore.decode.loop.payoff import Advice, Payoff, Speedup, TreeSize, plain_pass_ms
+from rescore.decode.loop.payoff import LONGEST_S, MOST, STUDENT, Advice, Payoff, Speedup, TreeSize, plain_pass_ms
 from rescore.decode.loop.request import Statistics
 
 # Two texts in four passes of 20 ms after prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
@@ -20,14 +22,19 @@ DRAFTED = [
 ]
 PLAIN = [Statistics(accepted=[0] * n, drafted=[0] * n, verifying_us=1e5 + 1e4 * n, prompt_us=1e5) for n in (6, 1)]
 ADVICE = Advice(plain="--drafter none", longer="--max-tokens")
-SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most=1.75)]
 COSTS = PassCosts.of_times([1, 2, 4, 8], [0.010, 0.011, 0.012, 0.030])
 
 
+def small(one: float, three: float) -> list[TreeSize]:
+    """Trees of 1 and of 3 nodes of these costs."""
+    return [TreeSize(nodes=1, cost=one, most=1.5), TreeSize(nodes=3, cost=three, most=1.75)]
+
+
+SMALL = small(1.1, 1.2)
+
+
 def payoff(**changes) -> Payoff:
-    found = Payoff.of(DRAFTED, plain_pass_ms(PLAIN), Speedup((0.9,)))
-    assert found is not None
-    return replace(found, **changes)
+    return replace(Payoff.of(DRAFTED, plain_pass_ms(PLAIN), Speedup((0.9,))), **changes)
 
 
 def test_a_worked_example():
@@ -43,12 +50,9 @@ def test_a_worked_example():
     assert_named(second, ("1.75", "2.30"))
     figures = found.to_json()
     assert (figures["pays"], figures["tokens_per_pass"], figures["rounds"]) == (False, 1.75, [0.9])
-
-
-def test_an_estimate_takes_a_plain_pass_for_every_token():
-    """Prompts of 200 ms and 7 more tokens of 10 ms each, in 292 ms."""
-    found = Payoff.of(DRAFTED, 10.0)
-    assert found is not None and found.speedup.ratios == (pytest.approx(270 / 292),)
+    # An estimate takes a plain pass for every token: prompts of 200 ms and 7 more tokens of 10 ms each, in 292 ms.
+    estimate = Payoff.of(DRAFTED, 10.0)
+    assert estimate is not None and estimate.speedup.ratios == (pytest.approx(270 / 292),)
 
 
 def test_passes_without_drafts():
@@ -88,6 +92,7 @@ def test_smaller_trees_bring_no_more_than_their_depth():
     assert [one.nodes for one in payoff(largest=3).smaller(COSTS)] == [1]
 
 
+BOTH, DIALS = {"better": ["more"], "faster": ["threads"]}, {"size": "--nodes {}", "auto": "--nodes auto"}
 # Longer texts, a smaller tree, what raises acceptance or makes passes cheaper, or no drafts.
 REMEDIES = [
     # 1.75 tokens for (14 + 2) / 10: it is the prompts that no draft shortens.
@@ -95,28 +100,13 @@ REMEDIES = [
     # 1.75 for (14 + 4) / 10, of the 4 ms 3 for the first drafts.
     ({"pass_ms": 14.0, "drafting_ms": 4.0, "opening_ms": 3.0}, SMALL, {}, [["75%", "--max-tokens"]]),
     # 1.5 / (1.1 + 0.1) and 1.75 / (1.2 + 0.1) tokens for each plain pass: the second is more.
-    (
-        {},
-        SMALL,
-        {"size": "--nodes {}", "auto": "--nodes auto", "better": ["more"], "faster": ["never"]},
-        [["3 draft", "1.20", "1.75", "--nodes 3", "--nodes auto"], ["more"]],
-    ),
+    ({}, SMALL, BOTH | DIALS, [["3 draft", "1.20", "1.75", "--nodes 3", "--nodes auto"], ["more"]]),
     ({}, SMALL, {}, [["3 draft", "1.20", "1.75"]]),
     # (1.5 - 1.1) * 10 ms and (1.75 - 1.2) * 10 ms are less than the 8 ms of drafting; 1.75 / 1.2 is the best.
     ({"drafting_ms": 10.0}, SMALL, {"size": "--nodes {}"}, [["3 draft", "1.20", "1.75", "5.5 ms"]]),
     # Arithmetic alone: n tokens more cost n plain passes.
-    (
-        {},
-        [TreeSize(nodes=1, cost=1.97, most=1.5), TreeSize(nodes=3, cost=4.0, most=1.75)],
-        {"better": ["never"], "faster": ["threads"]},
-        [["--drafter none"], ["threads"]],
-    ),
-    (
-        {},
-        [TreeSize(nodes=1, cost=1.5, most=1.5), TreeSize(nodes=3, cost=1.8, most=1.75)],
-        {"better": ["more"], "faster": ["threads"]},
-        [["more"], ["threads"], ["--drafter none", "1 draft", "3 draft", "1.80", "1.75"]],
-    ),
+    ({}, small(1.97, 4.0), BOTH, [["--drafter none"], ["threads"]]),
+    ({}, small(1.5, 1.8), BOTH, [["more"], ["threads"], ["--drafter none", "1 draft", "3 draft", "1.80", "1.75"]]),
     ({}, [], {"better": ["more"]}, [["more"], ["--drafter none"]]),
     ({}, [], {"auto": "--nodes auto"}, [["--nodes auto", "--drafter none"]]),
     # Drafts pay if the whole interval is above 1; a gain that the rounds do not confirm is no reason to draft less.
@@ -135,3 +125,47 @@ def test_remedies(changes, smaller, options, remedies):
     found = payoff(**changes).remedies(smaller, replace(ADVICE, **options))
     for one, named in zip(found, remedies, strict=True):
         assert_named(one, named)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5, 7, 11])
+def test_the_interval_is_that_of_a_paired_t_test(rounds):
+    draw = np.random.default_rng(rounds)
+    drafted, plain = np.exp(draw.normal(0.2, 0.1, (2, rounds)))
+    found = Speedup(tuple(drafted / plain))
+    expected = stats.ttest_rel(np.log(drafted), np.log(plain)).confidence_interval(0.95)
+    assert found.interval == pytest.approx(np.exp(expected), rel=1e-3)
+    assert found.times == pytest.approx(stats.gmean(drafted) / stats.gmean(plain))
+
+
+def test_quantiles():
+    assert STUDENT == pytest.approx(stats.t.ppf(0.975, 1 + np.arange(len(STUDENT))), abs=5e-4)
+    many = Speedup((1.0, 1.1) * 20)  # more rounds than quantiles: no narrower than it should be
+    low, high = stats.t.interval(0.95, 39, np.log(many.ratios).mean(), stats.sem(np.log(many.ratios)))
+    assert many.interval[0] < np.exp(low) and many.interval[1] > np.exp(high)
+
+
+@pytest.mark.parametrize(
+    "ratios, verdict",
+    [
+        ((1.022, 1.02, 1.021), "faster"),  # little, but sure
+        ((0.7, 1.9, 1.2), "no difference"),  # much, but unsure
+        ((0.92, 0.9, 0.91, 0.93), "slower"),
+        ((1.06,), "faster"),  # without an interval: from 5% on
+        ((1.04,), "no difference"),
+        ((0.97,), "no difference"),
+        ((0.94,), "slower"),
+    ],
+)
+def test_verdicts(ratios, verdict):
+    found = Speedup(ratios)
+    assert str(found).endswith(f": {verdict}") and found.to_json()["verdict"] == verdict
+    assert found.to_json()["interval"] == (None if len(ratios) == 1 else [*found.interval])
+    assert ratios[found.middle] == sorted(ratios)[(len(ratios) - 1) // 2]
+
+
+def test_rounds_end_once_the_interval_is_narrow_or_the_time_is_up():
+    close, wide = (1.5, 1.51, 1.49), (1.0, 1.3, 1.6)
+    assert not Speedup(close[:1]).settled(0) and not Speedup(close[:2]).settled(10 * LONGEST_S)
+    assert Speedup(close).settled(0)
+    assert not Speedup(wide).settled(LONGEST_S - 1) and Speedup(wide).settled(LONGEST_S)
+    assert Speedup((wide * MOST)[:MOST]).settled(0) and not Speedup((wide * MOST)[: MOST - 1]).settled(0)
