@@ -40,15 +40,8 @@ def compile_instead(kernel, *args, grid, warmup, **named):
     types = {name: signature(value, (i,), constants) for i, (name, value) in enumerate(zip(kernel.arg_names, args))}
     types |= {name: "constexpr" for name in named if name not in options}
     compiled = triton.compile(ASTSource(kernel, types, constants), target=TARGET, options=options)
-    print(
-        kernel.__name__,
-        compiled.metadata.num_warps,
-        "warps,",
-        compiled.metadata.shared,
-        "bytes shared,",
-        len(compiled.asm["cubin"]),
-        "bytes",
-    )
+    shared, cubin = compiled.metadata.shared, len(compiled.asm["cubin"])
+    print(f"{kernel.__name__} {compiled.metadata.num_warps} warps, {shared} bytes shared, {cubin} bytes")
 
 
 def models(count: int) -> tuple[NGram, ...]:

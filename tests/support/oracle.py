@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from hypothesis import strategies as st
@@ -148,15 +149,25 @@ def path_weight(head_cost: float, lms: list[Backoff], alphas: list[float], conte
     return total
 
 
-def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
-    """Rescored cost of a path: alphas [J][T], one history per model."""
-    total = 0
-    contexts = [lm.context(history) for lm, history in zip(lms, histories)]
+def step_weights(weigh, sausage, ranks, lms, alphas, histories) -> Iterator[int]:
+    """Rescored costs of a path's tokens, by step_weight or path_weight: alphas [J][T], one history per model."""
+    contexts = [lm.context(tuple(history)) for lm, history in zip(lms, histories)]
     for t, rank in enumerate(ranks):
         token, head_cost = sausage[t][rank]
-        total += path_weight(head_cost, lms, [a[t] for a in alphas], contexts, token)
+        yield weigh(head_cost, lms, [alpha[t] for alpha in alphas], contexts, token)
         contexts = [lm.context((*context, token)) for lm, context in zip(lms, contexts)]
-    return total
+
+
+def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
+    """Rescored cost of a path."""
+    return sum(step_weights(path_weight, sausage, ranks, lms, alphas, histories))
+
+
+def core_arguments(lms, batch, alphas, histories):
+    """What the core's searches take: automata, histories, ids, cost and alpha."""
+    ids, cost = padded(batch)
+    alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
+    return [lm.automaton() for lm in lms], padded_histories(histories), ids, cost, alpha
 
 
 def best_strings(sausage, paths: int, string_cost) -> list[tuple[int, tuple[int, ...]]]:

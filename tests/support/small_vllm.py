@@ -17,16 +17,9 @@ ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobi
 
 def save_model(path: Path) -> Path:
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=V,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=LONGEST,
-        eos_token_id=END,
-        torch_dtype="float32",
-    )
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape |= {"vocab_size": V, "max_position_embeddings": LONGEST}
+    config = transformers.LlamaConfig(**shape, eos_token_id=END, torch_dtype="float32")
     transformers.LlamaForCausalLM(config).save_pretrained(path)
     cli.make_tokenizer(path / "tokenizer.json", V)
     (path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')

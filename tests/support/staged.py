@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from support.models import assert_same_model, assert_same_tables
 from support.oracle_lm import random_text
 
 from rescore.lm.build.counting import Content, SourcePiece
@@ -109,12 +110,6 @@ def build(
 
 def assert_equal(mine: tuple[Tables, NGram], other: tuple[Tables, NGram]) -> None:
     """Bit for bit."""
-    for a, b in zip(mine[0].levels, other[0].levels, strict=True):
-        for name in ("context_token", "context_parent", "begin", "token"):
-            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
-    for a, b in zip((*mine[0].cost, *mine[0].backoff), (*other[0].cost, *other[0].backoff), strict=True):
-        np.testing.assert_array_equal(a, b)
-    for a, b in zip(mine[1].arrays, other[1].arrays, strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
+    assert_same_tables(mine[0], other[0], np.float64)
+    assert_same_model(mine[1], other[1])
     assert mine[1].metadata == other[1].metadata
