@@ -11,10 +11,6 @@ from rescore.lattice.sausage import Sausage, oracle_by_width, oracle_lengths, ra
 from rescore.lm.model import example
 
 
-def worked() -> Sausage:
-    return Sausage.from_topk(example.IDS, -np.array(example.COST), vocab_size=len(example.WORDS))
-
-
 def test_from_logits_of_tensors():
     import torch
 
@@ -49,12 +45,17 @@ def test_from_logits_refuses():
 
 
 def test_the_worked_example():
-    sausage = worked()
+    sausage = Sausage.from_topk(example.IDS, -np.array(example.COST), vocab_size=len(example.WORDS))
     assert (sausage.slots, sausage.width, sausage.is_batch) == (3, 2, False)
     assert [example.WORDS[i] for i in sausage.first] == ["Lionel", "Ronaldo", "scored"]
     np.testing.assert_allclose(sausage.cost, example.COST, rtol=1e-6)
     assert sausage.top_k(1).ids.tolist() == [[0], [3], [4]]
     assert sausage.head(2).slots == 2
+    truth = np.array([example.LIONEL, example.MESSI, example.STOP, example.STOP])
+    assert ranks(sausage, truth).tolist() == [0, 1, 1]
+    assert oracle_by_width(sausage, truth).tolist() == [1, 3]
+    assert ranks(sausage, truth[:1]).tolist() == [0, -1, -1]
+    assert int(oracle_lengths(sausage, truth)) == 3
 
 
 def test_from_topk_sorts_by_logp_and_keeps_the_order_of_ties():
@@ -88,19 +89,16 @@ def test_from_topk_refuses(name):
     refuses(kind, lambda: Sausage.from_topk(ids, np.array(logp), vocab_size=6), *text)
 
 
-INF = np.inf
-
-
 @pytest.mark.parametrize(
     "ids, cost, named",
     [
         ([[1, 2]], [[2.0, 1.0]], ["cost[0, 1]"]),
         ([[1, -1]], [[1.0, 2.0]], ["cost[0, 1] = 2.0", "+inf"]),
-        ([[-1, 2]], [[INF, 1.0]], ["ids[0, 1]"]),
+        ([[-1, 2]], [[np.inf, 1.0]], ["ids[0, 1]"]),
         ([[1, 2]], [[np.nan, 1.0]], ["cost[0, 0]", "NaN"]),
-        ([[1, 2]], [[1.0, INF]], ["cost[0, 1] = inf"]),
+        ([[1, 2]], [[1.0, np.inf]], ["cost[0, 1] = inf"]),
         ([[1, 2]], [[1.0]], ["cost"]),
-        ([[1, -3]], [[1.0, INF]], ["ids[0, 1] = -3", "-1"]),
+        ([[1, -3]], [[1.0, np.inf]], ["ids[0, 1] = -3", "-1"]),
     ],
 )
 def test_the_constructor_refuses(ids, cost, named):
@@ -111,25 +109,28 @@ def test_the_constructor_refuses(ids, cost, named):
 
 def test_batches_of_ragged_sausages():
     short = Sausage.from_topk([[7, 8, 9]], -np.array([[1.0, 2.0, 3.0]]))
-    batch = Sausage.batch([worked(), short])
+    worked = example.sausage()
+    batch = Sausage.batch([worked, short])
     assert batch.ids.shape == (2, 3, 3) and batch.batch_size == 2
     assert batch.lengths.tolist() == [3, 1]
     assert batch.widths.tolist() == [[2, 2, 2], [3, 0, 0]]
     assert batch.first.tolist() == [[0, 3, 4], [7, -1, -1]]
-    assert (batch[0].ids[:, :2] == worked().ids).all()
+    assert (batch[0].ids[:, :2] == worked.ids).all()
     assert batch[1].lengths == 1 and batch[:1].batch_size == 1 and batch[np.array([1, 0])].lengths.tolist() == [1, 3]
     assert [one.lengths for one in batch] == [3, 1]
     Sausage(ids=batch.ids, cost=batch.cost)  # what batch makes passes the checks
 
 
-def test_single_sausages_are_no_batches():
-    refuses(TypeError, lambda: worked()[0], "sausage")
-    with refused(TypeError, "batch"):
-        _ = worked().batch_size
-    refuses(TypeError, lambda: Sausage.batch([worked()])[0, 1])
+def test_what_else_is_refused():
+    worked = example.sausage()
+    refuses(TypeError, lambda: worked[0], "sausage")
+    refuses(TypeError, lambda: worked.batch_size, "batch")
+    refuses(TypeError, lambda: Sausage.batch([worked])[0, 1])
     refuses(ValueError, lambda: Sausage.batch([]), "sausages")
-    refuses(ValueError, lambda: worked().top_k(0), "top_k", "1", "0")
-    refuses(ValueError, lambda: worked().head(0), "head", "1", "0")
+    refuses(ValueError, lambda: worked.top_k(0), "top_k", "1", "0")
+    refuses(ValueError, lambda: worked.head(0), "head", "1", "0")
+    refuses(TypeError, lambda: ranks(worked, np.array([0.0])), "truth", "float64")
+    refuses(ValueError, lambda: ranks(worked, np.array([[0, 1, 2]])), "truth", "[T]", "[3, 2]", "[1, 3]")
 
 
 def test_the_examples_of_the_readme():
@@ -189,18 +190,3 @@ def test_equals_a_loop(seed, slots, width):
         assert by_width[b].tolist() == want
         assert oracle_by_width(part, truth[b]).tolist() == want[: part.width]
         assert int(oracle_lengths(part, truth[b])) == want[part.width - 1]
-
-
-def test_the_oracle_of_the_worked_example():
-    sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
-    truth = np.array([example.LIONEL, example.MESSI, example.STOP, example.STOP])
-    assert ranks(sausage, truth).tolist() == [0, 1, 1]
-    assert oracle_by_width(sausage, truth).tolist() == [1, 3]
-    assert ranks(sausage, truth[:1]).tolist() == [0, -1, -1]
-    assert int(oracle_lengths(sausage, truth)) == 3
-
-
-def test_truths_refused():
-    sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
-    refuses(TypeError, lambda: ranks(sausage, np.array([0.0])), "truth", "float64")
-    refuses(ValueError, lambda: ranks(sausage, np.array([[0, 1, 2]])), "truth", "[T]", "[3, 2]", "[1, 3]")

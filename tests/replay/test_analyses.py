@@ -156,10 +156,6 @@ def test_causes(dump, rescorer, budget, larger):
     assert seen == set(CAUSES)
 
 
-def test_budgets_are_checked(dump, rescorer):
-    refuses(ValueError, lambda: lost_tokens(dump, rescorer, budget=16, larger=16), "budget", "16")
-
-
 def test_acceptance_by_slot(dump, rescorer):
     ways = {"tree": by_tree(rescorer, 4), "best": by_paths(rescorer, 1)}
     result = replay_dump(dump, [rows.trees(rescorer, {"tree": 4}), rows.paths(rescorer, {"best": 1})])
@@ -195,8 +191,6 @@ def test_oracle_of_widths_and_heads(dump):
 def test_oracle_by_default(dump):
     rows = oracle_efficiency(dump).rows.values()
     assert [(row["heads"], row["k"]) for row in rows] == [(heads, k) for heads in (3, 4) for k in (1, 2, 4, 6)]
-    refuses(ValueError, lambda: oracle_efficiency(dump, widths=[7]), "1..6", "7")
-    refuses(ValueError, lambda: oracle_efficiency(dump, heads=[3, 5]), "2..4", "5")
 
 
 def test_orders(dump, model):
@@ -222,8 +216,6 @@ def test_models_side_by_side(dump, model):
         low, high = rows[name]["mean_interval"]
         assert low <= rows[name]["mean"] <= high and rows[name]["model"] == name
     assert rows["mine p=2"]["verified_per_pass"] == 2 * (dumps.H - 1)
-    sixty = build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0)
-    refuses(ValueError, lambda: compare_models(dump, {"sixty": sixty}, alpha=1.0), "60", "50")
 
 
 def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
@@ -243,4 +235,12 @@ def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
         assert one.heldout == pytest.approx(efficiencies[one.best][1], abs=1e-12)
         base = block_efficiency(split.part("heldout").blocks(dump, one.task), by_paths(Rescorer(), 1))
         assert one.gain.interval.value == pytest.approx(one.heldout - base, abs=1e-12)
-    refuses(ValueError, lambda: weights_by_task(dump, model, split, grid=[1.0, 1]), "grid", "[1.0, 1]")
+
+
+def test_arguments_are_checked(dump, model):
+    sixty = build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0)
+    refuses(ValueError, lambda: lost_tokens(dump, Rescorer(model, alpha=1.5), budget=16, larger=16), "budget", "16")
+    refuses(ValueError, lambda: oracle_efficiency(dump, widths=[7]), "1..6", "7")
+    refuses(ValueError, lambda: oracle_efficiency(dump, heads=[3, 5]), "2..4", "5")
+    refuses(ValueError, lambda: compare_models(dump, {"sixty": sixty}, alpha=1.0), "60", "50")
+    refuses(ValueError, lambda: weights_by_task(dump, model, Split.of_dump(dump), grid=[1.0, 1]), "grid", "[1.0, 1]")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from support import cli
 from support.tiny_blockwise import END, V, text, untrained, write_prompts, write_tokenizer
+from support.watched import Watched
 
 from rescore.decode.cli import main
 from rescore.decode.draft.baselines import (
@@ -74,17 +75,8 @@ def test_a_dump_holds_what_was_predicted_along_prompts(world):
             np.testing.assert_array_equal(block.topk_ids[int(block.offsets[s]), 0], block.prompt_topk_ids[part][-1])
 
 
-class AsInAReplay:
+class AsInAReplay(Watched):
     """A drafter that is told no predictions that the dump does not have: after rejected nodes, and beyond its K."""
-
-    drawn = 0
-
-    def __init__(self, drafter):
-        self.drafter = drafter
-
-    def open(self, prompts, shaping):
-        self.session = self.drafter.open(prompts, shaping)
-        return self
 
     def propose(self, step):
         def predictions(k):
@@ -94,10 +86,7 @@ class AsInAReplay:
                 read.ids[1 + rejected] = -1
             return found
 
-        return self.session.propose(replace(step, predictions=predictions))
-
-    def select(self, rows):
-        self.session.select(rows)
+        return super().propose(replace(step, predictions=predictions))
 
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
