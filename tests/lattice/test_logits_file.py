@@ -6,6 +6,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from safetensors.numpy import save_file
 from support import dumps, fuzz
 from support.dumps import H, K, V
@@ -26,13 +28,9 @@ def logits_file(path, logits, dtype):
         np.save(path, stored)
     elif path.suffix == ".npz":
         np.savez_compressed(path, logits=stored, another=np.zeros(3))
-    elif dtype == "bf16":
-        import torch
-        from safetensors.torch import save_file as save_tensors
-
-        save_tensors({"logits": torch.from_numpy(kept).bfloat16()}, path)
     else:
-        save_file({"logits": stored}, path)
+        kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+        safetensors.torch.save_file({"logits": torch.from_numpy(kept).to(kinds[dtype])}, path)
     return kept
 
 

@@ -10,13 +10,7 @@ from support.tiny_blockwise import END, V, text, untrained, write_prompts, write
 from support.watched import Watched
 
 from rescore.decode.cli import main
-from rescore.decode.draft.baselines import (
-    LogitSpecDrafter,
-    PromptLookupDrafter,
-    RacerDrafter,
-    SuffixDrafter,
-    TokenRecyclingDrafter,
-)
+from rescore.decode.draft import baselines
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
@@ -96,14 +90,14 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
     shaping = Shaping(sampling=Sampling(temperature=0.7, seed=1)) if kind == "sampled" else Shaping()
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {
-        "prompt-lookup": PromptLookupDrafter(10),
-        "suffix-decoding 32": SuffixDrafter(32),
-        "token-recycling": AsInAReplay(TokenRecyclingDrafter()),
-        "token-recycling 16": AsInAReplay(TokenRecyclingDrafter(16)),
-        "logit-spec 16": AsInAReplay(LogitSpecDrafter(16)),
-        "logit-spec 64": AsInAReplay(LogitSpecDrafter(64)),
-        "racer 16": AsInAReplay(RacerDrafter(16)),
-        "racer 64": AsInAReplay(RacerDrafter(64)),
+        "prompt-lookup": baselines.PromptLookupDrafter(10),
+        "suffix-decoding 32": baselines.SuffixDrafter(32),
+        "token-recycling": AsInAReplay(baselines.TokenRecyclingDrafter()),
+        "token-recycling 16": AsInAReplay(baselines.TokenRecyclingDrafter(16)),
+        "logit-spec 16": AsInAReplay(baselines.LogitSpecDrafter(16)),
+        "logit-spec 64": AsInAReplay(baselines.LogitSpecDrafter(64)),
+        "racer 16": AsInAReplay(baselines.RacerDrafter(16)),
+        "racer 64": AsInAReplay(baselines.RacerDrafter(64)),
         "lm-alone 16": NGramDrafter(lm, slots=16, nodes=16),
         "blend 16": BlendedDrafter(model, lm, nodes=16, calibration=HEADLESS, rejected=False),
         "blend-without-lm 32": BlendedDrafter(model, nodes=32, rejected=False),

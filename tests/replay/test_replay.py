@@ -1,7 +1,12 @@
-"""The replay of a dump against a loop over the rows that decoding would visit; its tuning and held-out parts."""
+"""The replay of a dump against a loop over the rows that decoding would visit; its tuning and held-out parts;
+its memory on large dumps, which are replayed shard by shard.
+"""
 
+import subprocess
+import sys
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,11 +83,6 @@ def test_blocks_do_not_matter(dump, rescorer):
             np.testing.assert_array_equal(getattr(tally, field), getattr(parts[name], field))
 
 
-def test_names_must_be_unique(dump):
-    refuses(ValueError, lambda: replay_dump(dump, [ORACLE, ORACLE]), "drafters", "'oracle'")
-    refuses(ValueError, lambda: replay_dump(dump, [ORACLE], tasks=[]), "sequence")
-
-
 def test_headroom():
     assert headroom_recovered(1.5, 1.0, 2.0) == 0.5
     assert headroom_recovered(1.0, 1.0, 1.0) is None
@@ -108,11 +108,6 @@ def test_duel_by_hand():
         np.array([0, 1, 2]), np.array([1, 1, 0]), np.array([[1, 1], [1, 2], [1, 2]]), np.array([[1, 2], [1, 2], [3, 3]])
     )
     assert (duel.wins, duel.ties, duel.losses, duel.repairs, duel.regressions) == (1, 1, 1, 1, 1)
-
-
-def test_options_are_checked():
-    refuses(ValueError, lambda: Budgets(p=0), "p", "1..1024")
-    refuses(ValueError, lambda: Budgets(top_k=65), "top_k", "1..64", "65")
 
 
 def test_parts_are_the_sequences(dump):
@@ -147,7 +142,11 @@ def test_the_split_of_another_dump_is_refused(dump, tmp_path):
         replay_dump(Dump.open(tmp_path / "other"), [ORACLE], split=Split.of_dump(dump, 1).part("heldout"))
 
 
-def test_splits_are_checked(dump):
+def test_arguments_are_checked(dump):
+    refuses(ValueError, lambda: replay_dump(dump, [ORACLE, ORACLE]), "drafters", "'oracle'")
+    refuses(ValueError, lambda: replay_dump(dump, [ORACLE], tasks=[]), "sequence")
+    refuses(ValueError, lambda: Budgets(p=0), "p", "1..1024")
+    refuses(ValueError, lambda: Budgets(top_k=65), "top_k", "1..64", "65")
     split = Split.of_dump(dump)
     refuses(ValueError, lambda: Split.of_dump(dump, 2), "'second'", "2")
     refuses(ValueError, lambda: Split.of_dump(dump, -1), "0", "-1")
@@ -161,3 +160,51 @@ def test_splits_are_checked(dump):
     assert validate(good, Split) == split
     refuses(ValueError, lambda: validate({**good, "dump_sha256": "AB"}, Split, "split"), "dump_sha256", "'AB'")
     refuses(ValueError, lambda: validate({**good, "tune": {"first": -1}}, Split, "split"), "-1")
+
+
+# Prints by how many MiB the process grew when it replayed the second dump after the first, which it has room for.
+REPLAY = """
+import sys
+from pathlib import Path
+from rescore.decode.draft.rescorer import Rescorer
+from rescore.decode.replay.replay import OracleReplay
+from rescore.decode.replay import rows
+from rescore.decode.replay.run import replay_dump
+from rescore.lattice.dump import Dump
+
+*paths, keeps = sys.argv[1:]
+kept, peaks = [], []
+def keep(block, worths, *_):
+    if keeps == "keep":
+        kept.append([array.copy() for array in (block.topk_ids, block.topk_logp, worths["paths"].drafts.tokens)])
+for path in paths:
+    drafters = [rows.paths(Rescorer(), {"paths": 8})]
+    drafters += [rows.trees(Rescorer(), {"tree": 16}), OracleReplay(widths={"oracle": None})]
+    result = replay_dump(Dump.open(path), drafters, listeners=[keep])
+    # Unlike ru_maxrss, VmHWM is without the peak of whoever forked.
+    peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
+print(peaks[1] - peaks[0])
+"""
+BOUND_MB = 6
+
+
+def write(path: Path, rows: int) -> None:
+    """A dump of so many rows, in texts of 250 tokens."""
+    names = ("tokens", "topk_ids", "topk_logp", "entropy")
+    (one, *_) = dumps.sequences(seed=2)
+    text = one | {name: np.concatenate([one[name]] * 9)[:250] for name in names}
+    dumps.write(path, made=[text] * (rows // 250), shard_bytes=1 << 20)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of the memory is read from /proc")
+def test_memory_does_not_grow_with_the_dump(tmp_path):
+    """20,000 and 80,000 positions in shards of 1 MiB; a control that keeps blocks does grow."""
+    for rows in (20_000, 80_000):
+        write(tmp_path / str(rows), rows)
+    assert len(Dump.open(tmp_path / "20000").header.shards) > 2
+
+    def growth(keeps: str) -> float:
+        words = [sys.executable, "-c", REPLAY, str(tmp_path / "20000"), str(tmp_path / "80000"), keeps]
+        return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+    assert growth("drop") < BOUND_MB < growth("keep")

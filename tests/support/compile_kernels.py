@@ -45,9 +45,8 @@ def compile_instead(kernel, *args, grid, warmup, **named):
 
 
 def models(count: int) -> tuple[NGram, ...]:
-    tables = Tables.from_ngrams(
-        {(0,): (0.6, 0.5), (1,): (0.4, 1.0), (0, 1): (0.7, 0.5), (0, 1, 0): (0.9, 1.0)}, vocab_size=2
-    )
+    ngrams = {(0,): (0.6, 0.5), (1,): (0.4, 1.0), (0, 1): (0.7, 0.5), (0, 1, 0): (0.9, 1.0)}
+    tables = Tables.from_ngrams(ngrams, vocab_size=2)
     return (NGram.from_tables(tables),) * count
 
 

@@ -27,11 +27,8 @@ def assert_same_tables(mine, theirs, dtype=np.float32):
 
 def assert_same_costs(tables, model, tolerance):
     mine = from_tables(tables)
-    assert mine.cost.keys() == model.cost.keys()
-    for gram, cost in model.cost.items():
-        assert mine.cost[gram] == pytest.approx(cost, abs=tolerance), gram
-    for context, cost in model.backoff.items():
-        assert mine.backoff[context] == pytest.approx(cost, abs=tolerance), context
+    assert mine.cost == pytest.approx(model.cost, abs=tolerance)
+    assert {context: mine.backoff[context] for context in model.backoff} == pytest.approx(model.backoff, abs=tolerance)
 
 
 def assert_sums_to_one(tables):

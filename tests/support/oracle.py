@@ -91,9 +91,8 @@ def models(draw, vocab_size: int) -> Backoff:
         shorter = [context for context in shorter if context[1:] in arcs]  # a context's suffixes are contexts
         for context in draw(st.lists(st.sampled_from(shorter), unique=True, max_size=6)) if shorter else ():
             # hw kept implies h'w kept: a context's arcs are among those of its backoff state.
-            tokens = (
-                draw(st.lists(st.sampled_from(sorted(arcs[context[1:]])), unique=True)) if arcs[context[1:]] else []
-            )
+            below = sorted(arcs[context[1:]])
+            tokens = draw(st.lists(st.sampled_from(below), unique=True)) if below else []
             arcs[context] = {token: draw(costs) for token in tokens}
     return Backoff(vocab_size, order, arcs, {context: draw(backoffs) if context else 0.0 for context in arcs})
 
@@ -103,9 +102,8 @@ def sausages(draw, vocab_size: int, most_slots: int = 4, most_candidates: int = 
     """Slots of (token, head cost), best first; may be empty."""
     slots = []
     for _ in range(draw(st.integers(0, most_slots))):
-        tokens = draw(
-            st.lists(st.integers(0, vocab_size - 1), unique=True, min_size=1, max_size=min(most_candidates, vocab_size))
-        )
+        most = min(most_candidates, vocab_size)
+        tokens = draw(st.lists(st.integers(0, vocab_size - 1), unique=True, min_size=1, max_size=most))
         slots.append(list(zip(tokens, sorted(draw(costs) for _ in tokens))))
     return slots
 

@@ -57,10 +57,8 @@ class Enumerated:
 
     def row(self, prefix) -> np.ndarray:
         """q(. | prefix) by rank."""
-        before = self.log_mass_of(prefix)
-        return np.array(
-            [math.exp(self.log_mass_of((*prefix, rank)) - before) for rank in range(self.widths[len(prefix)])]
-        )
+        after = [self.log_mass_of((*prefix, rank)) for rank in range(self.widths[len(prefix)])]
+        return np.exp(np.array(after) - self.log_mass_of(prefix))
 
     @property
     def rounding(self) -> float:

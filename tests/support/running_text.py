@@ -1,7 +1,7 @@
 """Slow reference implementation of the running text: counts in dictionaries, probabilities by recursion."""
 
 import math
-from collections import defaultdict
+from collections import Counter
 from copy import copy
 
 import numpy as np
@@ -85,11 +85,10 @@ class Text:
 
 def _of(events, context: tuple[int, ...]) -> dict[int, float]:
     """The counts of the events whose text ends in the context."""
-    counts: dict[int, float] = defaultdict(float)
+    counts: Counter[int] = Counter()
     for before, of in events:
         if len(before) >= len(context) and before[len(before) - len(context) :] == context:
-            for w, amount in of.items():
-                counts[w] += amount
+            counts.update(of)
     return dict(counts)
 
 

@@ -11,8 +11,6 @@ from support import cli
 from rescore.lm.build.in_memory import build
 
 V, END, LONGEST, OURS = 128, 3, 256, "rescore.decode.engines.vllm.Proposer"
-# Little memory, and no log.
-ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 def save_model(path: Path) -> Path:
@@ -46,4 +44,5 @@ def prompts(n: int, seed: int = 0, shared: int = 0) -> list[list[int]]:
     return [start + draw.integers(4, V, draw.integers(2, 60)).tolist() for _ in range(n)]
 
 
-os.environ.update(ENVIRONMENT)  # before vLLM is imported
+# Before vLLM is imported: little memory, and no log.
+os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_LOGGING_LEVEL="ERROR")

@@ -1,7 +1,8 @@
 """Small staged builds for tests: text in pieces, and its model with and without stages."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -71,14 +72,8 @@ def in_memory(
     method: EstimateOptions | None = None,
 ) -> tuple[Tables, NGram]:
     """The model, built without stages."""
-    counts = count(
-        [content for piece in pieces for content in piece],
-        order=options.order,
-        vocab_size=options.vocab_size,
-        end_of_text=options.end_of_text,
-        min_counts=options.min_counts,
-        adjusted=needs_adjusted(method),
-    )
+    contents = [content for piece in pieces for content in piece]
+    counts = count(contents, **asdict(options), adjusted=needs_adjusted(method))
     tables = estimate_model(counts, method)
     tables = prune(tables, shorten) if shorten else tables
     return tables, NGram.from_tables(tables, metadata={"end_of_text": options.end_of_text})
@@ -95,8 +90,7 @@ def build(
     method: EstimateOptions | None = None,
 ) -> tuple[Tables, NGram]:
     """The model, built in stages; the folder is kept."""
-    work = WorkFolder(path, disk_bytes)
-    try:
+    with closing(WorkFolder(path, disk_bytes)) as work:
         stages = StagedBuild(work, options, resources or tight(50))
         counts = stages.count(source, adjusted=needs_adjusted(method))
         tables = stages.prune(stages.estimate(counts, method or KatzOptions()), shorten)
@@ -104,8 +98,6 @@ def build(
         if out is not None:
             model.save(out)
         return tables, model
-    finally:
-        work.close()
 
 
 def assert_equal(mine: tuple[Tables, NGram], other: tuple[Tables, NGram]) -> None:
