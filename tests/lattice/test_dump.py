@@ -9,7 +9,6 @@ import json
 import random
 import shutil
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -285,16 +284,10 @@ def everything(dump: Dump) -> str:
     return digest.hexdigest()
 
 
-@pytest.fixture(scope="module")
-def good(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("good") / "dump"
-    dumps.write(path, "sampled")
-    return path
-
-
-def test_mutations(good, tmp_path, monkeypatch):
+def test_mutations(tmp_path, monkeypatch):
+    good, path = tmp_path / "good", tmp_path / "dump"
+    dumps.write(good, "sampled")
     right, draw, refused = everything(Dump.open(good)), random.Random(0), 0
-    path = tmp_path / "dump"
     shutil.copytree(good, path)
     for _ in fuzz.times(300):
         whole = draw.choice(sorted(good.iterdir()))

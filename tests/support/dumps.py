@@ -66,9 +66,7 @@ def likely_sequences(count: int = 12) -> list[dict]:
     return made
 
 
-def write(
-    path: Path, kind: str = "forced", made: list[dict] | None = None, facts: dict | None = None, **options
-) -> list[dict]:
+def write(path: Path, kind: str = "forced", made: list[dict] | None = None, facts=None, **options) -> list[dict]:
     """facts: changes of the header; options: of DumpWriter."""
     made = sequences(kind) if made is None else made
     with DumpWriter(path, header(kind, **(facts or {})), **options) as writer:
