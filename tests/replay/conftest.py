@@ -13,7 +13,7 @@ from rescore.lm.model.ngram import NGram
 def dump(tmp_path_factory) -> Dump:
     """Of several shards; its heads often list the true token."""
     path = tmp_path_factory.mktemp("likely") / "dump"
-    dumps.write(path, made=dumps.likely_sequences(12), shard_bytes=6000)
+    dumps.write(path, made=dumps.likely_sequences(12), shard_bytes=4000)
     return Dump.open(path)
 
 

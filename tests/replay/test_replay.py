@@ -126,7 +126,7 @@ def test_parts_are_the_sequences(dump):
 
 
 def test_a_part_of_a_block_is_the_block(dump):
-    block = next(dump.blocks("first", rows=10**6))
+    _, block, *_ = dump.blocks("first", rows=10**6)
     part, rows = block.part(1, 3), slice(*block.offsets[[1, 3]])
     np.testing.assert_array_equal(part.tokens, block.tokens[rows])
     np.testing.assert_array_equal(part.topk_logp, block.topk_logp[rows])

@@ -33,9 +33,9 @@ class Enumerated:
 
     def __init__(self, sausage, lms: list[Backoff], alphas, history, temperature: float, *, local: bool):
         self.widths, histories = [len(slot) for slot in sausage], [history] * len(lms)
-        given = step_weight if local else path_weight, sausage
+        weigh, unit = step_weight if local else path_weight, -FIXED_ONE * temperature
         steps = {
-            ranks: [-cost / FIXED_ONE / temperature for cost in step_weights(*given, ranks, lms, alphas, histories)]
+            ranks: [weight / unit for weight in step_weights(weigh, sausage, ranks, lms, alphas, histories)]
             for ranks in itertools.product(*map(range, self.widths))
         }
         if local:  # a step's weight is divided by those of its slot

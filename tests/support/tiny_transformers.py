@@ -19,7 +19,9 @@ _T5 |= dict(relative_attention_num_buckets=8, relative_attention_max_distance=12
 _BART = dict(vocab_size=V, d_model=32, max_position_embeddings=40, decoder_start_token_id=2)
 _BART |= dict(encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=48)
 _BART |= dict(decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=48)
-_LOCAL = dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=5)
+_GPT2 = dict(vocab_size=V, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+_NEO = dict(vocab_size=V, hidden_size=32, num_layers=2, num_heads=4, max_position_embeddings=64)
+_NEO |= dict(attention_types=[[["global", "local"], 1]], window_size=5)
 _SPARSE = dict(mlp_layer_types=["sparse"] * 2, num_experts=4, num_mtp_layers=1)
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 
@@ -29,11 +31,11 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-eager": ("Llama", dict(_GROUPED, attn_implementation="eager")),
     "qwen2": ("Qwen2", dict(_GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
     "qwen3": ("Qwen3", dict(_GROUPED, head_dim=16)),
-    "gpt2": ("GPT2", dict(_SHAPE, bos_token_id=1, eos_token_id=2)),
+    "gpt2": ("GPT2", dict(_GPT2, bos_token_id=1, eos_token_id=2)),
     "mistral": ("Mistral", dict(_GROUPED, sliding_window=5)),
     "gemma2": ("Gemma2", dict(_GROUPED, sliding_window=5, head_dim=8, final_logit_softcapping=3.0)),
     "gemma3": ("Gemma3Text", dict(_GROUPED, sliding_window=5, head_dim=8, layer_types=[_SLIDING, _FULL])),
-    "gpt-neo": ("GPTNeo", dict(_SHAPE, **_LOCAL, bos_token_id=1, eos_token_id=2)),
+    "gpt-neo": ("GPTNeo", dict(_NEO, bos_token_id=1, eos_token_id=2)),
     "gpt-neox": ("GPTNeoX", _NEOX),
     "olmo2": ("Olmo2", _GROUPED),
     "phi3": ("Phi3", dict(_GROUPED, sliding_window=5)),
