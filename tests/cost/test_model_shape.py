@@ -19,12 +19,6 @@ LLAMA = {
 SHAPE = ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500)
 
 
-def config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps({name: value for name, value in {**LLAMA, **changes}.items() if value is not None}))
-    return path
-
-
 def test_counted_by_hand():
     """A layer: queries and output 64 x 64 each, keys and values 64 x 16 each, three matrices of 64 x 96; the output
     matrix 500 x 64.
@@ -48,16 +42,10 @@ def test_against_models_of_hugging_face(tmp_path, family, tied):
     """All matrices of the built model: those that a pass reads, and the embedding table if it is separate."""
     import torch
     import transformers
+    from support.tiny_families import small_config
 
-    names = {"vocab_size": 50, "tie_word_embeddings": tied}
-    if family == "gpt2":
-        names |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}
-    else:
-        names |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-        names |= {"intermediate_size": 80, "max_position_embeddings": 16}
-    if family in ("llama", "qwen3"):
-        names |= {"num_key_value_heads": 2, "head_dim": 16}
-    built = transformers.AutoConfig.for_model(family, **names)
+    changes = {"gpt2": {"n_inner": None}, "gpt_neox": {}}.get(family, {"head_dim": 16})
+    built = small_config(family, tie_word_embeddings=tied, **changes)
     built.save_pretrained(tmp_path)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(built)
@@ -105,7 +93,9 @@ def test_names_of_other_families(tmp_path):
     ],
 )
 def test_refused_configurations(tmp_path, changes, message):
-    refuses(ValueError, lambda: ModelShape.from_config(config(tmp_path, **changes)), *message)
+    path, told = tmp_path / "config.json", LLAMA | changes
+    path.write_text(json.dumps({name: value for name, value in told.items() if value is not None}))
+    refuses(ValueError, lambda: ModelShape.from_config(path), *message)
 
 
 def test_refused_checkpoints(tmp_path):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from support.device_rescorer import DEVICE, device_rescorer, on_device, padded_histories
-from support.oracle import Backoff, padded
+from support.device_rescorer import DEVICE, device_rescorer, on_device
+from support.oracle import Backoff, padded, padded_histories
 from support.problems import VOCAB, problems
 from support.refusals import refused, refuses
 

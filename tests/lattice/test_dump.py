@@ -1,39 +1,51 @@
-"""Dumps: written, read back, checked; logits reduced to dumps; interruption and refusals."""
+"""Dumps: written, read back, checked and refused. Damage gives a clear error or the right answer, never a crash, a hang
+or a huge allocation.
 
+RESCORE_FUZZ sets the number of mutations (300 by default).
+"""
+
+import hashlib
 import json
+import random
+import shutil
 import tracemalloc
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from support import dumps
-from support.dumps import H, K, V
+from support import dumps, fuzz
+from support.dumps import H, K
 from support.refusals import refused, refuses
 
-from rescore.lattice.dump import Dump, crc32_of
+from rescore.lattice.dump import VERIFY_BYTES, Dump, crc32_of
 from rescore.lattice.dump_block import is_loop
-from rescore.lattice.dump_writer import DumpWriter
-from rescore.lattice.logits_file import LogitsSource, reduce_logits
+from rescore.lattice.dump_writer import ARRAYS, DumpWriter
 
 
-def change_header(path, **changes) -> None:
+def change_header(path, change) -> None:
     """Edit dump.json by hand, without its checksum."""
     file = path / "dump.json"
     value = json.loads(file.read_text())
     value.pop("crc32")
-    value.update(changes)
+    change(value)
     file.write_text(json.dumps(value))
 
 
 def change_arrays(path, change) -> None:
     """Rewrite the first shard with `change` applied to its arrays, and dump.json to fit."""
-    value = json.loads((path / "dump.json").read_text())
-    file = path / value["shards"][0]["file"]
+    file = path / Dump.open(path).header.shards[0].file
     arrays = load_file(file)
     change(arrays)
     save_file(arrays, file)
-    value["shards"][0] |= {"bytes": file.stat().st_size, "crc32": crc32_of(file)}
-    change_header(path, shards=value["shards"])
+    change_header(path, shard(bytes=file.stat().st_size, crc32=crc32_of(file)))
+
+
+def shard(**changes):
+    return lambda value: value["shards"][0].update(changes)
+
+
+def task(**changes):
+    return lambda value: value["tasks"][0].update(changes)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +93,7 @@ def test_info_and_loops(tmp_path):
     assert info["tasks"][0]["loop_share"] == pytest.approx(1 / 3) and info["loop_share"] == pytest.approx(1 / 5)
     assert info["bytes"] == sum(task["bytes"] for task in info["tasks"])
     assert is_loop([9] * 10 + [1, 2, 3, 4] * 6) and not is_loop([1] * 23) and not is_loop(list(range(8)) * 3)
-    tasks = json.loads((tmp_path / "dump" / "dump.json").read_text())["tasks"]
-    change_header(tmp_path / "dump", tasks=[task | {"loop_share": 0.5} for task in tasks])
+    change_header(tmp_path / "dump", task(loop_share=0.5))
     refuses(ValueError, lambda: Dump.open(tmp_path / "dump").check(), "'first'", "loop_share", "0.5", "1", "3")
 
 
@@ -100,12 +111,8 @@ def test_a_greedy_dump_is_exact(tmp_path):
     refuses(ValueError, lambda: dumps.write(tmp_path / "dump", "greedy", made), "'second'", "0")
     assert list(tmp_path.iterdir()) == []
 
-    dumps.write(tmp_path / "dump", "greedy")
-
-    def change(arrays):
-        arrays["tokens"][31] = arrays["topk_ids"][31, 0, 1]
-
-    change_arrays(tmp_path / "dump", change)
+    made = dumps.write(tmp_path / "dump", "greedy")
+    change_arrays(tmp_path / "dump", put("tokens", 31, made[1]["topk_ids"][1, 0, 1]))
     refuses(ValueError, lambda: list(Dump.open(tmp_path / "dump").blocks(rows=1)), "'first'", "1")
     assert len(list(Dump.open(tmp_path / "dump", allow_inexact=True).blocks())) == 2
 
@@ -115,14 +122,6 @@ def put(name, index, value):
         arrays[name][index] = value
 
     return change
-
-
-def drop(name):
-    return lambda arrays: arrays.pop(name)
-
-
-def cast(name, dtype):
-    return lambda arrays: arrays.update({name: arrays[name].astype(dtype)})
 
 
 BAD_ARRAYS = {
@@ -137,9 +136,9 @@ BAD_ARRAYS = {
     ("4", "50"): put("tokens", 4, 50),
     ("-1",): put("tokens", 4, -1),
     ("prompt_tokens", "99"): put("prompt_tokens", 0, 99),
-    ("'entropy'",): drop("entropy"),
+    ("'entropy'",): lambda arrays: arrays.pop("entropy"),
     ("'more'",): lambda arrays: arrays.update(more=np.zeros(1)),
-    ("tokens", "int64", "uint16", "int32"): cast("tokens", np.int64),
+    ("tokens", "int64", "uint16", "int32"): lambda arrays: arrays.update(tokens=arrays["tokens"].astype(np.int64)),
     ("topk_ids", "[41, 4, 6]", "dump.json", "[41, 4, 5]"): lambda arrays: arrays.update(
         topk_ids=arrays["topk_ids"][..., :5].copy()
     ),
@@ -155,14 +154,6 @@ def test_bad_arrays_are_refused_by_name_and_position(tmp_path, text):
     dumps.write(tmp_path / "dump")
     change_arrays(tmp_path / "dump", BAD_ARRAYS[text])
     refuses(ValueError, lambda: list(Dump.open(tmp_path / "dump").blocks()), *text)
-
-
-def shard(**changes):
-    return lambda value: value["shards"][0].update(changes)
-
-
-def task(**changes):
-    return lambda value: value["tasks"][0].update(changes)
 
 
 BAD_HEADERS = {
@@ -197,12 +188,8 @@ BAD_HEADERS = {
 @pytest.mark.parametrize("place, got", BAD_HEADERS)
 def test_bad_headers_are_refused(tmp_path, place, got):
     dumps.write(tmp_path / "dump")
-    value = json.loads((tmp_path / "dump" / "dump.json").read_text())
-    value.pop("crc32")
-    BAD_HEADERS[place, got](value)
-    (tmp_path / "dump" / "dump.json").write_text(json.dumps(value))
-    with refused((ValueError, OSError), place, got):
-        Dump.open(tmp_path / "dump")
+    change_header(tmp_path / "dump", BAD_HEADERS[place, got])
+    refuses((ValueError, OSError), lambda: Dump.open(tmp_path / "dump"), place, got)
 
 
 def test_checksums(tmp_path):
@@ -210,7 +197,7 @@ def test_checksums(tmp_path):
     text = (tmp_path / "dump" / "dump.json").read_text()
     (tmp_path / "dump" / "dump.json").write_text(text.replace("a test", "a text"))
     refuses(ValueError, lambda: Dump.open(tmp_path / "dump"), "crc32")
-    change_header(tmp_path / "dump", shards=[one | {"crc32": None} for one in json.loads(text)["shards"]])
+    change_header(tmp_path / "dump", shard(crc32=None))
     Dump.open(tmp_path / "dump").check()  # nothing to compare with
     (tmp_path / "dump" / "dump.json").write_text(json.dumps(json.loads(text)))  # layout does not matter
     file = tmp_path / "dump" / Dump.open(tmp_path / "dump").header.shards[0].file
@@ -272,90 +259,6 @@ def test_large_vocabularies_take_32_bits(tmp_path):
     assert block.topk_ids.dtype == np.int32 and (block.topk_ids == one["topk_ids"] + (1 << 16)).all()
 
 
-def logits_file(path, logits, dtype):
-    """Writes logits [n, h, V] as fp32, fp16 or bf16; returns what they are in float32."""
-    if dtype == "bf16":
-        bits = (logits.view(np.uint32) >> 16).astype(np.uint16)  # cut off, not rounded
-        stored, kept = bits.view("V2"), (bits.astype(np.uint32) << 16).view(np.float32)
-    else:
-        stored = logits.astype({"fp32": np.float32, "fp16": np.float16}[dtype])
-        kept = stored.astype(np.float32)
-    if path.suffix == ".npy":
-        np.save(path, stored)
-    elif path.suffix == ".npz":
-        np.savez_compressed(path, logits=stored, another=np.zeros(3))
-    elif dtype == "bf16":
-        import torch
-        from safetensors.torch import save_file as save_tensors
-
-        save_tensors({"logits": torch.from_numpy(kept).bfloat16()}, path)
-    else:
-        save_file({"logits": stored}, path)
-    return kept
-
-
-def source(folder, logits, texts="tokens.npz"):
-    return LogitsSource(task="text", logits=folder / logits, texts=folder / texts)
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
-    monkeypatch.setattr("rescore.lattice.logits_file.BLOCK_BYTES", 3 * 4 * H * V)
-    made = dumps.sequences()
-    kept = logits_file(tmp_path / f"logits{suffix}", np.concatenate([one["logits"] for one in made]), dtype)
-    texts = {}
-    for name, offsets, own in (("tokens", "offsets", "tokens"), ("prompt_tokens", "prompt_offsets", "prompt")):
-        texts[name] = np.concatenate([one[own] for one in made])
-        texts[offsets] = np.cumsum([0, *(len(one[own]) for one in made)])
-    np.savez(tmp_path / "tokens.npz", **texts)
-    logits = source(tmp_path, f"logits{suffix}")
-    dump = reduce_logits([logits], tmp_path / "dump", dumps.header(), logp_dtype=np.float32)
-    block = next(dump.blocks())
-    logp = kept.astype(np.float64) - np.log(np.exp(kept.astype(np.float64)).sum(-1, keepdims=True))
-    order = np.argsort(-logp, axis=-1, kind="stable")[..., :K]
-    assert (block.topk_ids == order).all()
-    assert all((getattr(block, name) == array).all() for name, array in texts.items())
-    np.testing.assert_allclose(block.topk_logp, np.take_along_axis(logp, order, -1), atol=1e-5)
-    np.testing.assert_allclose(block.entropy, -(np.exp(logp) * logp).sum(-1), atol=1e-5)
-
-
-BAD_FILES = {  # what cli/test_dump_reduce.py does not refuse by place
-    "two.npz": ["a.npy", "'logits'", "b.npy"],
-    "two.safetensors": ["'logits'"],
-    "fortran.npz": ["Fortran"],
-    "logits.pt": ["safetensors"],
-}
-BAD_TEXTS = [
-    ({"tokens": [1, 2]}, ["'offsets'"]),
-    ({"tokens": [1], "offsets": [0, 1]}, ["2", "1"]),
-    ({"tokens": [1.0, 2.0], "offsets": [0, 2]}, ["tokens", "float64", "[2]"]),
-    ({"tokens": [1, 2], "offsets": [0, 3]}, ["offsets", "0", "2", "3"]),
-    ({"tokens": [1, 2], "offsets": [0, 2], "prompt_tokens": [0][:0], "prompt_offsets": [0, 0, 0]}, ["prompt"]),
-]
-
-
-def test_bad_logits_files_are_refused(tmp_path):
-    logits = np.zeros((2, H, V), np.float32)
-    np.savez(tmp_path / "tokens.npz", tokens=[1, 2], offsets=[0, 2])
-
-    def reduce(name, tokens="tokens.npz"):
-        reduce_logits([source(tmp_path, name, tokens)], tmp_path / "dump", dumps.header())
-
-    np.save(tmp_path / "good.npy", logits)
-    np.savez(tmp_path / "two.npz", a=logits, b=logits)
-    np.savez(tmp_path / "fortran.npz", logits=np.asfortranarray(logits))
-    save_file({"a": logits, "b": logits}, tmp_path / "two.safetensors")
-    for name, named in BAD_FILES.items():
-        refuses(ValueError, lambda name=name: reduce(name), *named)
-    refuses(ValueError, lambda: reduce("good.npy", "tokens.txt"), "--tokens")
-    for arrays, named in BAD_TEXTS:
-        np.savez(tmp_path / "bad.npz", **{name: np.array(value) for name, value in arrays.items()})
-        refuses(ValueError, lambda: reduce("good.npy", "bad.npz"), *named)
-    assert not (tmp_path / "dump").exists()
-    reduce("good.npy")
-
-
 def test_memory_is_bounded_by_the_block(tmp_path):
     one = dumps.arguments(count=1)[0]
     sequence = {name: np.concatenate([value] * 60) for name, value in one.items() if name != "task"}
@@ -367,3 +270,54 @@ def test_memory_is_bounded_by_the_block(tmp_path):
     assert sum(len(block.sausages().ids) for block in large.blocks(rows=900)) == 40 * 1800
     assert tracemalloc.get_traced_memory()[1] < (5 << 20) < large.info()["bytes"]
     tracemalloc.stop()
+
+
+def everything(dump: Dump) -> str:
+    """A digest of all that a reader sees."""
+    digest = hashlib.sha256(repr(dump.header).encode())
+    for block in dump.blocks(rows=16):
+        for name in ("offsets", "prompt_offsets", *ARRAYS[:6]):
+            digest.update(np.ascontiguousarray(getattr(block, name)).tobytes())
+        sausages = block.sausages()
+        digest.update(sausages.ids.tobytes() + sausages.cost.tobytes() + block.truth().tobytes())
+        digest.update(block.histories(slice(None), 3).tobytes())
+    return digest.hexdigest()
+
+
+def test_mutations(tmp_path, monkeypatch):
+    good, path = tmp_path / "good", tmp_path / "dump"
+    dumps.write(good, "sampled")
+    right, draw, refused = everything(Dump.open(good)), random.Random(0), 0
+    shutil.copytree(good, path)
+    for _ in fuzz.times(300):
+        whole = draw.choice(sorted(good.iterdir()))
+        (path / whole.name).write_bytes(fuzz.damage(whole.read_bytes(), draw))
+        for least in (VERIFY_BYTES, -1):  # checksums of all shards, or of none
+            monkeypatch.setattr("rescore.lattice.dump.VERIFY_BYTES", least)
+            try:
+                seen = everything(Dump.open(path))
+            except (ValueError, OSError) as error:
+                assert str(error)
+                refused += 1
+            else:
+                assert least < 0 or seen == right
+        shutil.copy(whole, path / whole.name)
+    assert refused
+    assert everything(Dump.open(path)) == right
+
+
+def test_lying_sizes_allocate_nothing(tmp_path):
+    path = tmp_path / "dump"
+    dumps.write(path)
+    shard = next(path.glob("*.safetensors"))
+    data = shard.read_bytes()
+    tracemalloc.start()
+    for size in (2**63 - 1, 2**40, 99_000_000, 0):
+        shard.write_bytes(size.to_bytes(8, "little") + data[8:])
+        refuses(ValueError, lambda: Dump.open(path), "safetensors")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 << 20
+    shard.unlink()
+    shard.mkdir()
+    refuses(FileNotFoundError, lambda: Dump.open(path), path)

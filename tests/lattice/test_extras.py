@@ -51,8 +51,7 @@ def test_pip_understands_the_command():
     ],
 )
 def test_without_it(package, code, use):
-    ran = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None\n{code}"], capture_output=True, text=True
-    )
+    words = [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None\n{code}"]
+    ran = subprocess.run(words, capture_output=True, text=True)
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1] == f"ImportError: {use} needs the package {package}: {remedy(package)}"

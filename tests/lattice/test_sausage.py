@@ -1,31 +1,21 @@
-"""Sausages: made from logits and top-k arrays; refusals by name and position; the oracle, against a loop over slots."""
+"""Sausages: made from logits and top-k arrays; refusals by name and position; the oracle, against a loop over slots.
+In tensors on the CPU the native core reads their memory, and answers as it does to arrays.
+"""
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import ROOT
 from support.refusals import refused, refuses
 
+from rescore.decode.draft.heads_lattice import TensorRescorer
+from rescore.decode.draft.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage, oracle_by_width, oracle_lengths, ranks
+from rescore.lattice.tensors import TensorSausage, TensorTrees
+from rescore.lattice.tree import TokenTree, Trees
 from rescore.lm.model import example
-
-
-def worked() -> Sausage:
-    return Sausage.from_topk(example.IDS, -np.array(example.COST), vocab_size=len(example.WORDS))
-
-
-def test_from_logits_of_tensors():
-    import torch
-
-    logits = torch.randn(4, 3, 60, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        tensor = logits.to(dtype)
-        ours = Sausage.from_logits(tensor, 5)
-        want = torch.log_softmax(tensor.detach().float(), -1)
-        np.testing.assert_allclose(ours.cost, -want.gather(-1, torch.from_numpy(ours.ids).long()).numpy(), atol=1e-5)
-        again = Sausage.from_topk(torch.from_numpy(ours.ids), torch.from_numpy(-ours.cost).to(dtype))
-        assert (again.ids[..., 0] == ours.ids[..., 0]).all() or dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("value,name", [(np.nan, "NaN"), (np.inf, "+inf")])
@@ -49,12 +39,17 @@ def test_from_logits_refuses():
 
 
 def test_the_worked_example():
-    sausage = worked()
+    sausage = Sausage.from_topk(example.IDS, -np.array(example.COST), vocab_size=len(example.WORDS))
     assert (sausage.slots, sausage.width, sausage.is_batch) == (3, 2, False)
     assert [example.WORDS[i] for i in sausage.first] == ["Lionel", "Ronaldo", "scored"]
     np.testing.assert_allclose(sausage.cost, example.COST, rtol=1e-6)
     assert sausage.top_k(1).ids.tolist() == [[0], [3], [4]]
     assert sausage.head(2).slots == 2
+    truth = np.array([example.LIONEL, example.MESSI, example.STOP, example.STOP])
+    assert ranks(sausage, truth).tolist() == [0, 1, 1]
+    assert oracle_by_width(sausage, truth).tolist() == [1, 3]
+    assert ranks(sausage, truth[:1]).tolist() == [0, -1, -1]
+    assert int(oracle_lengths(sausage, truth)) == 3
 
 
 def test_from_topk_sorts_by_logp_and_keeps_the_order_of_ties():
@@ -88,19 +83,16 @@ def test_from_topk_refuses(name):
     refuses(kind, lambda: Sausage.from_topk(ids, np.array(logp), vocab_size=6), *text)
 
 
-INF = np.inf
-
-
 @pytest.mark.parametrize(
     "ids, cost, named",
     [
         ([[1, 2]], [[2.0, 1.0]], ["cost[0, 1]"]),
         ([[1, -1]], [[1.0, 2.0]], ["cost[0, 1] = 2.0", "+inf"]),
-        ([[-1, 2]], [[INF, 1.0]], ["ids[0, 1]"]),
+        ([[-1, 2]], [[np.inf, 1.0]], ["ids[0, 1]"]),
         ([[1, 2]], [[np.nan, 1.0]], ["cost[0, 0]", "NaN"]),
-        ([[1, 2]], [[1.0, INF]], ["cost[0, 1] = inf"]),
+        ([[1, 2]], [[1.0, np.inf]], ["cost[0, 1] = inf"]),
         ([[1, 2]], [[1.0]], ["cost"]),
-        ([[1, -3]], [[1.0, INF]], ["ids[0, 1] = -3", "-1"]),
+        ([[1, -3]], [[1.0, np.inf]], ["ids[0, 1] = -3", "-1"]),
     ],
 )
 def test_the_constructor_refuses(ids, cost, named):
@@ -111,25 +103,28 @@ def test_the_constructor_refuses(ids, cost, named):
 
 def test_batches_of_ragged_sausages():
     short = Sausage.from_topk([[7, 8, 9]], -np.array([[1.0, 2.0, 3.0]]))
-    batch = Sausage.batch([worked(), short])
+    worked = example.sausage()
+    batch = Sausage.batch([worked, short])
     assert batch.ids.shape == (2, 3, 3) and batch.batch_size == 2
     assert batch.lengths.tolist() == [3, 1]
     assert batch.widths.tolist() == [[2, 2, 2], [3, 0, 0]]
     assert batch.first.tolist() == [[0, 3, 4], [7, -1, -1]]
-    assert (batch[0].ids[:, :2] == worked().ids).all()
+    assert (batch[0].ids[:, :2] == worked.ids).all()
     assert batch[1].lengths == 1 and batch[:1].batch_size == 1 and batch[np.array([1, 0])].lengths.tolist() == [1, 3]
     assert [one.lengths for one in batch] == [3, 1]
     Sausage(ids=batch.ids, cost=batch.cost)  # what batch makes passes the checks
 
 
-def test_single_sausages_are_no_batches():
-    refuses(TypeError, lambda: worked()[0], "sausage")
-    with refused(TypeError, "batch"):
-        _ = worked().batch_size
-    refuses(TypeError, lambda: Sausage.batch([worked()])[0, 1])
+def test_what_else_is_refused():
+    worked = example.sausage()
+    refuses(TypeError, lambda: worked[0], "sausage")
+    refuses(TypeError, lambda: worked.batch_size, "batch")
+    refuses(TypeError, lambda: Sausage.batch([worked])[0, 1])
     refuses(ValueError, lambda: Sausage.batch([]), "sausages")
-    refuses(ValueError, lambda: worked().top_k(0), "top_k", "1", "0")
-    refuses(ValueError, lambda: worked().head(0), "head", "1", "0")
+    refuses(ValueError, lambda: worked.top_k(0), "top_k", "1", "0")
+    refuses(ValueError, lambda: worked.head(0), "head", "1", "0")
+    refuses(TypeError, lambda: ranks(worked, np.array([0.0])), "truth", "float64")
+    refuses(ValueError, lambda: ranks(worked, np.array([[0, 1, 2]])), "truth", "[T]", "[3, 2]", "[1, 3]")
 
 
 def test_the_examples_of_the_readme():
@@ -191,16 +186,51 @@ def test_equals_a_loop(seed, slots, width):
         assert int(oracle_lengths(part, truth[b])) == want[part.width - 1]
 
 
-def test_the_oracle_of_the_worked_example():
-    sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
-    truth = np.array([example.LIONEL, example.MESSI, example.STOP, example.STOP])
-    assert ranks(sausage, truth).tolist() == [0, 1, 1]
-    assert oracle_by_width(sausage, truth).tolist() == [1, 3]
-    assert ranks(sausage, truth[:1]).tolist() == [0, -1, -1]
-    assert int(oracle_lengths(sausage, truth)) == 3
+CPU = torch.device("cpu")
+HISTORY = np.array([example.HISTORY], np.int32)
 
 
-def test_truths_refused():
-    sausage = Sausage.from_topk(example.IDS, -np.array(example.COST))
-    refuses(TypeError, lambda: ranks(sausage, np.array([0.0])), "truth", "float64")
-    refuses(ValueError, lambda: ranks(sausage, np.array([[0, 1, 2]])), "truth", "[T]", "[3, 2]", "[1, 3]")
+def test_tensors_are_answered_in_tensors(worked):
+    rescorer, batch = Rescorer(worked[0], alpha=0.5), Sausage.batch([worked[1]])
+    found = TensorRescorer(rescorer).trees(TensorSausage.of(batch, CPU), torch.from_numpy(HISTORY), 9)
+    wanted = rescorer.trees(batch, HISTORY, 9)
+    for name in ("tokens", "parents", "depths", "logq", "count"):
+        assert np.array_equal(getattr(found, name).numpy(), getattr(wanted, name)), name
+    assert np.array_equal(found.ancestor_mask()[0].numpy(), wanted[0].ancestor_mask())
+    assert found.position_ids(torch.tensor([4])).tolist() == (found.depths + 4).tolist()
+    single = TensorRescorer(rescorer).trees(TensorSausage.of(worked[1], CPU), torch.from_numpy(HISTORY[0]), 2)
+    assert np.array_equal(single.tokens[0].numpy(), wanted.tokens[0, :2])
+
+
+@pytest.mark.parametrize("n", [1, 2, 40, 64])
+def test_masks_of_chains(n):
+    tree = TokenTree.from_drafts(np.arange(n, dtype=np.int32)[None])
+    columns = (tree.tokens, tree.parents, tree.depths, np.zeros(n, np.float32), np.array(n, np.int32))
+    trees = TensorTrees.of(Trees.of_core(tuple(column[None] for column in columns)))
+    assert np.array_equal(trees.ancestor_mask()[0].numpy(), tree.ancestor_mask())
+
+
+def test_from_logits_of_tensors():
+    logits = torch.randn(4, 3, 60, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        tensor = logits.to(dtype)
+        ours = Sausage.from_logits(tensor, 5)
+        want = torch.log_softmax(tensor.detach().float(), -1)
+        np.testing.assert_allclose(ours.cost, -want.gather(-1, torch.from_numpy(ours.ids).long()).numpy(), atol=1e-5)
+        again = Sausage.from_topk(torch.from_numpy(ours.ids), torch.from_numpy(-ours.cost).to(dtype))
+        assert (again.ids[..., 0] == ours.ids[..., 0]).all() or dtype == torch.bfloat16
+    found = TensorSausage.from_logits(logits.detach(), 7)
+    wanted = Sausage.from_logits(logits, 7)
+    assert np.array_equal(found.ids.numpy(), wanted.ids) and np.abs(found.cost.numpy() - wanted.cost).max() < 1e-5
+
+
+def test_a_device_has_rescorers_of_fixed_weights(worked):
+    rescorer = Rescorer(worked[0], alpha=1.0)
+    refuses(ValueError, lambda: TensorRescorer(rescorer).on(torch.device("meta")), "rescoring")
+    refuses(ValueError, lambda: TensorRescorer(Rescorer(worked[0])), "rescorer")  # a calibrated q
+
+
+@pytest.mark.parametrize("call", ["tree", "trees", "paths", "normalise"])
+def test_a_rescorer_takes_arrays(worked, call):
+    with refused(TypeError, "TensorSausage", call):
+        getattr(Rescorer(worked[0], alpha=1.0), call)(TensorSausage.of(worked[1], CPU), HISTORY[0])

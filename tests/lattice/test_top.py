@@ -27,15 +27,20 @@ ROWS = st.integers(1, 300).flatmap(lambda n: arrays(np.float32, n, elements=FLOA
 BITS = st.integers(1, 300).flatmap(lambda n: arrays(np.uint16, n))
 
 
+def check(row, k, ids, logp, entropy, *, of_logp=2e-5, of_entropy):
+    """Against the twin, with these tolerances."""
+    wanted, shares, uncertainty = twin(row, k)
+    assert ids.tolist() == wanted.tolist()
+    assert logp == pytest.approx(shares, abs=of_logp) and entropy == pytest.approx(uncertainty, abs=of_entropy)
+
+
 @given(row=ROWS, k=st.integers(1, 20))
 def test_of_any_row(row, k):
     k = min(k, len(row))
     if not np.isfinite(row).any():
         row[len(row) // 2] = 3.0
-    wanted, shares, uncertainty = twin(row, k)
-    (ids,), (logp,), entropy = _core.top(row[None], k)
-    assert ids.tolist() == wanted.tolist()
-    assert logp == pytest.approx(shares, abs=2e-5) and entropy == pytest.approx(uncertainty, abs=2e-6)
+    wanted, shares, _ = twin(row, k)
+    check(row, k, *(one[0] for one in _core.top(row[None], k)), of_entropy=2e-6)
     (ids,), (p,) = _core.top_predictions([row[None]], k)
     assert ids.tolist() == wanted.tolist() and p == pytest.approx(np.exp(shares), rel=2e-5)
 
@@ -54,9 +59,7 @@ def test_of_arrays(seed, shape, levels, dtype, block):
         patch.setattr(top, "BLOCK_BYTES", block)
         ids, logp, entropy = top.top_of_logits(logits, 5)
     for index in np.ndindex(shape[:-1]):
-        wanted, shares, uncertainty = twin(logits[index].astype(np.float32), 5)
-        assert ids[index].tolist() == wanted.tolist()
-        assert logp[index] == pytest.approx(shares, abs=2e-5) and entropy[index] == pytest.approx(uncertainty, abs=2e-5)
+        check(logits[index].astype(np.float32), 5, ids[index], logp[index], entropy[index], of_entropy=2e-5)
 
 
 ORDERS = {
@@ -72,11 +75,8 @@ ORDERS = {
 def test_of_real_vocabularies(vocab_size, order):
     drawn = (np.random.default_rng(vocab_size).standard_normal((3, vocab_size)) * 5).astype(np.float32)
     logits = ORDERS[order](drawn)
-    found = _core.top(logits, 16)
-    for row, ids, logp, entropy in zip(logits, *found):
-        wanted, shares, uncertainty = twin(row, 16)
-        assert ids.tolist() == wanted.tolist()
-        assert logp == pytest.approx(shares, abs=2e-6) and entropy == pytest.approx(uncertainty, abs=5e-6)
+    for row, *found in zip(logits, *_core.top(logits, 16)):
+        check(row, 16, *found, of_logp=2e-6, of_entropy=5e-6)
 
 
 @given(row=BITS)

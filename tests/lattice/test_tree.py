@@ -34,24 +34,18 @@ def test_the_mask_is_the_prefix_relation(drafts):
     assert tree.position_ids(100).tolist() == [100 + len(s) for s in all_strings]
 
 
-@given(DRAFTS, st.lists(st.integers(0, 3), max_size=6), st.integers(0, 3))
-def test_accepted_length_of_every_size(drafts, truth, extra):
-    tree = TokenTree.from_drafts(padded(drafts))
-    want = [longest(strings(tree)[: n + 1], truth) for n in range(tree.size)]
-    tokens, parents = (np.append(array, np.full(extra, -1, np.int32))[None] for array in (tree.tokens, tree.parents))
-    line = np.array([truth + [-1, -1]], np.int32)
-    got = accepted_by_size(tokens, parents, line)
+@given(st.lists(DRAFTS, min_size=1, max_size=3), st.data())
+def test_accepted_length_of_every_size(several, data):
+    """Of batches of trees, the smaller ones padded."""
+    trees = [TokenTree.from_drafts(padded(drafts)) for drafts in several]
+    truths = [data.draw(st.lists(st.integers(0, 3), max_size=6)) for _ in trees]
+    lines, batch = padded([[*truth, -1, -1] for truth in truths]), Trees.joined(trees)
+    got = accepted_by_size(batch.tokens, batch.parents, lines)
     assert got.dtype == np.int32
-    assert got[0].tolist() == want + want[-1:] * extra
-    for n in range(tree.size + 1):
-        assert tree.head(n).accepted(line[0]) == ([0] + want)[n]
-
-
-def test_accepted_by_size_of_a_batch():
-    tokens = np.array([[1, 2, 3, -1], [4, 1, 2, 2]], np.int32)
-    parents = np.array([[-1, 0, 1, -1], [-1, -1, 1, 2]], np.int32)
-    truth = np.array([[1, 9, 9], [1, 2, -1]], np.int32)
-    assert accepted_by_size(tokens, parents, truth).tolist() == [[1, 1, 1, 1], [0, 1, 2, 2]]
+    for tree, truth, line, lengths in zip(trees, truths, lines, got.tolist()):
+        want = [longest(strings(tree)[: n + 1], truth) for n in range(tree.size)]
+        assert lengths == want + want[-1:] * (batch.tokens.shape[1] - tree.size)
+        assert [tree.head(n).accepted(line) for n in range(tree.size + 1)] == [0, *want]
 
 
 def test_single_trees_as_a_batch():

@@ -11,9 +11,9 @@ from rescore.lm.model.ngram import NGram
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory) -> Dump:
-    """Its heads often list the true token."""
+    """Of several shards; its heads often list the true token."""
     path = tmp_path_factory.mktemp("likely") / "dump"
-    dumps.write(path, made=dumps.likely_sequences(12))
+    dumps.write(path, made=dumps.likely_sequences(12), shard_bytes=4000)
     return Dump.open(path)
 
 

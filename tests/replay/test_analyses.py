@@ -10,13 +10,7 @@ from support.slow_replay import block_efficiency, by_paths, by_tree, in_candidat
 
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.replay import rows
-from rescore.decode.replay.analyses.efficiency import (
-    GRID,
-    compare_models,
-    compare_orders,
-    oracle_efficiency,
-    weights_by_task,
-)
+from rescore.decode.replay.analyses import efficiency
 from rescore.decode.replay.analyses.entropies import BINS, entropies, h_max, regression
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, lost_tokens
 from rescore.decode.replay.analyses.recall import recall
@@ -60,18 +54,10 @@ def test_regression_by_hand():
 ALPHA = np.array([[0.5, 0.3, 0.2], [0.1, 0.0, 0.4]])
 
 
-def slow_recall(dump, task, models, k):
-    """{head: [hits at 1..k], total} of heads 1..h, and of slots on the path by head cost and rescored."""
-    heads = {head: [0] * (k + 1) for head in range(1, dumps.H + 1)}
-    on_path = {head: [0] * (k + 1) for head in range(2, dumps.H + 1)}
-    rescored = {head: [0] * (k + 1) for head in range(2, dumps.H + 1)}
-
-    def note(counts, rank):
-        counts[k] += 1
-        for place in range(k):
-            counts[place] += rank is not None and rank <= place
-
-    for block in dump.blocks(task):
+def slow_recall(blocks, models, k):
+    """{head: shares of hits at 1..k} of heads 1..h, and of slots on the path by head cost and rescored."""
+    heads, on_path, rescored = ({head: [] for head in range(first, dumps.H + 1)} for first in (1, 2, 2))
+    for block in blocks:
         for row in range(block.rows):
             end = int(block.sequence_ends[row])
             history, follows = block.history(row, 9).tolist(), True
@@ -80,45 +66,36 @@ def slow_recall(dump, task, models, k):
                     break
                 token, ids = int(block.tokens[row + head - 1]), block.topk_ids[row, head - 1, :k].tolist()
                 rank = ids.index(token) if token in ids else None
-                note(heads[head], rank)
+                heads[head].append(rank)
                 if head == 1:
                     continue
                 if follows:
-                    note(on_path[head], rank)
+                    on_path[head].append(rank)
                     score = [-float(x) for x in block.topk_logp[row, head - 1, :k]]
                     for j, model in enumerate(models):
                         state = model.core.start(np.array(history, np.int32))
                         score = [s + ALPHA[j, head - 2] * model.core.step(state, w)[1] for s, w in zip(score, ids)]
                     better = rank is not None and sum((s, i) < (score[rank], rank) for i, s in enumerate(score))
-                    note(rescored[head], None if rank is None else better)
+                    rescored[head].append(None if rank is None else better)
                 follows = follows and rank is not None
                 history.append(token)
-    return heads, on_path, rescored
+    return {"heads": shares(heads, k), "on_path": shares(on_path, k), "rescored": shares(rescored, k)}
 
 
-def shares(counts):
-    return {str(head): [hit / row[-1] for hit in row[:-1]] if row[-1] else None for head, row in counts.items()}
+def shares(ranks, k):
+    """How many of each head's ranks are among the first 1..k."""
+    found = {head: np.array([k if rank is None else rank for rank in own])[:, None] for head, own in ranks.items()}
+    return {str(head): (own <= np.arange(k)).mean(axis=0).tolist() if len(own) else None for head, own in found.items()}
 
 
-@pytest.mark.parametrize("k", [2, 6])
-def test_recall_is_that_of_loops(dump, models, k):
-    found = recall(dump, Rescorer(models, alpha=ALPHA), top_k=k)
+@pytest.mark.parametrize("k, part", [(2, "all"), (6, "all"), (6, "tune"), (6, "heldout")])
+def test_recall_is_that_of_loops(dump, models, k, part):
+    split = Split.of_dump(dump).part(part)
+    found = recall(dump, Rescorer(models, alpha=ALPHA), top_k=k, split=split)
     for one in found:
-        expected = slow_recall(dump, one.task, models, k)
-        for name, counts in zip(("heads", "on_path", "rescored"), expected):
-            assert one.to_json()[name] == shares(counts), (one.task, name)
-    (first, _) = found
-    assert first.rescored.to_json() != first.on_path.to_json()
-
-
-def test_recall_of_parts_adds_up(dump, models):
-    split, rescorer = Split.of_dump(dump), Rescorer(models, alpha=ALPHA)
-    whole, tune, rest = (
-        recall(dump, rescorer, split=part) for part in (None, split.part("tune"), split.part("heldout"))
-    )
-    for a, b, c in zip(whole, tune, rest):
-        np.testing.assert_array_equal(a.rescored.hits, b.rescored.hits + c.rescored.hits)
-        np.testing.assert_array_equal(a.heads.total, b.heads.total + c.heads.total)
+        told, wanted = one.to_json(), slow_recall(split.blocks(dump, one.task), models, k)
+        assert {name: told[name] for name in wanted} == wanted, one.task
+    assert found[0].rescored.to_json() != found[0].on_path.to_json()
 
 
 @pytest.fixture(scope="module")
@@ -156,10 +133,6 @@ def test_causes(dump, rescorer, budget, larger):
     assert seen == set(CAUSES)
 
 
-def test_budgets_are_checked(dump, rescorer):
-    refuses(ValueError, lambda: lost_tokens(dump, rescorer, budget=16, larger=16), "budget", "16")
-
-
 def test_acceptance_by_slot(dump, rescorer):
     ways = {"tree": by_tree(rescorer, 4), "best": by_paths(rescorer, 1)}
     result = replay_dump(dump, [rows.trees(rescorer, {"tree": 4}), rows.paths(rescorer, {"best": 1})])
@@ -182,7 +155,7 @@ def slow(dump, accepted_of) -> dict[str, float]:
 
 
 def test_oracle_of_widths_and_heads(dump):
-    table = oracle_efficiency(dump, widths=[1, 2, 6], heads=[2, 3, 4])
+    table = efficiency.oracle_efficiency(dump, widths=[1, 2, 6], heads=[2, 3, 4])
     assert len(table.rows) == 9
     for name, facts in table.rows.items():
 
@@ -193,14 +166,12 @@ def test_oracle_of_widths_and_heads(dump):
 
 
 def test_oracle_by_default(dump):
-    rows = oracle_efficiency(dump).rows.values()
+    rows = efficiency.oracle_efficiency(dump).rows.values()
     assert [(row["heads"], row["k"]) for row in rows] == [(heads, k) for heads in (3, 4) for k in (1, 2, 4, 6)]
-    refuses(ValueError, lambda: oracle_efficiency(dump, widths=[7]), "1..6", "7")
-    refuses(ValueError, lambda: oracle_efficiency(dump, heads=[3, 5]), "2..4", "5")
 
 
 def test_orders(dump, model):
-    table = compare_orders(dump, model, alpha=0.4, paths=4)
+    table = efficiency.compare_orders(dump, model, alpha=0.4, paths=4)
     assert list(table.rows) == ["base", "2-gram", "2-gram p=4", "3-gram", "3-gram p=4", "oracle k=2", "oracle k=6"]
     assert table.efficiency("base") == slow(dump, by_paths(Rescorer(), 1))
     texts = [block.tokens.astype(np.int32) for block in dump.blocks()]
@@ -213,7 +184,7 @@ def test_orders(dump, model):
 def test_models_side_by_side(dump, model):
     other = build([[1, 2, 3]], order=2, vocab_size=dumps.V, end_of_text=0)
     weights = [0.5, 0.3, 0.1]
-    report = compare_models(dump, {"mine": model, "other": other}, alpha=weights, paths=2).to_json(seed=1)
+    report = efficiency.compare_models(dump, {"mine": model, "other": other}, alpha=weights, paths=2).to_json(seed=1)
     assert report["tasks"] == list(dump.tasks)
     rows = {row["name"]: row for row in report["rows"]}
     for name, one in (("mine", model), ("other", other)):
@@ -222,15 +193,13 @@ def test_models_side_by_side(dump, model):
         low, high = rows[name]["mean_interval"]
         assert low <= rows[name]["mean"] <= high and rows[name]["model"] == name
     assert rows["mine p=2"]["verified_per_pass"] == 2 * (dumps.H - 1)
-    sixty = build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0)
-    refuses(ValueError, lambda: compare_models(dump, {"sixty": sixty}, alpha=1.0), "60", "50")
 
 
 def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
     split = Split.of_dump(dump)
     grid = (10.0, 0.1, 0.75)
-    found = weights_by_task(dump, model, split, grid=grid, seed=4)
-    assert found.grid == (0.1, 0.75, 10.0) and len(GRID) == 10
+    found = efficiency.weights_by_task(dump, model, split, grid=grid, seed=4)
+    assert found.grid == (0.1, 0.75, 10.0) and len(efficiency.GRID) == 10
     for one in found.tasks:
         efficiencies = {}
         for alpha in found.grid:
@@ -243,4 +212,17 @@ def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
         assert one.heldout == pytest.approx(efficiencies[one.best][1], abs=1e-12)
         base = block_efficiency(split.part("heldout").blocks(dump, one.task), by_paths(Rescorer(), 1))
         assert one.gain.interval.value == pytest.approx(one.heldout - base, abs=1e-12)
-    refuses(ValueError, lambda: weights_by_task(dump, model, split, grid=[1.0, 1]), "grid", "[1.0, 1]")
+
+
+def test_arguments_are_checked(dump, model):
+    split, sixty = Split.of_dump(dump), build([[1, 2, 3]], order=2, vocab_size=60, end_of_text=0)
+    refuses(ValueError, lambda: lost_tokens(dump, Rescorer(model, alpha=1.5), budget=16, larger=16), "budget", "16")
+    refuses(ValueError, lambda: efficiency.oracle_efficiency(dump, widths=[7]), "1..6", "7")
+    refuses(ValueError, lambda: efficiency.oracle_efficiency(dump, heads=[3, 5]), "2..4", "5")
+    refuses(ValueError, lambda: efficiency.compare_models(dump, {"sixty": sixty}, alpha=1.0), "60", "50")
+    refuses(
+        ValueError,
+        lambda: efficiency.weights_by_task(dump, model, split, grid=[1.0, 1]),
+        "grid",
+        "[1.0, 1]",
+    )

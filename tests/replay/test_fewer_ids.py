@@ -6,13 +6,6 @@ from support.oracle_lm import random_tables
 
 from rescore.lm.model.ngram import NGram
 
-VERBS = {
-    "run": ("run", "{dump}", "--lm", "{lm}", "--threads", 1),
-    "tune": ("tune", "{dump}", "--lm", "{lm}", "--threads", 1, "-o", "{out}.json"),
-    "report": ("report", "{dump}", "--lm", "{lm}", "--threads", 1, "-o", "{out}.html"),
-}
-MEASURED = {"run": "tasks", "tune": "heldout", "report": "figures"}
-
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
@@ -25,14 +18,17 @@ def world(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("verb, dump", [("run", "heads"), ("tune", "heads"), ("report", "headless")])
-def test_the_figures_are_those_of_the_widened_model(world, capsys, tmp_path, verb, dump):
-    found = []
-    for lm in ("few", "wide"):
-        places = {"dump": world / dump, "lm": world / f"{lm}.ngram", "out": tmp_path / lm}
-        found.append(cli.figures(capsys, *(str(word).format(**places) for word in VERBS[verb])))
-    few, wide = found
-    assert few[MEASURED[verb]] == wide[MEASURED[verb]]
+@pytest.mark.parametrize(
+    "verb, dump, suffix, measured",
+    [("run", "heads", "", "tasks"), ("tune", "heads", ".json", "heldout"), ("report", "headless", ".html", "figures")],
+)
+def test_the_figures_are_those_of_the_widened_model(world, capsys, tmp_path, verb, dump, suffix, measured):
+    def figures(lm):
+        out = ("-o", tmp_path / f"{lm}{suffix}") if suffix else ()
+        words = (verb, world / dump, "--lm", world / f"{lm}.ngram", "--threads", 1, *out)
+        return cli.figures(capsys, *words)[measured]
+
+    assert figures("few") == figures("wide")
 
 
 def test_a_model_of_more_ids_is_refused(world, capsys, tmp_path):

@@ -7,15 +7,10 @@ import pytest
 import torch
 from support import cli
 from support.tiny_blockwise import END, V, text, untrained, write_prompts, write_tokenizer
+from support.watched import Watched
 
 from rescore.decode.cli import main
-from rescore.decode.draft.baselines import (
-    LogitSpecDrafter,
-    PromptLookupDrafter,
-    RacerDrafter,
-    SuffixDrafter,
-    TokenRecyclingDrafter,
-)
+from rescore.decode.draft import baselines
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.calibration import HEADLESS
 from rescore.decode.draft.rescorer import Rescorer
@@ -74,17 +69,8 @@ def test_a_dump_holds_what_was_predicted_along_prompts(world):
             np.testing.assert_array_equal(block.topk_ids[int(block.offsets[s]), 0], block.prompt_topk_ids[part][-1])
 
 
-class AsInAReplay:
+class AsInAReplay(Watched):
     """A drafter that is told no predictions that the dump does not have: after rejected nodes, and beyond its K."""
-
-    drawn = 0
-
-    def __init__(self, drafter):
-        self.drafter = drafter
-
-    def open(self, prompts, shaping):
-        self.session = self.drafter.open(prompts, shaping)
-        return self
 
     def propose(self, step):
         def predictions(k):
@@ -94,10 +80,7 @@ class AsInAReplay:
                 read.ids[1 + rejected] = -1
             return found
 
-        return self.session.propose(replace(step, predictions=predictions))
-
-    def select(self, rows):
-        self.session.select(rows)
+        return super().propose(replace(step, predictions=predictions))
 
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
@@ -107,14 +90,12 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
     shaping = Shaping(sampling=Sampling(temperature=0.7, seed=1)) if kind == "sampled" else Shaping()
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {
-        "prompt-lookup": PromptLookupDrafter(10),
-        "suffix-decoding 32": SuffixDrafter(32),
-        "token-recycling": AsInAReplay(TokenRecyclingDrafter()),
-        "token-recycling 16": AsInAReplay(TokenRecyclingDrafter(16)),
-        "logit-spec 16": AsInAReplay(LogitSpecDrafter(16)),
-        "logit-spec 64": AsInAReplay(LogitSpecDrafter(64)),
-        "racer 16": AsInAReplay(RacerDrafter(16)),
-        "racer 64": AsInAReplay(RacerDrafter(64)),
+        "prompt-lookup": baselines.PromptLookupDrafter(10),
+        "suffix-decoding 32": baselines.SuffixDrafter(32),
+        "token-recycling": AsInAReplay(baselines.TokenRecyclingDrafter()),
+        "token-recycling 16": AsInAReplay(baselines.TokenRecyclingDrafter(16)),
+        **{f"logit-spec {n}": AsInAReplay(baselines.LogitSpecDrafter(n)) for n in (16, 64)},
+        **{f"racer {n}": AsInAReplay(baselines.RacerDrafter(n)) for n in (16, 64)},
         "lm-alone 16": NGramDrafter(lm, slots=16, nodes=16),
         "blend 16": BlendedDrafter(model, lm, nodes=16, calibration=HEADLESS, rejected=False),
         "blend-without-lm 32": BlendedDrafter(model, nodes=32, rejected=False),

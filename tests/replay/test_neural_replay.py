@@ -1,7 +1,5 @@
 """The replay of visited rows against one that rescores every row of a dump."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec import structs

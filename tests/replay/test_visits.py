@@ -46,21 +46,17 @@ def check(block, drafter, trees) -> None:
         assert (found[name].seconds[visited] > 0).all()
 
 
+TEXT = Calibration(open=False, text=((0.0, 1.0, -1.0), (0.7, 0.8, -1.2)))
+WEIGHTS = [{"calibration": one} for one in (DEFAULT, HEADLESS, Calibration(), TEXT)]
+
+
 @pytest.mark.parametrize("everywhere", [False, True])
-@pytest.mark.parametrize(
-    "calibration",
-    [DEFAULT, HEADLESS, Calibration(), Calibration(open=False, text=((0.0, 1.0, -1.0), (0.7, 0.8, -1.2)))],
-)
-def test_calibrated(blocks, model, calibration, everywhere):
-    rescorer = Rescorer(model, calibration=calibration)
+@pytest.mark.parametrize("weights, top_k", [*((one, None) for one in WEIGHTS), ({"alpha": 0.7}, 3)])
+def test_of_lattices(blocks, model, weights, top_k, everywhere):
+    rescorer = Rescorer(model, **weights)
     for block in blocks:
-        check(block, rows.trees(rescorer, BUDGETS, everywhere=everywhere), every_row.trees_of(rescorer, block, MOST))
-
-
-def test_of_fixed_weights(blocks, model):
-    rescorer = Rescorer(model, alpha=0.7)
-    for block in blocks:
-        check(block, rows.trees(rescorer, BUDGETS, top_k=3), every_row.trees_of(rescorer, block, MOST, top_k=3))
+        trees = every_row.trees_of(rescorer, block, MOST, top_k=top_k)
+        check(block, rows.trees(rescorer, BUDGETS, top_k=top_k, everywhere=everywhere), trees)
 
 
 def of_the_model(model, block):

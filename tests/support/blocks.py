@@ -32,8 +32,4 @@ def tree_block(tree: TokenTree, token: int, starts: list[int]) -> Block:
 
 def path_tokens(tree: TokenTree, node: int) -> list[int]:
     """Tokens from the root's child to `node`."""
-    tokens: list[int] = []
-    while node >= 0:
-        tokens.insert(0, int(tree.tokens[node]))
-        node = int(tree.parents[node])
-    return tokens
+    return [int(tree.tokens[at]) for at in tree.path_to(node)]

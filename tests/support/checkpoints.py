@@ -20,33 +20,27 @@ Checkpoints = dict[str, tuple[list[Path], Callable[[], object]]]
 
 def write_checkpoints(folder: Path) -> Checkpoints:
     """The files of each checkpoint and the function that opens it, by name."""
-    place = {
-        name: folder / name for name in ("blockwise", "hugging face", "heads", "medusa", "pickled", "bita", "exits")
-    }
+    model = folder / "hugging face"
     for name in ("blockwise", "pickled"):
-        place[name].mkdir(parents=True)
-    untrained().save(place["blockwise"] / "model.safetensors")
+        (folder / name).mkdir(parents=True)
+    untrained().save(folder / "blockwise" / "model.safetensors")
     llama = shared("llama")
-    llama.save_pretrained(place["hugging face"])
+    llama.save_pretrained(model)
     table = llama.get_output_embeddings().weight
     vocabulary = torch.arange(0, V, 2, dtype=torch.int32)
     heads = ConditionedHeads(slots=2, layers=1, embedding=table, table=table, vocabulary=vocabulary)
-    heads.save(place["heads"], {})
+    heads.save(folder / "heads", {})
     medusa = MedusaHeads(heads=2, width=table.shape[1], vocab_size=V)
-    medusa.save(place["medusa"])
+    medusa.save(folder / "medusa")
     named = {name.removeprefix("heads."): tensor for name, tensor in medusa.state_dict().items()}
-    torch.save(named, place["pickled"] / "medusa_lm_head.pt")
-    tokens_for("llama").save(place["bita"], {})
-    ExitHeads(ExitForm(exits=(1,), depth=2, width=table.shape[1])).save(place["exits"], {})
-    opens: dict[str, Callable[[], object]] = {
-        "blockwise": partial(opened, place["blockwise"]),
-        "hugging face": partial(opened, place["hugging face"]),
-        **{
-            name: partial(opened, place["hugging face"], place[name]) for name in ("heads", "medusa", "pickled", "bita")
-        },
-        "exits": partial(exits_of, place["exits"], llama),
-    }
-    return {name: (sorted(own.iterdir()), opens[name]) for name, own in place.items()}
+    torch.save(named, folder / "pickled" / "medusa_lm_head.pt")
+    tokens_for("llama").save(folder / "bita", {})
+    ExitHeads(ExitForm(exits=(1,), depth=2, width=table.shape[1])).save(folder / "exits", {})
+    beside = ("heads", "medusa", "pickled", "bita")
+    opens: dict[str, Callable[[], object]] = {name: partial(opened, model, folder / name) for name in beside}
+    opens |= {name: partial(opened, folder / name) for name in ("blockwise", "hugging face")}
+    opens["exits"] = partial(exits_of, folder / "exits", llama)
+    return {name: (sorted((folder / name).iterdir()), call) for name, call in opens.items()}
 
 
 def opened(model: Path, heads: Path | None = None) -> None:

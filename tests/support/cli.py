@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from support import dumps, verbs_schema
+from support import dumps, reports
 from support.refusals import assert_named
 
 from rescore.decode.cli import main
@@ -55,7 +55,7 @@ def figures(capsys, *argv: Any) -> dict:
     result = call(capsys, *argv, "--json", "-")
     assert result.status == 0 and all(line.startswith("note: ") for line in result.err.splitlines()), result
     found = json.loads(result.out)
-    verbs_schema.check(found)
+    reports.check_figures(found)
     return found
 
 
@@ -78,16 +78,9 @@ def interruptible() -> None:
 
 def start(*argv: Any, **options: Any) -> subprocess.Popen:
     """Starts the command line in a separate process with piped output."""
-    return subprocess.Popen(
-        [*PROGRAM, *map(str, argv)],
-        **{
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "env": {**os.environ, "COLUMNS": "100"},
-            "preexec_fn": interruptible,
-            **options,
-        },
-    )
+    env, pipe = {**os.environ, "COLUMNS": "100"}, subprocess.PIPE
+    options = {"stdout": pipe, "stderr": pipe, "env": env, "preexec_fn": interruptible, **options}
+    return subprocess.Popen([*PROGRAM, *map(str, argv)], **options)
 
 
 def on_terminal(width: int, *words: Any, **environment: str) -> tuple[int, str]:

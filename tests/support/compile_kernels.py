@@ -40,21 +40,13 @@ def compile_instead(kernel, *args, grid, warmup, **named):
     types = {name: signature(value, (i,), constants) for i, (name, value) in enumerate(zip(kernel.arg_names, args))}
     types |= {name: "constexpr" for name in named if name not in options}
     compiled = triton.compile(ASTSource(kernel, types, constants), target=TARGET, options=options)
-    print(
-        kernel.__name__,
-        compiled.metadata.num_warps,
-        "warps,",
-        compiled.metadata.shared,
-        "bytes shared,",
-        len(compiled.asm["cubin"]),
-        "bytes",
-    )
+    shared, cubin = compiled.metadata.shared, len(compiled.asm["cubin"])
+    print(f"{kernel.__name__} {compiled.metadata.num_warps} warps, {shared} bytes shared, {cubin} bytes")
 
 
 def models(count: int) -> tuple[NGram, ...]:
-    tables = Tables.from_ngrams(
-        {(0,): (0.6, 0.5), (1,): (0.4, 1.0), (0, 1): (0.7, 0.5), (0, 1, 0): (0.9, 1.0)}, vocab_size=2
-    )
+    ngrams = {(0,): (0.6, 0.5), (1,): (0.4, 1.0), (0, 1): (0.7, 0.5), (0, 1, 0): (0.9, 1.0)}
+    tables = Tables.from_ngrams(ngrams, vocab_size=2)
     return (NGram.from_tables(tables),) * count
 
 

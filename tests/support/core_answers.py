@@ -37,7 +37,7 @@ def answers() -> dict[str, str]:
             found[f"{kind}, trees"] = hashed(*(getattr(rescorer.trees(*asked, n=64), column) for column in COLUMNS))
             for local in (False, True):
                 normalised = rescorer.normalise(*asked, local=local)
-                drawn = normalised.sample(draw_of(len(asked[1]), 4, slots))
+                drawn = normalised.sample(np.random.default_rng(1).random((len(asked[1]), 4, slots)))
                 found[f"{kind}, drawn{' locally' * local}"] = hashed(drawn.tokens, drawn.logq)
             found[f"{kind}, open"] = hashed(*open_trees(one, DEFAULT, *asked, texts))
         blank = asked[0].head(1).top_k(1), asked[1]
@@ -63,10 +63,6 @@ def open_trees(model: NGram, calibration: Calibration, sausages, histories, text
     texts = [rescorer.text(text[at : at + 400]) for at in range(len(histories))] if rescorer.reads_text else []
     trees = rescorer.trees(sausages, histories, 64, texts=texts, depth=10)
     return [getattr(trees, column) for column in COLUMNS]
-
-
-def draw_of(*shape: int):
-    return np.random.default_rng(1).random(shape)
 
 
 def hashed(*arrays) -> str:

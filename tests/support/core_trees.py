@@ -1,7 +1,7 @@
 """The native core's trees as plain Python values."""
 
 import numpy as np
-from support.oracle import padded, padded_histories
+from support.oracle import core_arguments
 
 from rescore import _core
 
@@ -23,8 +23,5 @@ def prefixes(tokens, parents, depths, logq, count):
 
 def local_trees(lms, batch, alphas, histories, nodes, **options):
     """The prefixes of the core's tree of each lattice, with q normalised per slot."""
-    ids, cost = padded(batch)
-    automata = [lm.automaton() for lm in lms]
-    alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
-    out = _core.best_tree(automata, padded_histories(histories), ids, cost, alpha, nodes=nodes, **options)
+    out = _core.best_tree(*core_arguments(lms, batch, alphas, histories), nodes=nodes, **options)
     return [prefixes(*(column[b] for column in out)) for b in range(len(batch))]

@@ -2,7 +2,6 @@
 
 import os
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,11 +20,3 @@ def device_rescorer(rescorer: Rescorer) -> DeviceRescorer:
 
 def on_device(sausage, histories):
     return TensorSausage.of(sausage, DEVICE), torch.from_numpy(histories).to(DEVICE)
-
-
-def padded_histories(histories):
-    """int32 [B, 4], padding -1 in front."""
-    rows = np.full((len(histories), 4), -1, np.int32)
-    for row, history in zip(rows, histories):
-        row[4 - len(history) :] = history
-    return rows

@@ -14,18 +14,10 @@ PROMPTS = (3, 0, 4, 2, 1)
 
 
 def header(kind: str = "forced", **changes) -> DumpHeader:
+    facts = {"model": "a test", "tokenizer_sha256": hashlib.sha256(b"").hexdigest(), "vocab_size": V, "kind": kind}
+    facts |= {"heads": H, "top_k": K, "end_of_text": 0, "provenance": {"made by": "tests/support/dumps.py"}}
     sampling = {"temperature": 0.7, "top_p": 0.9, "seed": 3} if kind == "sampled" else {}
-    facts = {
-        "model": "a test",
-        "tokenizer_sha256": hashlib.sha256(b"").hexdigest(),
-        "vocab_size": V,
-        "heads": H,
-        "top_k": K,
-        "kind": kind,
-    }
-    return DumpHeader(
-        **{**facts, **sampling, "end_of_text": 0, "provenance": {"made by": "tests/support/dumps.py"}, **changes}
-    )
+    return DumpHeader(**facts | sampling | changes)
 
 
 def sequences(kind: str = "forced", count: int = 5, seed: int = 0) -> list[dict]:
@@ -55,7 +47,11 @@ def sequences(kind: str = "forced", count: int = 5, seed: int = 0) -> list[dict]
 
 def arguments(kind: str = "forced", count: int = 5) -> list[dict]:
     """The same without logits."""
-    return [{name: value for name, value in one.items() if name != "logits"} for one in sequences(kind, count)]
+    return list(map(without_logits, sequences(kind, count)))
+
+
+def without_logits(sequence: dict) -> dict:
+    return {name: value for name, value in sequence.items() if name != "logits"}
 
 
 def likely_sequences(count: int = 12) -> list[dict]:
@@ -70,9 +66,10 @@ def likely_sequences(count: int = 12) -> list[dict]:
     return made
 
 
-def write(path: Path, kind: str = "forced", made: list[dict] | None = None, **options) -> list[dict]:
+def write(path: Path, kind: str = "forced", made: list[dict] | None = None, facts=None, **options) -> list[dict]:
+    """facts: changes of the header; options: of DumpWriter."""
     made = sequences(kind) if made is None else made
-    with DumpWriter(path, header(kind), **options) as writer:
+    with DumpWriter(path, header(kind, **(facts or {})), **options) as writer:
         for sequence in made:
-            writer.add(**{name: value for name, value in sequence.items() if name != "logits"})
+            writer.add(**without_logits(sequence))
     return made

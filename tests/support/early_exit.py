@@ -1,15 +1,13 @@
 """A slow reference of early exits: each position separately, each layer by the family's own module, no cache."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 
-@dataclass
-class WrittenOut:
+class WrittenOut(NamedTuple):
     """predicted: logits [n, V]; layers: run at each of n positions."""
 
     predicted: Tensor

@@ -137,19 +137,15 @@ class Speculative:
         for _ in range(DEPTH):
             draft.append(row.draw(self.law(self.drafter, row, draft, parameters)))
         for n, x in enumerate(draft):
-            p, q = (
-                self.law(*one)
-                for one in ((self.model, row, draft[:n], parameters), (self.drafter, row, draft[:n], told))
-            )
+            p = self.law(self.model, row, draft[:n], parameters)
+            q = self.law(self.drafter, row, draft[:n], told)
             if row.random.random() * q[x] >= p[x]:
                 return draft[:n], [x], np.maximum(p - q, 0)
         return draft, [], self.law(self.model, row, draft, parameters)
 
     def commit(self, row: Row, accepted: list[int], rejected: list[int], bonus: int, parameters: Parameters) -> None:
-        if self.fault == "cache off by one after a rejection":
-            row.cache += [*accepted, *rejected, bonus]
-        else:
-            row.cache += [*accepted, bonus]
+        kept = rejected if self.fault == "cache off by one after a rejection" else []
+        row.cache += [*accepted, *kept, bonus]
         for n, x in enumerate([*accepted, bonus], 1):
             row.text.append(x)
             row.state = row.state and (row.state.step(x) if row.state.allows(x) else None)

@@ -6,8 +6,6 @@ import numpy as np
 from numpy.random import Generator
 from support import dumps
 
-from rescore.lattice.dump_writer import DumpWriter
-
 K = 6
 
 
@@ -37,8 +35,4 @@ def predictions(rng: Generator, tokens: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def write(path: Path, made: list[dict] | None = None) -> list[dict]:
-    made = sequences() if made is None else made
-    with DumpWriter(path, dumps.header(heads=1, top_k=K)) as writer:
-        for one in made:
-            writer.add(**one)
-    return made
+    return dumps.write(path, made=sequences() if made is None else made, facts={"heads": 1, "top_k": K})

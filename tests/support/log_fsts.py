@@ -18,10 +18,8 @@ def log_sausage(sausage):
     fst.set_start(states[0])
     for t, slot in enumerate(sausage):
         for token, cost in slot:
-            fst.add_arc(
-                states[t],
-                pywrapfst.Arc(token + 1, token + 1, pywrapfst.Weight("log64", fixed(cost) / FIXED_ONE), states[t + 1]),
-            )
+            weight = pywrapfst.Weight("log64", fixed(cost) / FIXED_ONE)
+            fst.add_arc(states[t], pywrapfst.Arc(token + 1, token + 1, weight, states[t + 1]))
     fst.set_final(states[-1])
     return fst
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from hypothesis import strategies as st
@@ -90,9 +91,8 @@ def models(draw, vocab_size: int) -> Backoff:
         shorter = [context for context in shorter if context[1:] in arcs]  # a context's suffixes are contexts
         for context in draw(st.lists(st.sampled_from(shorter), unique=True, max_size=6)) if shorter else ():
             # hw kept implies h'w kept: a context's arcs are among those of its backoff state.
-            tokens = (
-                draw(st.lists(st.sampled_from(sorted(arcs[context[1:]])), unique=True)) if arcs[context[1:]] else []
-            )
+            below = sorted(arcs[context[1:]])
+            tokens = draw(st.lists(st.sampled_from(below), unique=True)) if below else []
             arcs[context] = {token: draw(costs) for token in tokens}
     return Backoff(vocab_size, order, arcs, {context: draw(backoffs) if context else 0.0 for context in arcs})
 
@@ -102,9 +102,8 @@ def sausages(draw, vocab_size: int, most_slots: int = 4, most_candidates: int = 
     """Slots of (token, head cost), best first; may be empty."""
     slots = []
     for _ in range(draw(st.integers(0, most_slots))):
-        tokens = draw(
-            st.lists(st.integers(0, vocab_size - 1), unique=True, min_size=1, max_size=min(most_candidates, vocab_size))
-        )
+        most = min(most_candidates, vocab_size)
+        tokens = draw(st.lists(st.integers(0, vocab_size - 1), unique=True, min_size=1, max_size=most))
         slots.append(list(zip(tokens, sorted(draw(costs) for _ in tokens))))
     return slots
 
@@ -148,15 +147,25 @@ def path_weight(head_cost: float, lms: list[Backoff], alphas: list[float], conte
     return total
 
 
-def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
-    """Rescored cost of a path: alphas [J][T], one history per model."""
-    total = 0
-    contexts = [lm.context(history) for lm, history in zip(lms, histories)]
+def step_weights(weigh, sausage, ranks, lms, alphas, histories) -> Iterator[int]:
+    """Rescored costs of a path's tokens, by step_weight or path_weight: alphas [J][T], one history per model."""
+    contexts = [lm.context(tuple(history)) for lm, history in zip(lms, histories)]
     for t, rank in enumerate(ranks):
         token, head_cost = sausage[t][rank]
-        total += path_weight(head_cost, lms, [a[t] for a in alphas], contexts, token)
+        yield weigh(head_cost, lms, [alpha[t] for alpha in alphas], contexts, token)
         contexts = [lm.context((*context, token)) for lm, context in zip(lms, contexts)]
-    return total
+
+
+def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
+    """Rescored cost of a path."""
+    return sum(step_weights(path_weight, sausage, ranks, lms, alphas, histories))
+
+
+def core_arguments(lms, batch, alphas, histories):
+    """What the core's searches take: automata, histories, ids, cost and alpha."""
+    ids, cost = padded(batch)
+    alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
+    return [lm.automaton() for lm in lms], padded_histories(histories), ids, cost, alpha
 
 
 def best_strings(sausage, paths: int, string_cost) -> list[tuple[int, tuple[int, ...]]]:

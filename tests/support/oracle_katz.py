@@ -5,6 +5,8 @@ from collections import Counter, defaultdict
 
 from support.oracle_lm import Backoff
 
+K, LAST = 5, 0.999  # the largest count that is discounted by its own rate, and the rate of larger ones
+
 
 def count(documents, order, end_of_text):
     """{n-gram: count}; documents are lists of tokens without end-of-text."""
@@ -21,22 +23,20 @@ def count(documents, order, end_of_text):
     return counts
 
 
-def discounts(counts, order, k=5, textbook=False):
-    """{r: d_r} of counts 1..k."""
+def discounts(counts, order):
+    """{r: d_r} of counts 1..K."""
     n = Counter(c for gram, c in counts.items() if len(gram) == order)
-    last = 1.0 if textbook else 0.999
-    g = (k + 1) * n[k + 1] / (n[1] or 1)
+    g = (K + 1) * n[K + 1] / (n[1] or 1)
     found = {}
-    for r in range(1, k + 1):
+    for r in range(1, K + 1):
         starred = (r + 1) * (n[r + 1] or 1) / (n[r] or 1)
         d = (starred / r - g) / (1 - g) if g != 1 else math.inf
-        found[r] = d if 0 < d < 1 else last
+        found[r] = d if 0 < d < 1 else LAST
     return found
 
 
-def katz(counts, order, vocab_size, k=5, textbook=False, min_counts=()) -> Backoff:
+def katz(counts, order, vocab_size, min_counts=()) -> Backoff:
     """The model; contexts without remaining mass are not supported."""
-    last = 1.0 if textbook else 0.999
     events = sum(c for gram, c in counts.items() if len(gram) == 1)
     once = sum(c == 1 for gram, c in counts.items() if len(gram) == 1)
     unseen = [token for token in range(vocab_size) if (token,) not in counts]
@@ -51,12 +51,12 @@ def katz(counts, order, vocab_size, k=5, textbook=False, min_counts=()) -> Backo
             followers[gram[:-1]].append((gram, c))
     model = Backoff(cost=cost, backoff={}, order=order, vocab_size=vocab_size)
     for context in sorted(followers, key=len):
-        d = discounts(counts, len(context) + 1, k, textbook)
+        d = discounts(counts, len(context) + 1)
         least = min_counts[len(context)] if len(context) < len(min_counts) else 1
         total = sum(c for _, c in followers[context])
         for gram, c in followers[context]:
             if c >= least and gram[:-1] in cost and gram[1:] in cost:
-                cost[gram] = -math.log(d.get(c, last) * c / total)
+                cost[gram] = -math.log(d.get(c, LAST) * c / total)
     renew_backoff(model)
     return model
 
@@ -65,12 +65,14 @@ def renew_backoff(model):
     kept = defaultdict(list)
     for gram in model.cost:
         kept[gram[:-1]].append(gram)
-    model.backoff.clear()
-    for context, grams in kept.items():
-        if context:
-            own = 1 - sum(math.exp(-model.cost[gram]) for gram in grams)
-            lower = 1 - sum(math.exp(-model.cost[gram[1:]]) for gram in grams)
-            model.backoff[context] = math.log(lower) - math.log(own)
+    model.backoff = {context: backoff(model, grams) for context, grams in kept.items() if context}
+
+
+def backoff(model, grams):
+    """The backoff weight of a context with these n-grams."""
+    own = 1 - sum(math.exp(-model.cost[gram]) for gram in grams)
+    lower = 1 - sum(math.exp(-model.cost[gram[1:]]) for gram in grams)
+    return math.log(lower) - math.log(own)
 
 
 def by_chain_rule(model, context):
@@ -87,10 +89,7 @@ def loss(model, gram, history=None):
     p_context = history(context) if history else by_chain_rule(model, context)
     changed = Backoff(dict(model.cost), dict(model.backoff), model.order, model.vocab_size)
     del changed.cost[gram]
-    grams = [other for other in changed.cost if other[:-1] == context]
-    own = 1 - sum(math.exp(-changed.cost[other]) for other in grams)
-    lower = 1 - sum(math.exp(-changed.cost[other[1:]]) for other in grams)
-    changed.backoff[context] = math.log(lower) - math.log(own)
+    changed.backoff[context] = backoff(changed, [other for other in changed.cost if other[:-1] == context])
     old = [model.of(context, token) for token in range(model.vocab_size)]
     new = [changed.of(context, token) for token in range(model.vocab_size)]
     return p_context * sum(math.exp(-a) * (b - a) for a, b in zip(old, new))

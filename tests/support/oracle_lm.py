@@ -48,15 +48,12 @@ class Backoff:
 
 def from_tables(tables: Tables) -> Backoff:
     grams = [list(map(tuple, tables.spell(n).tolist())) for n in range(1, tables.order + 1)]
-    backoff = tables.gram_backoffs()
-    return Backoff(
-        cost={gram: c for own, cost in zip(grams, tables.cost) for gram, c in zip(own, cost.tolist())},
-        backoff={
-            gram: b for own, cost in zip(grams, backoff) for gram, b in zip(own, cost.tolist()) if not math.isnan(b)
-        },
-        order=tables.order,
-        vocab_size=tables.vocab_size,
-    )
+
+    def by_gram(columns):
+        return {gram: c for own, column in zip(grams, columns) for gram, c in zip(own, column.tolist())}
+
+    backoff = {context: b for context, b in by_gram(tables.gram_backoffs()).items() if not math.isnan(b)}
+    return Backoff(by_gram(tables.cost), backoff, order=tables.order, vocab_size=tables.vocab_size)
 
 
 def random_text(seed: int, vocab_size: int, tokens: int, end_of_text: int = 0) -> list[int]:
@@ -72,9 +69,8 @@ def random_text(seed: int, vocab_size: int, tokens: int, end_of_text: int = 0) -
 def random_tables(seed: int, order: int, vocab_size: int = 9, tokens: int = 120, min_counts=(), **options) -> Tables:
     """A Katz model of random text."""
     text = random_text(seed, vocab_size, tokens)
-    return estimate_model(
-        count([text], order=order, vocab_size=vocab_size, end_of_text=0, min_counts=min_counts), KatzOptions(**options)
-    )
+    counts = count([text], order=order, vocab_size=vocab_size, end_of_text=0, min_counts=min_counts)
+    return estimate_model(counts, KatzOptions(**options))
 
 
 def random_history(draw: random.Random, vocab_size: int, length: int) -> np.ndarray:

@@ -4,22 +4,13 @@ import itertools
 import math
 
 import numpy as np
-from support.oracle import FIXED_ONE, Backoff, padded, padded_histories, path_weight, step_weight
+from support.oracle import FIXED_ONE, Backoff, core_arguments, path_weight, step_weight, step_weights
 
 from rescore import _core
 
 
 def normalise(lms, batch, alphas, histories, **options) -> _core.Normalised:
-    ids, cost = padded(batch)
-    automata = [lm.automaton() for lm in lms]
-    return _core.Normalised(
-        automata,
-        padded_histories(histories),
-        ids,
-        cost,
-        np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]),
-        **options,
-    )
+    return _core.Normalised(*core_arguments(lms, batch, alphas, histories), **options)
 
 
 def strings(batch) -> tuple[list[list[tuple[int, ...]]], np.ndarray]:
@@ -37,27 +28,15 @@ def log_sum(scores) -> float:
     return most + math.log(math.fsum(math.exp(score - most) for score in scores))
 
 
-def step_costs(sausage, ranks, lms: list[Backoff], alphas, history, *, local: bool) -> list[float]:
-    """Rescored cost of every token of a path, in nats, with the weights of tree or path searches; alphas [J][T]."""
-    contexts = [lm.context(tuple(history)) for lm in lms]
-    costs = []
-    for t, rank in enumerate(ranks):
-        token, cost = sausage[t][rank]
-        weigh = step_weight if local else path_weight
-        costs.append(weigh(cost, lms, [alpha[t] for alpha in alphas], contexts, token) / FIXED_ONE)
-        contexts = [lm.context((*context, token)) for lm, context in zip(lms, contexts)]
-    return costs
-
-
 class Enumerated:
     """ln q of every path, by its ranks."""
 
     def __init__(self, sausage, lms: list[Backoff], alphas, history, temperature: float, *, local: bool):
-        self.widths = [len(slot) for slot in sausage]
-        every = itertools.product(*map(range, self.widths))
+        self.widths, histories = [len(slot) for slot in sausage], [history] * len(lms)
+        weigh, unit = step_weight if local else path_weight, -FIXED_ONE * temperature
         steps = {
-            ranks: [-cost / temperature for cost in step_costs(sausage, ranks, lms, alphas, history, local=local)]
-            for ranks in every
+            ranks: [weight / unit for weight in step_weights(weigh, sausage, ranks, lms, alphas, histories)]
+            for ranks in itertools.product(*map(range, self.widths))
         }
         if local:  # a step's weight is divided by those of its slot
             steps = {
@@ -78,10 +57,8 @@ class Enumerated:
 
     def row(self, prefix) -> np.ndarray:
         """q(. | prefix) by rank."""
-        before = self.log_mass_of(prefix)
-        return np.array(
-            [math.exp(self.log_mass_of((*prefix, rank)) - before) for rank in range(self.widths[len(prefix)])]
-        )
+        after = [self.log_mass_of((*prefix, rank)) for rank in range(self.widths[len(prefix)])]
+        return np.exp(np.array(after) - self.log_mass_of(prefix))
 
     @property
     def rounding(self) -> float:

@@ -1,9 +1,8 @@
 """Slow reference implementation of the running text: counts in dictionaries, probabilities by recursion."""
 
 import math
-from collections import defaultdict
+from collections import Counter
 from copy import copy
-from itertools import chain
 
 import numpy as np
 
@@ -86,11 +85,10 @@ class Text:
 
 def _of(events, context: tuple[int, ...]) -> dict[int, float]:
     """The counts of the events whose text ends in the context."""
-    counts: dict[int, float] = defaultdict(float)
+    counts: Counter[int] = Counter()
     for before, of in events:
         if len(before) >= len(context) and before[len(before) - len(context) :] == context:
-            for w, amount in of.items():
-                counts[w] += amount
+            counts.update(of)
     return dict(counts)
 
 
@@ -98,14 +96,10 @@ class Earlier:
     """The same of earlier texts, each by itself, after a history that they do not hold."""
 
     def __init__(self, texts, shares):
-        self._texts, self.shares = [Text(text, shares) for text in texts], shares
+        self._came, self.shares = [came for text in texts for came in Text(text, shares)._came], shares
 
     def distribution(self, history: tuple[int, ...], other: np.ndarray) -> np.ndarray:
         p = np.array(other, np.float64)
         for length, weights in enumerate(self.shares[: len(history) + 1]):
-            counts: dict[int, float] = defaultdict(float)
-            context = tuple(history[len(history) - length :])
-            for w, amount in chain.from_iterable(text.followers(context).items() for text in self._texts):
-                counts[w] += amount
-            p = mixed(p, counts, weights)
+            p = mixed(p, _of(self._came, tuple(history[len(history) - length :])), weights)
         return p

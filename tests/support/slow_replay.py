@@ -42,10 +42,7 @@ def block_efficiency(blocks, accepted_of: AcceptedOf) -> float:
 
 def matched(draft, truth: list[int]) -> int:
     """Length of the common prefix."""
-    n = 0
-    while n < min(len(draft), len(truth)) and draft[n] == truth[n]:
-        n += 1
-    return n
+    return (*(a == b for a, b in zip(draft, truth)), False).index(False)
 
 
 def in_candidates(block: DumpBlock, row: int, truth: list[int], k: int) -> int:

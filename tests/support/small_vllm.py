@@ -11,22 +11,13 @@ from support import cli
 from rescore.lm.build.in_memory import build
 
 V, END, LONGEST, OURS = 128, 3, 256, "rescore.decode.engines.vllm.Proposer"
-# Little memory, and no log.
-ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 def save_model(path: Path) -> Path:
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=V,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=LONGEST,
-        eos_token_id=END,
-        torch_dtype="float32",
-    )
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape |= {"vocab_size": V, "max_position_embeddings": LONGEST}
+    config = transformers.LlamaConfig(**shape, eos_token_id=END, torch_dtype="float32")
     transformers.LlamaForCausalLM(config).save_pretrained(path)
     cli.make_tokenizer(path / "tokenizer.json", V)
     (path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
@@ -53,4 +44,5 @@ def prompts(n: int, seed: int = 0, shared: int = 0) -> list[list[int]]:
     return [start + draw.integers(4, V, draw.integers(2, 60)).tolist() for _ in range(n)]
 
 
-os.environ.update(ENVIRONMENT)  # before vLLM is imported
+# Before vLLM is imported: little memory, and no log.
+os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_LOGGING_LEVEL="ERROR")

@@ -1,11 +1,13 @@
 """Small staged builds for tests: text in pieces, and its model with and without stages."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from support.models import assert_same_model, assert_same_tables
 from support.oracle_lm import random_text
 
 from rescore.lm.build.counting import Content, SourcePiece
@@ -70,14 +72,8 @@ def in_memory(
     method: EstimateOptions | None = None,
 ) -> tuple[Tables, NGram]:
     """The model, built without stages."""
-    counts = count(
-        [content for piece in pieces for content in piece],
-        order=options.order,
-        vocab_size=options.vocab_size,
-        end_of_text=options.end_of_text,
-        min_counts=options.min_counts,
-        adjusted=needs_adjusted(method),
-    )
+    contents = [content for piece in pieces for content in piece]
+    counts = count(contents, **asdict(options), adjusted=needs_adjusted(method))
     tables = estimate_model(counts, method)
     tables = prune(tables, shorten) if shorten else tables
     return tables, NGram.from_tables(tables, metadata={"end_of_text": options.end_of_text})
@@ -94,8 +90,7 @@ def build(
     method: EstimateOptions | None = None,
 ) -> tuple[Tables, NGram]:
     """The model, built in stages; the folder is kept."""
-    work = WorkFolder(path, disk_bytes)
-    try:
+    with closing(WorkFolder(path, disk_bytes)) as work:
         stages = StagedBuild(work, options, resources or tight(50))
         counts = stages.count(source, adjusted=needs_adjusted(method))
         tables = stages.prune(stages.estimate(counts, method or KatzOptions()), shorten)
@@ -103,18 +98,10 @@ def build(
         if out is not None:
             model.save(out)
         return tables, model
-    finally:
-        work.close()
 
 
 def assert_equal(mine: tuple[Tables, NGram], other: tuple[Tables, NGram]) -> None:
     """Bit for bit."""
-    for a, b in zip(mine[0].levels, other[0].levels, strict=True):
-        for name in ("context_token", "context_parent", "begin", "token"):
-            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
-    for a, b in zip((*mine[0].cost, *mine[0].backoff), (*other[0].cost, *other[0].backoff), strict=True):
-        np.testing.assert_array_equal(a, b)
-    for a, b in zip(mine[1].arrays, other[1].arrays, strict=True):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
+    assert_same_tables(mine[0], other[0], np.float64)
+    assert_same_model(mine[1], other[1])
     assert mine[1].metadata == other[1].metadata

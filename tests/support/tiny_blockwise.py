@@ -11,7 +11,7 @@ from msgspec import structs
 from tokenizers import Tokenizer, models
 
 from rescore.decode.draft.calibration import HEADLESS, TOP, Calibration
-from rescore.decode.draft.settings import ModelFile, PathWeights, Settings
+from rescore.decode.draft.settings import KINDS, ModelFile, PathWeights, Settings
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
 from rescore.decode.models.target import Block
 from rescore.decode.tuning.tune import TreeWeights
@@ -87,26 +87,24 @@ def write_prompts(path: Path, count: int = 6) -> Path:
     return path
 
 
-def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
+def write_settings(path: Path, lm: Path, slots: int = 3, **changes: Any) -> None:
     """Writes settings like `rescore tune`, with arbitrary weights."""
-    overall = {
-        kind: TreeWeights(overall=Calibration(open=kind != "closed", text=((0.0, 1.0, -1.0), (0.5, 1.0, -1.0))))
-        for kind in ("closed", "open", "alone")
+    text = ((0.0, 1.0, -1.0), (0.5, 1.0, -1.0))
+    settings = {"objective": "tokens per pass", "tokenizer_sha256": None, "values": {}, "top_k": 5, "p": 4}
+    settings |= {
+        "trees": {kind: TreeWeights(overall=Calibration(open=kind != "closed", text=text)) for kind in KINDS},
+        "paths": PathWeights(head=(1.0,), alpha=((0.5,),)),
+        "scalar_alpha": {"paths": 0.5, "trees": 0.3},
+        "split": Split(dump_sha256="0" * 64, tune={}),
+        "models": (ModelFile.of(lm),),
     }
-    Settings(
-        objective="tokens per pass",
-        models=(ModelFile.of(lm),),
-        tokenizer_sha256=None,
-        vocab_size=V,
-        slots=slots,
-        top_k=5,
-        p=4,
-        trees=overall,
-        values={},
-        paths=PathWeights(head=(1.0,), alpha=((0.5,),)),
-        scalar_alpha={"paths": 0.5, "trees": 0.3},
-        split=Split(dump_sha256="0" * 64, tune={}),
-    ).save(path)
+    Settings(vocab_size=V, slots=slots, **settings | changes).save(path)
+
+
+def write_blend_settings(path: Path, lm: Path, **weights: Any) -> None:
+    """The same for models without heads; weights: changes of the calibration."""
+    trees = {"blend": TreeWeights(overall=structs.replace(HEADLESS, **weights))}
+    write_settings(path, lm, slots=0, top_k=0, p=0, trees=trees, paths=None, scalar_alpha={})
 
 
 @torch.inference_mode()
@@ -117,21 +115,3 @@ def predicted(ids):
     logits = target.logits(target.read(Block.of_texts(firsts, [0], target.device), cache)[0, -1])
     best = torch.softmax(logits.double(), dim=-1).topk(TOP)
     return dict(zip(best.indices.tolist(), best.values.tolist()))
-
-
-def write_blend_settings(path: Path, lm: Path, **weights: Any) -> None:
-    """The same for models without heads; weights: changes of the calibration."""
-    Settings(
-        objective="tokens per pass",
-        models=(ModelFile.of(lm),),
-        tokenizer_sha256=None,
-        vocab_size=V,
-        slots=0,
-        top_k=0,
-        p=0,
-        trees={"blend": TreeWeights(overall=structs.replace(HEADLESS, **weights))},
-        values={},
-        paths=None,
-        scalar_alpha={},
-        split=Split(dump_sha256="0" * 64, tune={}),
-    ).save(path)

@@ -12,41 +12,25 @@ FAMILIES = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 V = 99
 MOST = 8_000_000  # parameters; what has more at these sizes has parts that they do not shrink
 
-_WIDTH = ("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "emb_dim", "word_embed_proj_dim")
-_INNER = ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "ffn_hidden_size", "decoder_ffn_dim", "encoder_ffn_dim")
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers", "depth")
-_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "encoder_attention_heads")
-_LENGTH = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-# Fields and their values, for the families that have them.
-SMALL: dict[str, Any] = {
-    **dict.fromkeys(_WIDTH, 32),
-    **dict.fromkeys(_INNER, 48),
-    **dict.fromkeys(_LAYERS, 2),
-    **dict.fromkeys(_HEADS, 4),
-    **dict.fromkeys(_LENGTH, 128),
-    **dict.fromkeys(_EXPERTS, 4),
-    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "q_lora_rank"), 16),
-    **dict.fromkeys(("head_dim", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 8),
-    **dict.fromkeys(("state_size", "mamba_d_state", "mamba_n_heads", "mamba_d_head"), 8),
-    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_head_dim", "ssm_state_size"), 8),
-    **dict.fromkeys(("linear_num_value_heads", "mamba_num_heads"), 4),
-    **dict.fromkeys(("linear_num_key_heads", "n_groups"), 2),
-    **dict.fromkeys(("chunk_size", "mamba_chunk_size"), 4),
-    **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace"), 1),
-    "num_key_value_heads": 2,
-    "num_experts_per_tok": 2,
-    "qk_head_dim": 16,
-    "rotary_dim": 4,
-    "sliding_window": 5,
-    "vocab_size": V,
-    "vocab_size_per_layer_input": V,
-    "initializer_range": 0.2,
-    "is_decoder": True,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-    "pad_token_id": 0,
+# Values and the fields that get them, in the families that have these.
+SIZES: dict[Any, str] = {
+    32: "hidden_size d_model n_embd dim embedding_size emb_dim word_embed_proj_dim",
+    48: "intermediate_size ffn_dim d_ff n_inner ffn_hidden_size decoder_ffn_dim encoder_ffn_dim",
+    128: "max_position_embeddings n_positions max_seq_len n_ctx",
+    16: "moe_intermediate_size shared_expert_intermediate_size q_lora_rank qk_head_dim",
+    8: "head_dim kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim linear_key_head_dim linear_value_head_dim "
+    "state_size ssm_state_size mamba_d_state mamba_n_heads mamba_d_head mamba_head_dim",
+    4: "num_attention_heads n_head n_heads num_heads decoder_attention_heads encoder_attention_heads num_experts "
+    "num_local_experts n_routed_experts linear_num_value_heads mamba_num_heads chunk_size mamba_chunk_size rotary_dim",
+    2: "num_hidden_layers n_layer n_layers num_layers decoder_layers encoder_layers depth linear_num_key_heads "
+    "n_groups num_key_value_heads num_experts_per_tok",
+    1: "n_group topk_group first_k_dense_replace bos_token_id",
+    5: "sliding_window",
+    V: "vocab_size vocab_size_per_layer_input",
+    0.2: "initializer_range",
 }
+SMALL: dict[str, Any] = {name: size for size, names in SIZES.items() for name in names.split()}
+SMALL |= {"is_decoder": True, "eos_token_id": None, "pad_token_id": 0}
 _LATENT = dict(num_key_value_heads=4)
 _HYBRID = dict(num_hidden_layers=4)
 _MIXED = dict(layer_types=["linear_attention", "full_attention"])
@@ -73,11 +57,12 @@ OWN: dict[str, dict[str, Any]] = {  # what some families need beside
 }
 
 
-def small_config(family: str) -> Any:
-    """The family's configuration with the fields of `SMALL` that it has and lets be set."""
+def small_config(family: str, **changes: Any) -> Any:
+    """The family's configuration with the fields of `SMALL` that it has and lets be set, and changes."""
     kind = CONFIG_MAPPING[family]
     default = kind()
-    fields = {name: value for name, value in SMALL.items() if name in default.to_dict()} | OWN.get(family, {})
+    fields = {name: value for name, value in SMALL.items() if name in default.to_dict()}
+    fields |= OWN.get(family, {}) | changes
     while True:
         try:
             return kind(**fields)

@@ -46,6 +46,5 @@ def known_to_transformers(monkeypatch) -> None:
     """transformers tells DeepSeek-V3's modules by the number of the published model's layers, 61; here they
     are 2 to 4.
     """
-    monkeypatch.setattr(
-        transformers.DeepseekV3ForCausalLM, "_keys_to_ignore_on_load_unexpected", [r"model\.layers\.[234]\..*"]
-    )
+    kind = transformers.DeepseekV3ForCausalLM
+    monkeypatch.setattr(kind, "_keys_to_ignore_on_load_unexpected", [r"model\.layers\.[234]\..*"])

@@ -7,39 +7,23 @@ import torch
 import transformers
 
 V = 37
-_SHAPE = dict(
-    vocab_size=V,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    max_position_embeddings=64,
-)
-_GROUPED = dict(_SHAPE, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-_EXPERTS = dict(_GROUPED, num_experts_per_tok=2, moe_intermediate_size=16, n_group=1, topk_group=1, n_routed_experts=4)
-_LATENT = dict(
-    _EXPERTS,
-    num_key_value_heads=4,
-    q_lora_rank=16,
-    kv_lora_rank=8,
-    qk_rope_head_dim=8,
-    qk_nope_head_dim=8,
-    v_head_dim=8,
-    first_k_dense_replace=1,
-)
-_T5 = dict(
-    vocab_size=V,
-    d_model=32,
-    d_kv=8,
-    d_ff=48,
-    num_layers=2,
-    num_heads=4,
-    relative_attention_num_buckets=8,
-    relative_attention_max_distance=12,
-)
-_BART = dict(
-    vocab_size=V, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4
-)
+_SHAPE = dict(vocab_size=V, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64)
+_NEOX = dict(_SHAPE, intermediate_size=48)
+_GROUPED = dict(_NEOX, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+_MOE = dict(_GROUPED, num_experts_per_tok=2, moe_intermediate_size=16)
+_EXPERTS = dict(_MOE, n_group=1, topk_group=1, n_routed_experts=4)
+_LATENT = dict(_EXPERTS, num_key_value_heads=4, first_k_dense_replace=1, q_lora_rank=16)
+_LATENT |= dict.fromkeys(("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 8)
+_T5 = dict(vocab_size=V, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)
+_T5 |= dict(relative_attention_num_buckets=8, relative_attention_max_distance=12)
+_BART = dict(vocab_size=V, d_model=32, max_position_embeddings=40, decoder_start_token_id=2)
+_BART |= dict(encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=48)
+_BART |= dict(decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=48)
+_GPT2 = dict(vocab_size=V, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+_NEO = dict(vocab_size=V, hidden_size=32, num_layers=2, num_heads=4, max_position_embeddings=64)
+_NEO |= dict(attention_types=[[["global", "local"], 1]], window_size=5)
+_SPARSE = dict(mlp_layer_types=["sparse"] * 2, num_experts=4, num_mtp_layers=1)
+_SLIDING, _FULL = "sliding_attention", "full_attention"
 
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", _GROUPED),
@@ -47,58 +31,23 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-eager": ("Llama", dict(_GROUPED, attn_implementation="eager")),
     "qwen2": ("Qwen2", dict(_GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
     "qwen3": ("Qwen3", dict(_GROUPED, head_dim=16)),
-    "gpt2": (
-        "GPT2",
-        dict(vocab_size=V, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2),
-    ),
+    "gpt2": ("GPT2", dict(_GPT2, bos_token_id=1, eos_token_id=2)),
     "mistral": ("Mistral", dict(_GROUPED, sliding_window=5)),
     "gemma2": ("Gemma2", dict(_GROUPED, sliding_window=5, head_dim=8, final_logit_softcapping=3.0)),
-    "gemma3": (
-        "Gemma3Text",
-        dict(_GROUPED, sliding_window=5, head_dim=8, layer_types=["sliding_attention", "full_attention"]),
-    ),
-    "gpt-neo": (
-        "GPTNeo",
-        dict(
-            vocab_size=V,
-            hidden_size=32,
-            num_layers=2,
-            num_heads=4,
-            attention_types=[[["global", "local"], 1]],
-            window_size=5,
-            max_position_embeddings=64,
-            bos_token_id=1,
-            eos_token_id=2,
-        ),
-    ),
-    "gpt-neox": ("GPTNeoX", _SHAPE),
+    "gemma3": ("Gemma3Text", dict(_GROUPED, sliding_window=5, head_dim=8, layer_types=[_SLIDING, _FULL])),
+    "gpt-neo": ("GPTNeo", dict(_NEO, bos_token_id=1, eos_token_id=2)),
+    "gpt-neox": ("GPTNeoX", _NEOX),
     "olmo2": ("Olmo2", _GROUPED),
     "phi3": ("Phi3", dict(_GROUPED, sliding_window=5)),
     "granite": ("Granite", dict(_GROUPED, logits_scaling=3.0)),
     "cohere": ("Cohere", dict(_GROUPED, logit_scale=0.3)),
     "deepseek-v3": ("DeepseekV3", dict(_LATENT, num_mtp_layers=3)),
     "glm4-moe": ("Glm4Moe", dict(_EXPERTS, head_dim=8, num_mtp_layers=2)),
-    "mellum": (
-        "Mellum",
-        dict(
-            _GROUPED,
-            num_experts=4,
-            num_experts_per_tok=2,
-            moe_intermediate_size=16,
-            head_dim=8,
-            sliding_window=4,
-            num_mtp_layers=1,
-            layer_types=["full_attention", "sliding_attention"],
-            mlp_layer_types=["sparse"] * 2,
-        ),
-    ),
-    "t5": ("T5", dict(_T5, decoder_start_token_id=0)),
-    "t5-untied": ("T5", dict(_T5, decoder_start_token_id=0, tie_word_embeddings=False, feed_forward_proj="gated-gelu")),
-    "umt5": ("UMT5", dict(_T5, decoder_start_token_id=0)),
-    "bart": (
-        "Bart",
-        dict(_BART, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=40, decoder_start_token_id=2),
-    ),
+    "mellum": ("Mellum", dict(_MOE, **_SPARSE, sliding_window=4, head_dim=8, layer_types=[_FULL, _SLIDING])),
+    "t5": ("T5", _T5),
+    "t5-untied": ("T5", dict(_T5, tie_word_embeddings=False, feed_forward_proj="gated-gelu")),
+    "umt5": ("UMT5", _T5),
+    "bart": ("Bart", _BART),
 }
 CAUSAL = [name for name in CONFIGS if name.split("-")[0] not in ("t5", "umt5", "bart")]
 ENCODER_DECODER = [name for name in CONFIGS if name not in CAUSAL]
@@ -148,12 +97,7 @@ SWITCH = 16
 
 @functools.cache
 def longrope(family: str, factor: float = 4.0):
-    rope = dict(
-        rope_type="longrope",
-        rope_theta=1e4,
-        short_factor=[1.0] * 4,
-        long_factor=[factor] * 4,
-        original_max_position_embeddings=SWITCH,
-    )
-    more = dict(original_max_position_embeddings=SWITCH, sliding_window=None) if family == "phi3" else {}
+    switch = dict(original_max_position_embeddings=SWITCH)
+    rope = dict(switch, rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 4, long_factor=[factor] * 4)
+    more = dict(switch, sliding_window=None) if family == "phi3" else {}
     return build(family, rope_parameters=rope, max_position_embeddings=512, **more)
