@@ -28,22 +28,20 @@ class Matcher(Protocol):
         """The state after one of these tokens; this one stays as it is."""
 
 
+Copies = Callable[[NDArray[np.int32]], Sequence[NDArray[np.int32]]]
+"""Of a prompt int32 [m], what a text may copy from it, each int32 [n], in the tokens that it takes there."""
+
+
 class State:
     """A state of a structure after some text, in a vocabulary of V ids. Masks and successors are computed once.
 
     ends    the tokens that end a text, allowed where the structure accepts
-    copies  of a prompt int32 [m], what a text may copy from it, each int32 [n], in the tokens that it takes there
+    copies  what drafts may take from the prompt; by default nothing
     """
 
     __slots__ = ("_allowed", "_ends", "_matcher", "_next", "_vocab_size", "copies")
 
-    def __init__(
-        self,
-        matcher: Matcher | None,
-        vocab_size: int,
-        ends: Collection[int],
-        copies: Callable[[NDArray[np.int32]], Sequence[NDArray[np.int32]]] = lambda prompt: (),
-    ):
+    def __init__(self, matcher: Matcher | None, vocab_size: int, ends: Collection[int], copies: Copies = lambda _: ()):
         self._matcher, self._vocab_size, self._ends, self.copies = matcher, vocab_size, ends, copies
         self._next: dict[int, State] = {}
         self._allowed: NDArray[np.uint32] | None = None

@@ -124,20 +124,6 @@ class StaticTree:
             depths=np.array([len(path) for path in best], np.int32),
         )
 
-    @classmethod
-    def spine(cls, slots: int, k: int) -> StaticTree:
-        """BiTA's "efficient" tree of slots x k nodes: all k candidates of each slot after the best candidates of the
-        slots before (Lin et al. 2024, section 3.2 and figure 5).
-        """
-        if slots < 1 or k < 1:
-            raise ValueError(f"expected at least 1 slot and 1 candidate, got {slots} and {k}")
-        slot = np.repeat(np.arange(slots, dtype=np.int32), k)
-        return cls(
-            ranks=np.tile(np.arange(k, dtype=np.int32), slots),
-            parents=np.where(slot > 0, (slot - 1) * k, -1).astype(np.int32),
-            depths=slot + 1,
-        )
-
     def trees(self, sausages: Sausage, n: int | None = None) -> Trees:
         """The tree's first n nodes (None: all), filled with the tokens of each lattice of a batch [B, T, K]; logq is
         NaN.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lattice.tree import SampledDrafts, TokenTree, Trees, token_ids
+from rescore.lattice.tree import SampledDrafts, Trees, token_ids
 
 
 class NormalisedLattice:
@@ -60,12 +60,6 @@ class NormalisedLattice:
         the trees of `Rescorer.trees`.
         """
         return Trees.of_core(self._core.trees(nodes=n, threads=self.threads))
-
-    def tree(self, n: int = 64) -> TokenTree:
-        """The tree of the n most probable prefixes of a single sausage."""
-        if self.ids.ndim != 2:
-            raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
-        return self.trees(n)[0]
 
     def _to_batch(self, name: str, values: ArrayLike, dtype: type) -> NDArray:
         array = np.asarray(values)

@@ -277,7 +277,8 @@ class AutoWidth:
         """Opens a session. length: of the longest prompt; learns: whether predictions after rejected nodes count."""
         times, near = self._known(length)
         rates = _rates.setdefault(self.target, AcceptanceRates())
-        return WidthSession(Pace(times, rates, near), requests, self.most, LATER if learns else 0.0)
+        most = min(self.most, getattr(self.target, "most_paths", MAX_NODES * requests) // requests)  # llama.cpp's
+        return WidthSession(Pace(times, rates, near), requests, most, LATER if learns else 0.0)
 
     def plain_s(self, requests: int, length: int = 1) -> float | None:
         """Returns the shortest of the latest times of a plain pass; None if none was measured. Arguments: as `open`."""

@@ -94,21 +94,17 @@ class Grammar:
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
         tokenizer = _guided(self._tokenizer, vocab_size)
         matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer.eos_tokens)
-        return State(matcher, vocab_size, frozenset(ends), partial(self._copies, vocab_size))
+        return State(matcher, vocab_size, frozenset(ends), partial(self._copies, tokenizer))
 
-    def _copies(self, vocab_size: int, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+    def _copies(self, tokenizer: Any, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
         """The words of the prompt's end, each with what follows, as JSON values begin with them.
 
         A word's first token has a space in a prompt and none in a string, so that the prompt itself does not tell it.
         """
-        if not self._openings:
-            return []
-        tokenizer = _tokenizer(self._tokenizer)
-        text = tokenizer.decode(prompt[-COPIED_TOKENS:].tolist(), skip_special_tokens=False)
+        text = tokenizer.decode_str(prompt[-COPIED_TOKENS:].tolist())
         values = [text[word.start() : word.start() + COPIED_CHARACTERS] for word in WORD.finditer(text)]
         begun = [opening + value for value in values for opening in self._openings]
-        ids = [np.array(one.ids, np.int32) for one in tokenizer.encode_batch(begun, add_special_tokens=False)]
-        return [copy for copy in ids if copy.max() < vocab_size]
+        return [np.array(tokenizer.tokenize_str(one), np.int32) for one in begun]
 
 
 class _Guided:
@@ -194,13 +190,6 @@ def _tokenizer_json(tokenizer: Any) -> str:
     plain.no_padding()
     plain.no_truncation()
     return plain.to_str()
-
-
-@lru_cache(maxsize=CACHED)
-def _tokenizer(tokenizer: str) -> Any:
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_str(tokenizer)
 
 
 @lru_cache(maxsize=CACHED)

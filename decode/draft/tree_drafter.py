@@ -218,9 +218,7 @@ class RunningTexts:
         states = [step.structures[place] if step.structures else None for place in places]
         for prompt, group, state in zip(prompts, groups, states):
             if groups.count(group) == 1:
-                text = self._rescorer.text(prompt)
-                read_copies(text, state, prompt)
-                yield text
+                yield read_copies(self._rescorer.text(prompt), state, prompt)
                 continue
             behind = read.setdefault(group, {b"": self._rescorer.text()})
             if (key := prompt.tobytes()) not in behind:
@@ -233,12 +231,13 @@ class RunningTexts:
         self.texts = {place: self.texts[row] for place, row in enumerate(rows) if row in self.texts}
 
 
-def read_copies(text: _core.ContextModel, state: State | None, prompt: NDArray[np.int32]) -> None:
-    """Counts what a text may copy from its prompt under its structure, each copy as a text of its own."""
+def read_copies(text: _core.ContextModel, state: State | None, prompt: NDArray[np.int32]) -> _core.ContextModel:
+    """Counts what a text may copy from its prompt under its structure, each copy as a text of its own; returns it."""
     aside = text.sibling()
     for copy in state.copies(prompt) if state else ():
         aside.begin()
         aside.extend(copy, prompt=True)
+    return text
 
 
 def _read_pass(text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass, read: Read) -> None:

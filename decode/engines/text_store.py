@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.decode.draft.prediction import ExpectedText
 from rescore.decode.draft.text_memory import TextMemory
+from rescore.decode.draft.tree_drafter import read_copies
 from rescore.lattice.structure import State, Structure
 from rescore.lattice.tree import TokenTree
 
@@ -119,6 +120,7 @@ class KnownText:
         """The state after the tokens from `start` on; None if the structure does not allow them."""
         if structure != self._structure:
             self._structure, self._state, self._stepped = structure, structure.start(vocab_size, ends), start
+            read_copies(self.counts, self._state, self._buffer[:start])
         try:
             self._state = self._state and self._state.after(self._buffer[self._stepped : self.size].tolist())
         except ValueError:

@@ -150,7 +150,7 @@ def step(fst, state, label, failure):
 def test_symbols_refused(models, capsys, tmp_path):
     call = f"lm convert {models['spaced'][0]} {tmp_path}/m.fst --symbols {tmp_path}/m.syms --words text"
     cli.refusal(capsys, call, names=["symbols", "' w1'"])
-    assert not (tmp_path / "m.syms").exists()
+    assert not [*tmp_path.glob("m.*")]
 
 
 IDS = ("--vocab-size", dumps.V, "--end-of-text", 0)

@@ -29,13 +29,6 @@ def rank_paths(tree: StaticTree) -> list[tuple[int, ...]]:
     return paths
 
 
-def test_bita_s_tree_is_that_of_its_figure_5():
-    """Four masks of three candidates, of which the best alone has others behind it."""
-    best = [(0,) * depth for depth in range(4)]
-    assert rank_paths(StaticTree.spine(4, 3)) == [(*path, rank) for path in best for rank in range(3)]
-    refuses(ValueError, lambda: StaticTree.spine(0, 3), "1", "0", "3")
-
-
 def test_static_tree_is_the_greedy_one(dump):
     """Each node is the one that lengthens the accepted draft of all rows most, found by trying all."""
     blocks = list(dump.blocks())

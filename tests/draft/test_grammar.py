@@ -4,6 +4,7 @@ they describe; states that fork equal a matcher that reads straight on.
 
 import json
 import re
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -16,7 +17,13 @@ tokenizers = pytest.importorskip("tokenizers")
 jsonschema = pytest.importorskip("jsonschema")
 
 from rescore.decode.draft import grammar_trial
+from rescore.decode.draft.blended_drafter import blend_rescorer
+from rescore.decode.draft.calibration import HEADLESS
+from rescore.decode.draft.drafter import drafts_of
 from rescore.decode.draft.structure import Grammar
+from rescore.decode.draft.tree_drafter import TreeDrafter
+from rescore.decode.models.draft_step import DraftStep
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.structure import State
 
 TOKENIZER = tokenizers.Tokenizer.from_file(str(ROOT / "data/demo/tokenizer.json"))
@@ -82,6 +89,33 @@ def test_calls_of_tools():
     )
     assert all(call["name"] == "wait" or type(call["arguments"]["x"]) is int for call in calls)
     assert {call["name"] for text in several for call in json.loads(text)} <= {"wait", "move"}
+
+
+def test_copies_of_a_prompt_are_values_in_the_tokens_that_json_gives_them():
+    """What `json.dumps` writes of a word of the prompt holds the copy's tokens; a prompt has others for the word."""
+    grammar, prompt = Grammar.tools(TOOLS, TOKENIZER), "Weather in New York, on the 25th?"
+    copies = grammar.start(V, ENDS).copies(np.array(TOKENIZER.encode(prompt).ids, np.int32))
+    for value in ("New York", 25):
+        ids = TOKENIZER.encode(json.dumps({"x": value})).ids[:-2]
+        begun = next(i for i, token in enumerate(ids) if TOKENIZER.decode([token]) in (' "', " ") and i > 1)
+        assert any(copy[1 : 1 + len(ids) - begun].tolist() == ids[begun:] for copy in copies), value
+    assert not len(Grammar.regex("[a-z]+", TOKENIZER).start(V, ENDS).copies(np.array([1], np.int32)))
+
+
+def test_drafts_copy_values_from_the_prompt():
+    """The tree under the structure holds the prompt's value, which no other source knows; so it does in a group."""
+    ask, call = TOKENIZER.encode("Call Zanzibar now. Call: ").ids, TOKENIZER.encode('{"name": "Zanzibar"').ids
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    state = Grammar.json_schema(schema, TOKENIZER).start(V, ENDS)
+    history, rest = np.array([*ask, *call[:3]], np.int32), call[3:]
+    drafter = TreeDrafter(None, blend_rescorer(V, None, HEADLESS), nodes=16)
+    for rows, groups in ((1, ()), (2, (7, 7))):
+        session = drafter.open([np.array(ask)] * rows, Shaping())
+        first = DraftStep(histories=[np.array([*ask, call[0]], np.int32)] * rows, room=[20] * rows, groups=groups)
+        session.propose(replace(first, structures=[state.step(call[0])] * rows))
+        step = replace(first, histories=[history] * rows, structures=[state.after(call[:3])] * rows)
+        for draft in drafts_of(session.propose(step), step.room):
+            assert draft.tree.accepted(rest) >= len(rest) - 1
 
 
 def test_a_pydantic_model():

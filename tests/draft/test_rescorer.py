@@ -201,7 +201,6 @@ def test_ids_of_dictionaries():
         (lambda: PLAIN.normalise(ONE, [0], temperature=math.nan), ValueError, ["temperature", "nan"]),
         (lambda: PLAIN.normalise(ONE, [[0], [1]]), ValueError, ["history", "1"]),
         (lambda: PUSHED.trees(0), ValueError, ["nodes", "1", "4096"]),
-        (lambda: PLAIN.normalise(BATCH, [[0]]).tree(3), TypeError, ["tree", "batch", "[T, K]"]),
         (lambda: PUSHED.sample(np.zeros((1, 2))), ValueError, ["uniforms", "[1, p, 3]", "[1, 1, 2]"]),
         (lambda: PUSHED.sample(np.zeros(3)), ValueError, ["uniforms", "[p, T]", "[3]"]),
         (

@@ -60,7 +60,7 @@ def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
     np.testing.assert_allclose(block.entropy, -(np.exp(logp) * logp).sum(-1), atol=1e-5)
 
 
-BAD_FILES = {  # what cli/test_dump_reduce.py does not refuse by place
+BAD_FILES = {  # what cli/test_dump.py does not refuse by place
     "two.npz": ["a.npy", "'logits'", "b.npy"],
     "two.safetensors": ["'logits'"],
     "fortran.npz": ["Fortran"],

@@ -14,7 +14,7 @@ from support.scripted import Scripted
 from support.tiny_transformers import SWITCH, V, longrope, shared
 
 from rescore import BlendedDrafter, HeadsLattice, Options, Rescorer, TreeDrafter, generate
-from rescore.decode.draft.lattice_drafters import LatticeTreeDrafter, PathDrafter, StaticTree
+from rescore.decode.draft.lattice_drafters import PathDrafter
 from rescore.decode.draft.pace import AutoWidth
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request
@@ -114,7 +114,6 @@ def drafters(target):
         yield f"tree, top {top_k}", TreeDrafter(lattice, Rescorer(), nodes=6), TreeLayout()
         yield f"blend, top {top_k}", BlendedDrafter(target, lattice=lattice, nodes=9), TreeLayout()
     lattice = HeadsLattice(heads=heads, top_k=4)
-    yield "BiTA's tree", LatticeTreeDrafter(lattice, StaticTree.spine(3, 4).trees, nodes=12), TreeLayout()
     yield "auto", TreeDrafter(lattice, Rescorer(), nodes=AutoWidth(target)), TreeLayout()
     yield "paths as rows", PathDrafter(lattice, Rescorer(), paths=3), BatchLayout(3)
 

@@ -53,5 +53,5 @@ answers "$emulated" > "$base/emulated.json"
 cmp "$base/here.json" "$base/emulated.json"
 echo "aarch64: the core's results equal those of $("$python" -c "from rescore import _core; print(_core.processor)")"
 
-[ $# -gt 0 ] || set -- tests/test_core.py tests/lattice tests/lm tests/rescoring
+[ $# -gt 0 ] || set -- tests/test_core.py tests/lattice tests/lm tests/draft
 OMP_NUM_THREADS=1 "$emulated" -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist worksteal "$@"

@@ -101,14 +101,14 @@ def write_fst(model: NGram, args: LmConvertArgs) -> dict[str, Any]:
     from rescore.lm.model.formats import save
     from rescore.lm.model.fst import save_symbols
 
-    save(model, args.out, failure_label=args.failure_label)
     label = f"{args.failure_label} (failure)" if args.failure_label else "0 (epsilon)"
     info = {"model": str(args.out), **model.info(), "labels": "token id + 1", "backoff_label": label}
-    if not args.symbols:
-        return info
-    words, why = lm_files.arpa_words(model, args.words)
-    save_symbols(model, args.symbols, words=words, failure_label=args.failure_label)
-    return {**info, "symbols": str(args.symbols), "symbols_of": f"decimal ids, as {why}" if why else words}
+    if args.symbols:
+        words, why = lm_files.arpa_words(model, args.words)  # written first: words may be refused
+        save_symbols(model, args.symbols, words=words, failure_label=args.failure_label)
+        info |= {"symbols": str(args.symbols), "symbols_of": f"decimal ids, as {why}" if why else words}
+    save(model, args.out, failure_label=args.failure_label)
+    return info
 
 
 def named(model: NGram, tokenizer: TextTokenizer, args: LmConvertArgs) -> NGram:

@@ -117,6 +117,7 @@ class LlamaTarget:
     """
 
     reads_back = False
+    most_paths = SEQUENCES  # of the trees of all requests of a pass
 
     def __init__(
         self,
