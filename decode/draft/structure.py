@@ -19,7 +19,6 @@ from rescore.lattice.structure import State
 LARGEST = 1 << 20  # characters of a schema or grammar
 SHORT = 1000  # characters of a grammar that can do no harm
 CACHED = 4  # tokenizers, each some 20 MB and a second
-JSON_OPENINGS = (': "', ": ")  # of the values that texts copy from prompts
 WORD = re.compile(r"[^\W_]\S*")
 COPIED_TOKENS = 512  # of a prompt, its last ones
 COPIED_CHARACTERS = 40  # of what begins with a word
@@ -41,8 +40,8 @@ class Grammar:
     later, where its states become too many.
     """
 
-    def __init__(self, grammar: str, tokenizer: Any, *, openings: Sequence[str] = ()):
-        self._grammar, self._tokenizer, self._openings = grammar, _tokenizer_json(tokenizer), openings
+    def __init__(self, grammar: str, tokenizer: Any, *, copies: bool = False):
+        self._grammar, self._tokenizer, self._copied = grammar, _tokenizer_json(tokenizer), copies
 
     @classmethod
     def json_schema(cls, schema: Any, tokenizer: Any, *, whitespace: bool = False) -> Grammar:
@@ -56,7 +55,7 @@ class Grammar:
         style: dict[str, Any] = {"whitespace_flexible": whitespace}
         style |= {} if whitespace else {"item_separator": ", ", "key_separator": ": "}
         try:
-            return cls(_matchers().grammar_from_json_schema(text, style), tokenizer, openings=JSON_OPENINGS)
+            return cls(_matchers().grammar_from_json_schema(text, style), tokenizer, copies=True)
         except ValueError as error:
             raise ValueError(f"schema: expected a JSON schema: {str(error):.200}") from None
 
@@ -94,17 +93,8 @@ class Grammar:
             raise ValueError(f"structure: expected a grammar of bounded complexity, got one that {how}")
         tokenizer = _guided(self._tokenizer, vocab_size)
         matcher = _Guided(_matchers()(tokenizer, self._grammar, log_level=0), tokenizer.eos_tokens)
-        return State(matcher, vocab_size, frozenset(ends), partial(self._copies, tokenizer))
-
-    def _copies(self, tokenizer: Any, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
-        """The words of the prompt's end, each with what follows, as JSON values begin with them.
-
-        A word's first token has a space in a prompt and none in a string, so that the prompt itself does not tell it.
-        """
-        text = tokenizer.decode_str(prompt[-COPIED_TOKENS:].tolist())
-        values = [text[word.start() : word.start() + COPIED_CHARACTERS] for word in WORD.finditer(text)]
-        begun = [opening + value for value in values for opening in self._openings]
-        return [np.array(tokenizer.tokenize_str(one), np.int32) for one in begun]
+        copies = (partial(_copies, tokenizer),) if self._copied else ()
+        return State(matcher, vocab_size, frozenset(ends), *copies)
 
 
 class _Guided:
@@ -134,6 +124,17 @@ class _Guided:
         matcher = self._matcher.deep_copy()
         matcher.consume_token(token)
         return _Guided(matcher, self._ends)
+
+
+def _copies(tokenizer: Any, prompt: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+    """The words of the prompt's end, each with what follows, as JSON values begin with them.
+
+    A word's first token has a space in a prompt and none in a string, so that the prompt itself does not tell it.
+    """
+    text = tokenizer.decode_str(prompt[-COPIED_TOKENS:].tolist())
+    values = (text[word.start() : word.start() + COPIED_CHARACTERS] for word in WORD.finditer(text))
+    begun = ((": " if value[0].isdigit() else ': "') + value for value in values)
+    return [np.array(tokenizer.tokenize_str(one), np.int32) for one in begun]
 
 
 def _error_of(matcher: Any) -> str:
