@@ -233,7 +233,7 @@ DRAFTED = {
 }
 
 
-SLOW = ("prompt lookup", "token recycling", "the model itself", "block")
+SLOW = ("prompt lookup", "token recycling", "the model itself", "block", "rescored heads")
 CASES = [pytest.param("llama", name, marks=[pytest.mark.slow] * (name in SLOW)) for name in DRAFTED]
 
 

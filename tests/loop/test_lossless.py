@@ -23,11 +23,12 @@ def material(demo):
 
 
 GRID = [*((family, "float32") for family in small_models.FAMILIES), ("llama", "bfloat16")]
+FAST = [("llama", "float32"), ("blockwise", "float32")]
 
 
 @pytest.mark.parametrize(
     "family, dtype",
-    [pytest.param(*one, marks=pytest.mark.slow) if one[0] in ("qwen2", "qwen3", "t5") else one for one in GRID],
+    [pytest.param(*one, marks=[pytest.mark.slow] * (one not in FAST)) for one in GRID],
 )
 def test_every_drafter_conforms(family, dtype, material):
     prompts, text, lm = material
