@@ -202,6 +202,16 @@ class Drawn(Raw):
     drawn = 1
 
 
+def test_stop_strings_of_any_length_are_found_over_tokens_of_any_length():
+    rng, words = np.random.default_rng(3), ("", "a", "bcd")
+    for length in range(1, 40):
+        tokens = np.append(rng.integers(0, 3, 2 * length), 2).astype(np.int32)
+        text = "".join(words[token] for token in tokens)
+        for string, there in ((text[-length:], True), (text[-length:] + "e", False)):
+            stopping = Stopping(strings=("never", string), decode=lambda ids: "".join(words[one] for one in ids))
+            assert stopping.string_in(tokens) == there
+
+
 def test_arguments_and_drafts_are_checked():
     sampled = Shaping(sampling=SAMPLING)
 

@@ -129,6 +129,7 @@ def merged_with(**changes):
         (lambda: Mixture(weights=(0.5, 0.4)), ["weights", "1", "0.5", "0.4", "0.9"]),
         (lambda: Mixture(weights=(1.5, -0.5)), ["weights", "1.5", "-0.5"]),
         (lambda: Mixture(weights=(0.0, 0.0), log_linear=True), ["0"]),
+        (lambda: merge_models([LETTERS, LETTERS], (1.0,)), ["weights", "2", "1"]),
         (lambda: Mixture(weights=()), ["none"]),
         (lambda: tune_mixture([LETTERS, LETTERS], []), ["weights"]),
         (lambda: tune_mixture([LETTERS, LETTERS], [[]]), ["weights"]),

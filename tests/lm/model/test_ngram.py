@@ -95,6 +95,7 @@ def test_of_order_is_the_model_estimated_at_that_order(order):
     texts = np.random.default_rng(order).integers(0, 9, (3, 400))
     whole, expected = (build(texts, order=n, vocab_size=9, end_of_text=0) for n in (4, order))
     assert_same_model(whole.of_order(order), expected)
+    refuses(ValueError, lambda: whole.of_order(order + 4), "order", "1..4", order + 4)
 
 
 def worked_with(**changes):
