@@ -266,6 +266,8 @@ class AutoWidth:
 
     Costs of passes are kept per target for the life of the process, by the length of the prompts: after long texts,
     wide passes cost more relative to plain ones. A new length starts from the costs of the nearest one.
+
+    A target with `most_paths` reads at most so many paths in the trees of a pass.
     """
 
     def __init__(self, target: Target, *, most: int = MAX_NODES):
@@ -277,7 +279,7 @@ class AutoWidth:
         """Opens a session. length: of the longest prompt; learns: whether predictions after rejected nodes count."""
         times, near = self._known(length)
         rates = _rates.setdefault(self.target, AcceptanceRates())
-        most = min(self.most, getattr(self.target, "most_paths", MAX_NODES * requests) // requests)  # llama.cpp's
+        most = min(self.most, max(1, getattr(self.target, "most_paths", MAX_NODES * requests) // requests))
         return WidthSession(Pace(times, rates, near), requests, most, LATER if learns else 0.0)
 
     def plain_s(self, requests: int, length: int = 1) -> float | None:

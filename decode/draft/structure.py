@@ -37,7 +37,8 @@ class Grammar:
 
     tokenizer: a fast one of Hugging Face (`transformers` or `tokenizers`), a tokenizer.json, or a folder with one.
     ValueError, when a text starts, if the grammar is not understood, or takes more than 10 seconds or 1 GB to compile;
-    later, where its states become too many.
+    later, where its states become too many. copies: whether values of its texts, which are JSON, are drafted from words
+    of the prompt.
     """
 
     def __init__(self, grammar: str, tokenizer: Any, *, copies: bool = False):

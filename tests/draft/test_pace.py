@@ -241,6 +241,9 @@ def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
 def test_trees_grow_from_step_to_step():
     session = WidthSession(Pace(TIMES), 1, most=100)
     assert session.sizes.tolist() == [*(n for n in pace.SIZES if n < 100), 100]
+    target = Target()
+    target.most_paths = 200  # of a pass, as in llama.cpp
+    assert [int(AutoWidth(target, most=150).open(rows).sizes[-1]) for rows in (1, 4, 300)] == [150, 50, 1]
     wanted = []
     for _ in range(5):
         wanted.append(session.wanted)
