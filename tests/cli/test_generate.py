@@ -248,8 +248,7 @@ class Terminal(io.StringIO):
 def test_when_there_are_colours(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert wants_colour(Terminal(), False)
-    assert not (wants_colour(Terminal(), True) or wants_colour(io.StringIO(), False))
+    assert [wants_colour(*of) for of in ((Terminal(), False), (Terminal(), True), (io.StringIO(), False))] == [1, 0, 0]
     for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)

@@ -244,6 +244,7 @@ def test_wrong_automata_are_named():
         (lambda fst: fst.set_final(1, 2.0), ["state 1", "2.0"]),
         (lambda fst: fst.set_final(1, "infinity"), ["state 1", "0", "inf"]),
         (lambda fst: fst.add_arc(0, pywrapfst.Arc(1, 1, "0", 1)), ["state 0", "two", "1"]),
+        (lambda fst: _set(fst, 8, 1, next=5), ["state 8", "label 2", "state 2", "5"]),
     ]:
         fst = to_fst(model)
         change(fst)
