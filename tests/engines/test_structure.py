@@ -51,7 +51,8 @@ def of_lm_format_enforcer(model):
     return {"prefix_allowed_tokens_fn": lambda row, ids: allowed(ids.tolist()).allowed_tokens}
 
 
-LIBRARIES = [of_xgrammar, of_outlines, of_lm_format_enforcer]
+# The second compiles its masks' kernel, which takes seconds.
+LIBRARIES = [of_xgrammar, pytest.param(of_outlines, marks=pytest.mark.slow), of_lm_format_enforcer]
 
 
 @pytest.fixture(scope="module")

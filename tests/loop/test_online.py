@@ -56,15 +56,15 @@ def decode_again(target, dump: Dump, block, drafter) -> list[list[int]]:
 
 
 def assert_online_is_replayed(target, heads, dump, rescorer, sequences: int, names=()) -> None:
-    """Of the first sequences of every task, for all drafters or those named."""
-    for task in dump.tasks:
+    """Of the first sequences of every task, for all drafters, or those named, which take turns."""
+    for number, task in enumerate(dump.tasks):
         whole = next(dump.blocks(task))
         block = whole.part(0, min(sequences, whole.sequences))
         replays = rows_of(RecordedSources(dump, rescorer), Budgets(p=PATHS))
         replays += [trees(one, {name: NODES}) for name, one in calibrated(rescorer).items()]
         outcomes = {name: one for replay in replays for name, one in replay.outcomes(block).items()}
         for name, drafter in drafters(heads, dump.header.top_k, rescorer).items():
-            if not names or name in names:
+            if not names or name == names[number % len(names)]:
                 visited, accepted = outcomes[name].visited, outcomes[name].accepted
                 edges = np.searchsorted(visited, block.offsets)
                 replayed = [accepted[visited[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]

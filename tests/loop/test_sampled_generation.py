@@ -87,7 +87,12 @@ RULES = {
 BLEND = TreeDrafter(None, Rescorer(LM, calibration=HEADLESS), nodes=6)
 
 
-SLOW = ("block, q of temperature 0.8", "independent siblings as rows", *(one for one in RULES if "draft model" in one))
+SLOW = (
+    "fixed siblings",
+    "block, q of temperature 0.8",
+    "independent siblings as rows",
+    *(one for one in RULES if "draft model" in one),
+)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -45,6 +46,11 @@ class Tables:
 
 def text_of(ids: Sequence[int]) -> str:
     return "".join("abcdefgh"[x] for x in ids)
+
+
+@cache
+def law_of(logits: bytes, temperature: float, top_k: int, top_p: float) -> np.ndarray:
+    return Sampling(temperature=temperature, top_k=top_k, top_p=top_p).distribution(np.frombuffer(logits))
 
 
 @dataclass
@@ -113,8 +119,7 @@ class Speculative:
             logits[~state.mask()] = -np.inf
         if not parameters.temperature:
             return np.eye(V)[logits.argmax()]
-        cut = {"top_k": parameters.top_k, "top_p": parameters.top_p}
-        return Sampling(temperature=parameters.temperature, **cut).distribution(logits)
+        return law_of(logits.tobytes(), parameters.temperature, parameters.top_k, parameters.top_p)
 
     def verify_tree(self, row: Row, parameters: Parameters) -> tuple[list[int], list[int], np.ndarray]:
         """Accepted tokens, those rejected after them, and the distribution of the token between."""
