@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.refusals import refuses
 from support.scripted import Scripted
+from support.slow import slow_but
 
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
@@ -233,13 +234,11 @@ DRAFTED = {
 }
 
 
-QUICK = ("llama", "blend"), ("llama", "heads, size by measured times")
 CASES = [("mistral", "blend"), *(("llama", name) for name in DRAFTED)]
+QUICK = ("llama", "blend"), ("llama", "heads, size by measured times")
 
 
-@pytest.mark.parametrize(
-    "family, name", [pytest.param(*case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in CASES]
-)
+@pytest.mark.parametrize("family, name", slow_but(QUICK, CASES))
 def test_drafts_conform(family, name):
     model, made, accepted = tiny_transformers.shared(family), DRAFTED[name](), []
     ways = [HuggingFace(model, tokenizer=tokenizer(), custom_generate=drafting) for drafting in made]

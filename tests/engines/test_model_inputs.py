@@ -259,10 +259,7 @@ def test_layers_that_round_by_the_pass_are_decoded_without_drafts():
 
 # Rotary angles that depend on the length of the text
 
-SWITCHING = {
-    "llama": [((8,), 30), ((15,), 3), ((16, 3), 8), ((14, 3, 9), 8)],
-    "phi3": [((17,), 8), ((14, 3, 9), 30)],
-}
+SWITCHING = {"llama": [((8,), 30), ((15,), 3), ((16, 3), 8), ((14, 3, 9), 8)], "phi3": [((17,), 8), ((14, 3, 9), 30)]}
 
 
 @pytest.mark.parametrize("family", SWITCHING)

@@ -10,6 +10,7 @@ from support import tiny_transformers
 from support.generating import padded
 from support.paths import ROOT
 from support.refusals import refuses
+from support.slow import slow_but
 
 from rescore import Drafting
 from rescore.decode.draft.structure import Grammar
@@ -51,8 +52,8 @@ def of_lm_format_enforcer(model):
     return {"prefix_allowed_tokens_fn": lambda row, ids: allowed(ids.tolist()).allowed_tokens}
 
 
-# The second compiles its masks' kernel, which takes seconds.
-LIBRARIES = [of_xgrammar, pytest.param(of_outlines, marks=pytest.mark.slow), of_lm_format_enforcer]
+# Outlines compiles its masks' kernel, which takes seconds.
+LIBRARIES = slow_but((of_xgrammar, of_lm_format_enforcer), (of_xgrammar, of_outlines, of_lm_format_enforcer))
 
 
 @pytest.fixture(scope="module")

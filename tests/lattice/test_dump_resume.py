@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support import dumps
 from support.refusals import refused, refuses
+from support.slow import slow_but
 
 from rescore.lattice.dump import FILE_NAME, Dump
 from rescore.lattice.dump_writer import DUMP, DumpWriter, kept_sequences
@@ -83,7 +84,7 @@ def killed(path, call: int, **options) -> bool:
     return status != 0
 
 
-@pytest.mark.parametrize("shard_bytes", [3000, pytest.param(1 << 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shard_bytes", slow_but([3000], [3000, 1 << 20]))
 def test_killed_at_every_system_call(tmp_path, shard_bytes):
     """What is kept is a dump that can be read; after it the next writer goes on to the same bytes."""
     write(tmp_path / "whole", shard_bytes)

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from support.slow import slow_but
 from support.tools import load_tool
 
 from rescore import Dump
@@ -23,13 +24,10 @@ def material(demo):
 
 
 GRID = [*((family, "float32") for family in small_models.FAMILIES), ("llama", "bfloat16")]
-FAST = [("llama", "float32"), ("blockwise", "float32")]
+QUICK = ("llama", "float32"), ("blockwise", "float32")
 
 
-@pytest.mark.parametrize(
-    "family, dtype",
-    [pytest.param(*one, marks=[pytest.mark.slow] * (one not in FAST)) for one in GRID],
-)
+@pytest.mark.parametrize("family, dtype", slow_but(QUICK, GRID))
 def test_every_drafter_conforms(family, dtype, material):
     prompts, text, lm = material
     small = partial(small_models.small, family, text, lm.vocab_size, dtype=getattr(torch, dtype))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
+from support.slow import slow_but
 
 from rescore import HeadsLattice, Options, Rescorer, Sampling, TreeDrafter, generate
 from rescore.decode.conformance import conforms
@@ -87,17 +88,10 @@ RULES = {
 BLEND = TreeDrafter(None, Rescorer(LM, calibration=HEADLESS), nodes=6)
 
 
-SLOW = (
-    "fixed siblings",
-    "block, q of temperature 0.8",
-    "independent siblings as rows",
-    *(one for one in RULES if "draft model" in one),
-)
+QUICK = "matching", "token", "block", "greedy block", "independent siblings", "blend"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in (*RULES, "blend")]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, (*RULES, "blend")))
 def test_rules_conform(name):
     rule, drafter = RULES.get(name, (Matching(), BLEND))
     layout = BatchLayout(3) if name.endswith("as rows") else TreeLayout()

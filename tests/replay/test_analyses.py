@@ -220,9 +220,4 @@ def test_arguments_are_checked(dump, model):
     refuses(ValueError, lambda: efficiency.oracle_efficiency(dump, widths=[7]), "1..6", "7")
     refuses(ValueError, lambda: efficiency.oracle_efficiency(dump, heads=[3, 5]), "2..4", "5")
     refuses(ValueError, lambda: efficiency.compare_models(dump, {"sixty": sixty}, alpha=1.0), "60", "50")
-    refuses(
-        ValueError,
-        lambda: efficiency.weights_by_task(dump, model, split, grid=[1.0, 1]),
-        "grid",
-        "[1.0, 1]",
-    )
+    refuses(ValueError, lambda: efficiency.weights_by_task(dump, model, split, grid=[1.0, 1]), "grid", "[1.0, 1]")

@@ -99,11 +99,7 @@ def assert_comes_back(arrays: Arrays, order: int, vocab_size: int, next_bits: in
 
 @settings(max_examples=80)
 @given(
-    st.integers(0, 10**6),
-    st.integers(1, 7),
-    st.integers(1, 9),
-    st.sampled_from([1, 2, 3, 5, 7, 8, 15]),
-    st.booleans(),
+    st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 9), st.sampled_from([1, 2, 3, 5, 7, 8, 15]), st.booleans()
 )
 def test_all_come_back(seed, order, vocab_size, next_bits, wide):
     tables = random_tables(seed, order, vocab_size=vocab_size, tokens=150)
