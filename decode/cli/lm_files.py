@@ -99,7 +99,7 @@ def remarks(skipped: Skipped) -> list[str]:
         return notes
     return [
         *notes,
-        f"skipped {len(skipped):,} documents ({skipped.told()}), the first:",
+        f"skipped {len(skipped):,} documents ({skipped.summary()}), the first:",
         *(f"  {printable(example)}" for example in skipped.examples),
     ]
 

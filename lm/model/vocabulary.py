@@ -50,7 +50,7 @@ class Skipped:
         self.examples = [*self.examples, *other.examples][:EXAMPLES]
         self.notes = [*self.notes, *other.notes][:EXAMPLES]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """The reasons and their numbers."""
         return ", ".join(f"{number:,} {reason}" for reason, number in sorted(self.reasons.items()))
 
@@ -58,7 +58,7 @@ class Skipped:
         """The message for an input without tokens."""
         if not self:
             return "expected at least one token, got none: there is no document in it"
-        return f"no document could be read; {len(self):,} skipped ({self.told()}), the first: {self.examples[0]}"
+        return f"no document could be read; {len(self):,} skipped ({self.summary()}), the first: {self.examples[0]}"
 
     def to_json(self) -> dict[str, Any]:
         return {
