@@ -115,7 +115,7 @@ def parser(words: Sequence[str] | None = None) -> Parser:
         "--version", action=_Version, nargs=0, help="print the version and the build of the core in use, and exit"
     )
     inner = {"": top.add_subparsers(dest="verb", required=True, metavar="VERB", prog="rescore")}
-    top.told.append(inner[""])
+    top.in_description.append(inner[""])
     for verb in VERBS.values():
         family, _, name = verb.name.rpartition(" ")
         if family not in inner:

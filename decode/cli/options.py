@@ -175,7 +175,7 @@ class Parser(argparse.ArgumentParser):
         self.register("type", Path, path)
         self.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help and exit")
         self._rare = set[argparse.Action]()
-        self.told: list[argparse.Action] = []  # in the description
+        self.in_description: list[argparse.Action] = []
 
     def fill(self, options: type[Args]) -> None:
         """Adds the arguments of a class of options; its own first, then those that it shares."""
@@ -244,7 +244,7 @@ class Parser(argparse.ArgumentParser):
         for group in self._action_groups:
             formatter.start_section(group.title)
             formatter.add_text(group.description)
-            formatter.add_arguments(action for action in group._group_actions if action not in self.told)
+            formatter.add_arguments(action for action in group._group_actions if action not in self.in_description)
             formatter.end_section()
         formatter.add_text(epilog)
         return (call and f"{call}\n") + formatter.format_help()
