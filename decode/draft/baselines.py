@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.draft.drafter import Proposed
 from rescore.decode.draft.sources import DraftSources, fixed_size
-from rescore.decode.models.draft_step import DraftStep, LastPass, Read
+from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree, Trees, token_ids
 
@@ -95,7 +95,6 @@ class PromptLookup:
         return TokenTree.from_drafts(looked_up(history, n)[None])
 
 
-TOP = 8  # predictions that Token Recycling keeps after each token
 
 # Children of each node of Token Recycling's published tree, by the ranks along its path; nodes not listed have none.
 CHILDREN = {

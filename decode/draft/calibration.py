@@ -21,7 +21,6 @@ from rescore.lattice.tree import Trees, token_ids
 from rescore.lm.model.ngram import NGram
 
 MAX_WEIGHT = 1e4  # limit of a weight's magnitude
-TOP = 8  # tokens per prediction that are read
 
 _Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 _Signed = Annotated[float, Meta(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]

@@ -91,7 +91,7 @@ class DrawnDrafter(LatticeDrafter, Rescoring):
         sausages, histories = lattices.sausages(step), step.contexts(self.rescorer.context)
         found = self.rescorer.normalise(sausages, histories, temperature=self.temperature, local=self.local)
         drawn = found.sample(np.stack([random.random((self.drawn, sausages.slots)) for random in step.random]))
-        device = None if step.hidden is None else step.hidden.device
+        device = step.states()[0].device if step.states else None
         drafts = []
         for row, room in enumerate(step.room):
             tree = TokenTree.from_drafts(drawn.tokens[row, :, :room])

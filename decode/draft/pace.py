@@ -7,7 +7,7 @@ plain pass, drafting rests until searches have taken at most 1% of the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -20,6 +20,7 @@ from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree, Trees
 
 if TYPE_CHECKING:
+    from rescore.decode.models.fixed_passes import FixedPasses
     from rescore.decode.models.target import Target
 
 
@@ -215,6 +216,10 @@ class Pace:
         self._pass = None
         self.rates.fade()
 
+    def move(self, times: PassTimes, near: PassTimes) -> None:
+        """Goes on with passes of other times; the current one is not noted."""
+        self.times, self._near, self._pass = times, near, None
+
     def costs(self, rows: int) -> PassCosts:
         """Seconds of passes over `rows` rows by width, as far as they are known."""
         return (self.times if self.times.known() else self._near).costs(rows)
@@ -254,7 +259,7 @@ MAX_NODES = SIZES[-1]
 LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
 
 
-_times: WeakKeyDictionary[Target, dict[int, PassTimes]] = WeakKeyDictionary()
+_times: WeakKeyDictionary[Target, dict[tuple[int, int], PassTimes]] = WeakKeyDictionary()
 _rates: WeakKeyDictionary[Target, AcceptanceRates] = WeakKeyDictionary()
 
 
@@ -267,7 +272,8 @@ class AutoWidth:
     Costs of passes are kept per target for the life of the process, by the length of the prompts: after long texts,
     wide passes cost more relative to plain ones. A new length starts from the costs of the nearest one.
 
-    A target with `most_paths` reads at most so many paths in the trees of a pass.
+    A target with `most_paths` reads at most so many paths in the trees of a pass. One with `fixed` passes takes trees
+    of their sizes, and its costs are kept by the rows of a pass as well.
     """
 
     def __init__(self, target: Target, *, most: int = MAX_NODES):
@@ -277,23 +283,37 @@ class AutoWidth:
 
     def open(self, requests: int, length: int = 1, *, learns: bool = False) -> WidthSession:
         """Opens a session. length: of the longest prompt; learns: whether predictions after rejected nodes count."""
-        times, near = self._known(length)
         rates = _rates.setdefault(self.target, AcceptanceRates())
         most = min(self.most, max(1, getattr(self.target, "most_paths", MAX_NODES * requests) // requests))
-        return WidthSession(Pace(times, rates, near), requests, most, LATER if learns else 0.0)
+
+        times, near = self._known(length, _rows(self._fixed, requests))
+        pace, later = Pace(times, rates, near), LATER if learns else 0.0
+        return WidthSession(pace, requests, most, later, self._fixed, lambda rows: self._known(length, rows))
 
     def plain_s(self, requests: int, length: int = 1) -> float | None:
         """Returns the shortest of the latest times of a plain pass; None if none was measured. Arguments: as `open`."""
-        times, near = self._known(length)
-        return times.fastest(requests) or near.fastest(requests)
+        rows = _rows(self._fixed, requests)
+        times, near = self._known(length, rows)
+        return times.fastest(rows) or near.fastest(rows)
 
-    def _known(self, length: int) -> tuple[PassTimes, PassTimes]:
-        """The pass times for prompts of this length, and those that a session starts from."""
-        known, key = _times.setdefault(self.target, {}), length.bit_length()
-        near = min((other for other in [*known] if known[other].known()), key=lambda one: abs(one - key), default=key)
+    @property
+    def _fixed(self) -> FixedPasses | None:
+        return getattr(self.target, "fixed", None)
+
+    def _known(self, length: int, rows: int) -> tuple[PassTimes, PassTimes]:
+        """The times of passes of `rows` rows for prompts of this length, and those that a session starts from."""
+        known = _times.setdefault(self.target, {})
+        key = length.bit_length(), rows if self._fixed else 0
+        others = [other for other in [*known] if other[1] == key[1] and known[other].known()]
+        near = min(others, key=lambda one: abs(one[0] - key[0]), default=key)
         prior = PRIOR if self.target.device.type == "cpu" else ACCELERATOR_PRIOR
         times = known.setdefault(key, PassTimes(prior))
         return times, known[near]
+
+
+def _rows(fixed: FixedPasses | None, requests: int) -> int:
+    """The rows of a pass over so many requests."""
+    return fixed.rows(requests) if fixed else requests
 
 
 def forget(target: Target) -> None:
@@ -307,11 +327,22 @@ class WidthSession:
 
     A step calls `begin` and, if its pace does not rest, `size`, and then `end`. Acceptance probabilities under q are
     corrected by the acceptance of earlier nodes (`AcceptanceRates`).
+
+    fixed  the passes, if they are of few shapes; known returns the times of those of so many rows, as `Pace` takes them
     """
 
-    def __init__(self, pace: Pace, requests: int, most: int = MAX_NODES, later: float = 0.0):
+    def __init__(
+        self,
+        pace: Pace,
+        requests: int,
+        most: int = MAX_NODES,
+        later: float = 0.0,
+        fixed: FixedPasses | None = None,
+        known: Callable[[int], tuple[PassTimes, PassTimes]] | None = None,
+    ):
         self.pace, self.requests, self._later = pace, requests, later
-        self.sizes = np.array([n for n in SIZES if n < most] + [most])
+        self._fixed, self._known = fixed, known
+        self.sizes = np.array([n for n in (fixed.sizes if fixed else SIZES) if n < most] + [most])
         self._last = FIRST_STEP_NODES
         self._tail: int | None = None
 
@@ -322,7 +353,8 @@ class WidthSession:
 
     def begin(self, last: Iterable[LastPass] = (), tail: int | None = None) -> None:
         """Starts a step and ends the timing of the last pass, whose results are `last`. tail: of the step."""
-        self.pace.begin()
+        last = list(last)
+        self.pace.begin(one_pass=all(one.usual for one in last))
         self._tail = tail
         if drafted := [one for one in last if one.tree.size]:
             self.pace.rates.note([one.tree for one in drafted], [one.accepted for one in drafted])
@@ -336,10 +368,11 @@ class WidthSession:
         p = self.pace.rates.corrected(trees.logq, trees.parents)
         p[trees.depths > np.array(room)[:, None]] = 0
         rows, sizes = len(p), np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
+        reading = _rows(self._fixed, rows)
         accepted = np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
         gained = rows + accepted + self._later * rows * sizes
-        costs = self.pace.costs(rows)
-        seconds = costs.at(rows * (1 + (self._tail or 0) + sizes))
+        costs = self.pace.costs(reading)
+        seconds = costs.at([self._tokens(int(n)) for n in sizes])
         if self._tail is not None:
             # Unless every draft is accepted whole, the next pass reads what is new once more: root tokens and what was
             # accepted. It is charged with what it takes longer than one over a token of each row.
@@ -347,12 +380,20 @@ class WidthSession:
             rejected, accepted_whole = 1 - whole.prod(axis=0), whole.sum(axis=0)
             again = (rows - accepted_whole) * (self._tail + 1) + accepted - sizes * accepted_whole
             seconds += rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
-        return int(sizes[self.pace.best(gained, seconds, rows, drafting)])
+        return int(sizes[self.pace.best(gained, seconds, reading, drafting)])
 
     def end(self, nodes: int) -> None:
         """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""
         self._last = nodes
-        self.pace.end(self.requests * (1 + (self._tail or 0) + nodes))
+        self.pace.end(self._tokens(nodes))
+
+    def _tokens(self, nodes: int) -> int:
+        """Tokens that a pass over trees of so many nodes reads in all rows."""
+        nodes = self._fixed.nodes(nodes) if self._fixed else nodes + (self._tail or 0)
+        return _rows(self._fixed, self.requests) * (1 + nodes)
 
     def select(self, rows: Sequence[int]) -> None:
-        self.requests = len(rows)
+        before, self.requests = _rows(self._fixed, self.requests), len(rows)
+        reading = _rows(self._fixed, self.requests)
+        if self._fixed and self._known and reading != before:
+            self.pace.move(*self._known(reading))

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.draft.calibration import TOP, CalibratedTrees, Calibration
+from rescore.decode.draft.calibration import CalibratedTrees, Calibration
 from rescore.decode.draft.drafter import EMPTY, DrafterSession, Lattices, LatticeSession, Proposed, Rescoring
 from rescore.decode.draft.pace import AutoWidth, WidthSession
 from rescore.decode.draft.prediction import ExpectedTexts
 from rescore.decode.draft.rescorer import Rescorer
 from rescore.decode.draft.sources import DraftSources, Missing, fixed_size
-from rescore.decode.models.draft_step import DraftStep, LastPass, Read
+from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import blank

@@ -208,9 +208,7 @@ def generated(
 
 
 def _step(histories: list[NDArray], fresh: list[Tensor], room: list[int]) -> DraftStep:
-    return DraftStep(
-        histories=histories, hidden=torch.stack([states[-1] for states in fresh]), fresh=fresh, room=room, random=()
-    )
+    return DraftStep(histories=histories, states=lambda: fresh, room=room, random=())
 
 
 def cut(reference: NDArray[np.int32], end: int) -> NDArray[np.int32]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import torch
@@ -29,8 +29,8 @@ from rescore.decode.loop.request import (
     Stopping,
     check_max_tokens,
 )
-from rescore.decode.models.draft_step import DraftStep, LastPass, Read
-from rescore.decode.models.target import Block, Switching, Target
+from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
+from rescore.decode.models.target import Block, Fixable, Switching, Target
 from rescore.decode.verify.chain_rules import BlockVerification
 from rescore.decode.verify.draft import Draft, ScoredDraft, best_tokens
 from rescore.decode.verify.greedy import Greedy
@@ -39,7 +39,7 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
-from rescore.lattice.tensors import logit_rows
+from rescore.lattice.tensors import TensorSausage, logit_rows
 from rescore.lattice.tree import TokenTree
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
@@ -144,20 +144,27 @@ def stream(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Read:
-    """The result of a pass, per request: hidden states [m, width] of the tokens that are now part of the text, the
-    verified draft, and the logits [1 + n, V] after the root token and the draft's nodes; of a prompt, after its end.
+    """The result of a pass, per request.
+
+    states  hidden states [m, width] of the tokens that were read
+    kept    the indices of those that are now part of the text
+    last    the verified draft
+    logits  [1 + n, V] after the root token and the draft's nodes; of a prompt, after its end
+    top     the most probable tokens after these and their probabilities [1 + n, k], where the pass found them
     """
 
-    fresh: list[Tensor]
+    states: list[Tensor]
+    kept: list[Sequence[int]]
     last: list[LastPass]
     logits: list[Tensor]
+    top: list[tuple[NDArray[np.int32], NDArray[np.float32]]]
 
     def of(self, rows: list[int]) -> _Read:
-        return _Read(
-            fresh=[self.fresh[row] for row in rows],
-            last=[self.last[row] for row in rows],
-            logits=[self.logits[row] for row in rows],
-        )
+        return _Read(**{one.name: [of[row] for row in rows] if (of := getattr(self, one.name)) else [] for one in fields(self)})
+
+    def fresh(self) -> list[Tensor]:
+        """Hidden states [m, width] of the tokens that are now part of the text."""
+        return [_rows_of(states, kept) for states, kept in zip(self.states, self.kept)]
 
 
 class _Call:
@@ -176,6 +183,7 @@ class _Call:
         if not self.prompts:
             raise ValueError("prompts: expected at least one, got none")
         length = max(map(len, self.prompts)) + max(one.max_tokens or 0 for one in requests) + (TREE if drafter else 0)
+        self.fixed = target.fixed if isinstance(target, Fixable) else None
         self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
         self.requests = [
             ActiveRequest(i, one, first, target, options.shaping, options.stopping)
@@ -200,7 +208,8 @@ class _Call:
             del read  # free its logits before the next pass
             drafted = time.perf_counter()
             read, chunks = self._verify(active, drafts)
-            self._note_times(active, drafts, drafted - began, time.perf_counter() - drafted)
+            usual = all(last.usual for last in read.last)
+            self._note_times(active, drafts, drafted - began, time.perf_counter() - drafted, usual)
             yield from chunks
 
     def _read_prompts(self) -> tuple[list[ActiveRequest], _Read, list[Chunk]]:
@@ -214,14 +223,15 @@ class _Call:
         fresh = [states[row, : len(ids)] for row, ids in enumerate(unread)]
         logits = self.target.logits(torch.stack([rows[-1] for rows in fresh]))[:, None]
         nothing = [Draft(tree=EMPTY) for _ in active]
-        verdicts = self._verdicts(active, nothing, logits)
+        verdicts = self._verdicts(active, nothing, logits, self._best(logits))
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, nothing, verdicts)]
         for one in active:
             one.statistics.prompt_us = 1e6 * (time.perf_counter() - began) / len(active)
             one.statistics.verifying_us = one.statistics.prompt_us
             one.statistics.pass_us = [one.statistics.prompt_us]
         last = [LastPass(tree=EMPTY, accepted=()) for _ in active]
-        return active, _Read(fresh=fresh, last=last, logits=list(logits)), chunks
+        every = [range(len(rows)) for rows in fresh]
+        return active, _Read(states=fresh, kept=every, last=last, logits=list(logits), top=[]), chunks
 
     def _read_again(self, active: list[ActiveRequest]) -> None:
         """Reads texts anew that the target from now on reads otherwise."""
@@ -246,8 +256,7 @@ class _Call:
             return [Draft(tree=EMPTY) for _ in active]
         step = DraftStep(
             histories=[one.history for one in active],
-            hidden=torch.stack([rows[-1] for rows in read.fresh]),
-            fresh=read.fresh,
+            states=read.fresh,
             room=[min(one.ahead, self.cache.room or one.ahead) for one in active],
             random=[one.random for one in active],
             last=read.last,
@@ -264,23 +273,33 @@ class _Call:
 
     def _predictions(self, active: list[ActiveRequest], read: _Read, k: int) -> list[Read]:
         if len(active[0].tokens) == 1:  # the pass read the prompts
-            texts = zip(active, read.fresh, read.logits)
+            texts = zip(active, read.states, read.logits)
             return [_of_prompt(k, self.target, one.history[:-1], fresh, logits) for one, fresh, logits in texts]
         roots = [int(one.history[-2 - len(last.accepted)]) for one, last in zip(active, read.last)]
-        return _of_passes(k, roots, read.last, read.logits)
+        return _of_passes(k, roots, read)
 
     def _verify(self, active: list[ActiveRequest], drafts: Sequence[Draft]) -> tuple[_Read, list[Chunk]]:
         """One pass: its result, and what it added to each text."""
         layout, trees = self.options.layout, [draft.tree for draft in drafts]
         starts = [len(one.history) - 1 for one in active]
-        laid = layout.lay(trees, [int(one.history[-1]) for one in active], starts, self.target.device)
-        states = laid.nodes(self.target.read(laid.block, self.cache))
-        logits = self.target.logits(states)
+        roots = [int(one.history[-1]) for one in active]
+        best, top, usual = None, None, True
+        if self.fixed is None:
+            laid = layout.lay(trees, roots, starts, self.target.device)
+            states = laid.nodes(self.target.read(laid.block, self.cache))
+            logits = self.target.logits(states)
+            best = self._best(logits)
+        else:
+            laid = layout.lay(trees, roots, starts, torch.device("cpu"))
+            found = self.fixed.read(laid.block, self.cache, TOP if self.session else 0)
+            states, logits, usual = laid.nodes(found.hidden), laid.nodes(found.logits), found.usual
+            if not self.options.shaping.sampling:
+                best = laid.nodes(found.best)
+            top = laid.nodes(found.ids), laid.nodes(found.p)
         verdicts = [
             _up_to_switch(verdict, tree, one)
-            for verdict, tree, one in zip(self._verdicts(active, drafts, logits), trees, active)
+            for verdict, tree, one in zip(self._verdicts(active, drafts, logits, best), trees, active)
         ]
-        fresh = [_rows_of(own, verdict.accepted) for own, verdict in zip(states, verdicts)]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
         # A text's last token is not part of the cache, also where it ends within its draft.
         paths = [verdict.accepted[: len(chunk.tokens) - 1] for verdict, chunk in zip(verdicts, chunks)]
@@ -289,15 +308,26 @@ class _Call:
             one.statistics.accepted.append(chunk.accepted)
             one.statistics.drafted.append(draft.tree.size)
             one.statistics.rested += draft.rested
-        last = [LastPass(tree=tree, accepted=verdict.accepted) for tree, verdict in zip(trees, verdicts)]
-        rows = [logits[row, : 1 + tree.size] for row, tree in enumerate(trees)]
-        return _Read(fresh=fresh, last=last, logits=rows), chunks
+        sizes = [1 + tree.size for tree in trees]
+        read = _Read(
+            states=list(states),
+            kept=[(0, *(1 + node for node in verdict.accepted)) for verdict in verdicts],
+            last=[LastPass(tree=tree, accepted=verdict.accepted, usual=usual) for tree, verdict in zip(trees, verdicts)],
+            logits=[rows[:size] for rows, size in zip(logits, sizes)],
+            top=[(ids[:size], p[:size]) for ids, p, size in zip(*top, sizes)] if top else [],
+        )
+        return read, chunks
 
-    def _verdicts(self, active: list[ActiveRequest], drafts: Sequence[Draft], logits: Tensor) -> list[Verdict]:
-        """logits [B, 1 + n, V]."""
-        # On a GPU, copy once. On a CPU, evaluate only the nodes on the accepted path: few if drafts are bad.
-        at_once = self.options.shaping.sampling is None and logits.device.type != "cpu"
-        best = best_tokens(logits) if at_once else None
+    def _best(self, logits: Tensor) -> NDArray[np.int64] | None:
+        """The most probable tokens, on a GPU, copied at once. On a CPU only those of nodes on the accepted path are
+        evaluated: few if drafts are bad.
+        """
+        return best_tokens(logits) if not self.options.shaping.sampling and logits.device.type != "cpu" else None
+
+    def _verdicts(
+        self, active: list[ActiveRequest], drafts: Sequence[Draft], logits: Tensor, best: NDArray[np.int64] | None
+    ) -> list[Verdict]:
+        """logits [B, 1 + n, V]; best: as in `ScoredDraft`, for each request."""
         return [
             self.verifiers[one.index].verify(
                 ScoredDraft(
@@ -348,9 +378,9 @@ class _Call:
             self.session.ended(one.history, start)
 
     def _note_times(
-        self, active: list[ActiveRequest], drafts: Sequence[Draft], drafting: float, verifying: float
+        self, active: list[ActiveRequest], drafts: Sequence[Draft], drafting: float, verifying: float, usual: bool
     ) -> None:
-        plain = not any(draft.tree.size for draft in drafts)
+        plain = usual and not any(draft.tree.size for draft in drafts)
         for one in active:
             if plain:
                 one.statistics.plain_us.append(1e6 * verifying / len(active))
@@ -367,21 +397,19 @@ def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray
     k = min(k, logits[0].shape[-1])
     if logits[0].device.type == "cpu":  # all at once: a loop shared between threads waits for the slowest
         return _core.top_predictions([logit_rows(one) for one in logits], k, torch.get_num_threads())
-    scores = torch.cat(logits).float()
-    top = scores.topk(k, dim=-1)
-    p = (top.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
-    both = torch.cat((top.indices.int().view(torch.float32), p), dim=-1).cpu().numpy()  # a single copy from the device
+    top = TensorSausage.from_logits(torch.cat(logits), k)
+    both = torch.cat((top.ids.view(torch.float32), (-top.cost).exp()), dim=-1).cpu().numpy()  # a single copy
     ids, shares = np.split(both, 2, axis=-1)
     return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
 
 
-def _of_passes(k: int, roots: Sequence[int], last: Sequence[LastPass], logits: Sequence[Tensor]) -> list[Read]:
-    """What the last pass read for each request: its root token and the n nodes of its draft. logits: [1 + n, V] each,
-    after these.
-    """
-    ids, p = top_predictions(k, *logits)
-    stops = np.cumsum([len(rows) for rows in logits])
-    tokens = [np.append(root, one.tree.tokens).astype(np.int32) for root, one in zip(roots, last)]
+def _of_passes(k: int, roots: Sequence[int], read: _Read) -> list[Read]:
+    """What the last pass read for each request: its root token and the n nodes of its draft."""
+    tokens = [np.append(root, one.tree.tokens).astype(np.int32) for root, one in zip(roots, read.last)]
+    if read.top and k <= TOP:
+        return [Read(one, ids[:, :k], p[:, :k]) for one, (ids, p) in zip(tokens, read.top)]
+    ids, p = top_predictions(k, *read.logits)
+    stops = np.cumsum([len(rows) for rows in read.logits])
     return [Read(one, ids[stop - len(one) : stop], p[stop - len(one) : stop]) for one, stop in zip(tokens, stops)]
 
 
@@ -405,11 +433,9 @@ def _up_to_switch(verdict: Verdict, tree: TokenTree, one: ActiveRequest) -> Verd
     return replace(verdict, accepted=verdict.accepted[: one.ahead - 1], token=int(tree.tokens[last]))
 
 
-def _rows_of(states: Tensor, accepted: Sequence[int]) -> Tensor:
-    """Hidden states [1 + m, width] of the root token and the accepted nodes; a view if these are the first ones."""
-    if all(node == i for i, node in enumerate(accepted)):
-        return states[: 1 + len(accepted)]
-    return states[[0, *(1 + node for node in accepted)]]
+def _rows_of(states: Tensor, kept: Sequence[int]) -> Tensor:
+    """Rows of hidden states [m, width]; a view if they are the first ones."""
+    return states[: len(kept)] if list(kept) == list(range(len(kept))) else states[list(kept)]
 
 
 def _with_defaults(request: Request, options: Options) -> Request:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +26,8 @@ class PlacedTrees:
     block: Block
     at: tuple[Tensor, Tensor] | None = None
 
-    def nodes(self, values: Tensor) -> Tensor:
-        """[B, 1 + n, ..] of values [R, L, ..]."""
+    def nodes(self, values: Any) -> Any:
+        """[B, 1 + n, ..] of values [R, L, ..], a tensor or an array."""
         return values if self.at is None else values[self.at]
 
 

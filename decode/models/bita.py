@@ -87,6 +87,8 @@ class BitaTarget(CausalLMTarget):
     Its hidden states [.., (1 + M) width] are a token's own, followed by those of its masks; `logits` reads the former.
     """
 
+    eager = "mask tokens follow every node of a draft"
+
     def __init__(self, model: Any, tokens: BitaTokens):
         form, dtype = tokens.form, model.dtype
         self.form = form

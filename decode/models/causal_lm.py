@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.decoder_layers import LongRope, is_rotary, with_modules
+from rescore.decode.models.fixed_passes import FixedPasses, why_eager
 from rescore.decode.models.model_check import (
     LONG,
     check_attention_alone,
@@ -32,7 +34,7 @@ from rescore.decode.models.model_check import (
     trying_out,
     vocab_size_of,
 )
-from rescore.decode.models.slot_cache import CACHE, SlotCache, SlotLayers, attention_mask
+from rescore.decode.models.slot_cache import CACHE, Form, SlotCache, SlotLayers, SlotStorage, attention_mask
 from rescore.decode.models.target import Block
 
 
@@ -101,10 +103,15 @@ class CausalLMTarget:
     reach is the number of positions that it can read: all of a table, any number of rotary ones, which is None.
 
     decoder  runs in place of the model's own and must give the same states; None: the model's own
+
+    planes  what caches of the model store (`SlotStorage`)
+    fixed   on a GPU, reads drafts in passes of fixed shape; None: they are read as they are
+    eager   on a GPU, why there is no `fixed`
     """
 
     trees = True
     reads_back = True
+    eager: str | None = None
 
     def __init__(self, model: Any, decoder: Any = None):
         check_model(model, encoder_decoder=False)
@@ -124,7 +131,11 @@ class CausalLMTarget:
         self.longest: int | None = longest_of(self.config)
         self.reach = None if is_rotary(self.decoder) else self.context
         self._scaled_by = [name for name in _SCALES if getattr(self.config, name, None) and reads_field(model, name)]
+        self.planes: dict[Form, int] = {}
+        self.fixed: FixedPasses | None = None
         self._try_out()
+        if self.device.type == "cuda":
+            self._fix(FixedPasses(self))
 
     @property
     def device(self) -> torch.device:
@@ -148,7 +159,10 @@ class CausalLMTarget:
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
     ) -> tuple[SlotCache, list[NDArray[np.int64]]]:
-        return SlotCache(len(prompts) * copies, length), list(prompts)
+        rows = len(prompts) * copies
+        if self.fixed is not None:
+            return self.fixed.open(rows, length), list(prompts)
+        return SlotCache(rows, length, storage=SlotStorage(rows, length, self.planes)), list(prompts)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         return self._pass(block, cache, SlotLayers(cache), input_ids=block.ids)
@@ -162,6 +176,8 @@ class CausalLMTarget:
                 f"expected the cache from open(), got {type(cache).__name__}; "
                 "caches of transformers cannot be rolled back row by row"
             )
+        if cache.grain > 1:
+            block = replace(block, end=cache.length(block.end))
         cache.begin(block, rows)
         self.begin(block)
         # What follows a text's last token is never used, so the end of a draft may have any position.
@@ -208,6 +224,21 @@ class CausalLMTarget:
             got, expected = self._probe()
         self._check(got, expected)
 
+    def _fix(self, passes: FixedPasses) -> None:
+        """Reads drafts in passes of fixed shape from now on, unless something is against it or the self-test fails."""
+        if self._tables:
+            self.eager = "masks are cut from tables"
+        elif self.angles is not None:
+            self.eager = "longrope's angles change with the text"
+        self.eager = self.eager or why_eager(self.decoder, self.model)
+        if self.eager:
+            return
+        self.fixed = passes
+        try:
+            self._try_out()
+        except ValueError as error:
+            self.fixed, self.eager = None, str(error)
+
     def _check(self, got: Tensor, expected: Tensor) -> None:
         """ValueError unless the logits of `_probe` agree."""
         check_logits(self.model, got, expected)
@@ -216,19 +247,19 @@ class CausalLMTarget:
         """Logits [6, V] of a text's tokens, read after 6 and 4 tokens in a tree with two wrong branches, and the
         model's own.
         """
-        text = torch.arange(9, device=self.device) * 7 % self.vocab_size
-        expected = self.model(input_ids=text[None], use_cache=False).logits[0]
-        cache = SlotCache(2, 16)
-        self.read(
-            Block.chain(text[None, :6].expand(2, -1), torch.zeros(2, dtype=torch.int64, device=self.device), 6), cache
-        )
-        start = torch.tensor([6, 4], device=self.device)
-        ids = text[start[:, None] + torch.tensor([0, 2, 1, 0, 2], device=self.device)]
+        text = torch.arange(9) * 7 % self.vocab_size
+        expected = self.model(input_ids=text[None].to(self.device), use_cache=False).logits[0]
+        cache, prompts = self.open([text[:6].numpy()] * 2, 1, 16)
+        self.read(Block.of_texts(prompts, [0, 0], self.device), cache)
+        self.planes = cache.storage.planes
+        start = torch.tensor([6, 4])
+        ids = text[start[:, None] + torch.tensor([0, 2, 1, 0, 2])]
         parents = ((0,), (0, 1), (0, 2), (0, 2, 3), (0, 2, 4))  # columns 1 and 3 are the wrong ones
-        ancestors = torch.tensor([[column in path for column in range(5)] for path in parents], device=self.device)
-        depths = torch.tensor([len(path) - 1 for path in parents], device=self.device)
-        tree = Block(ids=ids, start=start, depths=depths.expand(2, -1), ancestors=ancestors.expand(2, -1, -1), end=11)
-        return self.logits(self.read(tree, cache)[:, [0, 2, 4]]).flatten(0, 1), expected[[6, 7, 8, 4, 5, 6]]
+        ancestors = torch.tensor([[column in path for column in range(5)] for path in parents]).expand(2, -1, -1)
+        depths = torch.tensor([len(path) - 1 for path in parents]).expand(2, -1)
+        tree = Block(ids=ids, start=start, depths=depths, ancestors=ancestors, end=11)
+        hidden = self.fixed.read(tree, cache).hidden if self.fixed else self.read(tree.to(self.device), cache)
+        return self.logits(hidden[:, [0, 2, 4]]).flatten(0, 1), expected[[6, 7, 8, 4, 5, 6]]
 
 
 def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:

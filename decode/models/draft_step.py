@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+TOP = 8  # most probable tokens after each node that q reads
+
+
 class Read(NamedTuple):
     """What the last pass read for one request, and the target's predictions after it.
 
@@ -38,10 +41,12 @@ class LastPass:
 
     tree      the verified tree, empty after the prompt
     accepted  the accepted nodes, from the root down
+    usual     whether the pass took the time that such passes take, and did not prepare later ones
     """
 
     tree: TokenTree
     accepted: Sequence[int]
+    usual: bool = True
 
     __repr__ = short_repr
 
@@ -55,9 +60,8 @@ class DraftStep:
     rows         which of the session's requests the step is of; None: all of them, in order
     nodes        how many nodes, or paths, to draft; None: as many as the drafter does by itself
     random       each request's random generator, for drawn drafts
-    hidden       the target's hidden states [B, width] that gave the root tokens; None in a replay
-    fresh        for each request, hidden states [m, width] of the m tokens read since the previous step (in the first
-                 step, of the prompt, without the part that was cached)
+    states       returns for each request the target's hidden states [m, width] of the m tokens read since the previous
+                 step (in the first step, of the prompt, without the part that was cached); None in a replay
     last         each request's result of the last pass; empty if not kept
     structures   states of the structures that bound each text (None: free); none where no text is bound
     expected     what each request's text is expected to be (`Request.prediction`; None: nothing); none where no text is
@@ -73,8 +77,7 @@ class DraftStep:
     rows: Sequence[int] | None = None
     nodes: int | None = None
     random: Sequence[np.random.Generator] = ()
-    hidden: Tensor | None = None
-    fresh: Sequence[Tensor] = ()
+    states: Callable[[], Sequence[Tensor]] | None = None
     last: Sequence[LastPass] = ()
     structures: Sequence[State | None] = ()
     expected: Sequence[NDArray[np.int32] | None] = ()
@@ -164,11 +167,12 @@ class StatelessHeads(ABC):
         return self
 
     def logits(self, step: DraftStep) -> Tensor:
-        assert step.hidden is not None, "a step of decoding has hidden states"
+        assert step.states is not None, "a step of decoding has hidden states"
         import torch
 
-        certain = torch.tensor([int(history[-1]) for history in step.histories], device=step.hidden.device)
-        return self.of_hidden(step.hidden, certain)
+        hidden = torch.stack([states[-1] for states in step.states()])
+        certain = torch.tensor([int(history[-1]) for history in step.histories], device=hidden.device)
+        return self.of_hidden(hidden, certain)
 
     def select(self, rows: Sequence[int]) -> None:  # noqa: B027 -- no state
         pass

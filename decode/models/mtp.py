@@ -93,8 +93,10 @@ class MtpSession:
     @torch.no_grad()
     def logits(self, step: DraftStep) -> Tensor:
         """Logits [B, T, V]; ValueError unless the step's hidden states continue those of the previous step."""
-        self._check(step)
-        known = [torch.cat((old, new)) for old, new in zip(self._kept, step.fresh)] if self._kept else list(step.fresh)
+        assert step.states is not None, "a step of decoding has hidden states"
+        fresh = list(step.states())
+        self._check(step, fresh)
+        known = [torch.cat((old, new)) for old, new in zip(self._kept, fresh)] if self._kept else fresh
         starts = [len(history) - 1 - len(states) for history, states in zip(step.histories, known)]
         hidden = torch.nn.utils.rnn.pad_sequence(known, batch_first=True)
         block = Block.of_texts(
@@ -126,11 +128,11 @@ class MtpSession:
             ids[row, last] = logits[-1].argmax(dim=-1)
         return torch.stack(logits, dim=1)
 
-    def _check(self, step: DraftStep) -> None:
-        for i, (history, fresh, read) in enumerate(zip(step.histories, step.fresh, self._read)):
+    def _check(self, step: DraftStep, fresh: Sequence[Tensor]) -> None:
+        for i, (history, states, read) in enumerate(zip(step.histories, fresh, self._read)):
             expected = len(history) - 1 - read
-            if len(fresh) != expected or not expected:
+            if len(states) != expected or not expected:
                 raise ValueError(
                     f"request {i}: expected the hidden states of the {expected} tokens read since the previous step, "
-                    f"at least one, got {len(fresh)}"
+                    f"at least one, got {len(states)}"
                 )

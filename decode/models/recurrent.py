@@ -242,6 +242,7 @@ class RecurrentTarget(CausalLMTarget):
     """
 
     trees = False
+    eager = "its layers keep a recurrent state"
     _in_short_chunks: tuple[Any, Any] | None = None  # a decoder, and the same in short chunks
 
     def _decoder_for(self, block: Block) -> Any:

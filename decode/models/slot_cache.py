@@ -1,14 +1,15 @@
 """Keys and values of the tokens read so far, stored so that rejecting a draft costs nothing.
 
-Slot s of a row holds the row's token s. A pass writes its tokens after the row's text and reads the slots below the
+Slot s of a row holds the row's token s. A pass writes its tokens after the row's text and sees the slots below the
 row's length, and ancestors in the block. Remains of a rejected draft, or padding from a longer row, are therefore
-overwritten before they are ever read: rolling back is reading on from an earlier position.
+overwritten before they are ever seen: rolling back is reading on from an earlier position. They must be finite all the
+same, since a masked NaN makes the attention's sum NaN.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -25,7 +26,7 @@ with needed_for("a model of Hugging Face"):
     from transformers import Cache, DynamicCache, EncoderDecoderCache
     from transformers.modeling_outputs import BaseModelOutputWithPast
 
-__all__ = ["CACHE", "DynamicCache", "EncoderDecoderCache", "SlotLayers", "attention_mask"]
+__all__ = ["CACHE", "DynamicCache", "EncoderDecoderCache", "SlotLayers", "SlotStorage", "attention_mask"]
 
 # The argument of a model's forward and of generate that holds the cache, and the field of their outputs.
 # transformers 5.24 renamed it; older versions do not know the new name.
@@ -54,19 +55,124 @@ class SlotLayers(Cache):
 
 
 def attention_mask(seen: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
-    """Converts bool [R, 1, L, end] to what the attention takes. Eager: a term for the scores, 0 or the least number of
-    `dtype`. sdpa on a CPU: likewise with -inf, which every layer would otherwise compute; elsewhere the bool mask.
+    """Converts bool [R, 1, L, end] to a term for the scores, 0 or, of unseen slots, the least number of `dtype`; sdpa
+    takes -inf. It would otherwise convert the bools in every layer.
 
     transformers does not change masks of four dimensions.
     """
-    if implementation == "sdpa" and seen.device.type != "cpu":
-        return seen
     unseen = -torch.inf if implementation == "sdpa" else torch.finfo(dtype).min
     return torch.full(seen.shape, unseen, dtype=dtype, device=seen.device).masked_fill_(seen, 0.0)
 
 
+Form = tuple[torch.device, torch.dtype, int, int]
+"""Of a layer's keys, or of its values: device, dtype, attention heads, width of a head."""
+
+
+class SlotStorage:
+    """The tensors of a `SlotCache`, one [planes, rows, attention heads, slots, width] for each form. Every layer has a
+    plane for its keys and one for its values. All elements are finite.
+
+    keys, values  views of the planes [rows, attention heads, slots, width], by layer
+    graphs        captured passes over these tensors (`FixedPasses`), dropped where one is replaced
+    """
+
+    def __init__(self, rows: int, slots: int, expected: Mapping[Form, int] | None = None):
+        self.rows, self.slots = rows, slots
+        self.stores: dict[Form, Tensor] = {}
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.graphs: Any = None
+        self._expected = expected or {}
+        self._places: list[tuple[Form, int]] = []  # of keys and values, layer by layer
+        self._bytes: list[NDArray[np.uint8]] = []
+
+    @property
+    def planes(self) -> dict[Form, int]:
+        """How many planes layers use of each form: what to expect of another storage for the model."""
+        forms = [form for form, _ in self._places]
+        return {form: forms.count(form) for form in self.stores}
+
+    def add_layer(self, keys: Tensor, values: Tensor) -> None:
+        """Gives the next layer planes of the forms of `keys` and `values`, [R, H, L, D] each."""
+        for new in (keys, values):
+            form = new.device, new.dtype, new.shape[1], new.shape[3]
+            used = sum(form == other for other, _ in self._places)
+            if form not in self.stores:
+                self.stores[form] = new.new_zeros(self._expected.get(form, 1), self.rows, form[2], self.slots, form[3])
+            elif used == len(self.stores[form]):
+                self._replace(form, lambda store: torch.cat((store, torch.zeros_like(store))))
+            self._places.append((form, used))
+        self._see()
+
+    def grow(self, slots: int) -> None:
+        """Adds slots. Of one tensor at a time there are two."""
+
+        def longer(store: Tensor) -> Tensor:
+            made = store.new_zeros(*store.shape[:3], slots, store.shape[4])
+            made[..., : self.slots, :] = store
+            return made
+
+        for form in [*self.stores]:
+            self._replace(form, longer)
+        self.slots = slots
+        self._see()
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Copies these rows, in this order, to tensors of as many rows."""
+        index = torch.tensor(rows, dtype=torch.int64)
+        for form in [*self.stores]:
+            self._replace(form, lambda store: store[:, index.to(store.device)])
+        self.rows = len(rows)
+        self._see()
+
+    def row(self, row: int) -> SlotStorage:
+        """A copy of one row."""
+        made = copy.copy(self)
+        made.rows, made.graphs, made.keys, made.values = 1, None, [], []
+        made.stores = {form: store[:, row : row + 1].clone() for form, store in self.stores.items()}
+        made._places = [*self._places]
+        made._see()
+        return made
+
+    def clear(self) -> None:
+        """Forgets all tokens."""
+        for store in self.stores.values():
+            store.zero_()
+
+    def move(self, rows: Tensor, sources: Tensor, targets: Tensor) -> None:
+        """Copies slots `sources` of `rows` to the slots `targets`, int64 [m] each on the tensors' device, all of them
+        as before the call.
+        """
+        for store in self.stores.values():
+            store[:, rows, :, targets] = store[:, rows, :, sources]
+
+    def wipe(self, row: int, slot: int) -> None:
+        """Forgets a token."""
+        for store in self.stores.values():
+            store[:, row, :, slot] = 0
+
+    def as_bytes(self) -> list[NDArray[np.uint8]]:
+        """Byte views of all keys and values on the CPU [rows, heads, slots, bytes of a slot], valid as long as the
+        tensors.
+        """
+        if not self._bytes:
+            self._bytes = [store.detach().view(torch.uint8).numpy() for store in (*self.keys, *self.values)]
+        return self._bytes
+
+    def _replace(self, form: Form, made: Callable[[Tensor], Tensor]) -> None:
+        self.keys, self.values, self.graphs = [], [], None  # or the old tensor would stay
+        self.stores[form] = made(self.stores.pop(form))
+
+    def _see(self) -> None:
+        """Makes the views that are missing."""
+        views = [self.stores[form][plane] for form, plane in self._places[2 * len(self.keys) :]]
+        self.keys += views[::2]
+        self.values += views[1::2]
+        self._bytes = []
+
+
 class SlotCache:
-    """Keys and values [rows, attention heads, slots, head width] of every layer, allocated when a layer first stores.
+    """Keys and values of the tokens that rows have read, in a `SlotStorage`.
 
     Rows may differ in length; slots are added when they run out.
     held: number of tokens in each row when a target opened it.
@@ -74,64 +180,94 @@ class SlotCache:
     room: the most draft tokens of a row that can be rolled back; None: any number.
     stored: called with every layer whose keys and values of a pass have been stored.
     selecting: called with the rows that stay, before the others are removed.
+    grain: passes read a number of slots that `length` rounds up to it.
+
+    Accepted nodes are moved to their places by the next pass (`keep`), or before anything else uses the cache.
     """
 
     tail: int | None = None
     room: int | None = None
 
-    def __init__(self, rows: int, slots: int):
+    def __init__(self, rows: int, slots: int, *, storage: SlotStorage | None = None, grain: int = 1):
         if rows < 1 or slots < 1:
             raise ValueError(f"expected at least one row and one slot, got {rows} and {slots}")
-        self.rows = rows
-        self.slots = slots
+        self.rows, self.grain = rows, grain
         self.held = [0] * rows
         self.stored: Callable[[int], None] | None = None
         self.selecting: Callable[[Sequence[int]], None] | None = None
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self._bytes: list[NDArray[np.uint8]] = []  # views of all keys and values, on the CPU
+        self.storage = storage or SlotStorage(rows, slots)
         self._end = 0
         self._used = 0  # slots that were ever written
         self._rows: Tensor | None = None
         self._at: slice | tuple[Tensor, slice, Tensor] | None = None
         self._places: dict[int, Tensor] = {}  # of the current pass, by number of attention heads
+        self._moves: list[tuple[int, int, int]] = []  # row, source, target: of the last block's accepted nodes
+
+    @property
+    def slots(self) -> int:
+        return self.storage.slots
+
+    @property
+    def keys(self) -> list[Tensor]:
+        """[rows, attention heads, slots, width] of every layer; rows that have left may follow."""
+        self.settle()
+        return self.storage.keys
+
+    @property
+    def values(self) -> list[Tensor]:
+        """As `keys`."""
+        self.settle()
+        return self.storage.values
+
+    def length(self, end: int) -> int:
+        """How many slots a pass reads that needs the first `end`: a multiple of the grain and of a quarter of the power
+        of two above, so that few lengths occur.
+        """
+        step = self.grain if self.grain == 1 else max(self.grain, 1 << max(0, (end - 1).bit_length() - 2))
+        return -(-end // step) * step
+
+    def reserve(self, end: int) -> None:
+        """Makes room for a pass that reads `end` slots."""
+        if end > self.slots:
+            self.storage.grow(self.length(max(end, 2 * self.slots)))
+        self._used = max(self._used, end)
 
     def begin(self, block: Block, rows: Tensor | None = None) -> None:
         """Starts a pass that reads `block`, for all rows of the cache or for `rows`, int64 [R]."""
         expected = self.rows if rows is None else len(rows)
         if block.rows != expected:
             raise ValueError(f"expected a block of {expected} rows, one for each of the cache, got {block.rows}")
-        if block.end > self.slots:
-            self._grow(max(block.end, 2 * self.slots))
-        self._end = block.end
-        self._used = max(self._used, block.end)
-        self._rows = rows
+        self.settle()
+        self.reserve(block.end)
+        self._end, self._rows = block.end, rows
         start = block.common_start if rows is None else None
         if start is not None:
             self._at = slice(start, start + block.width)
             return
         self._places.clear()
-        every = torch.arange(self.rows, device=block.ids.device) if rows is None else rows
+        every = torch.arange(block.rows, device=block.ids.device) if rows is None else rows
         self._at = (every[:, None], slice(None), block.slots)
 
     def update(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Stores a block's [R, H, L, D]; returns all keys and values [R, H, end, D]. First called in layer order."""
         assert self._at is not None, "begin() names the block that a pass reads"
-        if layer == len(self.keys):
-            self.keys.append(self._empty(keys))
-            self.values.append(self._empty(values))
-            self._bytes = []
-        self._store(self.keys[layer], keys)
-        self._store(self.values[layer], values)
+        storage = self.storage
+        if layer == len(storage.keys):
+            storage.add_layer(keys, values)
+        rows, whole = len(keys), (storage.keys[layer], storage.values[layer])
+        for store, new in zip(whole, (keys, values)):
+            self._store(store, new)
         if self.stored is not None:
             self.stored(layer)
-        keys, values = self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
-        return (keys, values) if self._rows is None else (keys[self._rows], values[self._rows])
+        if self._rows is not None:
+            rows = self._rows
+            return whole[0][:, :, : self._end][rows], whole[1][:, :, : self._end][rows]
+        return whole[0][:rows, :, : self._end], whole[1][:rows, :, : self._end]
 
     def _store(self, store: Tensor, new: Tensor) -> None:
         assert self._at is not None
         if isinstance(self._at, slice):
-            store[:, :, self._at] = new
+            store[: len(new), :, self._at] = new
         elif store.device.type == "cpu":
             # For so little, torch would split an indexed assignment over threads and wait until they are free.
             store.view(-1, store.shape[3]).index_copy_(0, self._rows_of(store), new.reshape(-1, new.shape[3]))
@@ -144,7 +280,7 @@ class SlotCache:
         if heads not in self._places:
             assert isinstance(self._at, tuple)
             rows, _, slots = self._at
-            head = rows[:, :, None] * heads + torch.arange(heads)[:, None]
+            head = rows[:, :, None] * heads + torch.arange(heads, device=rows.device)[:, None]
             self._places[heads] = (head * self.slots + slots[:, None]).flatten()
         return self._places[heads]
 
@@ -153,54 +289,58 @@ class SlotCache:
 
         A chain's columns are already there; a tree's move up after the first omitted one.
         """
-        moved = [
-            (row, start, column, place)
+        self.settle()
+        self._moves = [
+            (row, start + column, start + place)
             for row, (start, path) in enumerate(zip(starts, paths))
             for place, column in enumerate(path)
             if column != place
         ]
-        if not moved:
-            return
-        rows, start, column, place = np.ascontiguousarray(np.array(moved).T)
-        if self.keys[0].device.type == "cpu":
-            _core.move_slots(self._as_bytes(), rows, start + column, start + place)
-            return
-        where = (torch.from_numpy(one).to(self.keys[0].device) for one in (rows, start + column, start + place))
-        row, source, target = where
-        for store in (*self.keys, *self.values):
-            store[row, :, target] = store[row, :, source]
 
-    def _as_bytes(self) -> list[NDArray[np.uint8]]:
-        """Byte views of every store [rows, heads, slots, bytes of a slot], valid as long as the stores."""
-        if not self._bytes:
-            self._bytes = [store.detach().view(torch.uint8).numpy() for store in (*self.keys, *self.values)]
-        return self._bytes
+    def moves(self, most: int) -> NDArray[np.int64]:
+        """Rows, sources and targets of the slots that are still to be moved, int64 [3, m], for a pass that moves them
+        first; none if there are more than `most`, which are moved now.
+        """
+        if len(self._moves) > most:
+            self.settle()
+        moves, self._moves = np.array(self._moves, np.int64).reshape(-1, 3), []
+        return np.ascontiguousarray(moves.T)
+
+    def settle(self) -> None:
+        """Moves what is still to be moved."""
+        if not self._moves:
+            return
+        rows, sources, targets = self.moves(len(self._moves))
+        device = self.storage.keys[0].device
+        if device.type == "cpu":
+            _core.move_slots(self.storage.as_bytes(), rows, sources, targets)
+        else:
+            self.storage.move(*torch.from_numpy(np.stack((rows, sources, targets))).to(device))
 
     def copy(self, sources: Sequence[int] | Tensor, starts: Sequence[int], stops: Sequence[int]) -> None:
         """Copies slots starts[row] .. stops[row] - 1 of row sources[row], as before the call, to each `row`."""
+        self.settle()
         widths = torch.tensor([stop - start for start, stop in zip(starts, stops)])
-        if not self.keys or int(widths.max()) < 1:
+        if not self.storage.keys or int(widths.max()) < 1:
             return
-        device = self.keys[0].device
         # A shorter row copies its last slot again; an empty one copies nothing from another row.
         slots = torch.tensor(starts)[:, None] + torch.arange(int(widths.max())).minimum(
             (widths - 1).clamp(min=0)[:, None]
         )
-        own = torch.arange(self.rows, device=device)
-        source = torch.where((widths > 0).to(device), torch.as_tensor(sources, device=device), own)[:, None]
-        slots = slots.clamp(max=self.slots - 1).to(device)
-        for store in (*self.keys, *self.values):
-            store[own[:, None], :, slots] = store[source, :, slots]
+        for store in self.storage.stores.values():
+            own = torch.arange(self.rows, device=store.device)
+            source = torch.where((widths > 0).to(store.device), torch.as_tensor(sources, device=store.device), own)
+            at = slots.clamp(max=self.slots - 1).to(store.device)
+            store[:, own[:, None], :, at] = store[:, source[:, None], :, at]
 
     def put(self, rows: Sequence[int], other: SlotCache) -> None:
         """Copies the rows of another cache, in order, to `rows` of this one."""
-        if other.slots > self.slots:
-            self._grow(other.slots)
-        self._used = max(self._used, other.slots)
+        self.settle()
+        self.reserve(other.slots)
         at = torch.tensor(rows, dtype=torch.int64)
-        for stores, others in ((self.keys, other.keys), (self.values, other.values)):
+        for stores, others in ((self.storage.keys, other.keys), (self.storage.values, other.values)):
             for store, new in zip(stores, others):
-                store[at.to(store.device), :, : other.slots] = new
+                store[at.to(store.device), :, : other.slots] = new[: other.rows]
 
     def select(self, rows: Sequence[int]) -> None:
         """Keeps only these rows, in this order; a row may occur more than once.
@@ -209,39 +349,20 @@ class SlotCache:
         """
         if self.selecting is not None:
             self.selecting(rows)
+        self.settle()
         self.rows = len(rows)
-        self._bytes = []
-        if all(row < after for row, after in zip(rows, rows[1:])):
-            for stores in (self.keys, self.values):
-                stores[:] = [_moved_up(store, rows, self._used) for store in stores]
+        if any(row >= after for row, after in zip(rows, rows[1:])):
+            self.storage.select(rows)
             return
-        index = torch.tensor(rows, dtype=torch.int64)
-        self.keys = [store[index.to(store.device)] for store in self.keys]
-        self.values = [store[index.to(store.device)] for store in self.values]
+        for place, row in enumerate(rows):
+            if place != row:
+                for store in self.storage.stores.values():
+                    store[:, place, :, : self._used] = store[:, row, :, : self._used]
 
     def row(self, row: int) -> SlotCache:
         """A copy of one row."""
+        self.settle()
         made = copy.copy(self)
         made.rows, made.held, made.stored, made.selecting = 1, [self.held[row]], None, None
-        made.keys, made.values = ([store[row : row + 1].clone() for store in of] for of in (self.keys, self.values))
-        made._bytes, made._places = [], {}
+        made.storage, made._places = self.storage.row(row), {}
         return made
-
-    def _empty(self, like: Tensor) -> Tensor:
-        return like.new_zeros(self.rows, like.shape[1], self.slots, like.shape[3])
-
-    def _grow(self, slots: int) -> None:
-        for stores in (self.keys, self.values):
-            for layer, store in enumerate(stores):
-                longer = store.new_zeros(*store.shape[:2], slots, store.shape[3])
-                longer[:, :, : self.slots] = store
-                stores[layer] = longer
-        self.slots = slots
-        self._bytes = []
-
-
-def _moved_up(store: Tensor, rows: Sequence[int], used: int) -> Tensor:
-    for place, row in enumerate(rows):
-        if place != row:
-            store[place, :, :used] = store[row, :, :used]
-    return store[: len(rows)]

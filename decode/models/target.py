@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.lattice.short_repr import short_repr
+
+if TYPE_CHECKING:
+    from rescore.decode.models.fixed_passes import FixedPasses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +68,11 @@ class Block:
             end=max(starts) + len(columns),
         )
 
+    def to(self, device: torch.device) -> Block:
+        """The block on a device."""
+        tensors = {name: getattr(self, name).to(device) for name in ("ids", "start", "depths")}
+        return replace(self, **tensors, ancestors=None if self.ancestors is None else self.ancestors.to(device))
+
     @property
     def rows(self) -> int:
         return self.ids.shape[0]
@@ -103,6 +111,10 @@ class Block:
         """
         if window is None and self.ids.device.type == "cpu":
             return torch.from_numpy(self._seen_on_host())
+        return self.seen_on_device(window)
+
+    def seen_on_device(self, window: int | None = None) -> Tensor:
+        """As `seen`, without reading values on the host."""
         slot = torch.arange(self.end, device=self.ids.device)
         column = slot - self.start[:, None]  # [R, end]: negative for earlier text
         inside = (column >= 0) & (column < self.width)
@@ -169,6 +181,15 @@ class Target(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., V] of the next token, from hidden states [..., width]."""
+
+
+@runtime_checkable
+class Fixable(Protocol):
+    """A target that may read drafts in passes of fixed shape."""
+
+    @property
+    def fixed(self) -> FixedPasses | None:
+        """None: drafts are read as they are."""
 
 
 @runtime_checkable

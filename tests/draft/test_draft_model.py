@@ -53,8 +53,7 @@ def law_by_hand(history, shaping: Shaping) -> np.ndarray:
 
 def step(histories, rooms, seed: int = 0) -> DraftStep:
     random = [np.random.default_rng([seed, b]) for b in range(len(histories))]
-    nothing = torch.zeros(len(histories), 1)
-    return DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * len(histories), room=rooms, random=random)
+    return DraftStep(histories=histories, room=rooms, random=random)
 
 
 TEXTS = [text(n, seed=n).astype(np.int32) for n in (5, 3, 9)]

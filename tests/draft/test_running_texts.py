@@ -16,12 +16,12 @@ from support.tiny_blockwise import END, V, predicted, text, trained
 from support.watched import Watched
 
 from rescore import BlendedDrafter, NGram, Options, Rescorer, Sampling, TextMemory, TreeDrafter, generate, stream
-from rescore.decode.draft.calibration import HEADLESS, PREDICTED, TOP
+from rescore.decode.draft.calibration import HEADLESS, PREDICTED
 from rescore.decode.draft.tree_drafter import RunningTexts
 from rescore.decode.loop.generate import top_predictions
 from rescore.decode.loop.request import Request
 from rescore.decode.models.blockwise import BlockwiseTarget
-from rescore.decode.models.draft_step import DraftStep, LastPass, Read
+from rescore.decode.models.draft_step import TOP, DraftStep, LastPass, Read
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
 

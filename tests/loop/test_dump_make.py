@@ -104,13 +104,14 @@ class Stepwise(BlockwiseHeads):
         self.seen = [self.seen[row] for row in rows]
 
     def logits(self, step):
-        for row, (history, fresh) in enumerate(zip(step.histories, step.fresh)):
+        states = step.states()
+        for row, (history, fresh) in enumerate(zip(step.histories, states)):
             self.seen[row] += len(fresh)
             assert self.seen[row] == len(history) - 1
             with torch.no_grad():
                 hidden = self.model(torch.tensor(history[:-1])[None])[0, -len(fresh) :]
             torch.testing.assert_close(hidden, fresh, atol=1e-4, rtol=1e-4)
-        return self.model.all_logits(step.hidden)[:, 1:]
+        return self.model.all_logits(torch.stack([rows[-1] for rows in states]))[:, 1:]
 
 
 @pytest.mark.parametrize("kind", ["forced", "greedy"])

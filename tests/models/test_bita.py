@@ -56,7 +56,7 @@ def test_as_heads_they_give_the_lattice_behind_the_last_token():
     cache, firsts = target.open([np.array(TEXT), np.array(TEXT[:5])], 1, 8)
     hidden = target.read(Block.of_texts(firsts, [0, 0], target.device), cache)
     last = torch.stack((hidden[0, 6], hidden[1, 4]))
-    step = DraftStep(histories=[np.array([1])] * 2, hidden=last, fresh=[], room=[9, 9], random=[])
+    step = DraftStep(histories=[np.array([1])] * 2, states=lambda: last[:, None], room=[9, 9], random=[])
     heads = BitaHeads(target)
     got = heads.open(2).logits(step)
     assert heads.slots == 3 and got.shape == (2, 3, V)

@@ -45,7 +45,7 @@ def own_logits(target: CausalLMTarget, ids: np.ndarray, layers: int, translate=l
 def drafted(heads) -> torch.Tensor:
     """Logits [3, slots, V] of heads after the prompts."""
     histories = [prompt.astype(np.int32) for prompt in PROMPTS]
-    step = DraftStep(histories=histories, hidden=torch.zeros(3, 1), fresh=[], room=[9] * 3, random=[])
+    step = DraftStep(histories=histories, room=[9] * 3, random=[])
     return heads.open(3).logits(step)
 
 

@@ -143,7 +143,7 @@ def test_heads_compute_what_is_written_in_their_file(tmp_path):
     for slot in range(3):
         torch.testing.assert_close(got[:, slot], written_out(tensors, slot, 2, hidden, certain))
     histories = [np.array([5, token], np.int32) for token in certain.tolist()]
-    step = DraftStep(histories=histories, hidden=hidden, fresh=[hidden[:1]] * 4, room=[9] * 4, random=[])
+    step = DraftStep(histories=histories, states=lambda: hidden[:, None], room=[9] * 4, random=[])
     assert torch.equal(heads.open(4).logits(step), got)
 
 

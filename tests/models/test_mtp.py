@@ -47,8 +47,7 @@ class Texts:
             self.read[row] = self.lengths[row] - 1
         return DraftStep(
             histories=[self.texts[row][: self.lengths[row]] for row in rows],
-            hidden=torch.stack([self.hidden[row][self.lengths[row] - 2] for row in rows]),
-            fresh=fresh,
+            states=lambda: fresh,
             room=[9] * len(rows),
             random=[],
         )

@@ -199,7 +199,9 @@ def test_copies_touch_their_own_slots_alone(seed):
     random = np.random.default_rng(seed)
     cache = SlotCache(4, 6)
     cache.copy([1, 0, 2, 3], [0] * 4, [2] * 4)  # nothing was read yet
-    cache.keys, cache.values = [torch.rand(4, 2, 6, 3)], [torch.rand(4, 2, 6, 3)]
+    cache.storage.add_layer(*torch.rand(2, 4, 2, 1, 3))
+    for store in cache.storage.stores.values():
+        store.uniform_()
     sources, starts = random.integers(0, 4, 4).tolist(), random.integers(0, 7, 4).tolist()
     stops = [int(random.integers(start, 7)) for start in starts]
     expected = [store.clone() for store in (cache.keys[0], cache.values[0])]
@@ -220,9 +222,9 @@ def test_accepted_columns_move_and_nothing_else_does(dtype):
     for rows in (4, 3, 2):  # rows leave, and the cache grows
         starts = random.integers(0, 8, rows).tolist()
         paths = [np.sort(random.choice(12, random.integers(0, 12), replace=False)).tolist() for _ in range(rows)]
-        stores = [*cache.keys, *cache.values]
-        before = [store.clone() for store in stores]
+        before = [store.clone() for store in (*cache.keys, *cache.values)]
         cache.keep(starts, paths)
+        stores = [*cache.keys, *cache.values]  # which settles the moves
         for row, (start, path) in enumerate(zip(starts, paths)):
             for store, old in zip(stores, before):
                 wanted = old[row].clone()

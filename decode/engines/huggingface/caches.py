@@ -18,6 +18,7 @@ from transformers.cache_utils import (
 )
 
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.fixed_passes import FixedPasses
 from rescore.decode.models.recurrent import KeptStates, RecurrentTarget, join_rows, put_state
 from rescore.decode.models.slot_cache import CACHE, SlotCache
 from rescore.decode.models.target import Block
@@ -76,6 +77,10 @@ class RememberingTarget:
     @property
     def device(self) -> torch.device:
         return self.target.device
+
+    @property
+    def fixed(self) -> FixedPasses | None:
+        return self.target.fixed
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int

@@ -1,0 +1,332 @@
+"""Passes of a few fixed shapes, each captured once as a CUDA graph: one upload, one replay and one download a pass.
+
+An eager pass of a small model is a thousand and more launches, which take longer than the arithmetic of a hundred
+tokens. A replay takes no launch, but it fixes every shape, so rows, drafts and what is read of the cache are padded to
+a few sizes. Everything that depends on the text comes in one buffer of integers; positions, masks and slots are made of
+it on the device, and the accepted nodes of the last pass are moved to their places first.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from rescore.decode.models.slot_cache import SlotCache, SlotStorage
+from rescore.decode.models.target import Block
+from rescore.lattice.short_repr import short_repr
+from rescore.lattice.tensors import TensorSausage
+
+if TYPE_CHECKING:
+    from rescore.decode.models.causal_lm import CausalLMTarget
+
+NODES = (0, 1, 4, 8, 16, 32, 64, 128)  # of drafts, to which others are padded; larger ones to multiples of the last
+GRAIN = 512  # slots
+MOVES = 16  # a row, of accepted nodes that a pass moves itself
+GRAPHS = 64  # that are kept with a storage, the latest used
+IDLE = 2  # storages that are kept between calls, the latest used
+# cuDNN's attention is wrong on some devices for few heads of keys (pytorch#193893).
+BACKENDS = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+
+Results = tuple[Tensor, Tensor, Tensor]
+"""Of `FixedPasses.compute`."""
+Compute = Callable[[Tensor], Results]
+
+
+class PassShape(NamedTuple):
+    """Rows, tokens in each, slots that they read, and the number of most probable tokens that are wanted after each."""
+
+    rows: int
+    width: int
+    end: int
+    top: int
+
+    @property
+    def moves(self) -> int:
+        return MOVES * self.rows
+
+    def _parts(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of what a pass is given: starts, moves, ids, depths, and the ancestors' bits in words of 64."""
+        nodes = self.rows, self.width
+        return (self.rows,), (3, self.moves), nodes, nodes, (*nodes, -(-self.width // 64))
+
+    @property
+    def size(self) -> int:
+        """Integers that a pass is given."""
+        return sum(int(np.prod(part)) for part in self._parts())
+
+    def split(self, inputs: Any) -> Iterator[Any]:
+        """Views of the parts of an array or tensor int64 [size]."""
+        start = 0
+        for part in self._parts():
+            stop = start + int(np.prod(part))
+            yield inputs[start:stop].reshape(part)
+            start = stop
+
+    def pack(self, block: Block, moves: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64 [size]. block: on the host, of at most these rows and columns; moves: as `SlotCache.moves`.
+
+        Padding is token 0 at the root token's position, or a row of its own, and sees itself.
+        """
+        rows, width = block.rows, block.width
+        inputs = np.zeros(self.size, np.int64)  # slot 0, which is no node's, moves onto itself
+        starts, moved, ids, depths, words = self.split(inputs)
+        starts[:rows] = block.start.numpy()
+        moved[:, : moves.shape[1]] = moves
+        ids[:rows, :width] = block.ids.numpy()
+        depths[:rows, :width] = block.depths.numpy()
+        seen = np.zeros((self.rows, self.width, 64 * words.shape[2]), bool)
+        seen[:, range(self.width), range(self.width)] = True
+        seen[:rows, :width, :width] = np.tri(width, dtype=bool) if block.ancestors is None else block.ancestors.numpy()
+        words[:] = np.packbits(seen, axis=-1, bitorder="little").view(np.int64)
+        return inputs
+
+    def unpack(self, inputs: Tensor) -> tuple[Block, Tensor]:
+        """The block, and the moves int64 [3, m]."""
+        starts, moves, ids, depths, words = self.split(inputs)
+        column = torch.arange(self.width, device=inputs.device)
+        ancestors = (words[..., column // 64] >> (column % 64)) & 1
+        block = FixedBlock(ids=ids, start=starts, depths=depths, ancestors=ancestors.bool(), end=self.end)
+        return block, moves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FixedBlock(Block):
+    """A block of which nothing is read on the host."""
+
+    @property
+    def common_start(self) -> int | None:
+        return None
+
+    def seen(self, window: int | None = None) -> Tensor:
+        return self.seen_on_device(window)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FixedPass:
+    """What a pass returns for the R rows and L columns of its block.
+
+    hidden  last hidden states [R, L, width], and logits [R, L, V], on the device; the next pass overwrites them
+    best    int64 [R, L], the most probable tokens after each; -1 where logits are NaN, +inf or only -inf
+    ids     int32 [R, L, top], the most probable tokens first; p, float32, their probabilities
+    usual   whether it took the time that passes of its shape take from now on: not the first ones
+    """
+
+    hidden: Tensor
+    logits: Tensor
+    best: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    p: NDArray[np.float32]
+    usual: bool
+
+    __repr__ = short_repr
+
+
+class _Graph:
+    """A captured pass over a storage, with its buffers."""
+
+    def __init__(self, graphs: _Graphs, shape: PassShape, compute: Compute):
+        self._inputs = torch.zeros(shape.size, dtype=torch.int64, device=graphs.device)
+        self._host = torch.zeros(shape.size, dtype=torch.int64, pin_memory=True)
+        self._graph = torch.cuda.CUDAGraph()
+        self.hidden, self.logits = graphs.results(shape)
+        stream = torch.cuda.Stream(graphs.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._graph.capture_begin(pool=graphs.pool, capture_error_mode="thread_local")
+            try:
+                hidden, logits, self._found = compute(self._inputs)
+                self.hidden.copy_(hidden)
+                self.logits.copy_(logits)
+            finally:
+                self._graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._found_host = torch.zeros(self._found.shape, dtype=torch.int32, pin_memory=True)
+
+    def replay(self, inputs: NDArray[np.int64]) -> Results:
+        self._host.numpy()[:] = inputs
+        self._inputs.copy_(self._host, non_blocking=True)
+        self._graph.replay()
+        self._found_host.copy_(self._found, non_blocking=True)
+        torch.cuda.current_stream().synchronize()
+        return self.hidden, self.logits, self._found_host
+
+
+class _Graphs:
+    """The captured passes of one storage, the latest used last. They share memory, so that the results of a replay are
+    valid up to the next one.
+
+    captured  by shape; None of a shape that occurred once
+    """
+
+    def __init__(self, device: torch.device):
+        self.device, self.pool = device, torch.cuda.graph_pool_handle()
+        self.captured: dict[PassShape, _Graph | None] = {}
+        self._results: list[Tensor] = []
+
+    def expect(self, hidden: Tensor, logits: Tensor) -> None:
+        """Makes room for the results of a pass like this one."""
+        kept = self._results or [hidden.new_empty(0, hidden.shape[2]), logits.new_empty(0, logits.shape[2])]
+        tokens = hidden.shape[0] * hidden.shape[1]
+        if tokens > len(kept[0]):
+            kept = [one.new_empty(1 << (tokens - 1).bit_length(), one.shape[1]) for one in kept]
+        self._results = kept
+
+    def results(self, shape: PassShape) -> list[Tensor]:
+        """Hidden states and logits, [R, L, ..] each."""
+        tokens = shape.rows * shape.width
+        return [one[:tokens].unflatten(0, (shape.rows, shape.width)) for one in self._results]
+
+    def keep(self, shape: PassShape, graph: _Graph | None) -> None:
+        self.captured.pop(shape, None)
+        self.captured[shape] = graph
+        while len(self.captured) > GRAPHS:
+            self.captured.pop(next(iter(self.captured)))
+
+
+class FixedPasses:
+    """Passes over the drafts of a target, and the storages of its caches, which outlive a call with their graphs.
+
+    sizes    numbers of nodes that passes have
+    grain    of the caches
+    capture  whether a pass is captured when its shape occurs for the second time; the first one finds out what it needs
+    eager    why passes are not captured any more; None: they are
+    """
+
+    sizes = NODES
+
+    def __init__(self, target: CausalLMTarget, *, grain: int = GRAIN, capture: bool = True):
+        self._target = weakref.ref(target)
+        self.grain, self.capture = grain, capture
+        self.eager: str | None = None
+        self._idle: list[SlotStorage] = []
+        self._weights: tuple[int, ...] = ()
+        self._lock = Lock()
+
+    @property
+    def target(self) -> CausalLMTarget:
+        target = self._target()
+        assert target is not None, "a target outlives its passes"
+        return target
+
+    def rows(self, rows: int) -> int:
+        """The rows of a pass that reads so many."""
+        return 1 << (rows - 1).bit_length()
+
+    def nodes(self, nodes: int) -> int:
+        """The nodes that a pass reads for drafts of so many."""
+        return next((one for one in NODES if one >= nodes), -(-nodes // NODES[-1]) * NODES[-1])
+
+    def open(self, rows: int, slots: int) -> SlotCache:
+        """A cache, in a storage that it has to itself as long as it is referred to."""
+        cache = SlotCache(rows, slots, storage=self._storage(self.rows(rows), slots), grain=self.grain)
+        weakref.finalize(cache, self._return, cache.storage).atexit = False
+        return cache
+
+    def _storage(self, rows: int, slots: int) -> SlotStorage:
+        model = self.target.model
+        weights = tuple(one.data_ptr() for part in (model.parameters(), model.buffers()) for one in part)
+        with self._lock:
+            if weights != self._weights:  # graphs read them where they were
+                self._idle, self._weights = [], weights
+            found = next((one for one in self._idle if one.rows >= rows and one.slots >= slots), None)
+            self._idle = [one for one in self._idle if one is not found][: IDLE - 1]
+        if found is None:
+            return SlotStorage(rows, max(slots, 2 * self.grain), self.target.planes)
+        found.clear()
+        return found
+
+    def _return(self, storage: SlotStorage) -> None:
+        with self._lock:
+            self._idle = [storage, *self._idle][:IDLE]
+
+    def read(self, block: Block, cache: SlotCache, top: int = 0) -> FixedPass:
+        """Reads a block, which is on the host, with a cache from `open`. top: most probable tokens wanted after each."""
+        rows, width = self.rows(block.rows), 1 + self.nodes(block.width - 1)
+        end = cache.length(int(block.start.max()) + width)
+        cache.reserve(end)
+        shape = PassShape(rows, width, end, min(top, self.target.vocab_size))
+        inputs = shape.pack(block, cache.moves(shape.moves))
+        results, usual = self._results(shape, cache.storage, inputs)
+        hidden, logits, found = (one[: block.rows, : block.width] for one in results)
+        best, ids, p = np.split(found.numpy(), [1, 1 + shape.top], axis=-1)
+        for row, column in np.argwhere(best[..., 0] < 0):
+            cache.storage.wipe(int(row), int(block.start[row] + column))
+        ids, p = np.ascontiguousarray(ids), np.ascontiguousarray(p).view(np.float32)
+        return FixedPass(hidden=hidden, logits=logits, best=best[..., 0].astype(np.int64), ids=ids, p=p, usual=usual)
+
+    def _results(self, shape: PassShape, storage: SlotStorage, inputs: NDArray[np.int64]) -> tuple[Results, bool]:
+        """What a pass finds, and whether it took the usual time."""
+
+        def compute(inputs: Tensor) -> Results:
+            return self.compute(shape, storage, inputs)
+
+        if not self.capture or self.eager:
+            return self._eagerly(compute, inputs), True
+        graphs = storage.graphs = storage.graphs or _Graphs(self.target.device)
+        graph, usual = graphs.captured.get(shape), True
+        if graph is None:
+            usual = False
+            if shape not in graphs.captured:
+                results = self._eagerly(compute, inputs)
+                graphs.expect(*results[:2])
+                graphs.keep(shape, None)
+                return results, usual
+            graph = self._captured(graphs, shape, compute)
+            if graph is None:
+                return self._eagerly(compute, inputs), usual
+        graphs.keep(shape, graph)
+        return graph.replay(inputs), usual
+
+    def _captured(self, graphs: _Graphs, shape: PassShape, compute: Compute) -> _Graph | None:
+        try:
+            return _Graph(graphs, shape, compute)
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+            self.eager = f"capturing failed: {str(error).splitlines()[0]}"
+            warnings.warn(f"passes of {type(self.target.model).__name__} are read eagerly, since {self.eager}", stacklevel=2)
+            return None
+
+    def _eagerly(self, compute: Compute, inputs: NDArray[np.int64]) -> Results:
+        hidden, logits, found = compute(torch.from_numpy(inputs).to(self.target.device))
+        return hidden, logits, found.cpu()
+
+    def compute(self, shape: PassShape, storage: SlotStorage, inputs: Tensor) -> Results:
+        """Moves the last pass's accepted nodes, and reads a block. Nothing is read on the host.
+
+        Returns hidden states [R, L, width], logits [R, L, V], and int32 [R, L, 1 + 2 top]: the most probable token or
+        -1, the most probable ones, and the bits of their probabilities.
+        """
+        block, moves = shape.unpack(inputs)
+        storage.move(*moves)
+        with sdpa_kernel([*BACKENDS]):
+            hidden = self.target.read(block, SlotCache(shape.rows, shape.end, storage=storage))
+        logits = self.target.logits(hidden)
+        best = logits.argmax(dim=-1, keepdim=True)
+        found = [torch.where(logits.gather(-1, best).isfinite(), best, -1).int()]
+        if shape.top:
+            top = TensorSausage.from_logits(logits, shape.top)
+            found += [top.ids, (-top.cost).exp().clamp(max=1).view(torch.int32)]
+        return hidden, logits, torch.cat(found, dim=-1)
+
+
+def why_eager(decoder: Any, model: Any) -> str | None:
+    """Why passes of a model run as they are; None if nothing is known that a graph would miss or could not hold."""
+    quantized = getattr(model.config, "quantization_config", None)
+    if quantized is not None:
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized.quant_method
+        return f"its weights are quantised ({getattr(method, 'value', method)})"
+    for module in (*decoder.modules(), model.get_output_embeddings()):
+        if module._forward_hooks or module._forward_pre_hooks:
+            return f"a hook on {type(module).__name__} is run at every pass"
+        if "forward" in vars(module):
+            return f"{type(module).__name__} has a forward of its own (torch.compile, accelerate)"
+    return None
