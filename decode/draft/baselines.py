@@ -95,7 +95,6 @@ class PromptLookup:
         return TokenTree.from_drafts(looked_up(history, n)[None])
 
 
-
 # Children of each node of Token Recycling's published tree, by the ranks along its path; nodes not listed have none.
 CHILDREN = {
     **{"": 8, "0": 8, "1": 4, "2": 3, "3": 2, "4": 1, "5": 1, "6": 1, "7": 1},

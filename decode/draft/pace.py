@@ -20,8 +20,7 @@ from rescore.decode.models.draft_step import LastPass
 from rescore.lattice.tree import TokenTree, Trees
 
 if TYPE_CHECKING:
-    from rescore.decode.models.fixed_passes import FixedPasses
-    from rescore.decode.models.target import Target
+    from rescore.decode.models.target import FixedShapes, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -297,7 +296,7 @@ class AutoWidth:
         return times.fastest(rows) or near.fastest(rows)
 
     @property
-    def _fixed(self) -> FixedPasses | None:
+    def _fixed(self) -> FixedShapes | None:
         return getattr(self.target, "fixed", None)
 
     def _known(self, length: int, rows: int) -> tuple[PassTimes, PassTimes]:
@@ -311,7 +310,7 @@ class AutoWidth:
         return times, known[near]
 
 
-def _rows(fixed: FixedPasses | None, requests: int) -> int:
+def _rows(fixed: FixedShapes | None, requests: int) -> int:
     """The rows of a pass over so many requests."""
     return fixed.rows(requests) if fixed else requests
 
@@ -337,7 +336,7 @@ class WidthSession:
         requests: int,
         most: int = MAX_NODES,
         later: float = 0.0,
-        fixed: FixedPasses | None = None,
+        fixed: FixedShapes | None = None,
         known: Callable[[int], tuple[PassTimes, PassTimes]] | None = None,
     ):
         self.pace, self.requests, self._later = pace, requests, later

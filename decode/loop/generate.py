@@ -160,7 +160,9 @@ class _Read:
     top: list[tuple[NDArray[np.int32], NDArray[np.float32]]]
 
     def of(self, rows: list[int]) -> _Read:
-        return _Read(**{one.name: [of[row] for row in rows] if (of := getattr(self, one.name)) else [] for one in fields(self)})
+        return _Read(
+            **{one.name: [of[row] for row in rows] if (of := getattr(self, one.name)) else [] for one in fields(self)}
+        )
 
     def fresh(self) -> list[Tensor]:
         """Hidden states [m, width] of the tokens that are now part of the text."""
@@ -230,7 +232,7 @@ class _Call:
             one.statistics.verifying_us = one.statistics.prompt_us
             one.statistics.pass_us = [one.statistics.prompt_us]
         last = [LastPass(tree=EMPTY, accepted=()) for _ in active]
-        every = [range(len(rows)) for rows in fresh]
+        every: list[Sequence[int]] = [range(len(rows)) for rows in fresh]
         return active, _Read(states=fresh, kept=every, last=last, logits=list(logits), top=[]), chunks
 
     def _read_again(self, active: list[ActiveRequest]) -> None:
@@ -312,7 +314,9 @@ class _Call:
         read = _Read(
             states=list(states),
             kept=[(0, *(1 + node for node in verdict.accepted)) for verdict in verdicts],
-            last=[LastPass(tree=tree, accepted=verdict.accepted, usual=usual) for tree, verdict in zip(trees, verdicts)],
+            last=[
+                LastPass(tree=tree, accepted=verdict.accepted, usual=usual) for tree, verdict in zip(trees, verdicts)
+            ],
             logits=[rows[:size] for rows, size in zip(logits, sizes)],
             top=[(ids[:size], p[:size]) for ids, p, size in zip(*top, sizes)] if top else [],
         )

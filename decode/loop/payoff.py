@@ -15,7 +15,8 @@ import torch
 from rescore.decode.draft.pace import PassCosts
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Statistics, accepted_by_position
-from rescore.decode.models.target import Block, Target
+from rescore.decode.models.draft_step import TOP
+from rescore.decode.models.target import Block, Fixable, Target
 from rescore.lattice.tree import TokenTree
 
 SIZES = (1, 3, 7, 15, 31, 63)  # nodes of the smaller trees considered
@@ -312,7 +313,7 @@ def measure_passes(
     trees: bool = False,
 ) -> PassCosts:
     """Returns the median time of passes of each width after `length` tokens, with the steps of the decode loop: hidden
-    states, logits, argmax.
+    states, logits, argmax, and what else a pass of fixed shape brings.
 
     trees: verify binary trees instead of chains. Widths that do not fit into the model's context are left out.
     """
@@ -323,15 +324,20 @@ def measure_passes(
     cache, firsts = target.open([prompt] * rows, 1, length + max(widths))
     start = len(firsts[0])
     target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
+    fixed = target.fixed if isinstance(target, Fixable) else None
     tokens, seconds = [], []
     for width in widths:
         tree = _branching(width - 1) if trees else TokenTree.from_drafts(np.zeros(width - 1, np.int32))
-        block = TreeLayout().lay([tree] * rows, [0] * rows, [start] * rows, target.device).block
-        times = []
-        for _ in range(1 + repeats):
+        device = torch.device("cpu") if fixed else target.device
+        block = TreeLayout().lay([tree] * rows, [0] * rows, [start] * rows, device).block
+        times: list[float] = []
+        while len(times) < 1 + repeats:
             began = time.perf_counter()
-            target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # waits for the device
-            times.append(time.perf_counter() - began)
+            if fixed:
+                usual = fixed.read(block, cache, TOP).usual
+            else:
+                usual, _ = True, target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # waits for the device
+            times += [time.perf_counter() - began] * usual
         tokens.append(rows * width)
         seconds.append(statistics.median(times[1:]))
     return PassCosts.of_times(tokens, seconds)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,13 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rescore.decode.models.slot_cache import SlotCache, SlotStorage
-from rescore.decode.models.target import Block
-from rescore.lattice.short_repr import short_repr
+from rescore.decode.models.slot_cache import Form, SlotCache, SlotStorage
+from rescore.decode.models.target import Block, FixedPass, Target
 from rescore.lattice.tensors import TensorSausage
-
-if TYPE_CHECKING:
-    from rescore.decode.models.causal_lm import CausalLMTarget
 
 NODES = (0, 1, 4, 8, 16, 32, 64, 128)  # of drafts, to which others are padded; larger ones to multiples of the last
 GRAIN = 512  # slots
@@ -111,26 +107,6 @@ class FixedBlock(Block):
         return self.seen_on_device(window)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FixedPass:
-    """What a pass returns for the R rows and L columns of its block.
-
-    hidden  last hidden states [R, L, width], and logits [R, L, V], on the device; the next pass overwrites them
-    best    int64 [R, L], the most probable tokens after each; -1 where logits are NaN, +inf or only -inf
-    ids     int32 [R, L, top], the most probable tokens first; p, float32, their probabilities
-    usual   whether it took the time that passes of its shape take from now on: not the first ones
-    """
-
-    hidden: Tensor
-    logits: Tensor
-    best: NDArray[np.int64]
-    ids: NDArray[np.int32]
-    p: NDArray[np.float32]
-    usual: bool
-
-    __repr__ = short_repr
-
-
 class _Graph:
     """A captured pass over a storage, with its buffers."""
 
@@ -193,6 +169,15 @@ class _Graphs:
             self.captured.pop(next(iter(self.captured)))
 
 
+class _Model(Target, Protocol):
+    """A target of a model of transformers, of which caches have these `planes` (`SlotStorage`)."""
+
+    model: Any
+
+    @property
+    def planes(self) -> Mapping[Form, int]: ...
+
+
 class FixedPasses:
     """Passes over the drafts of a target, and the storages of its caches, which outlive a call with their graphs.
 
@@ -204,7 +189,7 @@ class FixedPasses:
 
     sizes = NODES
 
-    def __init__(self, target: CausalLMTarget, *, grain: int = GRAIN, capture: bool = True):
+    def __init__(self, target: _Model, *, grain: int = GRAIN, capture: bool = True):
         self._target = weakref.ref(target)
         self.grain, self.capture = grain, capture
         self.eager: str | None = None
@@ -213,17 +198,15 @@ class FixedPasses:
         self._lock = Lock()
 
     @property
-    def target(self) -> CausalLMTarget:
+    def target(self) -> _Model:
         target = self._target()
         assert target is not None, "a target outlives its passes"
         return target
 
     def rows(self, rows: int) -> int:
-        """The rows of a pass that reads so many."""
         return 1 << (rows - 1).bit_length()
 
     def nodes(self, nodes: int) -> int:
-        """The nodes that a pass reads for drafts of so many."""
         return next((one for one in NODES if one >= nodes), -(-nodes // NODES[-1]) * NODES[-1])
 
     def open(self, rows: int, slots: int) -> SlotCache:
@@ -250,7 +233,7 @@ class FixedPasses:
             self._idle = [storage, *self._idle][:IDLE]
 
     def read(self, block: Block, cache: SlotCache, top: int = 0) -> FixedPass:
-        """Reads a block, which is on the host, with a cache from `open`. top: most probable tokens wanted after each."""
+        """As in `FixedShapes`, with a cache from `open`."""
         rows, width = self.rows(block.rows), 1 + self.nodes(block.width - 1)
         end = cache.length(int(block.start.max()) + width)
         cache.reserve(end)
@@ -292,7 +275,9 @@ class FixedPasses:
             return _Graph(graphs, shape, compute)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             self.eager = f"capturing failed: {str(error).splitlines()[0]}"
-            warnings.warn(f"passes of {type(self.target.model).__name__} are read eagerly, since {self.eager}", stacklevel=2)
+            warnings.warn(
+                f"passes of {type(self.target.model).__name__} are read eagerly, since {self.eager}", stacklevel=2
+            )
             return None
 
     def _eagerly(self, compute: Compute, inputs: NDArray[np.int64]) -> Results:

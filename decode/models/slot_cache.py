@@ -254,15 +254,13 @@ class SlotCache:
         storage = self.storage
         if layer == len(storage.keys):
             storage.add_layer(keys, values)
-        rows, whole = len(keys), (storage.keys[layer], storage.values[layer])
+        whole = storage.keys[layer], storage.values[layer]
         for store, new in zip(whole, (keys, values)):
             self._store(store, new)
         if self.stored is not None:
             self.stored(layer)
-        if self._rows is not None:
-            rows = self._rows
-            return whole[0][:, :, : self._end][rows], whole[1][:, :, : self._end][rows]
-        return whole[0][:rows, :, : self._end], whole[1][:rows, :, : self._end]
+        at = slice(len(keys)) if self._rows is None else self._rows
+        return whole[0][:, :, : self._end][at], whole[1][:, :, : self._end][at]
 
     def _store(self, store: Tensor, new: Tensor) -> None:
         assert self._at is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.lattice.short_repr import short_repr
-
-if TYPE_CHECKING:
-    from rescore.decode.models.fixed_passes import FixedPasses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -183,12 +180,51 @@ class Target(Protocol):
         """Logits [..., V] of the next token, from hidden states [..., width]."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FixedPass:
+    """What a pass returns for the R rows and L columns of its block.
+
+    hidden  last hidden states [R, L, width], and logits [R, L, V], on the device; the next pass overwrites them
+    best    int64 [R, L], the most probable tokens after each; -1 where logits are NaN, +inf or only -inf
+    ids     int32 [R, L, top], the most probable tokens first; p, float32, their probabilities
+    usual   whether it took the time that passes of its shape take from now on: not the first ones
+    """
+
+    hidden: Tensor
+    logits: Tensor
+    best: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    p: NDArray[np.float32]
+    usual: bool
+
+    __repr__ = short_repr
+
+
+class FixedShapes(Protocol):
+    """Passes over drafts that have one of a few shapes.
+
+    sizes  numbers of nodes that passes have
+    """
+
+    @property
+    def sizes(self) -> Sequence[int]: ...
+
+    def rows(self, rows: int) -> int:
+        """The rows of a pass that reads so many."""
+
+    def nodes(self, nodes: int) -> int:
+        """The nodes that a pass reads for drafts of so many."""
+
+    def read(self, block: Block, cache: Any, top: int = 0) -> FixedPass:
+        """Reads a block, which is on the host. top: how many of the most probable tokens are wanted after each."""
+
+
 @runtime_checkable
 class Fixable(Protocol):
     """A target that may read drafts in passes of fixed shape."""
 
     @property
-    def fixed(self) -> FixedPasses | None:
+    def fixed(self) -> FixedShapes | None:
         """None: drafts are read as they are."""
 
 

@@ -11,9 +11,9 @@ from msgspec import structs
 from tokenizers import Tokenizer, models
 
 from rescore.decode.draft.calibration import HEADLESS, Calibration
-from rescore.decode.models.draft_step import TOP
 from rescore.decode.draft.settings import KINDS, ModelFile, PathWeights, Settings
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTarget, BlockwiseTransformer
+from rescore.decode.models.draft_step import TOP
 from rescore.decode.models.target import Block
 from rescore.decode.tuning.tune import TreeWeights
 from rescore.lattice.split import Split

@@ -1,20 +1,32 @@
-"""All checks that need a GPU, in one run of some ten minutes: `python tools/check/gpu.py`.
+"""All checks and figures that need a GPU, in sections, the most valuable first: `python tools/check/gpu.py`.
 
-Compares the logits of a random Llama with the CPU's (fp32), and the speed and loss of training heads (bf16) with the
-CPU's after the same steps; runs tests/device; decodes the demo's prompts with the demo's model and heads, if its
-package is installed; and times passes at the shapes of --shape (`rescore bench passes`). Exit status 1 if GPU
-and CPU disagree, a text differs, or there is no GPU. tools/bench/device.py times rescoring on the device.
+Every section is a process of its own with a time limit, and prints as it goes. `--from NAME` begins with a section,
+`--only NAME` runs one. Exit status 1 if a section failed or there is no GPU; one that ran out of time is no failure.
+
+captured   tests of captured passes (tests/device/test_captured.py)
+decoding   the demo's prompts in bfloat16, one text at a time: drafts, plain passes, Hugging Face's lookup
+passes     times of passes at the shapes of 1.5B and 7B parameters, captured and eager
+compiled   Hugging Face's `generate`, compiled over a static cache, plain and with its lookup
+flashspec  the same prompts with flashspec and its prompt lookup, if it is installed
+batch      eight texts at a time
+float32    as decoding, in float32, where every text must be that of plain decoding
+checks     logits and training beside the CPU's; kernels of trees (tests/device, tools/bench/device.py)
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import json
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,20 +34,179 @@ from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rescore.decode.cli import main as rescore
+from rescore.decode.bench.decoding import System, SystemTimes, bench
+from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
+from rescore.decode.cli.verbs.bench_passes import random_target
+from rescore.decode.cost.model_shape import PRESETS
+from rescore.decode.draft.blended_drafter import BlendedDrafter
+from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.loop.payoff import measure_passes
+from rescore.decode.loop.prompts import PromptText
+from rescore.decode.loop.request import Stopping
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.models.located import locate_model
+from rescore.decode.models.open import open_model
 from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
 from rescore.decode.training.lessons import Lessons
 from rescore.decode.training.training_run import Progress
+from rescore.lm.model.formats import load
+from rescore.lm.model.tokenizer import TextTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "data" / "demo"
 MODEL = "smollm2"
+TOKENS = 128  # of each text
+SHAPES = ("1.5b", "7b")
 LOGIT_TOLERANCE, LOSS_TOLERANCE = 2e-3, 0.05  # for fp32 and bf16 sums in another order
-CONTENDERS = ("Hugging Face plain", "Hugging Face lookup 10", "blend-without-heads auto", "blend auto")
 STEPS, BATCH = 40, 256
 WIDTH, V, TEXTS, LENGTH = 256, 4096, 200, 100
+
+
+class Demo:
+    """The demo's model on the GPU, its first prompts of each task, and the options of decoding them."""
+
+    def __init__(self, dtype: str, device: str, *, each: int = 1):
+        self.opened = open_model(MODEL, heads=DEMO / "heads", dtype=getattr(torch, dtype), device=device)
+        assert isinstance(self.opened.target, CausalLMTarget) and self.opened.tokenizer and self.opened.heads
+        self.target = self.opened.target
+        text = PromptText(TextTokenizer.open(self.opened.tokenizer), ChatTemplate(MODEL))
+        self.prompts: dict[str, list[np.ndarray]] = {}
+        for line in (DEMO / "prompts.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            of_task = self.prompts.setdefault(row["task"], [])
+            if len(of_task) < each:
+                of_task.append(text.encode_chat(row["prompt"]))
+        ends = Stopping(tokens=frozenset(self.opened.end_of_text))
+        self.options = Options(max_tokens=TOKENS, stopping=ends)
+        self.lm, self.lattice = load(DEMO / "demo.ngram"), HeadsLattice(heads=self.opened.heads)
+
+    def ours(self, heads: bool, nodes: int | None) -> System:
+        drafter = BlendedDrafter(self.target, self.lm, lattice=self.lattice if heads else None, nodes=nodes)
+        name = f"{'heads' if heads else 'no heads'}, {nodes or 'auto'}"
+        return System.of_drafter(self.target, name, drafter, TreeLayout())
+
+    def eager(self, name: str, drafted: bool) -> System:
+        """Ours in passes as they are."""
+        target = CausalLMTarget(self.target.model)
+        target.fixed = None
+        return System.of_drafter(target, name, BlendedDrafter(target, self.lm) if drafted else None, TreeLayout())
+
+    def hugging_face(self, name: str) -> System:
+        return huggingface_contender(self.target.model, name, drawn=False)
+
+    def first_texts(self) -> None:
+        """Times the first text of the process, and the same text once more."""
+        prompt = next(iter(self.prompts.values()))[0]
+        for when in ("cold", "warm", "warm"):
+            began = time.perf_counter()
+            (text,) = generate(self.target, [prompt], BlendedDrafter(self.target, self.lm), self.options)
+            seconds, first = time.perf_counter() - began, 1e-6 * text.statistics.prompt_us
+            print(f"{when}: {len(text.tokens) / seconds:.0f} tokens/s, first token after {first:.3f} s", flush=True)
+
+    def compare(self, title: str, systems: Sequence[System], rounds: int, batch: int = 1) -> int:
+        """Prints the systems beside plain decoding; returns how many texts differ from it."""
+        (found,) = bench(self.target, self.prompts, systems, self.options, batches=[batch], repeats=rounds)
+        table = Table(title=title, box=None)
+        for name in ("", "tokens/s", "x plain", "least task", "tokens/pass", "ms/pass", "drafting", "differ"):
+            table.add_column(name, justify="right" if name else "left")
+        figures = [one.to_json(found[0]) for one in found]
+        for one, row in zip(found, figures):
+            table.add_row(*_cells(one, row))
+        Console(width=120).print(table)
+        return sum(row["different_texts"] or 0 for row in figures)
+
+
+def _cells(one: SystemTimes, figures: dict[str, Any]) -> list[str]:
+    texts = one.together.texts
+    passes = [us for text in texts for us in text.pass_us[1:]]
+    return [
+        one.name,
+        f"{figures['tokens_per_s']['median']:.1f}",
+        f"{figures['times_plain']['median']:.2f}",
+        f"{min(task['times_plain']['median'] for task in figures['tasks'].values()):.2f}",
+        f"{figures['tokens_per_pass']:.2f}",
+        f"{1e-3 * statistics.median(passes):.2f}" if passes else "-",
+        f"{figures['drafting_share']:.0%}",
+        str(figures["different_texts"]),
+    ]
+
+
+def captured(device: str) -> bool:
+    return run(["-m", "pytest", "-q", str(ROOT / "tests" / "device" / "test_captured.py")])
+
+
+def decoding(device: str, dtype: str = "bfloat16") -> bool:
+    demo = Demo(dtype, device)
+    demo.first_texts()
+    sizes = [demo.ours(heads, nodes) for heads in (False, True) for nodes in (None, 16, 64)]
+    different = demo.compare(f"{dtype}, captured", sizes, 3)
+    eager = [demo.eager("plain, eager", False), demo.eager("no heads, auto, eager", True)]
+    theirs = [demo.hugging_face(name) for name in HUGGING_FACE]
+    different += demo.compare(f"{dtype}, eager", [*eager, *theirs], 1)
+    return dtype == "bfloat16" or not different
+
+
+def float32(device: str) -> bool:
+    return decoding(device, "float32")
+
+
+def passes(device: str) -> bool:
+    table = Table(title="ms of a pass, bfloat16, 512 tokens before it", box=None)
+    for name in ("shape", "texts", "passes", *(f"{1 + nodes}" for nodes in (0, 1, 4, 8, 16, 32, 64, 128))):
+        table.add_column(name, justify="right")
+    widths = [1 + nodes for nodes in (0, 1, 4, 8, 16, 32, 64, 128)]
+    for shape in SHAPES:
+        target = random_target(PRESETS[shape], torch.device(device), torch.bfloat16)
+        assert isinstance(target, CausalLMTarget)
+        for rows in (1, 8):
+            for name in ("captured", "eager"):
+                fixed = target.fixed
+                if name == "eager":
+                    target.fixed = None
+                costs = measure_passes(target, rows=rows, length=512, widths=widths, repeats=5, trees=True)
+                target.fixed = fixed
+                table.add_row(shape, str(rows), name, *(f"{1e3 * one:.2f}" for one in costs.seconds))
+        del target
+    Console(width=120).print(table)
+    return True
+
+
+def compiled(device: str) -> bool:
+    demo = Demo("bfloat16", device)
+    model, ends = demo.target.model, sorted(demo.opened.end_of_text)
+    for lookup in (None, 10):
+        rates = []
+        for count in range(4):
+            began, tokens = time.perf_counter(), 0
+            for (prompt,) in demo.prompts.values():
+                ids = torch.from_numpy(np.asarray(prompt, np.int64))[None].to(device)
+                more: dict[str, Any] = {"prompt_lookup_num_tokens": lookup} if lookup else {}
+                text = model.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    max_new_tokens=TOKENS,
+                    do_sample=False,
+                    eos_token_id=ends,
+                    pad_token_id=ends[0],
+                    cache_implementation="static",
+                    **more,
+                )
+                tokens += text.shape[1] - ids.shape[1]
+                if not count and not rates:
+                    print(f"lookup {lookup}: first text {time.perf_counter() - began:.1f} s", flush=True)
+                    rates.append(0.0)
+            rates.append(tokens / (time.perf_counter() - began))
+            print(f"lookup {lookup}, round {count}: {rates[-1]:.1f} tokens/s", flush=True)
+    return True
+
+
+def batch(device: str) -> bool:
+    demo = Demo("bfloat16", device, each=8)
+    demo.compare("bfloat16, eight texts at a time", [demo.ours(False, nodes) for nodes in (None, 16)], 2, batch=8)
+    return True
 
 
 def logit_difference() -> tuple[float, float]:
@@ -91,44 +262,7 @@ def train(folder: Path, device: str) -> Trained:
     return Trained(loss=float(np.mean(seen[-1].loss)), rate=seen[-1].step * BATCH / seen[-1].seconds)
 
 
-def decode(shapes: list[str]) -> bool:
-    """Prints the benchmarks of decoding and of passes. Returns whether all texts in float32 equal plain decoding.
-
-    In bfloat16 passes of different widths round differently, and texts may differ.
-    """
-    same = True
-    try:
-        locate_model(MODEL)
-    except FileNotFoundError as absent:
-        print(f"decoding the demo's prompts is skipped: {absent}", file=sys.stderr)
-    else:
-        same = rescore(["bench", *decoding("float32")]) == 0
-        rescore(["bench", *decoding("bfloat16")])
-    passes = ("--device", "cuda", "--dtype", "bfloat16", "--batch", "1", "--batch", "32")
-    return all([rescore(["bench", "passes", "--shape", shape, *passes]) == 0 for shape in shapes]) and same
-
-
-def decoding(dtype: str) -> list[str]:
-    """Arguments of `rescore bench` for a prompt of each of the demo's tasks."""
-    model = ["--model", MODEL, "--chat", "--dtype", dtype, "--device", "cuda", "--heads", str(DEMO / "heads")]
-    prompts = ["--settings", str(DEMO / "settings.json"), "--prompts", str(DEMO / "prompts.jsonl"), "--limit", "1"]
-    only = [part for name in CONTENDERS for part in ("--only", name)]
-    return ["decode", *model, *prompts, "--max-tokens", "64", *only]
-
-
-def run(script: list[str]) -> bool:
-    return subprocess.run([sys.executable, *script]).returncode == 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--shape", nargs="*", default=["1.5b", "7b"], help="shapes of random weights to time (default: 1.5b 7b)"
-    )
-    args = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("no CUDA device; nothing was checked", file=sys.stderr)
-        return 1
+def checks(device: str) -> bool:
     difference, equal = logit_difference()
     with tempfile.TemporaryDirectory() as name:
         cpu, gpu = (train(Path(name) / device, device) for device in ("cpu", "cuda"))
@@ -144,14 +278,57 @@ def main() -> int:
     )
     table.add_row("positions/s in training heads, GPU / CPU", f"{gpu.rate:,.0f} / {cpu.rate:,.0f}", "")
     Console().print(table)
-    same = all(
-        [
-            run([str(ROOT / "tools" / "bench" / "device.py")]),
-            decode(args.shape),
-            run(["-m", "pytest", "-q", "-n", "8", str(ROOT / "tests" / "device")]),
-        ]
-    )
-    return 0 if same and difference <= LOGIT_TOLERANCE and abs(gpu.loss - cpu.loss) <= LOSS_TOLERANCE else 1
+    same = difference <= LOGIT_TOLERANCE and abs(gpu.loss - cpu.loss) <= LOSS_TOLERANCE
+    kernels = [["-m", "pytest", "-q", "-n", "8", str(ROOT / "tests" / "device")], [str(ROOT / "tools/bench/device.py")]]
+    return all([same, *(run(one) for one in kernels)])
+
+
+def run(script: list[str]) -> bool:
+    return subprocess.run([sys.executable, *script]).returncode == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section, and the seconds that it may take."""
+
+    run: Callable[[str], bool]
+    limit: int
+
+
+SECTIONS = {
+    "captured": Section(captured, 60),
+    "decoding": Section(decoding, 150),
+    "passes": Section(passes, 90),
+    "compiled": Section(compiled, 150),
+    "batch": Section(batch, 60),
+    "float32": Section(float32, 150),
+    "checks": Section(checks, 240),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="first", choices=SECTIONS, default="captured", help="the first section to run")
+    parser.add_argument("--only", choices=SECTIONS, help="the section to run, in this process and without a limit")
+    parser.add_argument("--device", default="cuda", help="cpu: to try the script (default: cuda)")
+    args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        print("no CUDA device; nothing was checked", file=sys.stderr)
+        return 1
+    if args.only:
+        return 0 if SECTIONS[args.only].run(args.device) else 1
+    failed = []
+    for name in [*SECTIONS][[*SECTIONS].index(args.first) :]:
+        began, limit = time.perf_counter(), SECTIONS[name].limit
+        print(f"--- {name}, at most {limit} s", flush=True)
+        try:
+            again = [sys.executable, __file__, "--only", name, "--device", args.device]
+            if subprocess.run(again, timeout=limit).returncode:
+                failed.append(name)
+        except subprocess.TimeoutExpired:
+            print(f"{name} ran out of time; to run it alone: {' '.join(again)}", flush=True)
+        print(f"--- {name}: {time.perf_counter() - began:.0f} s{', FAILED' * (name in failed)}", flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

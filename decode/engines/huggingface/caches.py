@@ -18,10 +18,9 @@ from transformers.cache_utils import (
 )
 
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.fixed_passes import FixedPasses
 from rescore.decode.models.recurrent import KeptStates, RecurrentTarget, join_rows, put_state
 from rescore.decode.models.slot_cache import CACHE, SlotCache
-from rescore.decode.models.target import Block
+from rescore.decode.models.target import Block, FixedShapes
 
 _WITH_STATES = (LinearAttentionLayer, LinearAttentionAndFullAttentionLayer)
 
@@ -79,7 +78,7 @@ class RememberingTarget:
         return self.target.device
 
     @property
-    def fixed(self) -> FixedPasses | None:
+    def fixed(self) -> FixedShapes | None:
         return self.target.fixed
 
     def open(
