@@ -117,6 +117,15 @@ class TensorTrees:
         return Trees(**{name: getattr(self, name).cpu().numpy() for name in Trees.__slots__})
 
 
+def top_on_device(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k most probable tokens of logits [..., V], int32 [..., k], and their probabilities, float32, without waiting
+    for the device. The order of equal ones is up to it.
+    """
+    logits = logits.float()
+    best, ids = logits.topk(k, dim=-1)
+    return ids.int(), (best - logits.logsumexp(dim=-1, keepdim=True)).exp().clamp(max=1)
+
+
 def logit_rows(logits: Tensor) -> NDArray[Any]:
     """Logits [..., V] as contiguous rows [m, V]: float32, or bfloat16 as its bits, uint16.
 

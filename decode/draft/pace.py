@@ -228,7 +228,7 @@ class Pace:
         gained: NDArray[np.float64],
         seconds: NDArray[np.float64],
         rows: int,
-        drafting: float,
+        drafting: float | NDArray[np.float64],
         margin: float = 1.0,
     ) -> int:
         """Returns which pass brings the most tokens per second; the first, a plain pass, if no other brings `margin`
@@ -236,7 +236,7 @@ class Pace:
 
         gained    float64 [m], tokens that the passes are expected to bring in all rows
         seconds   float64 [m], what they are expected to take, by `costs`
-        drafting  seconds that this step has taken so far
+        drafting  seconds that this step has taken so far, or that a step takes which is made for each of the passes
         """
         rate = gained / (drafting + seconds)
         best = int(np.argmax(rate))
@@ -244,7 +244,7 @@ class Pace:
             return best
         # Until a plain pass was measured its cost is the least possible, and drafts look too dear.
         known = self.times.fastest(rows) or self._near.fastest(rows)
-        self._rest = min(int(drafting / (VAIN * seconds[0])), LONGEST_REST) if known else 0
+        self._rest = min(int(np.max(drafting) / (VAIN * seconds[0])), LONGEST_REST) if known else 0
         return 0
 
     def end(self, tokens: int) -> None:
@@ -255,6 +255,8 @@ class Pace:
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur
 FIRST_STEP_NODES = 31  # nodes that a first step considers
 MAX_NODES = SIZES[-1]
+OTHERWISE = 16  # nodes whose search takes as long as the rest of drafting
+UNTRIED = 8  # steps in which trees are not searched that were larger than what paid
 LATER = 0.01  # tokens that the target's prediction after a rejected node brings in later passes, where it is counted
 
 
@@ -342,13 +344,17 @@ class WidthSession:
         self.pace, self.requests, self._later = pace, requests, later
         self._fixed, self._known = fixed, known
         self.sizes = np.array([n for n in (fixed.sizes if fixed else SIZES) if n < most] + [most])
-        self._last = FIRST_STEP_NODES
+        self._last, self._searched = FIRST_STEP_NODES, 0
+        self._untried = 0  # steps until larger trees are searched again, where passes are fixed
         self._tail: int | None = None
 
     @property
     def wanted(self) -> int:
-        """Nodes of the trees to pass to `size`: about twice as many as in the last step, or more."""
-        return int(self.sizes[self.sizes <= max(2 * self._last + 1, FIRST_STEP_NODES)][-1])
+        """Nodes of the trees to pass to `size`: about twice as many as in the last step, or more. Where passes are
+        fixed, as many as in the last step for a while after more did not pay: the search is then what trees cost.
+        """
+        most = self._last if self._fixed and self._untried else 2 * self._last + 1
+        return int(self.sizes[self.sizes <= max(most, FIRST_STEP_NODES)][-1])
 
     def begin(self, last: Iterable[LastPass] = (), tail: int | None = None) -> None:
         """Starts a step and ends the timing of the last pass, whose results are `last`. tail: of the step."""
@@ -379,10 +385,15 @@ class WidthSession:
             rejected, accepted_whole = 1 - whole.prod(axis=0), whole.sum(axis=0)
             again = (rows - accepted_whole) * (self._tail + 1) + accepted - sizes * accepted_whole
             seconds += rejected * (costs.at(rows + again / np.maximum(rejected, 1e-9)) - costs.at(rows))
-        return int(sizes[self.pace.best(gained, seconds, reading, drafting)])
+        self._searched = p.shape[1]
+        searches = drafting * (OTHERWISE + sizes) / (OTHERWISE + p.shape[1]) if self._fixed else drafting
+        return int(sizes[self.pace.best(gained, seconds, reading, searches)])
 
     def end(self, nodes: int) -> None:
         """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""
+        if nodes == self._last < self._searched:
+            self._untried = UNTRIED
+        self._untried = max(0, self._untried - 1) if nodes >= self._last else 0
         self._last = nodes
         self.pace.end(self._tokens(nodes))
 

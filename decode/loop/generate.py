@@ -39,7 +39,7 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.tree_rules import Matching, RecursiveRejection
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.structure import Structure
-from rescore.lattice.tensors import TensorSausage, logit_rows
+from rescore.lattice.tensors import logit_rows, top_on_device
 from rescore.lattice.tree import TokenTree
 
 TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
@@ -401,10 +401,9 @@ def top_predictions(k: int, *logits: Tensor) -> tuple[NDArray[np.int32], NDArray
     k = min(k, logits[0].shape[-1])
     if logits[0].device.type == "cpu":  # all at once: a loop shared between threads waits for the slowest
         return _core.top_predictions([logit_rows(one) for one in logits], k, torch.get_num_threads())
-    top = TensorSausage.from_logits(torch.cat(logits), k)
-    both = torch.cat((top.ids.view(torch.float32), (-top.cost).exp()), dim=-1).cpu().numpy()  # a single copy
-    ids, shares = np.split(both, 2, axis=-1)
-    return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
+    ids, p = top_on_device(torch.cat(logits), k)
+    both = torch.stack((ids.view(torch.float32), p)).cpu().numpy()  # a single copy
+    return both[0].view(np.int32), both[1]
 
 
 def _of_passes(k: int, roots: Sequence[int], read: _Read) -> list[Read]:

@@ -238,6 +238,7 @@ class CausalLMTarget:
             self._try_out()
         except ValueError as error:
             self.fixed, self.eager = None, str(error)
+        passes.release()
 
     def _check(self, got: Tensor, expected: Tensor) -> None:
         """ValueError unless the logits of `_probe` agree."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
@@ -23,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rescore.decode.models.slot_cache import Form, SlotCache, SlotStorage
 from rescore.decode.models.target import Block, FixedPass, Target
-from rescore.lattice.tensors import TensorSausage
+from rescore.lattice.tensors import top_on_device
 
 NODES = (0, 1, 4, 8, 16, 32, 64, 128)  # of drafts, to which others are padded; larger ones to multiples of the last
 GRAIN = 512  # slots
@@ -50,23 +51,16 @@ class PassShape(NamedTuple):
     def moves(self) -> int:
         return MOVES * self.rows
 
-    def _parts(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of what a pass is given: starts, moves, ids, depths, and the ancestors' bits in words of 64."""
-        nodes = self.rows, self.width
-        return (self.rows,), (3, self.moves), nodes, nodes, (*nodes, -(-self.width // 64))
-
     @property
     def size(self) -> int:
         """Integers that a pass is given."""
-        return sum(int(np.prod(part)) for part in self._parts())
+        return _parts(self)[-1][0].stop
 
-    def split(self, inputs: Any) -> Iterator[Any]:
-        """Views of the parts of an array or tensor int64 [size]."""
-        start = 0
-        for part in self._parts():
-            stop = start + int(np.prod(part))
-            yield inputs[start:stop].reshape(part)
-            start = stop
+    def split(self, inputs: Any) -> list[Any]:
+        """Views of an array or tensor int64 [size]: starts [rows], moves [3, m], ids and depths [rows, width], and the
+        bits of the ancestors in words of 64, [rows, width, words].
+        """
+        return [inputs[at].reshape(part) for at, part in _parts(self)]
 
     def pack(self, block: Block, moves: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64 [size]. block: on the host, of at most these rows and columns; moves: as `SlotCache.moves`.
@@ -74,16 +68,16 @@ class PassShape(NamedTuple):
         Padding is token 0 at the root token's position, or a row of its own, and sees itself.
         """
         rows, width = block.rows, block.width
-        inputs = np.zeros(self.size, np.int64)  # slot 0, which is no node's, moves onto itself
+        inputs = _padding(self).copy()
         starts, moved, ids, depths, words = self.split(inputs)
         starts[:rows] = block.start.numpy()
         moved[:, : moves.shape[1]] = moves
         ids[:rows, :width] = block.ids.numpy()
         depths[:rows, :width] = block.depths.numpy()
-        seen = np.zeros((self.rows, self.width, 64 * words.shape[2]), bool)
-        seen[:, range(self.width), range(self.width)] = True
-        seen[:rows, :width, :width] = np.tri(width, dtype=bool) if block.ancestors is None else block.ancestors.numpy()
-        words[:] = np.packbits(seen, axis=-1, bitorder="little").view(np.int64)
+        if width > 1:
+            seen = np.tri(width, dtype=bool)[None] if block.ancestors is None else block.ancestors.numpy()
+            bits = np.packbits(seen, axis=-1, bitorder="little")
+            words.view(np.uint8)[:rows, :width, : bits.shape[2]] = bits
         return inputs
 
     def unpack(self, inputs: Tensor) -> tuple[Block, Tensor]:
@@ -93,6 +87,24 @@ class PassShape(NamedTuple):
         ancestors = (words[..., column // 64] >> (column % 64)) & 1
         block = FixedBlock(ids=ids, start=starts, depths=depths, ancestors=ancestors.bool(), end=self.end)
         return block, moves
+
+
+@lru_cache(4 * GRAPHS)
+def _parts(shape: PassShape) -> list[tuple[slice, tuple[int, ...]]]:
+    """The places and shapes of the parts of what a pass is given."""
+    nodes = shape.rows, shape.width
+    parts = (shape.rows,), (3, shape.moves), nodes, nodes, (*nodes, -(-shape.width // 64))
+    stops = np.cumsum([np.prod(part) for part in parts]).tolist()
+    return [(slice(start, stop), part) for start, stop, part in zip([0, *stops], stops, parts)]
+
+
+@lru_cache(4 * GRAPHS)
+def _padding(shape: PassShape) -> NDArray[np.int64]:
+    """What a pass without rows is given. Slot 0, which is no node's, moves onto itself."""
+    inputs = np.zeros(shape.size, np.int64)
+    own = np.eye(shape.width, 64 * -(-shape.width // 64), dtype=bool)
+    shape.split(inputs)[4][:] = np.packbits(own, axis=-1, bitorder="little").view(np.int64)
+    return inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -228,6 +240,11 @@ class FixedPasses:
         found.clear()
         return found
 
+    def release(self) -> None:
+        """Frees the storages that no call uses, with their graphs."""
+        with self._lock:
+            self._idle = []
+
     def _return(self, storage: SlotStorage) -> None:
         with self._lock:
             self._idle = [storage, *self._idle][:IDLE]
@@ -239,13 +256,20 @@ class FixedPasses:
         cache.reserve(end)
         shape = PassShape(rows, width, end, min(top, self.target.vocab_size))
         inputs = shape.pack(block, cache.moves(shape.moves))
-        results, usual = self._results(shape, cache.storage, inputs)
-        hidden, logits, found = (one[: block.rows, : block.width] for one in results)
-        best, ids, p = np.split(found.numpy(), [1, 1 + shape.top], axis=-1)
-        for row, column in np.argwhere(best[..., 0] < 0):
-            cache.storage.wipe(int(row), int(block.start[row] + column))
-        ids, p = np.ascontiguousarray(ids), np.ascontiguousarray(p).view(np.float32)
-        return FixedPass(hidden=hidden, logits=logits, best=best[..., 0].astype(np.int64), ids=ids, p=p, usual=usual)
+        (hidden, logits, found), usual = self._results(shape, cache.storage, inputs)
+        every = found.numpy()[: block.rows]
+        if every[..., 0].min() < 0:
+            for row, column in np.argwhere(every[..., 0] < 0).tolist():
+                cache.storage.wipe(row, int(block.start[row]) + column)
+        best, ids, p = np.split(every[:, : block.width], [1, 1 + shape.top], axis=-1)
+        return FixedPass(
+            hidden=hidden[: block.rows, : block.width],
+            logits=logits[: block.rows, : block.width],
+            best=best[..., 0].astype(np.int64),
+            ids=np.ascontiguousarray(ids),
+            p=np.ascontiguousarray(p).view(np.float32),
+            usual=usual,
+        )
 
     def _results(self, shape: PassShape, storage: SlotStorage, inputs: NDArray[np.int64]) -> tuple[Results, bool]:
         """What a pass finds, and whether it took the usual time."""
@@ -298,8 +322,8 @@ class FixedPasses:
         best = logits.argmax(dim=-1, keepdim=True)
         found = [torch.where(logits.gather(-1, best).isfinite(), best, -1).int()]
         if shape.top:
-            top = TensorSausage.from_logits(logits, shape.top)
-            found += [top.ids, (-top.cost).exp().clamp(max=1).view(torch.int32)]
+            ids, p = top_on_device(logits, shape.top)
+            found += [ids, p.view(torch.int32)]
         return hidden, logits, torch.cat(found, dim=-1)
 
 

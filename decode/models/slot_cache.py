@@ -70,7 +70,8 @@ Form = tuple[torch.device, torch.dtype, int, int]
 
 class SlotStorage:
     """The tensors of a `SlotCache`, one [planes, rows, attention heads, slots, width] for each form. Every layer has a
-    plane for its keys and one for its values. All elements are finite.
+    plane for its keys and one for its values. All elements are finite. Calls in and outside of inference mode may use
+    them one after another.
 
     keys, values  views of the planes [rows, attention heads, slots, width], by layer
     graphs        captured passes over these tensors (`FixedPasses`), dropped where one is replaced
@@ -92,6 +93,7 @@ class SlotStorage:
         forms = [form for form, _ in self._places]
         return {form: forms.count(form) for form in self.stores}
 
+    @torch.inference_mode(False)
     def add_layer(self, keys: Tensor, values: Tensor) -> None:
         """Gives the next layer planes of the forms of `keys` and `values`, [R, H, L, D] each."""
         for new in (keys, values):
@@ -104,6 +106,7 @@ class SlotStorage:
             self._places.append((form, used))
         self._see()
 
+    @torch.inference_mode(False)
     def grow(self, slots: int) -> None:
         """Adds slots. Of one tensor at a time there are two."""
 
