@@ -5,11 +5,11 @@ Every section is a process of its own with a time limit, and prints as it goes. 
 
 captured   tests of captured passes (tests/device/test_captured.py)
 decoding   the demo's prompts in bfloat16, one text at a time: drafts, plain passes, Hugging Face's lookup
-passes     times of passes at the shapes of 1.5B and 7B parameters, captured and eager
+float32    the same drafts in float32, where every text must be that of plain decoding
+passes     times of passes of the demo's model and of the shapes of 1.5B and 7B parameters, captured and eager
 compiled   Hugging Face's `generate`, compiled over a static cache, plain and with its lookup
 flashspec  the same prompts with flashspec and its prompt lookup, if it is installed
 batch      eight texts at a time
-float32    as decoding, in float32, where every text must be that of plain decoding
 checks     logits and training beside the CPU's; kernels of trees (tests/device, tools/bench/device.py)
 """
 
@@ -25,6 +25,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +42,18 @@ from rescore.decode.cli.verbs.bench_passes import random_target
 from rescore.decode.cost.model_shape import PRESETS
 from rescore.decode.draft.blended_drafter import BlendedDrafter
 from rescore.decode.draft.heads_lattice import HeadsLattice
+from rescore.decode.engines.huggingface.drafting import Drafting
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.payoff import measure_passes
 from rescore.decode.loop.prompts import PromptText
-from rescore.decode.loop.request import Stopping
+from rescore.decode.loop.request import Finish, Generation, Request, Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.conditioned_heads import ConditionedHeads
+from rescore.decode.models.fixed_passes import NODES
 from rescore.decode.models.open import open_model
+from rescore.decode.models.target import Target
 from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
 from rescore.decode.training.lessons import Lessons
 from rescore.decode.training.training_run import Progress
@@ -94,6 +99,22 @@ class Demo:
         target.fixed = None
         return System.of_drafter(target, name, BlendedDrafter(target, self.lm) if drafted else None, TreeLayout())
 
+    def drafting(self) -> System:
+        """Ours, as `generate` calls it."""
+        drafting, ends = Drafting(self.lm), sorted(self.opened.end_of_text)
+
+        def write(requests: Sequence[Request], options: Options) -> list[Generation]:
+            ids = torch.from_numpy(np.asarray(requests[0].prompt, np.int64))[None].to(self.target.device)
+            ending = {"eos_token_id": ends, "pad_token_id": ends[0], "max_new_tokens": options.max_tokens}
+            mask = torch.ones_like(ids)
+            out = self.target.model.generate(
+                ids, attention_mask=mask, do_sample=False, custom_generate=drafting, **ending
+            )
+            tokens = out[0, ids.shape[1] :].cpu().numpy().astype(np.int32)
+            return [Generation(tokens=tokens, finish=Finish.LENGTH, statistics=drafting.statistics[0])]
+
+        return System(name="generate, Drafting", write=write, alone=True)
+
     def hugging_face(self, name: str) -> System:
         return huggingface_contender(self.target.model, name, drawn=False)
 
@@ -138,37 +159,38 @@ def captured(device: str) -> bool:
     return run(["-m", "pytest", "-q", str(ROOT / "tests" / "device" / "test_captured.py")])
 
 
-def decoding(device: str, dtype: str = "bfloat16") -> bool:
-    demo = Demo(dtype, device)
+def decoding(device: str) -> bool:
+    demo = Demo("bfloat16", device)
     demo.first_texts()
     sizes = [demo.ours(heads, nodes) for heads in (False, True) for nodes in (None, 16, 64)]
-    different = demo.compare(f"{dtype}, captured", sizes, 3)
+    demo.compare("bfloat16", [*sizes, demo.drafting()], 3)
     eager = [demo.eager("plain, eager", False), demo.eager("no heads, auto, eager", True)]
-    theirs = [demo.hugging_face(name) for name in HUGGING_FACE]
-    different += demo.compare(f"{dtype}, eager", [*eager, *theirs], 1)
-    return dtype == "bfloat16" or not different
+    demo.compare("bfloat16, eager", [*eager, demo.hugging_face([*HUGGING_FACE][-1])], 1)
+    return True
 
 
 def float32(device: str) -> bool:
-    return decoding(device, "float32")
+    demo = Demo("float32", device)
+    return not demo.compare("float32", [demo.ours(heads, nodes) for heads in (False, True) for nodes in (None, 64)], 2)
 
 
 def passes(device: str) -> bool:
-    table = Table(title="ms of a pass, bfloat16, 512 tokens before it", box=None)
-    for name in ("shape", "texts", "passes", *(f"{1 + nodes}" for nodes in (0, 1, 4, 8, 16, 32, 64, 128))):
+    widths = [1 + nodes for nodes in NODES]
+    table = Table(title="ms of a pass over trees, bfloat16, 512 tokens before it", box=None)
+    for name in ("model", "texts", "passes", *map(str, widths)):
         table.add_column(name, justify="right")
-    widths = [1 + nodes for nodes in (0, 1, 4, 8, 16, 32, 64, 128)]
+    makers: dict[str, Callable[[], Target]] = {MODEL: lambda: Demo("bfloat16", device).target}
     for shape in SHAPES:
-        target = random_target(PRESETS[shape], torch.device(device), torch.bfloat16)
+        makers[shape] = partial(random_target, PRESETS[shape], torch.device(device), torch.bfloat16)
+    for model, make in makers.items():
+        target = make()
         assert isinstance(target, CausalLMTarget)
         for rows in (1, 8):
-            for name in ("captured", "eager"):
-                fixed = target.fixed
-                if name == "eager":
-                    target.fixed = None
+            for name, fixed in (("captured", target.fixed), ("eager", None)):
+                kept, target.fixed = target.fixed, fixed
                 costs = measure_passes(target, rows=rows, length=512, widths=widths, repeats=5, trees=True)
-                target.fixed = fixed
-                table.add_row(shape, str(rows), name, *(f"{1e3 * one:.2f}" for one in costs.seconds))
+                target.fixed = kept
+                table.add_row(model, str(rows), name, *(f"{1e3 * one:.2f}" for one in costs.seconds))
         del target
     Console(width=120).print(table)
     return True
@@ -177,30 +199,49 @@ def passes(device: str) -> bool:
 def compiled(device: str) -> bool:
     demo = Demo("bfloat16", device)
     model, ends = demo.target.model, sorted(demo.opened.end_of_text)
-    for lookup in (None, 10):
-        rates = []
-        for count in range(4):
-            began, tokens = time.perf_counter(), 0
-            for (prompt,) in demo.prompts.values():
-                ids = torch.from_numpy(np.asarray(prompt, np.int64))[None].to(device)
-                more: dict[str, Any] = {"prompt_lookup_num_tokens": lookup} if lookup else {}
-                text = model.generate(
-                    ids,
-                    attention_mask=torch.ones_like(ids),
-                    max_new_tokens=TOKENS,
-                    do_sample=False,
-                    eos_token_id=ends,
-                    pad_token_id=ends[0],
-                    cache_implementation="static",
-                    **more,
-                )
-                tokens += text.shape[1] - ids.shape[1]
-                if not count and not rates:
-                    print(f"lookup {lookup}: first text {time.perf_counter() - began:.1f} s", flush=True)
-                    rates.append(0.0)
-            rates.append(tokens / (time.perf_counter() - began))
-            print(f"lookup {lookup}, round {count}: {rates[-1]:.1f} tokens/s", flush=True)
+    common = {"max_new_tokens": TOKENS, "do_sample": False, "eos_token_id": ends, "pad_token_id": ends[0]}
+    for name, more in (("plain", {}), ("lookup 10", {"prompt_lookup_num_tokens": 10})):
+
+        def write(ids: torch.Tensor, more: dict[str, int] = more) -> int:
+            mask = torch.ones_like(ids)
+            text = model.generate(ids, attention_mask=mask, cache_implementation="static", **common, **more)
+            return text.shape[1] - ids.shape[1]
+
+        rates(f"generate, compiled over a static cache, {name}", demo, device, write)
     return True
+
+
+def flashspec(device: str) -> bool:
+    if find_spec("flashspec") is None:
+        print("flashspec is not installed")
+        return True
+    from flashspec import BanditConfig, FlashSpecConfig, SamplingConfig, SpeculativeEngine
+    from flashspec.engine import NgramDrafter, TargetModel
+
+    demo = Demo("bfloat16", device)
+    where = torch.device(device)
+    target = TargetModel(MODEL, where, torch.bfloat16, model=demo.target.model)
+    sampling, one = SamplingConfig(temperature=0.0), BanditConfig(n_arms=1)
+    config = FlashSpecConfig(device=device, drafter_strategy="bandit", bandit=one, sampling=sampling)
+    engine = SpeculativeEngine(config, [NgramDrafter()], target)
+
+    def write(ids: torch.Tensor) -> int:
+        return int(engine.generate(ids, max_new_tokens=TOKENS).n_tokens_generated)
+
+    rates("flashspec, prompt lookup", demo, device, write)
+    return True
+
+
+def rates(name: str, demo: Demo, device: str, write: Callable[[torch.Tensor], int], rounds: int = 4) -> None:
+    """Prints the seconds of the first text, and tokens per second of each round over the demo's prompts."""
+    every = [torch.from_numpy(np.asarray(prompt, np.int64))[None].to(device) for (prompt,) in demo.prompts.values()]
+    began = time.perf_counter()
+    write(every[0])
+    print(f"{name}: the first text takes {time.perf_counter() - began:.1f} s", flush=True)
+    for _ in range(rounds):
+        began = time.perf_counter()
+        tokens = sum(write(ids) for ids in every)
+        print(f"{name}: {tokens / (time.perf_counter() - began):.1f} tokens/s", flush=True)
 
 
 def batch(device: str) -> bool:
@@ -298,10 +339,11 @@ class Section:
 SECTIONS = {
     "captured": Section(captured, 60),
     "decoding": Section(decoding, 150),
+    "float32": Section(float32, 90),
     "passes": Section(passes, 90),
     "compiled": Section(compiled, 150),
+    "flashspec": Section(flashspec, 150),
     "batch": Section(batch, 60),
-    "float32": Section(float32, 150),
     "checks": Section(checks, 240),
 }
 
